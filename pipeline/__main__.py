@@ -1,0 +1,5 @@
+"""`python -m pipeline` is the command `nightsight`."""
+
+from pipeline.cli import main
+
+main()

@@ -1,0 +1,65 @@
+"""What profilers mean by their numbers and labels: CUPTI's enumerations, NVTX's event types, CUDA's version numbers."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+# CUPTI's own values (cupti_activity.h); the ENUM_* tables repeat them and are absent from exports before 2023
+COPY_OPERATIONS: Final = {
+    0: "Unknown",
+    1: "Host-to-Device",
+    2: "Device-to-Host",
+    3: "Host-to-Array",
+    4: "Array-to-Host",
+    5: "Array-to-Array",
+    6: "Array-to-Device",
+    7: "Device-to-Array",
+    8: "Device-to-Device",
+    9: "Host-to-Host",
+    10: "Peer-to-Peer",
+    11: "Unified Host-to-Device",
+    12: "Unified Device-to-Host",
+    13: "Unified Device-to-Device",
+}
+MEMORY_KINDS: Final = {
+    0: "Pageable",
+    1: "Pinned",
+    2: "Device",
+    3: "Array",
+    4: "Managed",
+    5: "Device Static",
+    6: "Managed Static",
+    7: "Unknown",
+}
+SEVERITIES: Final = {0: "info", 1: "info", 2: "warning", 3: "error", 4: "info"}
+# NVTX event types: push/pop and start/end ranges, each of NVTX itself and of NVTXT imports
+RANGE_STYLES: Final = {59: "PushPop", 60: "StartEnd", 70: "PushPop", 71: "StartEnd"}
+DOMAIN_CREATE: Final = 75
+
+_PATH: Final = re.compile(r"(?<![\w./])(?:~|/[\w.+@-]+)(?:/[\w.+@-]*)+")
+
+
+def cuda_version(number: str) -> str:
+    """Write CUDA's version number as people do: 13000 is 13.0."""
+    return f"{int(number) // 1000}.{int(number) % 1000 // 10}" if number.isdecimal() else ""
+
+
+def without_paths(text: str) -> str:
+    """Replace every absolute path: the profiler's own messages name folders of the machine it ran on."""
+    return _PATH.sub("<path>", text)
+
+
+def label(values: "pd.Series[Any]", labels: Mapping[int, str]) -> "pd.Categorical[Any]":
+    """Name the values of an enumeration; NULL is empty, an unknown value is its number."""
+    unique, codes = np.unique(values.fillna(-1).to_numpy(dtype=np.int64), return_inverse=True)
+    names = [labels.get(int(value), "" if value == -1 else str(value)) for value in unique]
+    return take(np.array(names, dtype=object), codes)
+
+
+def take(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":
+    """Make a category of `values[codes]` without building the long list of texts."""
+    distinct, positions = np.unique(values.astype(object), return_inverse=True)
+    return pd.Categorical.from_codes(positions.astype(np.int64)[codes], categories=pd.Index(distinct, dtype="str"))

@@ -1,0 +1,147 @@
+"""The canonical tables that every reader fills and every analysis reads, and the statistics we print of them.
+
+Times are int64 nanoseconds. `process` and `thread` are keys to join on, never to show; `pid` and `tid` are for
+people. Text is a category (its values sorted); a nullable integer is Arrow-backed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from pipeline.intervals import Ints, outer
+
+INT: Final = "int64"
+NULLABLE: Final = "int64[pyarrow]"
+FLOAT: Final = "float64"
+TEXT: Final = "category"
+
+_SPAN: Final = {"start_ns": INT, "end_ns": INT}
+_ON_STREAM: Final = {"process": NULLABLE, "device": INT, "context": INT, "stream": INT, "correlation": NULLABLE}
+_ON_THREAD: Final = {"process": INT, "thread": INT, "pid": INT, "tid": INT}
+
+TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "kernels": {
+        **_SPAN,
+        **_ON_STREAM,
+        "name": TEXT,
+        "short_name": TEXT,
+        "grid_x": INT,
+        "grid_y": INT,
+        "grid_z": INT,
+        "block_x": INT,
+        "block_y": INT,
+        "block_z": INT,
+        "registers": NULLABLE,
+        "static_shared_bytes": NULLABLE,
+        "dynamic_shared_bytes": NULLABLE,
+        "graph_node": NULLABLE,
+    },
+    # operation: the direction of a copy ("Host-to-Device") or "memset"; the kinds: "Pageable", "Pinned", "Device"...
+    "memory_ops": {
+        **_SPAN,
+        **_ON_STREAM,
+        "operation": TEXT,
+        "source_kind": TEXT,
+        "target_kind": TEXT,
+        "bytes": INT,
+        "graph_node": NULLABLE,
+    },
+    # one row per launch of a CUDA graph that was traced as a whole; the kernels inside it are in no other table
+    "graph_launches": {**_SPAN, **_ON_STREAM, "graph": INT},
+    # layer: "runtime" or "driver"
+    "api_calls": {**_SPAN, **_ON_THREAD, "correlation": NULLABLE, "name": TEXT, "layer": TEXT},
+    # style: "PushPop", "StartEnd" or "Annotation" (torch); is_open: it never ended and is cut at the last event
+    "ranges": {
+        **_SPAN,
+        **_ON_THREAD,
+        "end_thread": NULLABLE,
+        "domain": TEXT,
+        "name": TEXT,
+        "style": TEXT,
+        "is_open": "bool",
+    },
+    "syncs": {**_SPAN, **_ON_STREAM, "kind": INT},
+    "cpu_ops": {**_SPAN, **_ON_THREAD, "name": TEXT},
+    "devices": {
+        "device": INT,
+        "name": TEXT,
+        "compute_capability": TEXT,
+        "multiprocessors": NULLABLE,
+        "memory_bytes": NULLABLE,
+        "l2_bytes": NULLABLE,
+        "memory_bandwidth_bytes_per_s": NULLABLE,
+        "clock_hz": NULLABLE,
+    },
+    # severity: "info", "warning" or "error", as the profiler itself said it
+    "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
+    "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
+}
+
+STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")
+
+
+def empty(table: str) -> pd.DataFrame:
+    """Return a canonical table without rows: looked for, found none."""
+    return conform(table, pd.DataFrame(columns=list(TABLES[table])))
+
+
+def conform(table: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """Give `frame` exactly the columns, order and types of a canonical table; KeyError if it lacks one."""
+    types = TABLES[table]
+    return frame[list(types)].astype(dict(types)).reset_index(drop=True)
+
+
+def summarize(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
+    """Return one row per group of `by` with the STATISTICS of `value`, groups in ascending order.
+
+    As NVIDIA prints them: the median averages the two middle values, the standard deviation is the sample one
+    (n-1) and 0 for a single value. Missing values are not counted; a group with none has no statistics.
+    """
+    grouped = frame.groupby(list(by), observed=True, sort=True)[value]
+    table = grouped.agg(["count", "sum", "mean", "median", "min", "max", "std"])
+    table.columns = pd.Index(STATISTICS)
+    table["stddev"] = table["stddev"].where(table["count"] != 1, 0.0)
+    return table.reset_index()
+
+
+def duration(frame: pd.DataFrame) -> "pd.Series[int]":
+    """Return the length of each row's span in ns."""
+    return frame["end_ns"] - frame["start_ns"]
+
+
+def time_summary(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Summarize the durations of `frame`, the largest total first (ties: groups in ascending order).
+
+    Columns: time_pct (share of this table's total, not of wall time), total_ns, count, avg_ns, med_ns, min_ns,
+    max_ns, stddev_ns, then `by`.
+    """
+    table = summarize(frame.assign(duration=duration(frame)), by, "duration")
+    table = table.sort_values("total", ascending=False, kind="stable", ignore_index=True)
+    table.insert(0, "time_pct", table["total"] * 100.0 / max(table["total"].sum(), 1))
+    in_ns = {name: f"{name}_ns" for name in STATISTICS if name != "count"}
+    order = ["time_pct", "total_ns", "count", "avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns", *by]
+    return table.rename(columns=in_ns)[order]
+
+
+def nest(spans: pd.DataFrame) -> pd.DataFrame:
+    """Sort spans by thread and start; add `parent`, the row of the tightest span around each on its thread, or -1."""
+    order = ["thread", "start_ns", "end_ns"]
+    spans = spans.sort_values(order, ascending=[True, True, False], kind="stable", ignore_index=True)
+    parent = np.full(len(spans), -1, dtype=np.int64)
+    end = spans["end_ns"].to_numpy(dtype=np.int64)
+    for rows in spans.groupby("thread").indices.values():
+        local = outer(end[rows])
+        parent[rows] = np.where(local >= 0, rows[local], -1)
+    return spans.assign(parent=parent)
+
+
+def ancestors(parent: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Yield, one level up at a time, the rows that still have an ancestor there and the row of that ancestor."""
+    rows = np.flatnonzero(parent >= 0)
+    above = parent[rows]
+    while len(rows):
+        yield rows, above
+        above = parent[above]
+        rows, above = rows[above >= 0], above[above >= 0]

@@ -1,0 +1,98 @@
+"""How a number is shown: its unit is the suffix of its column name, and the scale follows the value."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+SUFFIXES: Final = ("bytes_per_s", "per_s", "bytes", "pct", "ns", "hz")
+
+_SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
+    "ns": ((1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")),
+    "bytes": ((1, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")),
+    "bytes_per_s": ((1, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s"), (1e12, "TB/s")),
+    "per_s": ((1, "/s"), (1e3, "k/s"), (1e6, "M/s")),
+    "hz": ((1, "Hz"), (1e3, "kHz"), (1e6, "MHz"), (1e9, "GHz")),
+    "pct": ((1, "%"),),
+    "": ((1, ""),),
+}
+_DIGITS: Final = 4
+_MOST_DECIMALS: Final = 3
+ABSENT: Final = "–"
+_WORDS: Final = {"med": "median", "stddev": "std dev", "api": "API", "cpu": "CPU", "gpu": "GPU", "l2": "L2"}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a raw value is divided by for display, the unit that follows it, and the decimals."""
+
+    divisor: float
+    symbol: str
+    decimals: int
+
+    def format(self, value: float | None) -> str:
+        """Write `value` without its unit; what is not there is an en dash, and what is not zero never reads as zero."""
+        if value is None or not math.isfinite(value):
+            return ABSENT
+        if value == 0:
+            return "0"
+        scaled, least = value / self.divisor, 10.0**-self.decimals
+        if 0 < abs(scaled) < least / 2:
+            return f"{'<' if value > 0 else '>-'}{least:.{self.decimals}f}"
+        return f"{scaled:,.{self.decimals}f}"
+
+    def with_unit(self, value: float | None) -> str:
+        """Write `value` and its unit."""
+        text = self.format(value)
+        return text if text == ABSENT else f"{text} {self.symbol}".rstrip()
+
+
+def split(column: str) -> tuple[str, str]:
+    """Split a column name into stem and unit: `api_total_ns` is (`api_total`, `ns`)."""
+    for suffix in SUFFIXES:
+        if column.endswith("_" + suffix):
+            return column[: -len(suffix) - 1], suffix
+    return column, ""
+
+
+def heading(column: str) -> str:
+    """Turn a column name into words: `api_med_ns` is `API median`."""
+    words = " ".join(_WORDS.get(word, word) for word in split(column)[0].split("_"))
+    return words[:1].upper() + words[1:]
+
+
+def scale_for(unit: str, values: Iterable[float]) -> Scale:
+    """Choose one scale for all of a column, by its median size, so that its rows compare at a glance."""
+    sizes = sorted(abs(value) for value in values if value and math.isfinite(value))
+    typical = sizes[len(sizes) // 2] if sizes else 0.0
+    divisor, symbol = _SCALES[unit][0]
+    for candidate, name in _SCALES[unit]:
+        if typical >= candidate or _suits(candidate, sizes):
+            divisor, symbol = candidate, name
+    return Scale(divisor, symbol, _decimals(unit, divisor, sizes))
+
+
+def format_value(value: float | None, column: str) -> str:
+    """Write one number with its unit, at the scale that suits it alone."""
+    return ABSENT if value is None else scale_for(split(column)[1], [value]).with_unit(value)
+
+
+def _suits(divisor: float, sizes: list[float]) -> bool:
+    """Tell whether a larger unit spares a column six-digit numbers and still shows its smallest value."""
+    least = 10.0**-_MOST_DECIMALS
+    return bool(sizes) and sizes[-1] >= 10 * divisor and sizes[0] >= least * divisor
+
+
+def _decimals(unit: str, divisor: float, sizes: list[float]) -> int:
+    """Decimals that give the typical value four digits and the smallest one at least, three decimals at most."""
+    if unit == "pct":
+        return 1
+    if not sizes or (divisor == 1 and all(size == int(size) for size in sizes)):
+        return 0
+    typical, smallest = _magnitude(sizes[len(sizes) // 2] / divisor), _magnitude(sizes[0] / divisor)
+    return min(max(_DIGITS - 1 - typical, -smallest, 0), _MOST_DECIMALS)
+
+
+def _magnitude(value: float) -> int:
+    """Return the power of ten of the first digit: 0 for 1 to 9.99."""
+    return math.floor(math.log10(value))

@@ -1,0 +1,257 @@
+"""The analyses on drawn timelines, and their laws on real captures."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from pipeline.analyze import ANALYSES, analyze, trust
+from pipeline.analyze.analysis import Analysis
+from pipeline.analyze.api import api_name, cuda_api, operators
+from pipeline.analyze.kernels import kernel_time, memory_operations
+from pipeline.analyze.launch import launch_overhead, launches
+from pipeline.analyze.ranges import nested, owners, range_time
+from pipeline.analyze.window import gpu_time, measured_window
+from pipeline.model import Profile
+from pipeline.read.nsys import read_nsys
+from pipeline.tables import TABLES, conform, empty
+from tests.timeline import PROCESS, draw
+
+CaptureFile = Callable[[str], Path]
+CAPTURES = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "crash", "mlp")
+
+
+@pytest.fixture(params=CAPTURES)
+def capture(request: pytest.FixtureRequest, capture_file: CaptureFile) -> Profile:
+    return read_nsys(capture_file(request.param))
+
+
+def row(table: pd.DataFrame, **where: object) -> dict[str, Any]:
+    for column, value in where.items():
+        table = table[table[column] == value]
+    assert len(table) == 1
+    return dict(table.iloc[0])
+
+
+def test_launch_phases_are_api_queue_and_execution() -> None:
+    profile = draw(
+        """
+        cpu   LLL..LL....
+        s7    ....aaa..bb
+        """
+    )
+    table = launch_overhead(profile).frame
+    a, b = row(table, name="a"), row(table, name="b")
+    assert (a["api_total_ns"], a["queue_med_ns"], a["execution_total_ns"]) == (3000, 1000, 3000)
+    assert (b["api_total_ns"], b["queue_med_ns"], b["execution_total_ns"]) == (2000, 2000, 2000)
+
+
+def test_a_kernel_that_starts_before_its_call_returns_was_not_queued() -> None:
+    a = row(launch_overhead(draw("cpu  LLLL\ns7  ..aaaa")).frame, name="a")
+    assert (a["launches"], a["queued"]) == (1, 0)
+    assert pd.isna(a["queue_med_ns"])
+
+
+def test_one_graph_launch_is_one_launch_whatever_it_contains() -> None:
+    profile = draw("cpu  GG......\ns7   ..aa.bb.")
+    kernels = profile.table("kernels").assign(correlation=1000, graph_node=[1, 2])
+    node_traced = Profile({**profile.tables, "kernels": conform("kernels", kernels)})
+    graph = row(launch_overhead(node_traced).frame, name="[CUDA graph]")
+    assert (graph["launches"], graph["api_total_ns"], graph["execution_total_ns"]) == (1, 2000, 5000)
+    whole = row(launch_overhead(draw("cpu  GG......\ns7   ..GGGGG.")).frame, name="[CUDA graph]")
+    assert whole == graph
+
+
+def test_launches_without_a_recorded_call_are_kept_and_said() -> None:
+    profile = draw("cpu  LL......\ns7   ..aa.bb.")
+    table = launch_overhead(profile)
+    assert row(table.frame, name="b")["execution_total_ns"] == 2000
+    assert table.notes == ("1 of 2 launches (50%) have no recorded API call; only their execution is counted.",)
+
+
+def test_the_same_correlation_id_in_another_process_is_another_launch() -> None:
+    profile = draw("cpu  LL......\ns7   ..aa....")
+    other = profile.table("api_calls").assign(process=PROCESS * 2, start_ns=0, end_ns=9000)
+    calls = pd.concat([profile.table("api_calls"), other])
+    mixed = Profile({**profile.tables, "api_calls": conform("api_calls", calls)})
+    assert row(launch_overhead(mixed).frame, name="a")["api_total_ns"] == 2000
+
+
+def test_busy_counts_overlap_once_and_idle_is_the_rest() -> None:
+    profile = draw(
+        """
+        s7   aaaa....bb
+        s8   ..HHHH....
+        """
+    )
+    device = row(gpu_time(profile).frame, device=0)
+    assert (device["window_ns"], device["busy_ns"], device["idle_ns"]) == (10_000, 8000, 2000)
+    assert (device["kernel_ns"], device["copy_ns"]) == (6000, 4000)
+
+
+def test_devices_are_never_merged() -> None:
+    table = gpu_time(draw("s7    aaaa....\ns7:1  ....bbbb")).frame
+    assert table[["device", "busy_ns", "idle_ns"]].to_numpy().tolist() == [[0, 4000, 4000], [1, 4000, 4000]]
+
+
+def test_the_measured_range_is_the_window() -> None:
+    profile = draw(
+        """
+        nvtx  [warmup][measure   ]
+        s7    .aaa.....bbbb.......
+        """
+    )
+    assert measured_window(profile) == (8000, 20_000)
+    assert row(gpu_time(profile).frame, device=0)["busy_ns"] == 4000
+
+
+def test_an_operation_belongs_to_the_innermost_range_of_the_launching_thread() -> None:
+    profile = draw(
+        """
+        nvtx  [step               ]
+        nvtx  .[fwd  ].............
+        cpu   ..L.......L..........
+        s7    ......aa....bbb......
+        """
+    )
+    table = range_time(profile).frame
+    assert row(table, path="step / fwd")["kernel_ns"] == 2000
+    assert row(table, path="step")["kernel_ns"] == 5000
+
+
+def test_backward_kernels_launched_by_another_thread_belong_to_the_range_open_then() -> None:
+    profile = draw(
+        """
+        nvtx   [fwd  ][backward  ]
+        cpu    ..L................
+        cpu:8  .........L.........
+        s7     .....a.......bbb...
+        """
+    )
+    table = range_time(profile)
+    assert row(table.frame, path="backward")["kernel_ns"] == 3000
+    assert "1 on the range's own thread, 1 on another thread" in table.notes[0]
+
+
+def test_a_range_of_another_process_owns_nothing() -> None:
+    profile = draw("nvtx  [other     ]\ncpu   ..L.........\ns7    ....aa......")
+    ranges = profile.table("ranges").assign(process=PROCESS * 2, thread=PROCESS * 2 + 7)
+    table = range_time(Profile({**profile.tables, "ranges": ranges})).frame
+    assert row(table, path="other")["kernels"] == 0
+
+
+def test_copies_carry_direction_kind_size_and_rate() -> None:
+    copy = row(memory_operations(draw("cpu  C.C.....\ns7   ..HH.DD.")).frame, operation="Host-to-Device")
+    assert (copy["source_kind"], copy["target_kind"], copy["total_bytes"]) == ("Pageable", "Device", 1024)
+    assert copy["rate_bytes_per_s"] == pytest.approx(1024 / 2e-6)
+
+
+def test_api_names_lose_their_version_but_not_their_abi() -> None:
+    names = pd.Series(["cudaMalloc_v3020", "cudaLaunchKernelExC_v11060", "cuGetProcAddress_v2", "cuMemAlloc"])
+    assert api_name(names).tolist() == ["cudaMalloc", "cudaLaunchKernelExC", "cuGetProcAddress_v2", "cuMemAlloc"]
+
+
+def test_own_time_of_an_operator_leaves_out_those_inside() -> None:
+    drawn = draw("nvtx  [outer       ]\nnvtx  ..[inner]").table("ranges")
+    table = operators(Profile({"cpu_ops": conform("cpu_ops", drawn)})).frame
+    outer, inner = row(table, name="outer"), row(table, name="inner")
+    assert (outer["own_ns"], inner["own_ns"]) == (outer["total_ns"] - inner["total_ns"], inner["total_ns"])
+
+
+# -- laws on real captures --------------------------------------------------------------------------------------------
+
+
+def test_busy_and_idle_add_up_to_the_window(capture: Profile) -> None:
+    table = gpu_time(capture).frame
+    assert (table["busy_ns"] + table["idle_ns"] == table["window_ns"]).all()
+    assert (table["busy_ns"] <= table["kernel_ns"] + table["copy_ns"] + table["graph_ns"]).all()
+
+
+def test_joining_launches_adds_no_row_and_loses_none(capture: Profile) -> None:
+    kernels = capture.table("kernels")
+    launched = launches(capture)
+    graphs = kernels[kernels["graph_node"].notna()][["process", "correlation", "device"]].drop_duplicates()
+    single = int(kernels["graph_node"].isna().sum())
+    assert len(launched) == single + len(graphs) + len(capture.table("graph_launches"))
+
+
+def test_sums_by_name_are_the_sums_of_the_events(capture: Profile) -> None:
+    for table, source in ((kernel_time(capture), "kernels"), (cuda_api(capture), "api_calls")):
+        events = capture.table(source)
+        assert table.frame["total_ns"].sum() == (events["end_ns"] - events["start_ns"]).sum()
+
+
+def test_row_order_changes_nothing(capture: Profile) -> None:
+    shuffled = {name: frame.sample(frac=1, random_state=1) for name, frame in capture.tables.items()}
+    for expected, result in zip(analyze(capture), analyze(Profile(shuffled, capture.missing)), strict=True):
+        pd.testing.assert_frame_equal(result.rows, expected.rows)
+
+
+def test_shifting_all_times_changes_no_result(capture: Profile) -> None:
+    shifted = {
+        name: frame.assign(**{column: frame[column] + 10**9 for column in ("start_ns", "end_ns") if column in frame})
+        for name, frame in capture.tables.items()
+    }
+    for expected, result in zip(analyze(capture), analyze(Profile(shifted, capture.missing)), strict=True):
+        pd.testing.assert_frame_equal(result.rows, expected.rows)
+
+
+def test_all_kernels_of_the_training_capture_are_attributed(capture_file: CaptureFile) -> None:
+    profile = read_nsys(capture_file("train"))
+    ranges = nested(profile.table("ranges"))
+    launched = launches(profile).assign(time_ns=lambda frame: frame["api_start_ns"])
+    assert (owners(ranges, launched)["way"] != "none").all()
+    table = range_time(profile).frame
+    backward = table[table["path"].str.endswith("/ backward")]
+    assert backward["kernels"].tolist() == [32] * 20
+
+
+# -- every analysis, whatever is missing ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("analysis", ANALYSES, ids=lambda analysis: analysis.name)
+def test_empty_tables_give_empty_results(analysis: Analysis) -> None:
+    result = analysis.run(Profile({name: empty(name) for name in TABLES}))
+    assert result.table is not None
+    assert result.rows.empty
+
+
+@pytest.mark.parametrize("analysis", ANALYSES, ids=lambda analysis: analysis.name)
+def test_a_missing_table_gives_its_reason(analysis: Analysis) -> None:
+    for need in analysis.needs:
+        tables = {name: empty(name) for name in TABLES if name != need}
+        result = analysis.run(Profile(tables, {need: "tracing was off"}))
+        assert result.table is None
+        assert result.unavailable == "tracing was off"
+
+
+def test_names_are_unique() -> None:
+    assert len({analysis.name for analysis in ANALYSES}) == len(ANALYSES)
+
+
+def test_trust_says_when_no_gpu_work_was_captured() -> None:
+    assert [finding.rule for finding in trust(Profile({"kernels": empty("kernels")}))] == ["no_gpu_work"]
+    assert trust(draw("cpu  L.....\ns7   ..aa..")) == ()
+
+
+def lossy(profile: Profile) -> Profile:
+    text = ["Not all CUDA events might have been collected."]
+    said = conform("diagnostics", pd.DataFrame({"time_ns": [1], "severity": ["warning"], "text": text}))
+    return Profile({**profile.tables, "diagnostics": said})
+
+
+def test_lost_events_are_only_said_when_launches_lack_their_work() -> None:
+    assert trust(lossy(draw("cpu  L.L...\ns7   ..a..b"))) == ()
+    (finding,) = trust(lossy(draw("cpu  L.L...\ns7   ..a...")))
+    assert finding.rule == "lost_events"
+    assert "1 launches have no GPU work" in finding.detail
+    (nothing,) = trust(lossy(draw("cpu  L.L...")))
+    assert (nothing.rule, nothing.title) == ("lost_events", "No GPU work was saved")
+
+
+def test_a_stopped_capture_range_is_not_taken_for_lost_events(capture_file: CaptureFile) -> None:
+    profile = read_nsys(capture_file("mlp"))
+    assert profile.table("diagnostics")["text"].astype(str).str.contains("Not all CUDA events might").any()
+    assert trust(profile) == ()

@@ -1,0 +1,333 @@
+"""Traces of torch.profiler recorded on a CPU and an H200, and written ones for what those do not hold."""
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from pipeline.model import Profile
+from pipeline.read.kineto import read_kineto
+from pipeline.read.nsys import read_nsys
+from tests.kineto import ON_GPU, Event, call, copy, kernel, refusal, write
+
+DATA = Path(__file__).parent / "data"
+MINI = DATA / "mini_torch.json.gz"
+RECORDED = (MINI, *sorted((DATA / "kineto").glob("*.json.gz")))
+GPU_TABLES = ("kernels", "memory_ops")
+CATEGORIES = {
+    "kernels": ("kernel",),
+    "memory_ops": ("gpu_memcpy", "gpu_memset"),
+    "api_calls": ("cuda_runtime", "cuda_driver"),
+    "ranges": ("user_annotation",),
+    "cpu_ops": ("cpu_op",),
+}
+
+
+def sizes(profile: Profile) -> dict[str, int]:
+    return {name: len(table) for name, table in profile.tables.items()}
+
+
+# -- recorded traces --------------------------------------------------------------------------------------------------
+
+
+def test_all_tables_of_a_cuda_trace() -> None:
+    profile = read_kineto(MINI)
+
+    assert sizes(profile) == {
+        "kernels": 63,
+        "memory_ops": 15,
+        "api_calls": 100,
+        "ranges": 9,
+        "cpu_ops": 315,
+        "devices": 1,
+        "diagnostics": 0,
+    }
+    assert set(profile.missing) == {"graph_launches", "syncs", "overheads"}
+    assert profile.findings == ()
+
+
+def test_a_kernel_of_a_cuda_trace() -> None:
+    kernels = read_kineto(MINI).tables["kernels"]
+
+    first = kernels[kernels["correlation"] == 413].to_dict("records")[0]
+    name = first.pop("name")
+
+    assert name.startswith("void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(")
+    assert pd.isna(first.pop("graph_node"))
+    assert first == {
+        "start_ns": 4312717133801546,
+        "end_ns": 4312717133803114,
+        "process": 1310,
+        "device": 0,
+        "context": 1,
+        "stream": 7,
+        "correlation": 413,
+        "short_name": "vectorized_elementwise_kernel",
+        "grid_x": 256,
+        "grid_y": 1,
+        "grid_z": 1,
+        "block_x": 128,
+        "block_y": 1,
+        "block_z": 1,
+        "registers": 31,
+        "static_shared_bytes": 0,
+        "dynamic_shared_bytes": 0,
+    }
+
+
+def test_every_gpu_operation_was_started_by_one_call() -> None:
+    tables = read_kineto(MINI).tables
+    operations = pd.concat([tables[name][["process", "correlation"]] for name in GPU_TABLES])
+
+    joined = operations.merge(tables["api_calls"], on=["process", "correlation"], validate="one_to_one")
+
+    assert len(joined) == 63 + 15
+    assert set(joined["name"]) == {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync"}
+
+
+def test_memory_operations_by_direction() -> None:
+    table = read_kineto(MINI).tables["memory_ops"]
+
+    rows = table[["operation", "source_kind", "target_kind", "bytes"]].itertuples(index=False, name=None)
+
+    assert Counter(rows) == {
+        ("Host-to-Device", "Pinned", "Device", 1048576): 3,
+        ("Device-to-Host", "Device", "Pinned", 4): 3,
+        ("Device-to-Device", "Device", "Device", 1048576): 3,
+        ("memset", "", "Device", 4): 6,
+    }
+
+
+def test_backward_runs_on_another_thread_of_the_process() -> None:
+    tables = read_kineto(MINI).tables
+
+    assert set(tables["cpu_ops"]["tid"]) == {1310, 1335}
+    assert set(tables["ranges"]["tid"]) == {1310}
+    assert set(tables["ranges"]["name"]) == {f"ProfilerStep#{n}" for n in (2, 3, 4)} | {"forward", "backward"}
+    assert all((table["pid"] == 1310).all() for table in (tables["cpu_ops"], tables["ranges"], tables["api_calls"]))
+
+
+def test_environment_of_a_cuda_trace() -> None:
+    environment = read_kineto(MINI).environment
+
+    assert (environment.collector, environment.schema_version) == ("torch.profiler", "1")
+    assert (environment.gpu, environment.cuda, environment.driver) == ("NVIDIA H200", "13.0", "")
+    assert environment.captured_utc == "2026-11-20 10:15:43"
+
+
+def test_device_of_a_cuda_trace() -> None:
+    (device,) = read_kineto(MINI).tables["devices"].to_dict("records")
+
+    assert (device["device"], device["name"], device["compute_capability"]) == (0, "NVIDIA H200", "9.0")
+    assert (device["multiprocessors"], device["memory_bytes"]) == (132, 150109880320)
+    assert pd.isna(device["clock_hz"])
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
+def test_every_recorded_time_is_exact(path: Path) -> None:
+    tables = read_kineto(path).tables
+    with gzip.open(path) as file:
+        events = json.load(file, parse_float=Decimal)["traceEvents"]
+
+    for name, table in tables.items():
+        spans = [
+            (int(event["ts"] * 1000), int((event["ts"] + event["dur"]) * 1000))
+            for category in CATEGORIES.get(name, ())
+            for event in events
+            if event.get("cat") == category
+        ]
+        if name in CATEGORIES:
+            assert list(zip(table["start_ns"], table["end_ns"], strict=True)) == spans
+
+
+def test_cpu_trace_says_why_it_has_no_gpu_tables() -> None:
+    profile = read_kineto(DATA / "kineto" / "cpu.json.gz")
+
+    assert sizes(profile) == {"ranges": 6, "cpu_ops": 108, "diagnostics": 0}
+    assert {profile.missing[name] for name in (*GPU_TABLES, "api_calls")} == {
+        "the trace has no CUDA events: it was recorded on the CPU only"
+    }
+    assert profile.missing["devices"] == "the trace names no GPU"
+    assert (profile.environment.gpu, profile.environment.cuda) == ("", "")
+
+
+def test_gpu_that_was_not_recorded_is_not_an_idle_one() -> None:
+    profile = read_kineto(DATA / "kineto" / "without_gpu_activity.json.gz")
+
+    assert "cudaLaunchKernel" in set(profile.tables["api_calls"]["name"])
+    assert all("ProfilerActivity.CUDA" in profile.missing[name] for name in GPU_TABLES)
+
+
+def test_operations_of_a_cuda_graph_belong_to_its_launch() -> None:
+    tables = read_kineto(DATA / "kineto" / "cuda_graph.json.gz").tables
+    launches = tables["api_calls"].query("name == 'cudaGraphLaunch'")["correlation"]
+
+    assert len(launches) == 3
+    assert Counter(tables["kernels"]["correlation"]) == dict.fromkeys(launches, 3)
+    assert Counter(tables["memory_ops"]["correlation"]) == dict.fromkeys(launches, 1)
+
+
+def test_range_that_never_ended_is_open() -> None:
+    ranges = read_kineto(DATA / "kineto" / "open_range.json.gz").tables["ranges"]
+
+    assert dict(zip(ranges["name"], ranges["is_open"], strict=True)) == {"never closed": True, "forward": False}
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
+def test_nothing_private_is_taken(path: Path) -> None:
+    profile = read_kineto(path)
+
+    told = repr((profile.environment, profile.missing, profile.findings))
+
+    assert "private" in gzip.decompress(path.read_bytes()).decode() or path == MINI
+    assert "private" not in told
+    assert "/tmp" not in told
+
+
+# -- written traces ---------------------------------------------------------------------------------------------------
+
+
+def test_cuda_trace_without_copies_was_looked_through(tmp_path: Path) -> None:
+    profile = read_kineto(write(tmp_path, kernel(), call()))
+
+    assert sizes(profile) == {
+        "kernels": 1,
+        "memory_ops": 0,
+        "api_calls": 1,
+        "ranges": 0,
+        "cpu_ops": 0,
+        "diagnostics": 0,
+    }
+
+
+def test_calls_that_give_the_gpu_no_work_leave_its_tables_empty(tmp_path: Path) -> None:
+    profile = read_kineto(write(tmp_path, call(name="cudaDeviceSynchronize")))
+
+    assert [len(profile.tables[name]) for name in GPU_TABLES] == [0, 0]
+
+
+def test_processes_of_a_merged_trace_cannot_be_told_apart(tmp_path: Path) -> None:
+    error = refusal(write(tmp_path, kernel(), call(), call(pid=46)))
+
+    assert "2 processes" in error.message
+
+
+def test_gpu_operations_alone_have_no_process(tmp_path: Path) -> None:
+    (row,) = read_kineto(write(tmp_path, kernel())).tables["kernels"].to_dict("records")
+
+    assert pd.isna(row["process"])
+    assert (row["start_ns"], row["end_ns"], row["correlation"]) == (20500, 24500, 5)
+
+
+def test_correlation_may_be_absent(tmp_path: Path) -> None:
+    arguments = {"device": 0, "stream": 7}
+    tables = read_kineto(write(tmp_path, kernel(args=arguments), call(args={}))).tables
+
+    assert tables["kernels"]["correlation"].isna().all()
+    assert tables["api_calls"]["correlation"].isna().all()
+
+
+def test_what_a_kernel_does_not_say_is_zero(tmp_path: Path) -> None:
+    (row,) = read_kineto(write(tmp_path, kernel(args={"device": 1, "stream": 7}))).tables["kernels"].to_dict("records")
+
+    assert {row[name] for name in ("context", "grid_x", "block_z", "registers", "static_shared_bytes")} == {0}
+
+
+@pytest.mark.parametrize(("node", "expected"), [(0, None), (9, 9)])
+def test_graph_node_zero_is_no_graph(tmp_path: Path, node: int, expected: int | None) -> None:
+    table = read_kineto(write(tmp_path, kernel(args={**ON_GPU, "graph node id": node}))).tables["kernels"]
+
+    assert [None if pd.isna(value) else value for value in table["graph_node"]] == [expected]
+
+
+def test_copy_between_devices_belongs_to_the_one_it_ran_on(tmp_path: Path) -> None:
+    arguments = {"fromDevice": 3, "inDevice": 1, "toDevice": 2, "inContext": 6, "stream": 7, "bytes": 8}
+    event = kernel(cat="gpu_memcpy", name="Memcpy PtoP (Device -> Device)", args=arguments)
+
+    (row,) = read_kineto(write(tmp_path, event)).tables["memory_ops"].to_dict("records")
+
+    assert (row["device"], row["context"], row["operation"]) == (1, 6, "Peer-to-Peer")
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        ("Memcpy DtoH (Device -> Pageable)", ("Device-to-Host", "Device", "Pageable")),
+        ("Memcpy HtoA (Managed Static -> Array)", ("Host-to-Array", "Managed Static", "Array")),
+        ("Memset (Managed)", ("memset", "", "Managed")),
+        ("Memcpy <unknown> (Device -> Device)", ("Unknown", "", "")),
+        ("", ("Unknown", "", "")),
+    ],
+)
+def test_name_of_a_memory_operation_holds_its_kinds(tmp_path: Path, name: str, meaning: tuple[str, ...]) -> None:
+    (row,) = read_kineto(write(tmp_path, copy(name))).tables["memory_ops"].to_dict("records")
+
+    assert (row["operation"], row["source_kind"], row["target_kind"]) == meaning
+    assert row["bytes"] == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+        ("void (anonymous namespace)::softmax<float, (anonymous namespace)::Op>(int)", "softmax"),
+        ("void at::f<4, at::g(int&)::{lambda()#2}::operator()() const::{lambda(float)#1}, a<b<c> > >(int)", "f"),
+        ("(lambda)", "(lambda)"),
+        ("", ""),
+    ],
+)
+def test_short_name_of_a_kernel(tmp_path: Path, name: str, short: str) -> None:
+    (row,) = read_kineto(write(tmp_path, kernel(name=name))).tables["kernels"].to_dict("records")
+
+    assert (row["name"], row["short_name"]) == (name, short)
+
+
+@pytest.mark.parametrize("capture", ["train", "gelu", "ddp2"])
+def test_short_names_are_those_of_nsys(tmp_path: Path, capture_file: Callable[[str], Path], capture: str) -> None:
+    known = read_nsys(capture_file(capture)).tables["kernels"][["name", "short_name"]].drop_duplicates()
+    events = [kernel(name=name) for name in known["name"]]
+
+    ours = read_kineto(write(tmp_path, *events)).tables["kernels"]
+
+    assert list(ours["short_name"]) == list(known["short_name"])
+
+
+def test_several_gpus_are_counted_by_name(tmp_path: Path) -> None:
+    rows = [{"id": n, "name": "H" if n else "A", "computeMajor": 9, "computeMinor": 0} for n in range(3)]
+
+    environment = read_kineto(write(tmp_path, kernel(), deviceProperties=rows)).environment
+
+    assert environment.gpu == "A, 2 × H"
+
+
+@pytest.mark.parametrize("base", [None, "1790857026000000000", 0, -1, 1.5, True, 2**70])
+def test_start_is_not_guessed(tmp_path: Path, base: object) -> None:
+    environment = read_kineto(write(tmp_path, kernel(), baseTimeNanoseconds=base)).environment
+
+    assert environment.captured_utc == ""
+
+
+@pytest.mark.parametrize("version", [None, "13.0", {}, 1.5])
+def test_odd_cuda_version_is_left_out(tmp_path: Path, version: object) -> None:
+    assert read_kineto(write(tmp_path, kernel(), cuda_runtime_version=version)).environment.cuda == ""
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"ph": "M", "name": "process_name", "pid": "Spans", "tid": "x", "args": {"name": "/private"}},
+        {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler", "ts": 1},
+        {"ph": "i", "cat": "cpu_op", "name": "marker", "pid": "Traces", "tid": "", "ts": "soon"},
+        {},
+    ],
+)
+def test_rows_that_are_no_events_are_skipped(tmp_path: Path, event: Event) -> None:
+    profile = read_kineto(write(tmp_path, event, kernel(), event))
+
+    assert sum(sizes(profile).values()) == 1
+    assert profile.findings == ()

@@ -1,0 +1,219 @@
+"""The nsys reader: what it makes of a real export, of each generation's differences, and of damaged files."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import CaptureError
+from pipeline.read import read, recognize
+from pipeline.read.nsys import read_nsys
+from pipeline.read.vocabulary import cuda_version, without_paths
+from pipeline.tables import TABLES
+
+CaptureFile = Callable[[str], Path]
+
+
+@pytest.fixture
+def editable(capture_file: CaptureFile, tmp_path: Path) -> Callable[..., Path]:
+    """Copy a real export and run SQL statements on it."""
+
+    def edit(*statements: str, name: str = "train") -> Path:
+        target = tmp_path / "edited.sqlite"
+        shutil.copy(capture_file(name), target)
+        connection = sqlite3.connect(target)
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+        connection.close()
+        return target
+
+    return edit
+
+
+def test_tables_have_the_canonical_columns_and_types(capture_file: CaptureFile) -> None:
+    profile = read_nsys(capture_file("train"))
+    for name, frame in profile.tables.items():
+        assert dict(frame.dtypes.astype(str)) == dict(TABLES[name])
+    assert len(profile.table("kernels")) == 1224
+    assert profile.findings == ()
+
+
+def test_environment_holds_facts_of_the_machine_and_nothing_private(capture_file: CaptureFile) -> None:
+    environment = read_nsys(capture_file("train")).environment
+    assert (environment.gpu, environment.driver, environment.cuda) == ("NVIDIA H200", "580.159.04", "13.0")
+    assert environment.captured_utc == "2026-11-20 09:19:43"
+    assert "/" not in "".join(vars(environment).values())
+
+
+def test_two_gpus_of_a_kind_are_counted(capture_file: CaptureFile) -> None:
+    assert read_nsys(capture_file("ddp2")).environment.gpu == "2 × NVIDIA H200"
+
+
+def test_diagnostics_lose_their_paths(capture_file: CaptureFile) -> None:
+    texts = read_nsys(capture_file("train")).table("diagnostics")["text"].astype(str)
+    assert not texts.str.contains("/tmp|/opt", regex=True).any()
+    assert texts.str.contains("Loaded CUPTI library: <path>", regex=False).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see /tmp/a b/c.log.", "see <path> b/c.log."),
+        ("ratio 3/4 of and/or", "ratio 3/4 of and/or"),
+        ("~/x/y and /usr/lib/libc.so.6", "<path> and <path>"),
+    ],
+)
+def test_without_paths(text: str, expected: str) -> None:
+    assert without_paths(text) == expected
+
+
+@pytest.mark.parametrize(("number", "version"), [("13000", "13.0"), ("12080", "12.8"), ("", ""), ("x", "")])
+def test_cuda_version(number: str, version: str) -> None:
+    assert cuda_version(number) == version
+
+
+def test_ranges_know_their_domain(capture_file: CaptureFile) -> None:
+    ranges = read_nsys(capture_file("train")).table("ranges")
+    assert set(ranges["domain"].astype(str)) == {"", "io", "cuBLAS"}
+    assert set(ranges[ranges["domain"] == "io"]["name"].astype(str)) == {"h2d"}
+
+
+def test_inline_range_text_is_read_as_well_as_registered_text(editable: Callable[..., Path]) -> None:
+    path = editable(
+        "UPDATE NVTX_EVENTS SET text = (SELECT value FROM StringIds WHERE id = textId), textId = NULL WHERE rowid % 2"
+    )
+    assert "" not in set(read_nsys(path).table("ranges")["name"].astype(str))
+
+
+def test_a_range_that_never_ended_is_cut_at_the_last_event_and_marked(editable: Callable[..., Path]) -> None:
+    path = editable("UPDATE NVTX_EVENTS SET end = NULL WHERE rowid = 1")
+    ranges = read_nsys(path).table("ranges")
+    assert ranges["is_open"].sum() == 1
+    assert ranges[ranges["is_open"]]["end_ns"].item() == ranges["end_ns"].max()
+
+
+def test_a_table_nobody_wrote_is_empty_when_its_tracing_was_on(editable: Callable[..., Path]) -> None:
+    profile = read_nsys(editable("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL", "DROP TABLE NVTX_EVENTS"))
+    assert profile.table("kernels").empty
+    assert profile.table("ranges").empty
+
+
+def test_a_table_is_missing_with_its_reason_when_its_tracing_was_off(editable: Callable[..., Path]) -> None:
+    off = "DELETE FROM META_DATA_CAPTURE WHERE value IN ('Cuda', 'NvtxEvents')"
+    profile = read_nsys(editable("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL", "DROP TABLE NVTX_EVENTS", off))
+    assert "nsys profile --trace=cuda" in profile.missing["kernels"]
+    assert "nsys profile --trace=nvtx" in profile.missing["ranges"]
+
+
+def test_exports_without_metadata_and_enumerations_are_read(
+    editable: Callable[..., Path], capture_file: CaptureFile
+) -> None:
+    with sqlite3.connect(capture_file("train")) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    connection.close()
+    old = [f"DROP TABLE {name}" for name in tables if name.startswith(("ENUM_", "META_DATA_", "TARGET_INFO_", "DIAG"))]
+    profile = read_nsys(editable(*old, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN graphNodeId"))
+    assert len(profile.table("kernels")) == 1224
+    assert set(profile.table("memory_ops")["operation"].astype(str)) >= {"Host-to-Device", "memset"}
+    assert profile.missing["devices"] == "this export names no GPU"
+
+
+def test_null_process_ids_are_kept(editable: Callable[..., Path]) -> None:
+    profile = read_nsys(editable("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = NULL WHERE rowid <= 10"))
+    assert profile.table("kernels")["process"].isna().sum() == 10
+
+
+@pytest.mark.parametrize("change", ["end = start - 1", "end = NULL", "start = -5", "start = NULL"])
+def test_impossible_times_are_left_out_and_said(editable: Callable[..., Path], change: str) -> None:
+    unconstrained = [
+        "CREATE TABLE copy AS SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL",
+        "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
+        "ALTER TABLE copy RENAME TO CUPTI_ACTIVITY_KIND_KERNEL",
+    ]
+    profile = read_nsys(editable(*unconstrained, f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {change} WHERE rowid = 3"))
+    assert len(profile.table("kernels")) == 1223
+    assert profile.findings[0].title == "1 of 1,224 rows of CUPTI_ACTIVITY_KIND_KERNEL were left out"
+
+
+def test_a_missing_column_is_named(editable: Callable[..., Path]) -> None:
+    path = editable("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME COLUMN gridX TO other")
+    with pytest.raises(CaptureError, match="table CUPTI_ACTIVITY_KIND_KERNEL has no column gridX"):
+        read_nsys(path)
+
+
+def test_text_where_a_number_belongs_names_file_and_table(editable: Callable[..., Path]) -> None:
+    path = editable("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid = 1200")
+    with pytest.raises(CaptureError, match=r"edited\.sqlite: cannot read table CUPTI_ACTIVITY_KIND_KERNEL"):
+        read_nsys(path)
+
+
+def test_names_that_are_no_utf8_are_shown_with_replacement_characters(editable: Callable[..., Path]) -> None:
+    kernel = "(SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1)"
+    path = editable(f"UPDATE StringIds SET value = CAST(x'6bff00' AS TEXT) WHERE id = {kernel}")
+    assert "k\ufffd\x00" in set(read_nsys(path).table("kernels")["name"].astype(str))
+
+
+def test_another_sqlite_file_is_not_an_export(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE visits (url TEXT)")
+    connection.close()
+    with pytest.raises(CaptureError, match="not an nsys export"):
+        read(path)
+
+
+@pytest.mark.parametrize("share", [0.0001, 0.3, 0.6, 0.95, 0.9999])
+def test_a_cut_off_export_is_refused(capture_file: CaptureFile, tmp_path: Path, share: float) -> None:
+    whole = capture_file("train").read_bytes()
+    path = tmp_path / "cut.sqlite"
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(CaptureError, match="cut off"):
+        read(path)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_flipped_bytes_give_an_error_or_a_profile_never_a_traceback(
+    capture_file: CaptureFile, tmp_path: Path, data: st.DataObject
+) -> None:
+    content = bytearray(capture_file("crash").read_bytes())
+    for _ in range(data.draw(st.integers(1, 20))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "flipped.sqlite"
+    path.write_bytes(content)
+    try:
+        profile = read(path)
+    except CaptureError as error:
+        assert error.message
+    else:
+        assert set(profile.tables) | set(profile.missing)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "is empty"), (b"\x7fELF\x00\x01", "no capture that nightsight knows"), (b"id,name\n1,a\n", "no capture")],
+)
+def test_foreign_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match=message):
+        read(path)
+
+
+def test_files_are_recognized_by_content_not_by_name(capture_file: CaptureFile, tmp_path: Path) -> None:
+    odd = tmp_path / "what's this? #1 'é' .txt"
+    shutil.copy(capture_file("graph"), odd)
+    assert recognize(odd) == "nsys-sqlite"
+    assert len(read(odd).table("graph_launches")) == 50
+    assert recognize(Path(__file__).parent / "data" / "nsys" / "mlp" / "mlp.nsys-rep") == "nsys-rep"
+
+
+def test_a_folder_or_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.sqlite"):
+        with pytest.raises(CaptureError, match="cannot open"):
+            read(path)

@@ -1,0 +1,93 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.units import ABSENT, SUFFIXES, format_value, heading, scale_for, split
+
+SIZES = st.floats(min_value=1e-3, max_value=1e12)
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ("api_total_ns", ("api_total", "ns")),
+        ("rate_bytes_per_s", ("rate", "bytes_per_s")),
+        ("steps_per_s", ("steps", "per_s")),
+        ("columns", ("columns", "")),
+        ("ns", ("ns", "")),
+    ],
+)
+def test_the_suffix_is_the_unit(column: str, expected: tuple[str, str]) -> None:
+    assert split(column) == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [("api_med_ns", "API median"), ("l2_bytes", "L2"), ("stddev_ns", "Std dev"), ("name", "Name"), ("", "")],
+)
+def test_heading_is_words(column: str, expected: str) -> None:
+    assert heading(column) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "expected"),
+    [
+        (1_500, "a_ns", "1.500 µs"),
+        (81, "a_ns", "81 ns"),
+        (0, "a_ns", "0 ns"),
+        (3_490_039_828, "a_ns", "3.490 s"),
+        (268_484_768, "a_bytes", "268.5 MB"),
+        (1.8687, "a_pct", "1.9 %"),
+        (0.004, "a_pct", "<0.1 %"),
+        (828.4, "a_per_s", "828.4 /s"),
+        (1_980_000_000, "a_hz", "1.980 GHz"),
+        (4.8e12, "a_bytes_per_s", "4.800 TB/s"),
+        (1_224, "count", "1,224"),
+        (None, "a_ns", ABSENT),
+        (math.nan, "a_ns", ABSENT),
+        (math.inf, "a_pct", ABSENT),
+    ],
+)
+def test_one_value_at_its_own_scale(value: float | None, column: str, expected: str) -> None:
+    assert format_value(value, column) == expected
+
+
+def test_a_column_has_one_unit_and_one_number_of_decimals() -> None:
+    scale = scale_for("ns", [156_499_024, 52_768_811, 1_442_000, 142_715, 81])
+    assert scale.symbol == "ms"
+    assert [scale.format(value) for value in (156_499_024, 142_715, 81)] == ["156.499", "0.143", "<0.001"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([16_377_961, 45_408, 39_104, 17_664], ["16.378 ms", "0.045 ms", "0.039 ms", "0.018 ms"]),
+        ([184_598_528, 83_886_080, 80, 80], ["184.599 MB", "83.886 MB", "<0.001 MB", "<0.001 MB"]),
+        ([0, 2_430_000], ["0 ms", "2.430 ms"]),
+        ([], []),
+    ],
+)
+def test_columns_that_span_a_lot(values: list[float], expected: list[str]) -> None:
+    scale = scale_for("bytes" if 80 in values else "ns", values)
+    assert [scale.with_unit(value) for value in values] == expected
+
+
+def test_a_negative_sliver_keeps_its_sign() -> None:
+    assert scale_for("ns", [5e6]).format(-1) == ">-0.001"
+
+
+@given(st.lists(SIZES, min_size=1), st.sampled_from([*SUFFIXES, ""]))
+def test_what_is_not_zero_never_reads_as_zero(values: list[float], unit: str) -> None:
+    scale = scale_for(unit, values)
+    assert all(any(digit in scale.format(value) for digit in "123456789") for value in values)
+
+
+@given(st.lists(SIZES, min_size=1), st.sampled_from([*SUFFIXES, ""]))
+def test_a_printed_number_reads_back_within_its_last_digit(values: list[float], unit: str) -> None:
+    scale = scale_for(unit, values)
+    for value in values:
+        text = scale.format(value)
+        if not text.startswith("<"):
+            assert float(text.replace(",", "")) == pytest.approx(value / scale.divisor, abs=0.51 * 10**-scale.decimals)

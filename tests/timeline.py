@@ -1,0 +1,104 @@
+"""Drawn timelines: one character is one microsecond, a run of one letter is one event.
+
+    nvtx  [step        ]
+    cpu   LLL..LL..SSSS
+    s7    ....aaa..bb
+
+`cpu` holds CUDA calls (L launch, C copy, S synchronize, G graph launch), `nvtx` ranges from bracket to bracket, `sN`
+a stream: small letters are kernels of that name, H and D copies to the device and back, M a set, G a whole graph.
+The n-th launching call launches the n-th operation. `cpu:8` and `nvtx:8` are thread 8 (7 otherwise).
+"""
+
+import re
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from pipeline.model import Profile
+from pipeline.tables import conform, empty
+
+CALLS = {
+    "L": "cudaLaunchKernel",
+    "C": "cudaMemcpyAsync",
+    "S": "cudaStreamSynchronize",
+    "G": "cudaGraphLaunch",
+}
+COPIES = {"H": ("Host-to-Device", "Pageable", "Device"), "D": ("Device-to-Host", "Device", "Pageable")}
+PROCESS = 5 << 24
+
+
+def draw(picture: str) -> Profile:
+    """Make a Profile of a picture."""
+    calls, ranges, operations = [], [], []
+    for line in filter(str.strip, picture.splitlines()):
+        label, track = re.match(r"\s*(\S+) {2,}(.*)", line).groups()  # type: ignore[union-attr]
+        kind, _, number = label.partition(":")
+        thread = _thread(int(number or 7))
+        if kind == "cpu":
+            calls += [{**span, **thread, "letter": letter} for letter, span in _events(track)]
+        elif kind == "nvtx":
+            ranges += [{**span, **thread, "name": name} for name, span in _ranges(track)]
+        else:
+            stream = {"stream": int(kind[1:]), "device": int(number or 0)}
+            operations += [{**span, **stream, "letter": letter} for letter, span in _events(track)]
+    return _profile(calls, ranges, operations)
+
+
+def _events(track: str) -> list[tuple[str, dict[str, int]]]:
+    events, position = [], 0
+    for letter, run in groupby(track):
+        length = len(list(run))
+        if letter.isalpha():
+            events.append((letter, {"start_ns": position * 1000, "end_ns": (position + length) * 1000}))
+        position += length
+    return events
+
+
+def _ranges(track: str) -> list[tuple[str, dict[str, int]]]:
+    return [
+        (match[1], {"start_ns": match.start() * 1000, "end_ns": match.end() * 1000})
+        for match in re.finditer(r"\[(\w+)[^\]]*\]", track)
+    ]
+
+
+def _thread(tid: int) -> dict[str, int]:
+    return {"process": PROCESS, "thread": PROCESS | tid, "pid": 5, "tid": tid}
+
+
+def _profile(calls: list[dict[str, Any]], ranges: list[dict[str, Any]], operations: list[dict[str, Any]]) -> Profile:
+    launching = sorted((call for call in calls if call["letter"] != "S"), key=lambda call: call["start_ns"])
+    operations = sorted(operations, key=lambda operation: operation["start_ns"])
+    for number, call in enumerate(calls, start=1000):
+        call |= {"correlation": number, "name": CALLS[call["letter"]], "layer": "runtime"}
+    for call, operation in zip(launching, operations, strict=False):
+        operation["correlation"] = call["correlation"]
+    for operation in operations:
+        operation |= {"process": PROCESS, "context": 1, "graph_node": None, "correlation": operation.get("correlation")}
+    kernels = [op | _KERNEL | dict.fromkeys(("name", "short_name"), op["letter"]) for op in operations]
+    range_facts = {"end_thread": None, "domain": "", "style": "PushPop", "is_open": False}
+    return Profile(
+        {
+            "kernels": _table("kernels", [kernel for kernel in kernels if kernel["letter"].islower()]),
+            "memory_ops": _table("memory_ops", [_memory(op) for op in operations if op["letter"] in "HDM"]),
+            "graph_launches": _table("graph_launches", [op | {"graph": 1} for op in operations if op["letter"] == "G"]),
+            "api_calls": _table("api_calls", calls),
+            "ranges": _table("ranges", [item | range_facts for item in ranges]),
+            "diagnostics": empty("diagnostics"),
+        }
+    )
+
+
+_KERNEL = {
+    **dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"), 1),
+    **dict.fromkeys(("registers", "static_shared_bytes", "dynamic_shared_bytes"), 0),
+}
+
+
+def _memory(operation: dict[str, Any]) -> dict[str, Any]:
+    name, source, target = COPIES.get(operation["letter"], ("memset", "", "Device"))
+    return operation | {"operation": name, "source_kind": source, "target_kind": target, "bytes": 1024}
+
+
+def _table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return conform(name, pd.DataFrame(rows)) if rows else empty(name)
