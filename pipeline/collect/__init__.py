@@ -1,0 +1,57 @@
+"""Collectors: run a program under a profiler and leave a Capture. Which one, if none is asked for, is decided here."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from pipeline.collect.nsys import collect_nsys, required_nsys
+from pipeline.collect.tools import find_nsys, has_gpu
+from pipeline.collect.torch import collect_torch
+from pipeline.collect.workloads import Program, Request
+from pipeline.model import Capture, Finding
+
+__all__ = ["COLLECTORS", "Choice", "choose_collector"]
+
+Choice = Literal["auto", "nsys", "torch"]
+COLLECTORS: Final[Mapping[str, Callable[[Program, Request], Capture]]] = {
+    "nsys": collect_nsys,
+    "torch": collect_torch,
+}
+
+
+def choose_collector(asked: Choice, program: Program, *, nsys: Path | None = None) -> tuple[str, Finding | None]:
+    """Choose a collector by name; a finding tells the reader of the report when it is not the one hoped for.
+
+    "auto" is nsys where there is an nsys and a GPU, or when the program is a command, which only nsys can profile.
+    """
+    if asked != "auto":
+        return asked, None
+    if program.kind == "command":
+        required_nsys(nsys)
+        return "nsys", None
+    found, gpu = find_nsys(nsys), has_gpu()
+    if found and gpu:
+        return "nsys", None
+    return "torch", _without_nsys() if gpu else _without_gpu()
+
+
+def _without_nsys() -> Finding:
+    return Finding(
+        "collector_fallback",
+        "warning",
+        "Collected with torch.profiler: there is no nsys on this machine",
+        "torch.profiler sees the process that runs torch. Not in this report: GPU work of other processes, CUDA calls "
+        "and NVTX ranges of code outside torch, synchronizations as nsys records them.",
+        "Install Nsight Systems (`nightsight doctor` says how), or name it with --nsys, and run again.",
+    )
+
+
+def _without_gpu() -> Finding:
+    return Finding(
+        "collector_fallback",
+        "warning",
+        "Collected with torch.profiler on the CPU: there is no GPU on this machine",
+        "What is shown are torch's operators and the program's ranges as the CPU ran them. Not in this report: GPU "
+        "kernels, copies, CUDA calls and launch overhead.",
+        "Run it on a machine with an NVIDIA GPU and nsys to see the GPU's work.",
+    )

@@ -1,0 +1,184 @@
+"""What a machine must have for the collectors to work, how its absence shows, and what mends it."""
+
+import importlib.metadata
+import importlib.util
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from pipeline.collect import tools
+from pipeline.collect.isolation import isolation
+from pipeline.errors import ToolError
+
+_NVIDIA: Final = "https://developer.nvidia.com/nsight"
+_WORKLOADS: Final = "pip install 'nightsight[workloads]'"
+_CAP_SYS_ADMIN: Final = 1 << 21
+_UNLOADABLE: Final = re.compile(r"error while loading shared libraries: ([^\s:]+)")
+_ASK_TORCH: Final = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at; `remedy` says what to do when it is not ok."""
+
+    name: str
+    status: Literal["ok", "missing", "broken"]
+    detail: str
+    remedy: str = ""
+
+
+def examine(*, nsys: Path | None = None) -> tuple[Check, ...]:
+    """Look at everything that the collectors need. What is absent or broken is a Check, never an error."""
+    return (
+        _nsys(nsys),
+        _privacy(),
+        _ncu(),
+        _counters(),
+        _gpu(),
+        _torch(),
+        _package("triton", f"It comes with PyTorch's builds for CUDA on Linux: {_WORKLOADS}"),
+        _package("nvtx", f"Without it nsys and ncu see no ranges of the workloads: {_WORKLOADS}"),
+    )
+
+
+def _nsys(explicit: Path | None) -> Check:
+    tool, path = _tool("nsys", lambda: tools.find_nsys(explicit), "systems")
+    library = _unloadable_library(path) if path else ""
+    if not library:
+        return tool
+    return Check(
+        "nsys",
+        "broken",
+        f"{tool.detail}, but its importer cannot load {library}: it will print 'Importer error status: An unknown "
+        "error occurred.' and leave a .qdstrm file without a .nsys-rep",
+        _remedy_for(library),
+    )
+
+
+def _privacy() -> Check:
+    if isolation():
+        return Check("privacy", "ok", "nsys can be kept from seeing other processes (PID namespaces)")
+    return Check(
+        "privacy",
+        "missing",
+        "this system allows no PID namespaces: nsys writes the environment of other processes into its files",
+        "Publish report.html, not the files under capture/. To allow it: run as root, or let the container unshare.",
+    )
+
+
+def _ncu() -> Check:
+    return _tool("ncu", tools.find_ncu, "compute")[0]
+
+
+def _tool(name: str, find: Callable[[], Path | None], product: str) -> tuple[Check, Path | None]:
+    try:
+        path = find()
+        if path is None:
+            remedy = (
+                f"Install Nsight {product.title()} ({_NVIDIA}-{product}), or name it: {name.upper()}=/path/to/{name}"
+            )
+            return Check(name, "missing", "not on PATH and not in NVIDIA's folders", remedy), None
+        return Check(name, "ok", f"{tools.tool_version(path)} at {path}"), path
+    except ToolError as error:
+        return Check(name, "broken", error.message, error.hint), None
+
+
+def _unloadable_library(nsys: Path) -> str:
+    """Name the library that keeps nsys's importer from starting; "" if none does, or if it is not beside nsys.
+
+    nsys itself answers `--version` and profiles without it: only the report is never written.
+    """
+    for importer in sorted(nsys.resolve().parent.parent.glob("*/QdstrmImporter")):
+        try:
+            tools.ask([str(importer), "--version"])
+        except ToolError as error:
+            if found := _UNLOADABLE.search(error.hint):
+                return found[1]
+    return ""
+
+
+def _remedy_for(library: str) -> str:
+    if not library.startswith("libdw."):
+        return f"Install the package that holds {library}."
+    return (
+        "apt-get install libdw1 (Debian, Ubuntu) or dnf install elfutils-libs (Fedora, RHEL). "
+        "Offline: bring the packages libdw1 and libelf1, unpack each with dpkg -x FILE.deb / and run ldconfig."
+    )
+
+
+def _counters() -> Check:
+    """Check who may read the GPU's performance counters: ncu cannot work without, nsys can."""
+    parameters = _read("proc/driver/nvidia/params")
+    if not parameters:
+        return Check("counters", "missing", "no NVIDIA driver is loaded", "ncu needs an NVIDIA GPU and its driver.")
+    if not re.search(r"^RmProfilingAdminOnly: *1", parameters, re.MULTILINE):
+        return Check("counters", "ok", "every user may read the GPU's performance counters")
+    capabilities = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", _read("proc/self/status"), re.MULTILINE)
+    if capabilities and int(capabilities[1], 16) & _CAP_SYS_ADMIN:
+        return Check("counters", "ok", "only administrators may read them, and this process is one (CAP_SYS_ADMIN)")
+    return Check(
+        "counters",
+        "broken",
+        "only administrators may read the GPU's performance counters (RmProfilingAdminOnly: 1), and this process "
+        "lacks CAP_SYS_ADMIN: ncu will fail with ERR_NVGPUCTRPERM",
+        "Run as root (a container: --cap-add=SYS_ADMIN), or allow every user: put 'options nvidia "
+        "NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/nvidia.conf and reboot.",
+    )
+
+
+def _gpu() -> Check:
+    nvidia_smi = shutil.which("nvidia-smi")
+    if nvidia_smi is None:
+        remedy = "Install the NVIDIA driver. Without a GPU, captures made elsewhere can still be reported."
+        return Check("gpu", "missing", "nvidia-smi is not on PATH: no NVIDIA driver is installed here", remedy)
+    try:
+        answer = tools.ask([nvidia_smi, "--query-gpu=name,driver_version", "--format=csv,noheader"])
+    except ToolError as error:
+        return Check(
+            "gpu", "broken", error.message, "Run nvidia-smi by hand: the driver may need a reload or a reboot."
+        )
+    gpus = Counter(line.strip().replace(", ", ", driver ") for line in answer.splitlines() if "," in line)
+    if not gpus:
+        return Check("gpu", "missing", "nvidia-smi lists no GPU", "In a container, pass the GPUs on: --gpus all")
+    kinds = [gpu if count == 1 else f"{count} × {gpu}" for gpu, count in gpus.items()]
+    return Check("gpu", "ok", "; ".join(kinds))
+
+
+def _torch() -> Check:
+    if importlib.util.find_spec("torch") is None:
+        return Check("torch", "missing", f"not installed for {sys.executable}", f"The workloads need it: {_WORKLOADS}")
+    try:
+        version, cuda, available = tools.ask([sys.executable, "-c", _ASK_TORCH]).split()[-3:]
+    except ToolError as error:
+        reason = error.hint.splitlines()[-1]
+        return Check("torch", "broken", f"it cannot be imported: {reason}", f"Install it again: {_WORKLOADS}")
+    if available == "True":
+        return Check("torch", "ok", f"{version}, CUDA {cuda}")
+    if not tools.has_gpu():
+        return Check("torch", "ok", f"{version}, CPU only, as this machine is")
+    if cuda == "None":
+        return Check("torch", "broken", f"{version} is built without CUDA", "Install a CUDA build: https://pytorch.org")
+    remedy = f"The driver must be recent enough for CUDA {cuda}, and CUDA_VISIBLE_DEVICES must not hide the GPU."
+    return Check("torch", "broken", f"{version} finds no GPU, though the driver does", remedy)
+
+
+def _package(name: str, remedy: str) -> Check:
+    if importlib.util.find_spec(name) is None:
+        return Check(name, "missing", f"not installed for {sys.executable}", remedy)
+    try:
+        return Check(name, "ok", importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, "ok", "of unknown version")
+
+
+def _read(path: str) -> str:
+    """Return a file of the system's; "" if it is not there, which it is not on a machine without the driver."""
+    try:
+        return (tools.ROOT / path).read_text(errors="replace")
+    except OSError:
+        return ""

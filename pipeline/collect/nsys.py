@@ -1,0 +1,193 @@
+"""Nsight Systems: how it is started so that its report holds nothing private, and the ways in which it fails."""
+
+import re
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pipeline.collect.isolation import inside, isolation
+from pipeline.collect.process import Child, Outcome, last_lines, run_logged
+from pipeline.collect.tools import (
+    NSYS_PLACES,
+    allowed_environment,
+    ask,
+    find_nsys,
+    has_gpu,
+    tool_version,
+    unwritable,
+    writable_folder,
+)
+from pipeline.collect.workloads import (
+    Program,
+    Request,
+    child_environment,
+    described,
+    fresh,
+    partial_capture,
+    program_failed,
+    run_benchmark,
+)
+from pipeline.errors import CaptureError, PipelineError, ToolError, WorkloadError
+from pipeline.model import Capture
+
+# nsys exports a million kernels in seconds: what takes an hour has hung.
+_EXPORT_LIMIT_S: Final = 3600.0
+_BREAKS_ENV_VAR: Final = re.compile(r"[,\"'\\\n]|^$")
+_RECORDED: Final = re.compile(r"^(Generated:|Generating |Processing events)", re.MULTILINE)
+
+
+def collect_nsys(program: Program, request: Request) -> Capture:
+    """Run a program under nsys and export what was recorded; one that fails half way leaves a partial capture."""
+    nsys = required_nsys(request.nsys)
+    version = tool_version(nsys)
+    measured = run_benchmark(program, request)
+    report = request.captures / f"{program.name}.nsys-rep"
+    database = report.with_suffix(".sqlite")
+    fresh(report, report.with_suffix(".qdstrm"), database)
+    started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+    profiled = _profile(nsys, program, request, report=report)
+    failure, findings = partial_capture(program, profiled)
+    request.progress(f"exporting {report.name}")
+    exported_s = _export_part(report, database, nsys=nsys, log=request.logs / "export.log", failure=failure)
+    return Capture(
+        workload=program.name,
+        collector="nsys",
+        files=(report, database),
+        environment=replace(described("nsys", version, measured.facts), captured_utc=started),
+        parameters=measured.parameters,
+        benchmark=measured.benchmark,
+        findings=(*measured.findings, *findings),
+        stages_s={**measured.stages_s, "profile": profiled.seconds, "export": exported_s},
+        failure=failure,
+    )
+
+
+def required_nsys(explicit: Path | None = None) -> Path:
+    """Find nsys; ToolError, with where it was looked for and what to do, when there is none."""
+    nsys = find_nsys(explicit)
+    if nsys is None:
+        raise ToolError(
+            "nsys was not found",
+            f"Looked at --nsys, $NSYS, PATH and /{', /'.join(NSYS_PLACES)}. Install it (from NVIDIA's repository: "
+            "apt-get install nsight-systems-cli), or do without it: --collector torch.",
+        )
+    return nsys
+
+
+def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
+    """Export a .nsys-rep as SQLite to `target`, which appears whole or not at all; ToolError when nsys cannot."""
+    writable_folder(target.parent)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
+        aside = Path(folder) / "export.sqlite"
+        command = (str(nsys), "export", "--type", "sqlite", "--force-overwrite=true", "-o", str(aside), str(report))
+        outcome = run_logged(Child(command, allowed_environment()), log=log, timeout_s=_EXPORT_LIMIT_S)
+        if not outcome.ok or not _has_content(aside):
+            how = "nsys wrote nothing" if outcome.ok else f"nsys export {outcome.ending}"
+            hint = f"nsys said:\n{last_lines(log)}\nAll of it: {log}"
+            raise ToolError(f"{report.name} could not be exported: {how}", hint)
+        try:
+            aside.replace(target)
+        except OSError as error:
+            raise unwritable(target.parent, error) from error
+
+
+def _profile(nsys: Path, program: Program, request: Request, *, report: Path) -> Outcome:
+    request.progress(f"profiling {program.name} with nsys")
+    capture_range = request.capture_range or _automatic_range(program)
+    log = request.logs / "profile.log"
+    child = _child(nsys, program, request, report=report, capture_range=capture_range)
+    outcome = run_logged(child, log=log, timeout_s=request.timeout_s, verbose=request.verbose)
+    if not _has_content(report):
+        raise _nothing_captured(program, outcome, report=report, log=log, capture_range=capture_range)
+    return outcome
+
+
+def _child(nsys: Path, program: Program, request: Request, *, report: Path, capture_range: str) -> Child:
+    environment = child_environment(request, needs_workloads=program.kind == "workload")
+    session = f"nightsight{uuid.uuid4().hex[:12]}"
+    options = [
+        *(f"--trace={request.trace}", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true"),
+        # nsys takes a % in this name for the start of a pattern
+        *("-o", str(report.with_suffix("")).replace("%", "%%"), f"--session-new={session}"),
+        *([] if capture_range == "none" else [f"--capture-range={capture_range}", "--capture-range-end=stop"]),
+        *_environment_options(nsys, environment),
+        *request.nsys_arguments,
+    ]
+    isolated = isolation()
+    if not isolated:
+        request.progress("nsys will record the environment of other processes too: keep capture/ to yourself")
+    # At a signal nsys ends the program before its buffers are saved, and the report holds no kernels; at `stop` it
+    # saves them first.
+    stop = (str(nsys), "stop", f"--session={session}")
+    command = (*isolated, str(nsys), "profile", *options, *program.command)
+    return Child(command, environment, lambda pid: inside(isolated, pid, stop))
+
+
+def _automatic_range(program: Program) -> str:
+    """Our workloads call cudaProfilerStart after their warm-up, where they use a GPU."""
+    on_cpu = re.search(r"--device[ =]cpu\b", " ".join(program.command))
+    return "cudaProfilerApi" if program.kind == "workload" and has_gpu() and not on_cpu else "none"
+
+
+def _environment_options(nsys: Path, environment: Mapping[str, str]) -> list[str]:
+    """Ask nsys not to add variables to ours, when it can be told so.
+
+    It splits --env-var at commas and knows no way to quote one. The clean environment that it is started with keeps
+    the caller's variables out in any case.
+    """
+    if any(_BREAKS_ENV_VAR.search(value) for value in environment.values()):
+        return []
+    try:
+        is_known = "--inherit-environment" in ask([str(nsys), "profile", "--help"])
+    except ToolError:
+        is_known = False
+    if not is_known:
+        return []
+    pairs = ",".join(f"{name}={value}" for name, value in environment.items())
+    return ["--inherit-environment=false", f"--env-var={pairs}"]
+
+
+def _nothing_captured(
+    program: Program, outcome: Outcome, *, report: Path, log: Path, capture_range: str
+) -> PipelineError:
+    recording = report.with_suffix(".qdstrm")
+    if recording.exists():
+        return ToolError(
+            f"nsys recorded {program.name} but could not turn the recording into a report: its importer did not start",
+            "It lacks libdw as a rule: `apt-get install libdw1`, or without a network `dpkg -x` the packages libdw1 "
+            f"and libelf1 into / and run `ldconfig`. The recording is kept: {recording}. nsys said: {log}",
+        )
+    said = last_lines(log, 1000)
+    if not outcome.ok and not outcome.stopped and not _RECORDED.search(said):
+        first, *more = said.split("\n")[:10]
+        return ToolError(f"nsys did not start {program.name}: {first or outcome.ending}", "\n".join([*more, f"{log}"]))
+    if not outcome.ok:
+        return program_failed(program, outcome, log)
+    if capture_range == "none":
+        return CaptureError(f"{program.name} ran, but nsys wrote no report", f"nsys said:\n{last_lines(log)}\n{log}")
+    return CaptureError(
+        f"nothing was captured: the capture range ({capture_range}) never started",
+        f"{program.name} ran to its end without starting it (cudaProfilerApi: a call of cudaProfilerStart on a GPU). "
+        "To capture the whole run: --capture-range none.",
+    )
+
+
+def _export_part(report: Path, target: Path, *, nsys: Path, log: Path, failure: str) -> float:
+    """Export, and return the seconds; where the program had failed, that is the error and not the export's."""
+    started = time.monotonic()
+    try:
+        export_sqlite(report, target, nsys=nsys, log=log)
+    except ToolError as error:
+        if not failure:
+            raise
+        raise WorkloadError(f"{failure}, and what was captured cannot be read", error.hint) from error
+    return time.monotonic() - started
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0

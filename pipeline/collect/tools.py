@@ -1,0 +1,162 @@
+"""Where NVIDIA's tools lie, and what a child process may see of us: nsys records its environment in its report."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from pipeline.errors import CaptureError, ToolError
+
+ROOT = Path("/")
+"""Where the folders below and /proc/driver start: tests put another machine there."""
+NSYS_PLACES: Final = (
+    "opt/nvidia/nsight-systems*/*/bin/nsys",
+    "opt/nvidia/nsight-systems*/*/target-linux-*/nsys",
+    "usr/local/cuda*/bin/nsys",
+    "usr/lib/nsight-systems/bin/nsys",
+    "opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
+    "usr/local/cuda*/nsight-compute*/host/target-linux-*/nsys",
+)
+NCU_PLACES: Final = (
+    "opt/nvidia/nsight-compute/*/ncu",
+    "usr/local/cuda*/bin/ncu",
+    "usr/local/cuda*/nsight-compute*/ncu",
+    "usr/lib/nsight-compute/ncu",
+)
+_ALLOWED: Final = (
+    *("PATH", "HOME", "LANG", "LC_*", "LD_LIBRARY_PATH", "TMPDIR", "CC", "CXX", "PYTHON*", "VIRTUAL_ENV"),
+    *(
+        "CUDA_*",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_TF32_OVERRIDE",
+        "NCCL_*",
+        "NVSHMEM_*",
+        "TORCH*",
+        "PYTORCH*",
+        "TRITON_*",
+        "OMP_*",
+        "MKL_*",
+    ),
+)
+_NEVER: Final = ("PYTHONSTARTUP",)
+_SECRET: Final = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL", re.IGNORECASE)
+
+
+def find_nsys(explicit: Path | None = None) -> Path | None:
+    """Find nsys: `explicit`, $NSYS, PATH, then NVIDIA's folders, the newest of each first.
+
+    ToolError when one was asked for by name and is not there.
+    """
+    return _find("nsys", explicit, NSYS_PLACES)
+
+
+def find_ncu(explicit: Path | None = None) -> Path | None:
+    """Find ncu in the same way; it is $NCU that names one."""
+    return _find("ncu", explicit, NCU_PLACES)
+
+
+def tool_version(path: Path) -> str:
+    """Ask a tool for its version, as in "2025.3.1.0"; ToolError when it cannot run or does not say."""
+    answer = ask([str(path), "--version"])
+    found = re.search(r"\d+(\.\d+)+", answer)
+    if found is None:
+        raise ToolError(f"{path} --version names no version", "Is this NVIDIA's program? Name another one.")
+    return found[0]
+
+
+def ask(command: Sequence[str], *, environment: Mapping[str, str] | None = None) -> str:
+    """Return what a short command prints to stdout; ToolError when it does not run, fails or takes too long."""
+    name = Path(command[0]).name
+    try:
+        answer = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            env=allowed_environment() if environment is None else dict(environment),
+        )
+    except OSError as error:
+        raise not_started(command[0], error) from error
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(f"{name} did not answer within {error.timeout:g} s", f"Try it by hand: {command[0]}") from error
+    if answer.returncode != 0:
+        said = answer.stderr.decode(errors="replace").strip() or "it said nothing"
+        raise ToolError(f"{name} failed with exit status {answer.returncode}", f"{said[-2000:]}")
+    return answer.stdout.decode(errors="replace")
+
+
+def has_gpu() -> bool:
+    """Say whether an NVIDIA GPU can be used here: nvidia-smi's word, else the driver's list."""
+    nvidia_smi = shutil.which("nvidia-smi")
+    if nvidia_smi is None:
+        cards = ROOT / "proc/driver/nvidia/gpus"
+        return cards.is_dir() and any(cards.iterdir())
+    try:
+        return ask([nvidia_smi, "-L"]).startswith("GPU ")
+    except ToolError:
+        return False
+
+
+def allowed_environment(keep: Sequence[str] = ()) -> dict[str, str]:
+    """Return the variables a child may see: our allow-list and `keep`, exact names or prefixes ending in `*`.
+
+    A name that looks like a secret passes only when `keep` has it exactly.
+    """
+    patterns = (*_ALLOWED, *keep)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in keep or (_matches(name, patterns) and name not in _NEVER and not _SECRET.search(name))
+    }
+
+
+def writable_folder(folder: Path) -> Path:
+    """Make a folder, with its parents, and prove that a file can be written in it; CaptureError if not."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise unwritable(folder, error) from error
+
+
+def unwritable(folder: Path, error: OSError) -> CaptureError:
+    """Turn what the system said about a folder into our error."""
+    reason = error.strerror or str(error)
+    return CaptureError(f"cannot write to {folder}: {reason}", "Free some space, or choose another folder.")
+
+
+def _find(name: str, explicit: Path | None, places: Sequence[str]) -> Path | None:
+    variable = name.upper()
+    from_variable = Path(os.environ[variable]) if os.environ.get(variable) else None
+    asked = explicit or from_variable
+    if asked is None:
+        on_path = shutil.which(name)
+        candidates = [Path(on_path)] if on_path else [path for place in places for path in _newest_first(place)]
+        return next((path.absolute() for path in candidates if _is_program(path)), None)
+    if _is_program(asked.expanduser()):
+        return asked.expanduser().absolute()
+    by = f"--{name}" if explicit else f"${variable}"
+    raise ToolError(f"{asked} is not a program that can be run", f"{by} names it: correct it or leave it out.")
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _newest_first(place: str) -> list[Path]:
+    return sorted(ROOT.glob(place), key=lambda path: [int(number) for number in re.findall(r"\d+", str(path))])[::-1]
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(name == pattern or (pattern[-1:] == "*" and name.startswith(pattern[:-1])) for pattern in patterns)
+
+
+def not_started(program: str, error: OSError) -> ToolError:
+    """Turn what the system said about a program into our error."""
+    return ToolError(f"{program} cannot be started: {error.strerror}", "Is it there, and made for this machine?")

@@ -1,0 +1,86 @@
+"""torch.profiler: it runs inside the program's own interpreter, so it needs a Python program and torch there."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pipeline.collect.process import Child, run_logged
+from pipeline.collect.tools import ask
+from pipeline.collect.workloads import (
+    Program,
+    Request,
+    child_environment,
+    described,
+    fresh,
+    partial_capture,
+    program_failed,
+    run_benchmark,
+)
+from pipeline.errors import CaptureError, ToolError
+from pipeline.model import Capture
+
+# It reads the version and does not import: that takes seconds.
+_PROBE: Final = """
+import importlib.metadata, importlib.util, json, platform
+there = importlib.util.find_spec("torch") is not None
+print(json.dumps({"torch": importlib.metadata.version("torch") if there else "", "python": platform.python_version()}))
+"""
+
+
+def collect_torch(program: Program, request: Request) -> Capture:
+    """Run a workload or script under torch.profiler; one that fails half way leaves a partial capture."""
+    if program.kind == "command":
+        raise ToolError(
+            f"the torch collector cannot profile {program.name}: it needs a Python script or a workload",
+            "Name the script itself, or use --collector nsys, which can profile any program.",
+        )
+    trace, log = request.captures / f"{program.name}.json.gz", request.logs / "profile.log"
+    facts = _interpreter(program, child_environment(request, needs_workloads=True))
+    measured = run_benchmark(program, request)
+    fresh(trace)
+    started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+    request.progress(f"profiling {program.name} with torch.profiler")
+    outcome = run_logged(
+        Child(_traced(program, trace), child_environment(request, needs_workloads=True)),
+        log=log,
+        timeout_s=request.timeout_s,
+        verbose=request.verbose,
+    )
+    if not trace.is_file() or not trace.stat().st_size:
+        if not outcome.ok:
+            raise program_failed(program, outcome, log)
+        raise CaptureError(f"{program.name} ran, but torch.profiler wrote no trace", f"Its output: {log}")
+    failure, findings = partial_capture(program, outcome)
+    return Capture(
+        workload=program.name,
+        collector="torch",
+        files=(trace,),
+        environment=replace(described("torch", facts["torch"], {**facts, **measured.facts}), captured_utc=started),
+        parameters=measured.parameters,
+        benchmark=measured.benchmark,
+        findings=(*measured.findings, *findings),
+        stages_s={**measured.stages_s, "profile": outcome.seconds},
+        failure=failure,
+    )
+
+
+def _traced(program: Program, trace: Path) -> tuple[str, ...]:
+    if program.kind == "workload":
+        return (*program.command, "--torch-trace", str(trace))
+    python, *script = program.command
+    return (python, "-m", "workloads.traced", "--out", str(trace), "--", *script)
+
+
+def _interpreter(program: Program, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions of the program's Python and torch; ToolError when there is no torch."""
+    python = program.command[0]
+    facts: dict[str, str] = json.loads(ask([python, "-c", _PROBE], environment=environment))
+    if not facts["torch"]:
+        raise ToolError(
+            f"torch is not installed in {python}",
+            f"Install it there: {python} -m pip install torch. Or name a Python that has it, with --python.",
+        )
+    return facts

@@ -1,0 +1,135 @@
+"""What every test may ask for: recorded captures, a fake nsys, and a machine on which there is nothing else."""
+
+import functools
+import json
+import lzma
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.collect import tools
+
+DATA = Path(__file__).parent / "data"
+FAKE_NSYS = Path(__file__).parent / "fake_tools" / "nsys.py"
+_REAL_TOOLS = ("nsys", "ncu", "nvidia-smi")
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process runs: one that has ended but that nobody waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+@pytest.fixture(scope="session")
+def capture_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Decompress a recorded nsys export by name: `capture_file("train")` is the path of train.sqlite."""
+    folder = tmp_path_factory.mktemp("captures")
+
+    @functools.cache
+    def decompress(name: str) -> Path:
+        (recorded,) = (DATA / "nsys").rglob(f"{name}.sqlite.xz")
+        target = folder / f"{name}.sqlite"
+        target.write_bytes(lzma.decompress(recorded.read_bytes()))
+        return target
+
+    return decompress
+
+
+@pytest.fixture(scope="session")
+def path_without_tools(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return PATH, with each folder that holds one of NVIDIA's tools replaced by links to all else in it."""
+
+    def without(folder: Path) -> Path:
+        if not any((folder / name).exists() for name in _REAL_TOOLS):
+            return folder
+        linked = tmp_path_factory.mktemp("bin")
+        for program in folder.iterdir():
+            if program.name not in _REAL_TOOLS:
+                (linked / program.name).symlink_to(program)
+        return linked
+
+    return os.pathsep.join(str(without(Path(folder))) for folder in os.environ["PATH"].split(os.pathsep))
+
+
+@pytest.fixture(autouse=True)
+def machine(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    path_without_tools: str,
+) -> Path | None:
+    """Hide this machine's GPU and tools from all but the tests marked `gpu`; return the root of the bare one."""
+    monkeypatch.setenv("COLUMNS", "100")
+    if request.node.get_closest_marker("gpu"):
+        return None
+    root = tmp_path_factory.mktemp("machine")
+    monkeypatch.setenv("PATH", path_without_tools)
+    monkeypatch.delenv("NSYS", raising=False)
+    monkeypatch.delenv("NCU", raising=False)
+    monkeypatch.setattr(tools, "ROOT", root)
+    return root
+
+
+@pytest.fixture
+def gpu(machine: Path) -> None:
+    """Put a GPU into the bare machine, as far as the driver's list of them goes."""
+    (machine / "proc/driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
+
+
+@pytest.fixture
+def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Put a fake nsys on PATH: `fake_nsys("importer")` chooses how it behaves, `export` the recording it exports."""
+
+    def install(behaviour: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:
+        program = tmp_path / "fake" / "nsys"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!{sys.executable}\n{FAKE_NSYS.read_text()}")
+        program.chmod(0o755)
+        settings = {"behaviour": behaviour, "export": export, "data": str(DATA / "nsys")}
+        program.with_name("fake.json").write_text(json.dumps(settings))
+        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+        return program
+
+    return install
+
+
+@pytest.fixture
+def no_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put an unshare on PATH that says what the real one says where namespaces are forbidden."""
+    program = tmp_path / "forbidden" / "unshare"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[..., None]]:
+    """Press Ctrl-C when a file appears, and again after each further pause."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threads = []
+
+    def press(file: Path, *pauses_s: float) -> None:
+        def wait_and_press() -> None:
+            deadline = time.monotonic() + 30
+            while not file.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            for pause_s in (0.0, *pauses_s):
+                time.sleep(pause_s)
+                os.kill(os.getpid(), signal.SIGINT)
+
+        threads.append(threading.Thread(target=wait_and_press))
+        threads[0].start()
+
+    yield press
+    threads[0].join()
+    signal.signal(signal.SIGINT, previous)

@@ -1,0 +1,158 @@
+"""An nsys for machines without one: it really runs the program, and answers with files that the real one recorded.
+
+It is copied beside a `fake.json` that steers it, since a profiler is started with a clean environment.
+What it prints, the sessions its children get and the statuses it ends with are those of nsys 2025.3.1.
+"""
+
+import json
+import lzma
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+SETTINGS: dict[str, Any] = json.loads(Path(__file__).with_name("fake.json").read_text())
+BEHAVIOUR: str = SETTINGS["behaviour"]
+HELP = """
+usage: nsys profile [<args>] [application] [<application args>]
+
+	-c, --capture-range=
+	--capture-range-end=
+	--cpuctxsw=
+	--cuda-graph-trace=<granularity>[:<launch origin>]
+	-e, --env-var=
+	-f, --force-overwrite=
+	-n, --inherit-environment=
+	-o, --output=
+	-s, --sample=
+	--session-new=
+	-t, --trace=
+"""
+OLD_HELP = re.sub(r"\t.*(env-var|inherit-environment)=\n", "", HELP)
+MAGIC = b"NVIDIA Tegra Profiler Report"
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments == ["--version"]:
+        say("NVIDIA Nsight Systems version 2025.3.1.0")
+        return 0
+    if arguments == ["profile", "--help"]:
+        say(known_options())
+        return BEHAVIOUR == "no help"
+    return {"profile": profile, "export": export, "stop": stop}[arguments[0]](list(arguments[1:]))
+
+
+def known_options() -> str:
+    return OLD_HELP if BEHAVIOUR == "old" else HELP
+
+
+def profile(arguments: list[str]) -> int:
+    options: dict[str, str] = {}
+    while arguments[0].startswith("-"):
+        name, _, value = arguments.pop(0).partition("=")
+        if name not in re.findall(r"(?<![\w-])--?[a-z-]+", known_options()):
+            say(f"unrecognised option '{name}'\n\nusage: nsys profile [<args>] [application] [<application args>]")
+            say("Try 'nsys profile --help' for more information.")
+            return 1
+        options[name] = value if name.startswith("--") else arguments.pop(0)
+    report = Path(options["-o"].replace("%%", "%") + ".nsys-rep")
+    with tempfile.TemporaryDirectory() as folder:
+        started = Path(folder) / "started"
+
+        def finish(number: int = 0, frame: FrameType | None = None) -> None:
+            is_captured = options.get("--capture-range", "none") == "none" or started.exists()
+            write(report, is_captured=is_captured and BEHAVIOUR != "no report")
+
+        session(options["--session-new"]).write_text(str(os.getpid()))
+        signal.signal(signal.SIGUSR1, finish)
+        status = run(arguments, application_environment(options, started))
+        if not report.exists():
+            finish()
+    return status
+
+
+def session(name: str) -> Path:
+    return Path(__file__).with_name(f"session-{name}")
+
+
+def stop(arguments: list[str]) -> int:
+    """Ends the recording, not the program; the real one returns when the report is written."""
+    recording = session(arguments[0].removeprefix("--session="))
+    if BEHAVIOUR == "hang" or not recording.exists():
+        say("There are no active sessions.")
+        return 1
+    os.kill(int(recording.read_text()), signal.SIGUSR1)
+    time.sleep(0.5)
+    return 0
+
+
+def application_environment(options: dict[str, str], started: Path) -> dict[str, str]:
+    """A program calls `cudaProfilerStart` here by making the file that FAKE_PROFILER_START names."""
+    given = dict(pair.split("=", 1) for pair in options.get("--env-var", "").split(",") if pair)
+    inherited = {} if options.get("--inherit-environment") == "false" else dict(os.environ)
+    return {**inherited, **given, "FAKE_PROFILER_START": str(started)}
+
+
+def run(command: list[str], environment: dict[str, str]) -> int:
+    stopped_by: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if BEHAVIOUR != "hang":
+            stopped_by.append(number)
+            os.killpg(application.pid, number)
+
+    signal.signal(signal.SIGINT, pass_on)
+    signal.signal(signal.SIGTERM, pass_on)
+    if BEHAVIOUR == "leftover":
+        agent = subprocess.Popen(["sleep", "300"], start_new_session=True)
+        Path(__file__).with_name("agent").write_text(str(agent.pid))
+    application = subprocess.Popen(command, env=environment, start_new_session=True)
+    code = application.wait()
+    if stopped_by:
+        return 128 + stopped_by[0]
+    return 128 - code if code < 0 else code
+
+
+def write(report: Path, *, is_captured: bool) -> None:
+    if not is_captured:
+        say("Processing events...\nGenerated:\n\tNo reports were generated")
+        return
+    say("Generating '/tmp/nsys-report-ca31.qdstrm'")
+    if BEHAVIOUR == "importer":
+        report = report.with_suffix(".qdstrm")
+        say("Importer error status: An unknown error occurred.")
+        say("Unable to retrieve the importer version: skipping importation of the QDSTRM file.")
+    recorded = (Path(SETTINGS["data"]) / "mlp" / "mlp.nsys-rep").read_bytes()
+    # The real one records its own environment, whatever --inherit-environment says.
+    report.write_bytes((b"cut off" if BEHAVIOUR == "damaged" else recorded) + json.dumps(dict(os.environ)).encode())
+    say(f"[1/1] [0%                          ] {report.name}Processing events...")
+    say(f"\r[1/1] [========================100%] {report.name}\nGenerated:\n\t{report}")
+
+
+def export(arguments: list[str]) -> int:
+    source, target = Path(arguments[-1]), Path(arguments[arguments.index("-o") + 1])
+    if BEHAVIOUR == "silent export":
+        return 0
+    if not source.read_bytes().startswith(MAGIC):
+        target.write_bytes(b"half")
+        say(f"Failed to load report file {source}: not a report")
+        return 1
+    target.write_bytes(lzma.decompress((Path(SETTINGS["data"]) / SETTINGS["export"]).read_bytes()))
+    say("Processing 825 events: [1%   ]Processing 825 events: [==100%]")
+    return 0
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

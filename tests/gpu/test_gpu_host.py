@@ -1,0 +1,201 @@
+"""The whole pipeline on real tools: needs a GPU and an nsys whose importer works. `pytest tests/gpu` on a GPU host."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pipeline.collect.tools import find_nsys, has_gpu
+from pipeline.model import Report
+from pipeline.read.nsys import read_nsys
+from pipeline.stats import REPORTS, stats_table, write_stats
+
+ROOT = Path(__file__).parents[2]
+NSYS = find_nsys()
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(NSYS is None or not has_gpu(), reason="needs a GPU and nsys"),
+]
+SECRET = "planted-secret-123"
+STEPS = """
+import os, sys, time, torch
+x = torch.ones(1 << 20, device="cuda")
+for i in range(10):
+    (x + i).sum().item()
+print("planted-output-456", flush=True)
+{end}
+"""
+
+
+def nightsight(
+    *arguments: object, cwd: Path, expect: int = 0, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline", *map(str, arguments)]
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    variables = {**os.environ, "PYTHONPATH": path, **(environment or {})}
+    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == expect, done.stderr
+    return done
+
+
+def run_folder(root: Path) -> Path:
+    (folder,) = (path.parent for path in root.glob("reports/*/2*/run.json"))
+    return folder
+
+
+def attached(folder: Path) -> str:
+    return "".join((folder / name).read_text() for name in ("report.html", "report.json", "run.json"))
+
+
+@pytest.fixture(scope="module")
+def mlp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("mlp")
+    nightsight("profile", "mlp", cwd=root, environment={"CI_JOB_NAME": SECRET})
+    return run_folder(root)
+
+
+def test_mlp_has_kernels_ranges_and_step_times(mlp: Path) -> None:
+    report = Report.from_json((mlp / "report.json").read_text())
+    assert report.environment.collector == "nsys"
+    assert report.benchmark is not None
+    assert len(report.benchmark.step_ns) == 7
+    ranges = report.result("nvtx_ranges").rows.set_index("path")
+    kernels = {str(path): int(count) for path, count in ranges["kernels"].items()}
+    assert ranges["instances"].to_dict()["measure / step"] == 20
+    assert kernels["measure / step / backward"] > kernels["measure / step / forward"] > 0
+    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() == kernels["measure"]
+    assert not report.findings
+
+
+def test_nothing_private_is_attached_nor_in_the_capture(mlp: Path) -> None:
+    assert SECRET not in attached(mlp)
+    assert str(mlp.parents[2]) not in attached(mlp)
+    assert all(SECRET.encode() not in path.read_bytes() for path in (mlp / "capture").iterdir())
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_stats_equal_nsys_stats(mlp: Path, report: str, tmp_path: Path) -> None:
+    database = shutil.copy(mlp / "capture" / "mlp.sqlite", tmp_path)
+    command = [str(NSYS), "stats", "-q", "-r", report, "--format", "csv", str(database)]
+    theirs = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    ours = write_stats(stats_table(read_nsys(Path(database)), report), "csv").strip()
+    assert ours == theirs or ("SKIPPED" in theirs and ours.count("\n") == 0)
+
+
+@pytest.mark.parametrize(
+    ("end", "message"), [("sys.exit(3)", "exit status 3"), ("raise RuntimeError('half way')", "exit status 1")]
+)
+def test_a_program_that_fails_keeps_its_capture(tmp_path: Path, end: str, message: str) -> None:
+    (tmp_path / "failing.py").write_text(STEPS.format(end=end))
+    assert message in nightsight("profile", "failing.py", cwd=tmp_path, expect=1).stderr
+    folder = run_folder(tmp_path)
+    report = Report.from_json((folder / "report.json").read_text())
+    assert report.findings[0].rule == "partial_capture"
+    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 20
+    assert "planted-output" not in attached(folder)
+
+
+def test_a_program_that_aborts_takes_its_buffers_along_and_the_report_says_so(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(STEPS.format(end="os.abort()"))
+    assert "SIGABRT" in nightsight("profile", "failing.py", cwd=tmp_path, expect=1).stderr
+    report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
+    assert [finding.rule for finding in report.findings] == ["partial_capture", "lost_events"]
+
+
+def test_a_timeout_ends_all_of_it_and_keeps_the_capture(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(STEPS.format(end="time.sleep(600)"))
+    done = nightsight("profile", "--timeout", 25, "endless.py", cwd=tmp_path, expect=1)
+    assert "stopped after 25 s" in done.stderr
+    assert len(Report.from_json((run_folder(tmp_path) / "report.json").read_text()).result("cuda_gpu_kern_sum").rows)
+    assert not running("endless.py")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_of_it_and_keeps_the_capture(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "endless.py").write_text(STEPS.format(end="open('there', 'w'); time.sleep(600)"))
+    command = [sys.executable, "-m", "pipeline", "profile", "endless.py"]
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, start_new_session=True)
+    wait_for(tmp_path / "there")
+    process.send_signal(number)
+    assert process.wait(120) == 1
+    report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
+    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 20
+    assert not running("endless.py")
+
+
+def test_a_compiled_program(tmp_path: Path) -> None:
+    if not shutil.which("nvcc"):
+        pytest.skip("needs nvcc")
+    source = tmp_path / "add.cu"
+    source.write_text(
+        "__global__ void add(float *x) { x[threadIdx.x] += 1; }\n"
+        "int main() { float *x; cudaMalloc(&x, 4096); for (int i = 0; i < 7; i++) add<<<1, 32>>>(x);\n"
+        "return cudaDeviceSynchronize(); }\n"
+    )
+    subprocess.run(["nvcc", "-arch=native", "-o", "add", "add.cu"], cwd=tmp_path, check=True)
+    nightsight("profile", "--", "./add", cwd=tmp_path)
+    kernels = Report.from_json((run_folder(tmp_path) / "report.json").read_text()).result("cuda_gpu_kern_sum").rows
+    assert kernels[["instances", "name"]].to_numpy().tolist() == [[7, "add(float *)"]]
+
+
+def test_torchrun(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(STEPS.format(end=""))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", 1, "train.py"]
+    nightsight("profile", "--", *launcher, cwd=tmp_path)
+    report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
+    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 20
+
+
+@pytest.mark.parametrize("workload", ["matmul", "memcpy", "launch_bound"])
+def test_the_other_workloads(tmp_path: Path, workload: str) -> None:
+    nightsight("profile", workload, "--", "--iterations", 5, cwd=tmp_path)
+    report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
+    wanted = "memory_operations" if workload == "memcpy" else "launch_overhead"
+    assert len(report.result(wanted).rows)
+    assert report.benchmark
+
+
+def test_torch_collector_records_kernels_on_a_gpu(tmp_path: Path) -> None:
+    nightsight("profile", "--collector", "torch", "mlp", cwd=tmp_path)
+    report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
+    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() > 100
+    assert len(report.result("launch_overhead").rows)
+    assert len(report.result("cpu_ops").rows)
+
+
+def test_a_capture_range_that_never_starts_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(STEPS.format(end=""))
+    done = nightsight("profile", "--capture-range", "cudaProfilerApi", "plain.py", cwd=tmp_path, expect=3)
+    assert "never started" in done.stderr
+
+
+def test_an_option_nsys_does_not_know_is_told_in_its_words(tmp_path: Path) -> None:
+    done = nightsight("profile", "--nsys-arg", "--no-such-option=1", "mlp", cwd=tmp_path, expect=3)
+    assert "no-such-option" in done.stderr
+
+
+def test_doctor_finds_everything(tmp_path: Path) -> None:
+    checks = json.loads(nightsight("doctor", "--json", cwd=tmp_path).stdout)
+    assert {check["name"]: check["status"] for check in checks}["nsys"] == "ok"
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path.name} did not appear"
+        time.sleep(0.1)
+
+
+def running(part: str) -> list[str]:
+    lines: Sequence[str] = subprocess.run(
+        ["ps", "-eo", "args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    return [line for line in lines if part in line and "defunct" not in line]

@@ -1,0 +1,272 @@
+"""Doctor on machines that lack everything, one thing, or nothing: programs are small scripts, /proc is a folder."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.collect.doctor import Check, examine
+
+NAMES = ["nsys", "privacy", "ncu", "counters", "gpu", "torch", "triton", "nvtx"]
+PACKAGES = ("torch", "triton", "nvtx")
+SMI_ANSWER = "case $1 in -L) echo 'GPU 0: NVIDIA H200';; *) echo 'NVIDIA H200, 580.159.04';; esac"
+RESTRICTED = "RmMsg: \nRmProfilingAdminOnly: 1\n"
+Install = Callable[[str, str], Path]
+LOADER = "error while loading shared libraries: {}: cannot open shared object file: No such file or directory"
+
+
+def check(name: str, *, nsys: Path | None = None) -> Check:
+    (found,) = (found for found in examine(nsys=nsys) if found.name == name)
+    return found
+
+
+def script(path: Path, body: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def proc(machine: Path, parameters: str, capabilities: str) -> None:
+    for name, text in {"driver/nvidia/params": parameters, "self/status": f"CapEff:\t{capabilities}\n"}.items():
+        path = machine / "proc" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture(autouse=True)
+def bare_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide what is installed for this interpreter; a child of it sees only what a test wrote."""
+    for name in PACKAGES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if "site-packages" not in folder])
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Put a shell script on PATH, by name and body."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return lambda name, body: script(tmp_path / "bin" / name, body)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install a Python module, by name and code; return the folder it is in."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    def install(name: str, code: str) -> Path:
+        (tmp_path / f"{name}.py").write_text(code)
+        importlib.invalidate_caches()
+        return tmp_path
+
+    return install
+
+
+@pytest.mark.usefixtures("no_namespaces")
+def test_bare_machine_lacks_everything_and_is_told_what_to_do() -> None:
+    checks = examine()
+
+    assert [check.name for check in checks] == NAMES
+    assert {check.status for check in checks} == {"missing"}
+    assert all(check.detail and check.remedy for check in checks)
+
+
+def test_complete_machine_is_all_ok(machine: Path, program: Install, module: Install) -> None:
+    proc(machine, RESTRICTED, "000001ffffffffff")
+    for name, body in {"nsys": "echo 2025.3.1", "ncu": "echo 2025.3.1", "nvidia-smi": SMI_ANSWER}.items():
+        program(name, body)
+    for name in PACKAGES:
+        module(name, fake_torch("2.11.0", "13.0", available=True))
+
+    assert {check.status for check in examine() if check.name != "privacy"} == {"ok"}
+    assert not sys.modules.keys() & set(PACKAGES), "these are for a child to import"
+
+
+# -- nsys and ncu -----------------------------------------------------------------------------------------------------
+
+
+def test_nsys_that_works(program: Install) -> None:
+    path = program("nsys", "echo NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0")
+
+    assert check("nsys") == Check("nsys", "ok", f"2025.3.1.90 at {path}")
+
+
+def nsys_of_nsight_compute(machine: Path, library: str) -> Path:
+    host = machine / "opt/nvidia/nsight-compute/2025.3.1/host"
+    importer = host / "linux-desktop-glibc_2_11_3-x64" / "QdstrmImporter"
+    script(importer, f"echo '{importer}: {LOADER.format(library)}' >&2; exit 127")
+    return script(host / "target-linux-x64" / "nsys", "echo NVIDIA Nsight Systems version 2025.3.1.0")
+
+
+def test_nsys_whose_importer_lacks_libdw(machine: Path) -> None:
+    path = nsys_of_nsight_compute(machine, "libdw.so.1")
+
+    found = check("nsys")
+
+    assert found.status == "broken"
+    assert found.detail.startswith(f"2025.3.1.0 at {path}, but its importer cannot load libdw.so.1: ")
+    assert "Importer error status: An unknown error occurred." in found.detail
+    assert "apt-get install libdw1" in found.remedy
+
+
+def test_nsys_whose_importer_lacks_another_library(machine: Path) -> None:
+    nsys_of_nsight_compute(machine, "libother.so.2")
+
+    assert check("nsys").remedy == "Install the package that holds libother.so.2."
+
+
+@pytest.mark.parametrize("body", ["echo 2025.3.1", "echo unknown option --version >&2; exit 1"])
+def test_nsys_whose_importer_starts(machine: Path, body: str) -> None:
+    nsys = nsys_of_nsight_compute(machine, "libdw.so.1")
+    (importer,) = nsys.parent.parent.glob("*/QdstrmImporter")
+    script(importer, body)
+
+    assert check("nsys").status == "ok"
+
+
+def test_importer_is_found_through_a_link(machine: Path, tmp_path: Path) -> None:
+    link = tmp_path / "nsys"
+    link.symlink_to(nsys_of_nsight_compute(machine, "libdw.so.1"))
+
+    assert check("nsys", nsys=link).status == "broken"
+
+
+def test_nsys_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
+    found = check("nsys", nsys=tmp_path / "absent")
+
+    assert (found.status, str(tmp_path / "absent") in found.detail) == ("broken", True)
+    assert found.remedy
+
+
+@pytest.mark.parametrize("body", ["exit 3", "echo no number here", "kill -9 $$"])
+@pytest.mark.parametrize("name", ["nsys", "ncu"])
+def test_tool_that_cannot_say_its_version(program: Install, name: str, body: str) -> None:
+    program(name, body)
+
+    found = check(name)
+
+    assert found.status == "broken"
+    assert found.remedy
+
+
+def test_ncu_that_works(program: Install) -> None:
+    lines = r"NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 36398880) (public-release)"
+    path = program("ncu", f"printf '{lines}'")
+
+    assert check("ncu") == Check("ncu", "ok", f"2025.3.1.0 at {path}")
+
+
+# -- permission, driver and GPU ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "capabilities", "status"),
+    [
+        ("RmProfilingAdminOnly: 0\n", "0000000000000000", "ok"),
+        ("Mobile: 4294967295\n", "0000000000000000", "ok"),
+        (RESTRICTED, "000001fffeffffff", "ok"),
+        (RESTRICTED, "0000000000200000", "ok"),
+        (RESTRICTED, "000001ffffdfffff", "broken"),
+        (RESTRICTED, "0000000000000000", "broken"),
+        (RESTRICTED, "unreadable", "broken"),
+    ],
+)
+def test_who_may_read_counters(machine: Path, parameters: str, capabilities: str, status: str) -> None:
+    proc(machine, parameters, capabilities)
+
+    found = check("counters")
+
+    assert found.status == status
+    assert ("NVreg_RestrictProfilingToAdminUsers=0" in found.remedy) == (status == "broken")
+
+
+def test_one_gpu(program: Install) -> None:
+    program("nvidia-smi", SMI_ANSWER)
+
+    assert check("gpu") == Check("gpu", "ok", "NVIDIA H200, driver 580.159.04")
+
+
+def test_several_gpus(program: Install) -> None:
+    program("nvidia-smi", r"printf 'NVIDIA H200, 580.1\nNVIDIA T4, 580.1\nNVIDIA H200, 580.1\n'")
+
+    assert check("gpu").detail == "2 × NVIDIA H200, driver 580.1; NVIDIA T4, driver 580.1"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [("echo No devices were found", "missing"), ("echo NVIDIA-SMI has failed; exit 9", "broken")]
+)
+def test_driver_without_a_usable_gpu(program: Install, body: str, status: str) -> None:
+    program("nvidia-smi", body)
+
+    found = check("gpu")
+
+    assert found.status == status
+    assert found.remedy
+
+
+# -- Python packages --------------------------------------------------------------------------------------------------
+
+
+def fake_torch(version: str, cuda: str | None, *, available: bool) -> str:
+    return (
+        "import types\n"
+        f"__version__, version = {version!r}, types.SimpleNamespace(cuda={cuda!r})\n"
+        f"cuda = types.SimpleNamespace(is_available=lambda: {available})\n"
+    )
+
+
+CUDA_TORCH = fake_torch("2.11.0+cu130", "13.0", available=True)
+BLIND_TORCH = fake_torch("2.11.0+cu130", "13.0", available=False)
+CPU_TORCH = fake_torch("2.11.0+cpu", None, available=False)
+
+
+@pytest.mark.parametrize(
+    ("torch", "has_gpu", "status", "said"),
+    [
+        (CUDA_TORCH, True, "ok", "2.11.0+cu130, CUDA 13.0"),
+        (BLIND_TORCH, False, "ok", "2.11.0+cu130, CPU only, as this machine is"),
+        (CPU_TORCH, False, "ok", "2.11.0+cpu, CPU only, as this machine is"),
+        (BLIND_TORCH, True, "broken", "2.11.0+cu130 finds no GPU, though the driver does"),
+        (CPU_TORCH, True, "broken", "2.11.0+cpu is built without CUDA"),
+    ],
+)
+def test_torch_and_the_machine(
+    program: Install, module: Install, torch: str, *, has_gpu: bool, status: str, said: str
+) -> None:
+    module("torch", torch)
+    if has_gpu:
+        program("nvidia-smi", SMI_ANSWER)
+
+    found = check("torch")
+
+    assert (found.status, found.detail) == (status, said)
+    assert bool(found.remedy) == (status == "broken")
+
+
+def test_torch_that_cannot_be_imported(module: Install) -> None:
+    module("torch", "raise ImportError('libcudart.so.13: cannot open')")
+
+    found = check("torch")
+
+    assert found.status == "broken"
+    assert found.detail == "it cannot be imported: ImportError: libcudart.so.13: cannot open"
+    assert "pip install" in found.remedy
+
+
+@pytest.mark.parametrize("name", ["triton", "nvtx"])
+def test_package_is_found_without_importing_it(module: Install, name: str) -> None:
+    information = module(name, "raise AssertionError('it was imported')") / f"{name}-9.8.7.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.8.7\n")
+
+    assert check(name) == Check(name, "ok", "9.8.7")
+
+
+def test_package_without_metadata(module: Install) -> None:
+    module("nvtx", "")
+
+    assert check("nvtx") == Check("nvtx", "ok", "of unknown version")

@@ -1,0 +1,260 @@
+import gzip
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+REGISTRY = tomllib.loads((ROOT / "workloads" / "registry.toml").read_text(encoding="utf-8"))
+SHARED = {"--iterations", "--warmup", "--seed", "--device", "--trials", "--benchmark", "--torch-trace"}
+SHORT = ("--iterations", "2", "--warmup", "1", "--device", "cpu")
+SMALL = {
+    "mlp": ("--dim", "8", "--layers", "2", "--batch", "4"),
+    "matmul": ("--dim", "16", "--dtype", "float16"),
+    "memcpy": ("--sizes", "1,2"),
+    "launch_bound": ("--kernels", "3"),
+}
+COPIES = [
+    f"{direction} {kind} {size} MiB"
+    for size in (1, 2)
+    for kind in ("pageable", "pinned")
+    for direction in ("HtoD", "DtoH")
+]
+INSIDE_A_STEP = {
+    "mlp": ["forward", "backward"],
+    "matmul": ["matmul"],
+    "memcpy": COPIES,
+    "launch_bound": ["launches"],
+}
+
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+
+
+def python(*arguments: str | Path, folder: Path, first_on_path: Path = ROOT) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "PYTHONPATH": f"{first_on_path}{os.pathsep}{ROOT}"}
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def ranges(trace: Path) -> list[dict[str, Any]]:
+    text = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
+    events = [event for event in json.loads(text)["traceEvents"] if event.get("cat") == "user_annotation"]
+    return sorted(events, key=lambda event: float(event["ts"]))
+
+
+def named(name: str, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if event["name"] == name]
+
+
+def inside(outer: dict[str, Any], events: list[dict[str, Any]]) -> list[str]:
+    end = outer["ts"] + outer["dur"]
+    return [e["name"] for e in events if e is not outer and outer["ts"] <= e["ts"] and e["ts"] + e["dur"] <= end]
+
+
+def write_workload(folder: Path, step: str) -> Path:
+    script = folder / "own.py"
+    script.write_text(
+        f"""
+import torch
+from workloads.runner import WorkloadParser, run
+
+def prepare(options):
+    print("seed", torch.initial_seed())
+    remaining = [1, 2, 3, 4]
+    def step():
+        {step}
+    return step
+
+parser = WorkloadParser("A workload of one's own.")
+parser.add_argument("--data", default="/home/me/secret")
+parser.add_argument("--rate", type=float, default=0.5)
+run(parser, prepare)
+"""
+    )
+    return script
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_help_lists_what_the_registry_promises_and_the_shared_options(name: str, tmp_path: Path) -> None:
+    entry = REGISTRY[name]
+    assert entry.keys() == {"module", "summary", "options"}
+    shown = python("-m", entry["module"], "--help", folder=tmp_path)
+    assert {word.strip(",[]") for word in shown.stdout.split()} >= SHARED | set(entry["options"].split())
+    assert "(default: 20)" in " ".join(shown.stdout.split())
+
+
+def test_registry_names_every_workload() -> None:
+    assert REGISTRY.keys() == SMALL.keys()
+
+
+def test_plain_run_opens_the_nvtx_ranges_in_order(tmp_path: Path) -> None:
+    (tmp_path / "nvtx.py").write_text(
+        "from contextlib import contextmanager\n"
+        "@contextmanager\n"
+        "def annotate(name):\n"
+        "    print('<', name, sep='')\n"
+        "    yield\n"
+        "    print(name, '>', sep='')\n"
+    )
+    done = python("-m", "workloads.mlp", *SHORT, *SMALL["mlp"], folder=tmp_path, first_on_path=tmp_path)
+    step = ["<forward", "forward>", "<backward", "backward>"]
+    steps = 2 * ["<step", *step, "step>"]
+    *seen, summary = done.stdout.splitlines()
+    assert seen == ["<warmup", *step, "warmup>", "<measure", *steps, "measure>"]
+    assert summary.startswith("2 steps on ")
+
+
+def test_plain_run_without_nvtx_says_so_once(tmp_path: Path) -> None:
+    (tmp_path / "nvtx.py").write_text("raise ImportError\n")
+    done = python("-m", "workloads.memcpy", *SHORT, *SMALL["memcpy"], folder=tmp_path, first_on_path=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.count("nvtx package is not installed") == 1
+    assert "host to host" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "parameters"),
+    [
+        ("mlp", ("--steps", "3", "--dim", "8"), {"iterations": "3", "dim": "8", "layers": "4", "batch": "256"}),
+        ("matmul", ("--dtype", "bfloat16"), {"iterations": "2", "dim": "512", "dtype": "bfloat16"}),
+        ("memcpy", ("--sizes", "1,2"), {"iterations": "2", "sizes": "1,2"}),
+        ("launch_bound", ("--kernels", "3"), {"iterations": "2", "kernels": "3"}),
+    ],
+)
+def test_benchmark_writes_what_it_prints(
+    name: str, options: tuple[str, ...], parameters: dict[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out" / "bench.json"
+    out.parent.mkdir()
+    shared = {"warmup": "1", "seed": "0", "device": "cpu", "trials": "3"}
+    arguments = (*SHORT, "--trials", "3", "--benchmark", str(out), *options)
+    done = python("-m", f"workloads.{name}", *arguments, folder=tmp_path)
+    document = json.loads(out.read_text(encoding="utf-8"))
+    assert list(document) == ["step_ns", "steps_per_trial", "parameters", "facts"]
+    assert document["parameters"] == shared | parameters
+    assert document["steps_per_trial"] == int(parameters["iterations"])
+    assert document["facts"].keys() == {"device", "device_name", "torch", "cuda", "python"}
+    assert document["facts"]["device"] == "cpu"
+    step_ns = document["step_ns"]
+    assert len(step_ns) == 3
+    assert min(step_ns) > 0
+    assert f"mean {statistics.mean(step_ns) / 1e6:.4g} ms" in done.stdout
+    assert f"median {statistics.median(step_ns) / 1e6:.4g} ms" in done.stdout
+    assert f"standard deviation {statistics.stdev(step_ns) / 1e6:.2g} ms" in done.stdout
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_benchmark_of_one_trial_keeps_paths_and_text_out_and_sets_the_seed(tmp_path: Path) -> None:
+    script = write_workload(tmp_path, "torch.ones(1)")
+    arguments = (*SHORT, "--seed", "7", "--trials", "1", "--benchmark", "bench.json")
+    done = python(script, *arguments, folder=tmp_path)
+    parameters = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))["parameters"]
+    assert parameters.keys() == {"iterations", "warmup", "seed", "device", "trials", "rate"}
+    assert "standard deviation 0 ms" in done.stdout
+    assert "seed 7" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_torch_trace_holds_the_measured_steps_and_nothing_before_them(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "trace.json.gz"
+    arguments = (*SHORT, *SMALL[name], "--torch-trace", str(out))
+    assert python("-m", f"workloads.{name}", *arguments, folder=tmp_path).returncode == 0
+    assert list(tmp_path.iterdir()) == [out]
+    events = [event for event in ranges(out) if not event["name"].startswith("ProfilerStep")]
+    (measure,) = named("measure", events)
+    assert inside(measure, events) == 2 * ["step", *INSIDE_A_STEP[name]]
+    assert [inside(step, events) for step in named("step", events)] == 2 * [INSIDE_A_STEP[name]]
+    assert len(events) == 1 + 2 * (1 + len(INSIDE_A_STEP[name]))
+
+
+def test_torch_trace_of_a_step_that_raises_keeps_what_was_recorded(tmp_path: Path) -> None:
+    script = write_workload(tmp_path, "torch.ones(1); remaining.pop()")
+    arguments = ("--iterations", "9", "--warmup", "1", "--device", "cpu", "--torch-trace", "trace.json")
+    done = python(script, *arguments, folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("IndexError: pop from empty list")
+    # of the four that succeed one is the warm-up and one the profiler's own
+    events = ranges(tmp_path / "trace.json")
+    assert len(named("step", events)) == 3
+    assert len(named("measure", events)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("mlp", ("--iterations", "0"), "argument --iterations: 0 is less than 1"),
+        ("mlp", ("--warmup", "-1"), "argument --warmup: -1 is less than 0"),
+        ("mlp", ("--steps", "-3"), "argument --steps: -3 is less than 1"),
+        ("mlp", ("--device", "tpu"), "argument --device: invalid choice: 'tpu'"),
+        ("mlp", ("--device", "cuda"), "no CUDA device"),
+        ("mlp", ("--benchmark", "absent/bench.json"), "is not a file in a folder that exists"),
+        ("mlp", ("--benchmark", "a.json", "--torch-trace", "b.json"), "not allowed with argument --benchmark"),
+        ("matmul", ("--dtype", "int3"), "argument --dtype: invalid choice: 'int3'"),
+        ("memcpy", ("--sizes", "1,,2"), "argument --sizes: invalid sizes value: '1,,2'"),
+    ],
+)
+def test_wrong_options_end_with_status_2_and_one_line(
+    name: str, options: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = python("-m", f"workloads.{name}", *options, folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert words in line
+
+
+PROGRAM = """
+import os, sys
+import beside
+print(sys.argv[1:], __name__, __file__, sys.path[0])
+os.chdir("/")
+{ending}
+"""
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",
+        "import torch; torch.ones(4).add(1)",
+        "raise ValueError('broken')",
+        "sys.exit(7)",
+        "sys.exit('cannot go on')",
+        "brackets = (",
+    ],
+)
+def test_traced_script_ends_as_python_would_end_it_and_leaves_a_trace(ending: str, tmp_path: Path) -> None:
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    (folder / "beside.py").touch()
+    (folder / "program.py").write_text(PROGRAM.format(ending=ending))
+    command = (Path("scripts/program.py"), "--size", "4", "--", "-x")
+    plain = python(*command, folder=tmp_path)
+    traced = python("-m", "workloads.traced", "--out", "trace.json.gz", "--", *command, folder=tmp_path)
+    assert traced.returncode == plain.returncode
+    assert traced.stdout == plain.stdout
+    assert traced.stderr.endswith(plain.stderr)
+    events = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))["traceEvents"]
+    assert ("aten::add" in [event["name"] for event in events]) is ("torch" in ending)
+
+
+def test_traced_script_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    done = python("-m", "workloads.traced", "--out", "trace.json.gz", "--", "absent.py", folder=tmp_path)
+    assert done.returncode == 2
+    assert "there is no script" in done.stderr
+    assert list(tmp_path.iterdir()) == []

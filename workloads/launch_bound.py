@@ -1,0 +1,30 @@
+"""Launches many tiny kernels in a row, each over before the next can be launched."""
+
+import argparse
+
+import torch
+
+from workloads.runner import Step, WorkloadParser, annotate, positive, run
+
+
+def main() -> None:
+    """Run the workload as the command line says."""
+    parser = WorkloadParser(__doc__)
+    parser.add_argument("--kernels", type=positive, default=2000, help="kernels per step (default: %(default)s)")
+    run(parser, prepare)
+
+
+def prepare(options: argparse.Namespace) -> Step:
+    """Make a tensor of one element, and return a step that adds to it many times."""
+    counter = torch.zeros(1, device=options.device)
+
+    def step() -> None:
+        with annotate("launches"):
+            for _ in range(options.kernels):
+                counter.add_(1)
+
+    return step
+
+
+if __name__ == "__main__":
+    main()

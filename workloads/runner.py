@@ -1,0 +1,226 @@
+"""How a workload is run: its shared options, the ranges around its steps, and what each way of running writes.
+
+A plain run is made for a profiler to watch: `cudaProfilerStart` comes before the range `measure`, `cudaProfilerStop`
+after it. `--benchmark` times steps with no profiler; `--torch-trace` records them with torch's own.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+try:
+    import nvtx
+except ImportError:
+    nvtx = None
+
+Step = Callable[[], None]
+
+
+@contextmanager
+def annotate(name: str) -> Iterator[None]:
+    """Name what happens inside, for nsys and ncu (NVTX) and for torch.profiler."""
+    with nvtx.annotate(name) if nvtx else nullcontext(), record_function(name):
+        yield
+
+
+def positive(text: str) -> int:
+    """Read a whole number of at least 1, as the `type` of an option."""
+    return _at_least(1, text)
+
+
+def natural(text: str) -> int:
+    """Read a whole number of at least 0, as the `type` of an option."""
+    return _at_least(0, text)
+
+
+def output_path(text: str) -> Path:
+    """Read the path of a file to write, in a folder that is there, as the `type` of an option."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is not a file in a folder that exists")
+    return path
+
+
+class WorkloadParser(argparse.ArgumentParser):
+    """A parser that has the shared options; a wrong one ends the program with status 2 and one line."""
+
+    def __init__(self, summary: str | None) -> None:
+        super().__init__(prog=Path(sys.argv[0]).stem, description=summary)
+        shared = self.add_argument_group("options of every workload")
+        shared.add_argument("--iterations", type=positive, default=20, help="measured steps (default: %(default)s)")
+        shared.add_argument("--warmup", type=natural, default=5, help="steps before those (default: %(default)s)")
+        shared.add_argument("--seed", type=natural, default=0, help="of the random numbers (default: %(default)s)")
+        devices = ("auto", "cuda", "cpu")
+        shared.add_argument("--device", choices=devices, default="auto", help="where to run (default: %(default)s)")
+        shared.add_argument("--trials", type=positive, default=7, help="of a benchmark (default: %(default)s)")
+        mode = shared.add_mutually_exclusive_group()
+        mode.add_argument("--benchmark", type=output_path, metavar="OUT.json", help="time the steps, with no profiler")
+        mode.add_argument("--torch-trace", type=output_path, metavar="OUT.json.gz", help="record with torch.profiler")
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with status 2 and one line."""
+        self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
+
+    def read(self, on_cpu: Mapping[str, int]) -> argparse.Namespace:
+        """Read the command line, with the defaults in `on_cpu` on a CPU; `device` is then "cuda" or "cpu"."""
+        options = self.parse_args()
+        has_cuda = torch.cuda.is_available()
+        if options.device == "cuda" and not has_cuda:
+            self.error("torch finds no CUDA device on this machine; use --device cpu")
+        device = "cpu" if options.device == "cpu" or not has_cuda else "cuda"
+        if device == "cpu":
+            self.set_defaults(**on_cpu)
+            options = self.parse_args()
+        options.device = device
+        return options
+
+    def parameters(self, options: argparse.Namespace) -> dict[str, str]:
+        """Return the options that are numbers or choices; other text, and paths, may be private and stay out."""
+        values = vars(options)
+        choices = {action.dest for action in self._actions if action.choices}
+        return {name: _text(value) for name, value in values.items() if name in choices or _is_number(value)}
+
+
+def run(
+    parser: WorkloadParser, prepare: Callable[[argparse.Namespace], Step], *, on_cpu: Mapping[str, int] | None = None
+) -> None:
+    """Run the step that `prepare` makes of the options, in the way that the command line asks for.
+
+    `on_cpu` holds the defaults that are others on a CPU.
+    """
+    options = parser.read(on_cpu or {})
+    torch.manual_seed(options.seed)
+    step = prepare(options)
+    if options.benchmark:
+        _benchmark(step, options, parser.parameters(options))
+    elif options.torch_trace:
+        _trace(step, options)
+    else:
+        _run_for_profiler(step, options)
+
+
+def export_trace(profiler: profile, path: Path) -> None:
+    """Write a Chrome trace, gzipped if `path` ends in .gz; it appears whole or not at all."""
+    aside = path.with_name(f".{path.name}")
+    profiler.export_chrome_trace(str(aside))
+    aside.replace(path)
+
+
+def activities(device: str) -> list[ProfilerActivity]:
+    """Return what torch.profiler is to record on "cuda" or "cpu"."""
+    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
+
+
+def _run_for_profiler(step: Step, options: argparse.Namespace) -> None:
+    if nvtx is None:
+        print("the nvtx package is not installed: nsys and ncu will see no ranges", file=sys.stderr)
+    with annotate("warmup"):
+        _repeat(step, options.warmup, options.device)
+    with _watched(options.device), annotate("measure"):
+        for _ in range(options.iterations):
+            with annotate("step"):
+                step()
+        _synchronize(options.device)
+    print(f"{options.iterations} steps on {_device_name(options.device)}")
+
+
+def _benchmark(step: Step, options: argparse.Namespace, parameters: dict[str, str]) -> None:
+    _repeat(step, options.warmup, options.device)
+    step_ns = [_trial_ns(step, options) / options.iterations for _ in range(options.trials)]
+    document = {
+        "step_ns": step_ns,
+        "steps_per_trial": options.iterations,
+        "parameters": parameters,
+        "facts": _facts(options.device),
+    }
+    aside = options.benchmark.with_name(f".{options.benchmark.name}")
+    aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    aside.replace(options.benchmark)
+    deviation = statistics.stdev(step_ns) if len(step_ns) > 1 else 0.0
+    print(
+        f"step: mean {statistics.mean(step_ns) / 1e6:.4g} ms, median {statistics.median(step_ns) / 1e6:.4g} ms, "
+        f"standard deviation {deviation / 1e6:.2g} ms ({options.trials} trials of {options.iterations} steps)"
+    )
+
+
+def _trace(step: Step, options: argparse.Namespace) -> None:
+    with profile(
+        activities=activities(options.device),
+        schedule=schedule(wait=1, warmup=1, active=options.iterations, repeat=1),
+        # also called when a step raises: what was recorded until then is worth having
+        on_trace_ready=lambda profiler: export_trace(profiler, options.torch_trace),
+    ) as profiler:
+        _repeat(step, options.warmup, options.device)
+        profiler.step()
+        _repeat(step, 1, options.device)
+        profiler.step()
+        with annotate("measure"):
+            for index in range(options.iterations):
+                if index:
+                    profiler.step()
+                with annotate("step"):
+                    step()
+            _synchronize(options.device)
+        profiler.step()
+
+
+def _trial_ns(step: Step, options: argparse.Namespace) -> int:
+    start = time.perf_counter_ns()
+    _repeat(step, options.iterations, options.device)
+    return time.perf_counter_ns() - start
+
+
+def _repeat(step: Step, count: int, device: str) -> None:
+    for _ in range(count):
+        step()
+    _synchronize(device)
+
+
+def _synchronize(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _watched(device: str) -> AbstractContextManager[None]:
+    """Switch on a profiler that waits for cudaProfilerStart (nsys --capture-range, ncu --profile-from-start off)."""
+    watched: AbstractContextManager[None] = torch.cuda.profiler.profile() if device == "cuda" else nullcontext()
+    return watched
+
+
+def _facts(device: str) -> dict[str, str]:
+    return {
+        "device": device,
+        "device_name": _device_name(device),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda or "",
+        "python": platform.python_version(),
+    }
+
+
+def _device_name(device: str) -> str:
+    return str(torch.cuda.get_device_name()) if device == "cuda" else platform.processor() or platform.machine()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, tuple) and all(map(_is_number, value)))
+
+
+def _text(value: object) -> str:
+    return ",".join(map(_text, value)) if isinstance(value, tuple) else str(value)
+
+
+def _at_least(least: int, text: str) -> int:
+    number = int(text)
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} is less than {least}")
+    return number
