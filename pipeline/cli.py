@@ -1,0 +1,211 @@
+"""The command line: what can be asked for, in Click's terms, and the one place where an error becomes an exit status.
+
+Nothing heavy is imported before a command runs: `--help` answers without pandas.
+"""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pipeline import __version__
+from pipeline.errors import PipelineError
+
+FORMATS: Final = ("html", "json", "csv", "parquet", "markdown")
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_TOOL: Final = click.Path(dir_okay=False, path_type=Path)
+_REST: Final = "nightsight.rest"
+
+
+class _Group(click.Group):
+    """Turns our errors into two lines and an exit status; anything else is a bug and shows its traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's signature)
+        try:
+            return super().invoke(ctx)
+        except PipelineError as error:
+            click.echo(f"Error: {error.message}", err=True)
+            if error.hint:
+                click.echo(f"Hint: {error.hint}", err=True)
+            ctx.exit(error.exit_code)
+
+
+class _WithRest(click.Command):
+    """A command that keeps all that follows `--` for the program it starts."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.meta[_REST] = tuple(args[cut + 1 :])
+        return super().parse_args(ctx, args[:cut])
+
+
+nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: found by itself).")
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="nightsight")
+def main() -> None:
+    """Run GPU workloads under nsys or torch.profiler, and turn captures into one report.
+
+    Example: nightsight profile mlp
+    """
+
+
+@main.command(cls=_WithRest, options_metavar="[OPTIONS]")
+@click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
+@click.option(
+    "--collector",
+    type=click.Choice(["auto", "nsys", "torch"]),
+    default="auto",
+    show_default=True,
+    help="auto: nsys where there is a GPU and nsys, else torch.profiler.",
+)
+@nsys_option
+@click.option("--trace", default="cuda,nvtx", show_default=True, help="What nsys traces.")
+@click.option(
+    "--capture-range",
+    type=click.Choice(["auto", "cudaProfilerApi", "nvtx", "none"]),
+    default="auto",
+    show_default=True,
+    help="What nsys records; auto: the measured part of our workloads, all of others.",
+)
+@click.option("--nsys-arg", "nsys_arguments", multiple=True, metavar="ARG", help="A further option for nsys profile.")
+@click.option("--keep-env", multiple=True, metavar="NAME", help="Let the program see this variable; NAME* is a prefix.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop the program after this time and keep what was captured.",
+)
+@click.option("--python", default=sys.executable, metavar="PATH", help="The Python that runs workloads and scripts.")
+@click.option(
+    "--reports",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("reports"),
+    show_default=True,
+    metavar="DIR",
+    help="Where runs are kept.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Pass the program's output on.")
+@click.pass_context
+def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None:  # noqa: ANN401
+    r"""Run a workload, a script or any command under a profiler and write its report.
+
+    What follows -- goes to the program; without a name before it, it is the command itself.
+
+    \b
+    Examples: nightsight profile mlp -- --dim 512 --steps 50
+              nightsight profile train.py -- --epochs 1
+              nightsight profile -- torchrun --nproc-per-node 2 train.py
+    """
+    from pipeline.workflow import ProfileOptions, profile_program
+
+    if target is None and not ctx.meta[_REST]:
+        raise click.UsageError("Name a workload or a script, or give a command after `--`.")
+    if options["capture_range"] == "auto":
+        options["capture_range"] = None
+    named = {name: options.pop(name) for name in ("reports", "collector", "python")}
+    # a CI job is cancelled with SIGTERM: it ends the program and keeps what was captured, as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _progress() as progress:
+        path = profile_program(target, ctx.meta[_REST], ProfileOptions(**named, request=options), progress=progress)
+    click.echo(f"report: {path}")
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Where to write: a file (- for standard output); a folder for csv, parquet or several files.",
+)
+@click.option("--format", "style", type=click.Choice(FORMATS), default="html", show_default=True)
+@nsys_option
+def report(files: tuple[Path, ...], output: Path | None, style: str, nsys: Path | None) -> None:
+    """Make the report of files captured elsewhere: .nsys-rep (needs nsys), its SQLite export, a torch trace.
+
+    Example: nightsight report train.sqlite -o train.html
+    """
+    from pipeline.workflow import render_file
+
+    with _progress() as progress:
+        for path in files:
+            target = output / f"{path.name.split('.')[0]}.report.{style}" if output and len(files) > 1 else output
+            written = render_file(path, target, style=style, nsys=nsys, progress=progress)
+            if written != "-":
+                click.echo(f"report: {written}")
+
+
+@main.command()
+@click.argument("file", type=_FILE)
+@click.option(
+    "-r", "--report", "reports", multiple=True, required=True, metavar="REPORT", help="As `nsys stats` names it."
+)
+@click.option("--format", "style", type=click.Choice(["csv", "table", "json"]), default="table", show_default=True)
+@nsys_option
+def stats(file: Path, reports: tuple[str, ...], style: str, nsys: Path | None) -> None:
+    """Print the tables of `nsys stats`, to the digit, without nsys.
+
+    Example: nightsight stats train.sqlite -r cuda_gpu_kern_sum --format csv
+    """
+    from pipeline.workflow import print_stats
+
+    with _progress() as progress:
+        text = print_stats(file, reports, style=style, nsys=nsys, progress=progress)
+    click.echo(text, nl=False)
+
+
+@main.command()
+def workloads() -> None:
+    """List the workloads that `profile` knows by name.
+
+    Example: nightsight workloads
+    """
+    from pipeline.collect.workloads import registered
+
+    for workload in registered():
+        click.echo(f"{workload.name:14}{workload.summary}\n{'':14}{workload.options}")
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
+@nsys_option
+def doctor(*, as_json: bool, nsys: Path | None) -> None:
+    """Check what profiling needs on this machine, and say what to do about what is missing.
+
+    Example: nightsight doctor
+    """
+    from dataclasses import asdict
+    from json import dumps
+
+    from pipeline.collect.doctor import examine
+
+    checks = examine(nsys=nsys)
+    if as_json:
+        click.echo(dumps([asdict(check) for check in checks], indent=1))
+        return
+    for check in checks:
+        click.echo(f"{check.status:8} {check.name:12} {check.detail}")
+        if check.remedy:
+            click.echo(f"{'':22}{check.remedy}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Show what is being done: a live line on a terminal, plain lines elsewhere, always on stderr."""
+    if not sys.stderr.isatty():
+        yield lambda message: click.echo(f"{message} ...", err=True)
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield status.update

@@ -1,0 +1,67 @@
+"""The page as one file: templates filled, style inlined, and a policy that lets a browser load nothing else."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipeline.model import Report
+from pipeline.render.index import IndexEntry, index_page
+from pipeline.render.page import page
+
+_PACKAGE: Final = Path(__file__).parent.parent
+_FOLDERS: Final = (_PACKAGE / "templates", _PACKAGE.parent / "templates")  # in a wheel, in a checkout
+_POLICY: Final = "content-security-policy"
+
+
+def render_html(report: Report) -> str:
+    """Write the report as one HTML page that needs no other file."""
+    return _render("report.html", page=page(report))
+
+
+def render_index(entries: Sequence[IndexEntry]) -> str:
+    """Write the list of runs as one HTML page."""
+    return _render("index.html", page=index_page(entries))
+
+
+def _render(template: str, **values: object) -> str:
+    text = _environment().get_template(template).render(policy=_POLICY, style=_style(), **values)
+    # the first occurrence is the meta tag's: all that a report can put into the page comes after it
+    return text.replace(_POLICY, _policy(text), 1)
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(_FOLDERS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def _style() -> Markup:
+    path = next(folder / "report.css" for folder in _FOLDERS if (folder / "report.css").is_file())
+    return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 (our own file)
+
+
+def _policy(text: str) -> str:
+    """Allow the style and scripts that are in the page as rendered, by hash, and nothing else."""
+    return (
+        f"default-src 'none'; style-src {_sources(text, 'style')}; script-src {_sources(text, 'script')}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _sources(text: str, element: str) -> str:
+    blocks = re.findall(rf"<{element}>(.*?)</{element}>", text, re.DOTALL)
+    hashes = (hashlib.sha256(block.encode()).digest() for block in blocks)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes) or "'none'"

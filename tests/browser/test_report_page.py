@@ -1,0 +1,104 @@
+"""The page in a real browser, from disk: no message, no request, no sideways scrolling."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.analyze import analyze
+from pipeline.model import Report
+from pipeline.read.nsys import read_nsys
+from pipeline.render import IndexEntry, render_html, render_index
+from tests.reports import HOSTILE, hostile_report, small_report
+
+pytestmark = pytest.mark.browser
+
+# before any fixture narrows PATH
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PAGES = ("train", "small", "hostile", "index")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("CI must have Chromium: install it, these tests must not be skipped there")
+        pytest.skip("there is no Chromium on this machine")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 (only where there is a browser)
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str], Path]) -> dict[str, Path]:
+    profile = read_nsys(capture_file("train"))
+    train = Report("train", profile.environment, analyze(profile))
+    runs = [IndexEntry(name, name, name, "", "", "", 1e9, None, None, None, failed=False) for name in HOSTILE]
+    pages = {
+        "train": render_html(train),
+        "small": render_html(small_report()),
+        "hostile": render_html(hostile_report()),
+        "index": render_index(runs),
+    }
+    folder = tmp_path_factory.mktemp("pages")
+    for name, page in pages.items():
+        (folder / f"{name}.html").write_text(page, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in pages}
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_silent_self_contained_and_fits(
+    name: str, scheme: str, width: int, browser: Any, files: dict[str, Path]
+) -> None:
+    messages: list[str] = []
+    requests: list[str] = []
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(files[name].as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate("getComputedStyle(document.body).maxWidth") != "none"  # the style was let in
+    page.close()
+    assert messages == []
+    assert requests == [files[name].as_uri()]
+
+
+def test_dark_and_light_differ(browser: Any, files: dict[str, Path]) -> None:
+    def background(scheme: str) -> str:
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(files["small"].as_uri())
+        color: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.close()
+        return color
+
+    assert background("light") != background("dark")
+
+
+def test_the_policy_stops_what_a_page_must_not_do(browser: Any, files: dict[str, Path]) -> None:
+    messages: list[str] = []
+    page = browser.new_page()
+    page.on("console", lambda message: messages.append(message.text))
+    page.goto(files["small"].as_uri())
+    page.evaluate("document.body.appendChild(document.createElement('script')).textContent = 'document.title = \"x\"'")
+    assert page.title() == "matmul · nightsight"
+    page.close()
+    assert any("Content Security Policy" in message for message in messages)
+
+
+def test_a_full_kernel_name_opens_by_keyboard(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page()
+    page.goto(files["small"].as_uri())
+    name = page.locator("details.full-name").first
+    name.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert name.locator(".full").is_visible()
+    page.close()

@@ -1,0 +1,340 @@
+"""The command line, driven whole: real files in, reports and exit statuses out."""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from pipeline.cli import FORMATS, main
+from pipeline.model import Report
+from pipeline.render import FORMATS as RENDERED
+from tests.conftest import DATA
+
+CaptureFile = Callable[[str], Path]
+FakeNsys = Callable[..., Path]
+OK, FAILED, USAGE, UNREADABLE = 0, 1, 2, 3
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*arguments: object, expect: int = OK) -> Result:
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == expect, result.output
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[..., Path]:
+    def write(code: str = "print('done')", name: str = "train.py") -> Path:
+        path = tmp_path / name
+        path.write_text(code)
+        return path
+
+    return write
+
+
+def only_run(tmp_path: Path, workload: str = "train") -> Path:
+    (folder,) = (path for path in (tmp_path / "reports" / workload).iterdir() if not path.is_symlink())
+    return folder
+
+
+def error_lines(result: Result) -> tuple[str, str]:
+    """The error and its hint; what comes before them is progress."""
+    error, hint = result.stderr.split("Error: ", 1)[1].split("\nHint: ", 1)
+    return error, hint
+
+
+# -- profile ----------------------------------------------------------------------------------------------------------
+
+
+def test_profile_leaves_a_run_and_prints_its_report(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
+    fake_nsys()
+    result = run("profile", "--collector", "nsys", script())
+    folder = only_run(tmp_path)
+    assert result.stdout == f"report: reports/train/{folder.name}/report.html\n"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "capture",
+        "log",
+        "report.html",
+        "report.json",
+        "run.json",
+    ]
+    assert (tmp_path / "reports/train/latest").resolve() == folder
+    report = Report.from_json((folder / "report.json").read_text())
+    assert report.title == "train"
+    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() == 769
+    assert f"train/{folder.name}/report.html" in (tmp_path / "reports/index.html").read_text()
+
+
+def test_nothing_private_reaches_what_is_attached(
+    run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nsys()
+    monkeypatch.setenv("CI_JOB_TOKEN", "planted-in-environment")
+    code = "print('planted-in-output')"
+    run("profile", "--collector", "nsys", script(code), "--", "--password=planted-in-arguments")
+    folder = only_run(tmp_path)
+    attached = [folder / name for name in ("report.html", "report.json", "run.json")] + [
+        tmp_path / "reports/index.html"
+    ]
+    for path in attached:
+        text = path.read_text()
+        assert "planted" not in text
+        assert str(tmp_path) not in text
+    captured = b"".join(path.read_bytes() for path in (folder / "capture").iterdir())
+    assert b"planted-in-environment" not in captured
+
+
+def test_a_failing_program_keeps_its_partial_report_and_the_status_says_so(
+    run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path
+) -> None:
+    fake_nsys()
+    result = run("profile", "--collector", "nsys", script("import sys; sys.exit(7)"), expect=FAILED)
+    error, _ = error_lines(result)
+    page = only_run(tmp_path) / "report.html"
+    assert error.startswith("train ended with exit status 7; the report covers what was captured until then")
+    assert "This is only a part" in page.read_text()
+    assert json.loads(page.with_name("run.json").read_text())["failed"] is True
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        ("importer", "its importer did not start"),
+        ("no report", "nsys wrote no report"),
+        ("silent export", "could not be exported"),
+    ],
+)
+def test_what_nsys_can_do_wrong_is_told_without_a_traceback(
+    run: Any, script: Any, fake_nsys: FakeNsys, behaviour: str, message: str
+) -> None:
+    fake_nsys(behaviour)
+    result = run("profile", "--collector", "nsys", script(), expect=UNREADABLE)
+    error, hint = error_lines(result)
+    assert message in error
+    assert hint
+
+
+def test_without_nsys_the_error_names_the_way_out(run: Any, script: Any, tmp_path: Path) -> None:
+    result = run("profile", "--collector", "nsys", script(), expect=UNREADABLE)
+    assert "nsys was not found" in error_lines(result)[0]
+    assert "--collector torch" in error_lines(result)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mlpp"], "there is no workload 'mlpp'"),
+        (["none.py"], "there is no script none.py"),
+        (["--", "no-such-program"], "no-such-program was not found"),
+        ([], "Name a workload or a script"),
+        (["mlp", "extra"], "unexpected extra argument"),
+        (["--timeout", "0", "mlp"], "--timeout"),
+    ],
+)
+def test_what_cannot_be_run_is_a_usage_error(run: Any, arguments: list[str], message: str, tmp_path: Path) -> None:
+    assert message in run("profile", *arguments, expect=USAGE).stderr
+    assert not (tmp_path / "reports").exists()
+
+
+def test_a_misspelt_workload_is_told_the_nearest(run: Any) -> None:
+    assert "Did you mean mlp?" in run("profile", "mlpp", expect=USAGE).stderr
+
+
+def test_reports_that_cannot_be_written_are_an_error_before_anything_runs(
+    run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path
+) -> None:
+    fake_nsys()
+    mark = tmp_path / "ran"
+    options = ("--collector", "nsys", "--reports", "/dev/null/reports")
+    result = run("profile", *options, script(f"open({str(mark)!r}, 'w')"), expect=UNREADABLE)
+    assert "cannot write /dev/null/reports" in error_lines(result)[0]
+    assert not mark.exists()
+    (tmp_path / "reports").touch()
+    assert "is a file" in run("profile", "mlp", expect=USAGE).stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["two words.py", 'it\'s "quoted".py', "<script>alert(1)<script>.py", "new\nline.py", "-dash.py"]
+)
+def test_odd_names_of_scripts(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path, name: str) -> None:
+    fake_nsys()
+    run("profile", "--collector", "nsys", "--", sys.executable, script(name=name))
+    (page,) = (tmp_path / "reports").glob("*/2*/report.html")
+    assert "<script>alert" not in page.read_text()
+
+
+def test_auto_without_a_gpu_uses_torch_and_the_report_says_what_is_missing(
+    run: Any, script: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    run("profile", script("import torch; torch.ones(64).sum()"))
+    report = Report.from_json((only_run(tmp_path) / "report.json").read_text())
+    assert report.environment.collector == "torch.profiler"
+    assert report.findings[0].rule == "collector_fallback"
+    assert report.result("cuda_gpu_kern_sum").table is None
+    assert "aten::sum" in set(report.result("cpu_ops").rows["name"])
+
+
+def test_make_prints_nothing_after_the_path(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
+    fake_nsys()
+    result = run("profile", "--collector", "nsys", script())
+    assert result.stdout.splitlines()[-1].endswith("/report.html")
+    assert "exporting" in result.stderr
+
+
+# -- report -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_format_of_the_command_is_rendered() -> None:
+    assert tuple(RENDERED) == FORMATS
+
+
+@pytest.mark.parametrize("style", ["html", "json", "markdown"])
+def test_one_file_formats(run: Any, capture_file: CaptureFile, style: str, tmp_path: Path) -> None:
+    run("report", capture_file("train"), "--format", style, "-o", tmp_path / "out")
+    piped = run("report", capture_file("train"), "--format", style, "-o", "-")
+    assert piped.stdout == (tmp_path / "out").read_text()
+    assert "cutlass" in piped.stdout
+
+
+def test_csv_and_parquet_are_a_file_per_result(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
+    run("report", capture_file("train"), "--format", "csv", "-o", tmp_path / "csv")
+    run("report", capture_file("train"), "--format", "parquet", "-o", tmp_path / "parquet")
+    from_csv = pd.read_csv(tmp_path / "csv" / "cuda_gpu_kern_sum.csv")
+    from_parquet = pd.read_parquet(tmp_path / "parquet" / "cuda_gpu_kern_sum.parquet")
+    assert from_csv["total_ns"].tolist() == from_parquet["total_ns"].tolist()
+    assert from_csv["total_ns"].sum() == 48_739_807
+    run("report", capture_file("train"), "--format", "csv", "-o", "-", expect=USAGE)
+
+
+def test_the_default_name_and_several_files(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
+    assert run("report", capture_file("graph")).stdout == "report: graph.report.html\n"
+    run("report", capture_file("graph"), capture_file("gelu"), "-o", tmp_path / "both")
+    assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["gelu.report.html", "graph.report.html"]
+
+
+def test_a_report_json_is_rendered_again(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
+    run("report", capture_file("train"), "--format", "json", "-o", tmp_path / "train.json")
+    run("report", capture_file("train"), "-o", tmp_path / "a.html")
+    run("report", tmp_path / "train.json", "-o", tmp_path / "b.html")
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_nsys_rep_needs_nsys(run: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
+    result = run("report", DATA / "nsys" / "mlp" / "mlp.nsys-rep", expect=UNREADABLE)
+    assert "nsys was not found" in error_lines(result)[0]
+    fake_nsys()
+    run("report", DATA / "nsys" / "mlp" / "mlp.nsys-rep", "-o", tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+def test_a_torch_trace_made_on_a_gpu(run: Any, tmp_path: Path) -> None:
+    run("report", DATA / "mini_torch.json.gz", "--format", "json", "-o", tmp_path / "out.json")
+    report = Report.from_json((tmp_path / "out.json").read_text())
+    assert report.environment.gpu == "NVIDIA H200"
+    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() == 63
+
+
+def test_a_capture_without_gpu_work_says_so(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
+    path = tmp_path / "idle.sqlite"
+    shutil.copy(capture_file("graph"), path)
+    connection = sqlite3.connect(path)
+    for table in ("KERNEL", "MEMCPY", "GRAPH_TRACE"):
+        connection.execute(f"DROP TABLE CUPTI_ACTIVITY_KIND_{table}")
+    connection.commit()
+    connection.close()
+    assert "No GPU work was captured" in run("report", path, "-o", "-").stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"SQLite format 3\x00" + bytes(200), "cut off|cannot read"),
+        (b"\x1f\x8b\x08\x00garbage", "gzip|cut off|damaged|trace"),
+        (b'{"traceEvents": [', "trace|JSON"),
+        (b"ID,Kernel Name\n", "no capture that nightsight knows"),
+        (b'{\n "format": 7}', "format"),
+    ],
+)
+def test_files_that_are_no_captures(run: Any, tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    error, hint = error_lines(run("report", path, "-o", tmp_path / "out.html", expect=UNREADABLE))
+    assert "file" in error or "report.json" in error
+    assert pd.Series([error]).str.contains(message).all()
+    assert hint
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_a_file_that_is_not_there_is_a_usage_error(run: Any) -> None:
+    assert "does not exist" in run("report", "none.sqlite", expect=USAGE).stderr
+
+
+def test_an_output_that_cannot_be_written(run: Any, capture_file: CaptureFile) -> None:
+    result = run("report", capture_file("graph"), "-o", "/dev/null/page.html", expect=UNREADABLE)
+    assert "cannot write /dev/null/page.html" in error_lines(result)[0]
+
+
+# -- the others -------------------------------------------------------------------------------------------------------
+
+
+def test_stats_prints_what_nsys_prints(run: Any, capture_file: CaptureFile) -> None:
+    reports = ("cuda_gpu_kern_sum", "nvtx_sum")
+    options = [option for report in reports for option in ("-r", report)]
+    printed = run("stats", capture_file("ddp2"), *options, "--format", "csv").stdout
+    expected = [(DATA / "nsys/ddp2/nsys_stats" / f"{report}.csv").read_text().strip() for report in reports]
+    assert printed.strip() == "\n\n".join(expected)
+
+
+def test_stats_of_what_was_not_captured(run: Any, capture_file: CaptureFile) -> None:
+    result = run("stats", capture_file("unified_memory"), "-r", "nvtx_sum", expect=UNREADABLE)
+    assert "no ranges in this capture: NVTX tracing was off" in result.stderr
+    assert "known reports" in run("stats", capture_file("graph"), "-r", "kernsum", expect=USAGE).stderr
+
+
+def test_workloads_are_listed(run: Any) -> None:
+    names = [line.split()[0] for line in run("workloads").stdout.splitlines() if not line.startswith(" ")]
+    assert names == ["mlp", "matmul", "memcpy", "launch_bound"]
+
+
+def test_doctor_speaks_to_people_and_programs(run: Any) -> None:
+    checks = json.loads(run("doctor", "--json").stdout)
+    assert {check["status"] for check in checks} <= {"ok", "missing", "broken"}
+    text = run("doctor").stdout
+    assert all(check["name"] in text for check in checks)
+    assert all(check["remedy"] for check in checks if check["status"] != "ok")
+
+
+@pytest.mark.parametrize("command", sorted(main.commands))
+def test_every_command_has_help_with_an_example(run: Any, command: str) -> None:
+    assert f"nightsight {command}" in run(command, "--help").stdout.split("Example", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept_out"),
+    [(["--help"], "pandas"), (["profile", "--help"], "pandas"), (["--version"], "pandas"), (["workloads"], "torch")],
+)
+def test_light_commands_import_nothing_heavy(arguments: list[str], kept_out: str) -> None:
+    code = (
+        "import sys; from pipeline.cli import main\n"
+        f"try: main({arguments!r})\n"
+        f"except SystemExit: print({kept_out!r} in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "False\n"

@@ -1,0 +1,66 @@
+import io
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.model import Report
+from pipeline.render import FORMATS
+from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report
+
+AVAILABLE = {"gpu_time", "cuda_gpu_kern_sum", "launch_overhead", "diagnostics"}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_takes_every_report_and_repeats_itself(name: str) -> None:
+    for report in (small_report(), hostile_report(), small_report(results=(), findings=(), benchmark=None)):
+        assert FORMATS[name].render(report) == FORMATS[name].render(report)
+
+
+@pytest.mark.parametrize("name", ["html", "json", "markdown"])
+def test_single_file_formats_have_one_unnamed_file(name: str) -> None:
+    assert list(FORMATS[name].render(small_report())) == [""]
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet"])
+def test_table_formats_have_one_file_per_available_result(name: str) -> None:
+    suffix = FORMATS[name].suffix
+    assert suffix == f".{name}"
+    assert set(FORMATS[name].render(small_report())) == {f"{table}{suffix}" for table in AVAILABLE}
+
+
+def test_json_reads_back() -> None:
+    report = small_report()
+    written = FORMATS["json"].render(report)[""]
+    assert Report.from_json(written.decode()).to_json() == report.to_json()
+
+
+def test_csv_has_raw_values_under_column_names() -> None:
+    lines = FORMATS["csv"].render(small_report())["cuda_gpu_kern_sum.csv"].decode().splitlines()
+    assert lines[0] == "time_pct,total_ns,instances,stddev_ns,name"
+    assert lines[2] == '33.333333333333336,1000000,10,,"add(int, float *, float *)"'
+
+
+def test_parquet_keeps_types_and_missing_values() -> None:
+    written = FORMATS["parquet"].render(small_report())["cuda_gpu_kern_sum.parquet"]
+    frame = pq.read_table(io.BytesIO(written)).to_pandas()
+    assert frame["total_ns"].dtype == "int64"
+    assert frame["stddev_ns"].isna().all()
+    assert list(frame["name"]) == list(kernel_table()["name"])
+
+
+def test_categories_and_read_back_text_give_the_same_parquet() -> None:
+    table = kernel_table()
+    kinds = [table, table.astype({"name": "category"}), table.astype({"name": object})]
+    files = {FORMATS["parquet"].render(small_report(results=(result("k", kind),)))["k.parquet"] for kind in kinds}
+    assert len(files) == 1
+
+
+def test_half_a_surrogate_pair_is_written_as_its_escape() -> None:
+    written = FORMATS["json"].render(small_report(title="\ud800"))[""]
+    assert json.loads(written.decode())["title"] == "\ud800"
+
+
+def test_a_file_name_cannot_lead_out_of_its_folder() -> None:
+    report = small_report(results=(result("../../etc/x", kernel_table(HOSTILE[:1])),))
+    assert list(FORMATS["csv"].render(report)) == ["______etc_x.csv"]

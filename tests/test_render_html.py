@@ -1,0 +1,213 @@
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from pipeline.analyze import analyze, trust
+from pipeline.model import Report
+from pipeline.read.nsys import read_nsys
+from pipeline.render import IndexEntry, render_html, render_index
+from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report
+
+VOID = {"meta", "line", "rect", "circle", "br"}
+
+
+class Outline(HTMLParser):
+    """What a page is made of: elements with attributes, text by element, and whether the tags match."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: dict[str, list[str]] = {}
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.text.setdefault(self.open[-1], []).append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def train(capture_file: Callable[[str], Path]) -> Report:
+    profile = read_nsys(capture_file("train"))
+    return Report("train", profile.environment, analyze(profile), (*profile.findings, *trust(profile)))
+
+
+@pytest.fixture(scope="module")
+def pages(train: Report) -> dict[str, str]:
+    reports = {"train": train, "small": small_report(), "hostile": hostile_report(), "bare": small_report(results=())}
+    rendered = {name: render_html(report) for name, report in reports.items()}
+    return {**rendered, "index": render_index([entry(workload=name, href=name) for name in HOSTILE])}
+
+
+PAGES = ("train", "small", "hostile", "bare", "index")
+
+
+def entry(**changes: object) -> IndexEntry:
+    fields: dict[str, object] = {
+        "workload": "mlp",
+        "run_id": "1",
+        "href": "mlp/1/report.html",
+        "captured_utc": "2026-11-20 09:00:00",
+        "gpu": "NVIDIA H200",
+        "collector": "nsys",
+        "window_ns": 2e9,
+        "busy_pct": 50.0,
+        "kernel_ns": 1e9,
+        "step_ns": None,
+        "failed": False,
+    }
+    return IndexEntry(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def policy_of(page: str) -> str:
+    (content,) = (
+        meta["content"] for meta in Outline(page).all("meta") if meta.get("http-equiv") == "Content-Security-Policy"
+    )
+    return content or ""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_tags_match_and_nothing_is_inline(name: str, pages: dict[str, str]) -> None:
+    outline = Outline(pages[name])
+    assert outline.open == []
+    attributes = {attribute for _, found in outline.elements for attribute in found}
+    assert "style" not in attributes
+    assert not [attribute for attribute in attributes if attribute.startswith("on")]
+    assert not {"script", "link", "iframe", "img", "object", "form", "base"} & {tag for tag, _ in outline.elements}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_policy_allows_the_page_s_own_style_and_nothing_else(name: str, pages: dict[str, str]) -> None:
+    (style,) = re.findall(r"<style>(.*?)</style>", pages[name], re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy_of(pages[name]) == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; script-src 'none'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+@pytest.mark.parametrize("name", ["train", "small", "bare"])
+def test_the_page_names_no_address(name: str, pages: dict[str, str]) -> None:
+    assert not re.search(r"https?:|url\(|@import|//[a-z]", pages[name])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_stay_on_the_page_or_below_it(name: str, pages: dict[str, str]) -> None:
+    outline = Outline(pages[name])
+    ids = {attributes["id"] for _, attributes in outline.elements if "id" in attributes}
+    for link in outline.all("a"):
+        href = link["href"] or ""
+        assert href.removeprefix("#") in ids if href.startswith("#") else not re.match(r"[\w.+-]*:|//", href)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_is_small_and_valid_utf8(name: str, pages: dict[str, str]) -> None:
+    assert len(pages[name].encode()) < 1_000_000
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", pages[name])
+
+
+def test_hostile_names_are_text(pages: dict[str, str]) -> None:
+    outline = Outline(pages["hostile"])
+    shown = [text for texts in outline.text.values() for text in texts]
+    assert "</script><script>alert(1)</script>" in outline.text["title"][0]
+    assert {HOSTILE[1], HOSTILE[3], HOSTILE[4], HOSTILE[5], "x" * 4096} <= set(shown)
+    assert "49" not in outline.text["bdi"]
+
+
+def test_images_have_a_name_or_are_hidden(pages: dict[str, str]) -> None:
+    hidden = Outline(pages["train"]).all("svg")
+    assert len(hidden) > 50
+    for svg in hidden:
+        assert (
+            svg.get("aria-hidden") == "true"
+            or (svg.get("role") == "img" and svg.get("aria-label"))
+            or (
+                svg == {"class": "bar"}  # the axis, within a hidden row
+            )
+        )
+
+
+def test_tables_have_captions_and_scoped_headers(pages: dict[str, str]) -> None:
+    outline = Outline(pages["train"])
+    assert len(outline.all("caption")) == len(outline.all("table")) >= 6
+    assert {header.get("scope") for header in outline.all("th")} == {"row", "col"}
+
+
+def test_a_shortened_name_is_whole_one_step_away(pages: dict[str, str]) -> None:
+    outline = Outline(pages["small"])
+    assert "reduce_kernel<512, 1>" in outline.text["bdi"]
+    assert "void at::native::reduce_kernel<(int)512, (int)1>(T3)" in outline.text["bdi"]
+
+
+def test_same_report_same_bytes(train: Report) -> None:
+    assert render_html(train) == render_html(train)
+
+
+def test_a_report_read_back_from_json_looks_the_same(train: Report) -> None:
+    assert render_html(Report.from_json(train.to_json())) == render_html(train)
+
+
+def test_the_order_of_the_page_is_trust_then_numbers_then_method(pages: dict[str, str]) -> None:
+    page = pages["small"]
+    marks = ['class="banner error"', 'class="banner info"', 'class="figures"', 'id="gpu_time"', 'id="method"']
+    places = [page.index(mark) for mark in marks]
+    assert places == sorted(places)
+    assert page.index("NVTX was off") > places[3]
+
+
+def test_a_thousand_rows_make_no_large_page() -> None:
+    kernels = kernel_table(tuple(f"{'long::' * 600}kernel_{place}" for place in range(1000)))
+    page = render_html(small_report(results=(result("cuda_gpu_kern_sum", kernels),)))
+    assert len(page) < 1_000_000
+    assert "The first 50 of 1,000 kernels." in page
+
+
+def test_a_result_without_columns_is_empty() -> None:
+    assert "none were recorded" in render_html(small_report(results=(result("other", pd.DataFrame()),)))
+
+
+def test_the_index_is_grouped_by_workload_newest_first() -> None:
+    entries = [
+        entry(run_id="old", captured_utc="2026-11-18"),
+        entry(run_id="other", workload="train", captured_utc="2026-11-20"),
+        entry(run_id="new", captured_utc="2026-11-19", failed=True, window_ns=None),
+    ]
+    outline = Outline(render_index(entries))
+    assert outline.text["h1"] == ["Reports"]
+    assert outline.text["caption"] == ["Runs of train", "Runs of mlp"]
+    runs = [text for text in outline.text["bdi"] if text in ("old", "other", "new", "complete", "failed")]
+    assert runs == ["other", "complete", "new", "failed", "old", "complete"]
+
+
+@pytest.mark.parametrize(
+    ("href", "quoted"),
+    [("mlp/1/report.html", "mlp/1/report.html"), ("javascript:alert(1)", "javascript%3Aalert%281%29")],
+)
+def test_a_run_is_linked_relative_to_the_index(href: str, quoted: str) -> None:
+    links = [link["href"] for link in Outline(render_index([entry(href=href)])).all("a")]
+    assert links == ["#content", quoted]
+
+
+def test_an_index_without_runs_says_how_to_make_one() -> None:
+    assert "There are no runs yet" in render_index([])

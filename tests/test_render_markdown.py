@@ -1,0 +1,83 @@
+import re
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.render import render_markdown
+from pipeline.render.markdown import escape
+from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report
+
+
+def table_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"(?<!\\)\|", line)[1:-1]
+
+
+def test_a_report_begins_with_what_it_is_about() -> None:
+    first, facts, error, note = render_markdown(small_report()).split("\n\n")[:4]
+    assert first == "## matmul"
+    assert facts == "NVIDIA H200 · nsys · 2026-11-20 09:00:00 UTC"
+    assert error == "> **Error: First**  \n> Broken. Mend it."
+    assert note == "> **Note: Later**  \n> d"
+
+
+def test_kernels_are_in_sight_and_the_rest_is_folded() -> None:
+    text = render_markdown(small_report())
+    assert "### Kernel time\n\n| Kernel | Time (%) | Total (ms) | Instances | Std dev (ns) |" in text
+    assert r"| reduce\_kernel&lt;512, 1&gt; | 66.7 | 2.000 | 10 | – |" in text
+    assert "<details><summary>launch" in text
+    assert text.count("<details>") == text.count("</details>") == 2
+    assert "**NVTX ranges.** Not available: NVTX was off." in text
+
+
+def test_ten_rows_are_enough() -> None:
+    kernels = kernel_table(tuple(f"k{place}" for place in range(11)))
+    text = render_markdown(small_report(results=(result("cuda_gpu_kern_sum", kernels),)))
+    assert "| k9 |" in text
+    assert "| k10 |" not in text
+    assert "The first 10 rows; the report has more." in text
+
+
+def test_an_empty_result_is_one_line() -> None:
+    text = render_markdown(small_report(results=(result("cpu_ops", pd.DataFrame(), title="Operators"),)))
+    assert "**Operators.** Operators: none were recorded in this capture." in text
+
+
+def test_hostile_names_stay_in_their_cells() -> None:
+    text = render_markdown(hostile_report())
+    assert not re.search(r"<(?!/?(?:details|summary)>)", text)
+    assert not re.search(r"@(?!\u200b)|://", text)
+    assert max(len(line) for line in table_lines(text) if "x…x" in line) < 300
+    for block in text.split("\n\n"):
+        assert len({len(cells(line)) for line in table_lines(block)}) <= 1
+    assert text.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("a|b", r"a\|b"),
+        ("`x` *y* _z_", r"\`x\` \*y\* \_z\_"),
+        ("<b>&", "&lt;b&gt;&amp;"),
+        ("[l](u)", r"\[l\](u)"),
+        ("@you", "@\u200byou"),
+    ],
+)
+def test_escape(text: str, escaped: str) -> None:
+    assert escape(text) == escaped
+
+
+@given(st.text())
+def test_escaped_text_ends_no_cell_and_opens_no_element(text: str) -> None:
+    escaped = escape(text)
+    assert not re.search(r"(?<!\\)(?:\\\\)*\|", escaped)
+    assert not set(escaped) & set("<>")
+
+
+def test_hostile_is_what_the_tests_say() -> None:
+    assert any("|" in name and "`" in name for name in HOSTILE)
