@@ -160,6 +160,8 @@ def _trace(step: Step, options: argparse.Namespace) -> None:
         # also called when a step raises: what was recorded until then is worth having
         on_trace_ready=lambda profiler: export_trace(profiler, options.torch_trace),
     ) as profiler:
+        # its own range around each step would begin in one of our ranges and end in another
+        profiler.record_steps = False
         _repeat(step, options.warmup, options.device)
         profiler.step()
         _repeat(step, 1, options.device)

@@ -305,7 +305,9 @@ def _api_calls(trace: _Trace) -> Frame:
 def _ranges(trace: _Trace) -> Frame:
     rows, frame = trace.on_thread("user_annotation")
     is_open = [fields.get("finished") is False for fields in trace.arguments(rows)]
-    return frame.assign(end_thread=None, domain="", style="Annotation", is_open=is_open)
+    # torch numbers its steps; as instances of one range they can be summed up
+    name = frame["name"].astype("str").str.replace(r"^ProfilerStep#\d+$", "ProfilerStep", regex=True)
+    return frame.assign(name=name, end_thread=None, domain="", style="Annotation", is_open=is_open)
 
 
 def _cpu_ops(trace: _Trace) -> Frame:

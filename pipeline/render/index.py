@@ -44,7 +44,7 @@ def index_page(entries: Sequence[IndexEntry]) -> IndexPage:
     columns = (
         Column("Run", is_number=False),
         *(Column(title, is_number=False) for title in (*_TEXTS, "Outcome")),
-        *(Column(title, scale.symbol) for title, scale in scales.items()),
+        *(Column(title, scale.symbol if _known(newest, _NUMBERS[title]) else "") for title, scale in scales.items()),
     )
     workloads = list(dict.fromkeys(entry.workload for entry in newest))
     groups = tuple(
