@@ -1,5 +1,6 @@
 # `make help` lists the targets. PYTHON=python3 uses that interpreter as it is: no .venv, no registry.
 WORKLOAD ?= mlp
+export WORKLOAD
 ARGS ?=
 OPTIONS ?=
 VENV := .venv
@@ -19,7 +20,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARGS for the workload
-	@$(RUN) -m pipeline profile $(OPTIONS) $(WORKLOAD) -- $(ARGS)
+	@$(RUN) -m pipeline profile $(OPTIONS) "$$WORKLOAD" -- $(ARGS)
 
 test: $(READY_DEV) ## run every test
 	$(RUN) -m pytest -n 2 --dist worksteal

@@ -2,4 +2,4 @@
 
 from pipeline.cli import main
 
-main()
+main(prog_name="nightsight")

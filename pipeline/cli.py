@@ -3,6 +3,7 @@
 Nothing heavy is imported before a command runs: `--help` answers without pandas.
 """
 
+import errno
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +33,11 @@ class _Group(click.Group):
             if error.hint:
                 click.echo(f"Hint: {error.hint}", err=True)
             ctx.exit(error.exit_code)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            click.echo("Error: cannot write to standard output: there is no space left", err=True)
+            ctx.exit(PipelineError.exit_code)
 
 
 class _WithRest(click.Command):
@@ -55,7 +61,7 @@ def main() -> None:
     """
 
 
-@main.command(cls=_WithRest, options_metavar="[OPTIONS]")
+@main.command(cls=_WithRest, options_metavar="[OPTIONS]", short_help="Profile a workload, script or command.")
 @click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
 @click.option(
     "--collector",
@@ -73,18 +79,16 @@ def main() -> None:
     show_default=True,
     help="What nsys records; auto: the measured part of our workloads, all of others.",
 )
-@click.option("--nsys-arg", "nsys_arguments", multiple=True, metavar="ARG", help="A further option for nsys profile.")
+@click.option("--nsys-arg", multiple=True, metavar="ARG", help="A further option for nsys profile.")
 @click.option("--keep-env", multiple=True, metavar="NAME", help="Let the program see this variable; NAME* is a prefix.")
 @click.option(
     "--timeout",
-    "timeout_s",
     type=click.FloatRange(min=0, min_open=True),
-    default=3600.0,
-    show_default=True,
     metavar="SECONDS",
-    help="Stop the program after this time and keep what was captured.",
+    default=3600,
+    help="Stop after this time (with the run that is only timed) and keep what was captured.  [default: 3600]",
 )
-@click.option("--python", default=sys.executable, metavar="PATH", help="The Python that runs workloads and scripts.")
+@click.option("--python", metavar="PATH", default=sys.executable, help="The Python that runs workloads and scripts.")
 @click.option(
     "--reports",
     type=click.Path(file_okay=False, path_type=Path),
@@ -96,30 +100,42 @@ def main() -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Pass the program's output on.")
 @click.pass_context
 def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None:  # noqa: ANN401
-    r"""Run a workload, a script or any command under a profiler and write its report.
+    """Run a workload, a script or any command under a profiler and write its report.
 
     What follows -- goes to the program; without a name before it, it is the command itself.
 
     \b
-    Examples: nightsight profile mlp -- --dim 512 --steps 50
-              nightsight profile train.py -- --epochs 1
-              nightsight profile -- torchrun --nproc-per-node 2 train.py
+    Examples:
+      nightsight profile mlp -- --dim 512 --steps 50
+      nightsight profile train.py -- --epochs 1
+      nightsight profile -- torchrun --nproc-per-node 2 train.py
     """
-    from pipeline.workflow import ProfileOptions, profile_program
+    from pipeline.collect.workloads import Request
+    from pipeline.workflow import Plan, profile_program
 
-    if target is None and not ctx.meta[_REST]:
+    rest = ctx.meta[_REST]
+    if target is None and not rest:
         raise click.UsageError("Name a workload or a script, or give a command after `--`.")
-    if options["capture_range"] == "auto":
-        options["capture_range"] = None
-    named = {name: options.pop(name) for name in ("reports", "collector", "python")}
-    # a CI job is cancelled with SIGTERM: it ends the program and keeps what was captured, as Ctrl-C does
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    plan = Plan(target, rest, options["collector"], options["python"], options["reports"])
+    # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) end the program and keep what was captured, as Ctrl-C
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     with _progress() as progress:
-        path = profile_program(target, ctx.meta[_REST], ProfileOptions(**named, request=options), progress=progress)
+        request = Request(
+            timeout_s=options["timeout"],
+            keep_env=options["keep_env"],
+            progress=progress,
+            verbose=options["verbose"],
+            nsys=options["nsys"],
+            trace=options["trace"],
+            capture_range=None if options["capture_range"] == "auto" else options["capture_range"],
+            nsys_arguments=options["nsys_arg"],
+        )
+        path = profile_program(plan, request)
     click.echo(f"report: {path}")
 
 
-@main.command()
+@main.command(short_help="Make the report of files captured elsewhere.")
 @click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
 @click.option(
     "-o",
@@ -128,24 +144,22 @@ def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
     metavar="PATH",
     help="Where to write: a file (- for standard output); a folder for csv, parquet or several files.",
 )
-@click.option("--format", "style", type=click.Choice(FORMATS), default="html", show_default=True)
+@click.option("--format", "style", type=click.Choice(FORMATS), default="html", show_default=True, help="What to write.")
 @nsys_option
 def report(files: tuple[Path, ...], output: Path | None, style: str, nsys: Path | None) -> None:
     """Make the report of files captured elsewhere: .nsys-rep (needs nsys), its SQLite export, a torch trace.
 
     Example: nightsight report train.sqlite -o train.html
     """
-    from pipeline.workflow import render_file
+    from pipeline.workflow import render_files
 
     with _progress() as progress:
-        for path in files:
-            target = output / f"{path.name.split('.')[0]}.report.{style}" if output and len(files) > 1 else output
-            written = render_file(path, target, style=style, nsys=nsys, progress=progress)
-            if written != "-":
-                click.echo(f"report: {written}")
+        written = list(render_files(files, output, style=style, nsys=nsys, progress=progress))
+    for path in written:
+        click.echo(f"report: {path}")
 
 
-@main.command()
+@main.command(short_help="Print the tables of `nsys stats`.")
 @click.argument("file", type=_FILE)
 @click.option(
     "-r", "--report", "reports", multiple=True, required=True, metavar="REPORT", help="As `nsys stats` names it."
@@ -164,7 +178,7 @@ def stats(file: Path, reports: tuple[str, ...], style: str, nsys: Path | None) -
     click.echo(text, nl=False)
 
 
-@main.command()
+@main.command(short_help="List the workloads.")
 def workloads() -> None:
     """List the workloads that `profile` knows by name.
 
@@ -176,7 +190,7 @@ def workloads() -> None:
         click.echo(f"{workload.name:14}{workload.summary}\n{'':14}{workload.options}")
 
 
-@main.command()
+@main.command(short_help="Check this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
 @nsys_option
 def doctor(*, as_json: bool, nsys: Path | None) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import pandas as pd
 
@@ -12,6 +12,8 @@ from pipeline.errors import CaptureError, MissingTable
 
 REPORT_FORMAT: Final = 1
 Severity = Literal["error", "warning", "info"]
+SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
+"""The worst first."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,12 @@ class Profile:
     def table(self, name: str) -> pd.DataFrame:
         """Return a canonical table; MissingTable, with the reason, if it was not captured."""
         if name not in self.tables:
-            reason = self.missing.get(name, "this kind of capture does not record them")
-            raise MissingTable(f"no {name.replace('_', ' ')} in this capture: {reason}")
+            raise MissingTable(f"no {name.replace('_', ' ')} in this capture: {self.why_missing(name)}")
         return self.tables[name]
+
+    def why_missing(self, name: str) -> str:
+        """Return the reason why a table is not there, in the reader's words."""
+        return self.missing.get(name, "this kind of capture does not record them")
 
 
 @dataclass(frozen=True)
@@ -142,28 +147,35 @@ class Report:
         return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False, default=dict) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> "Report":
+    def from_json(cls, text: str | bytes) -> "Report":
         """Read what `to_json` wrote; CaptureError for anything else."""
         try:
             document = json.loads(text)
             if document.pop("format") != REPORT_FORMAT:
                 raise CaptureError("this report.json has another format version", f"expected {REPORT_FORMAT}")
             return _report_from_dict(document)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CaptureError(f"not a nightsight report.json: {error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            hint = "make it again from the capture: nightsight report FILE --format json"
+            raise CaptureError(f"not a nightsight report.json: {error}", hint) from error
 
 
 def _report_from_dict(document: dict[str, Any]) -> Report:
     benchmark = document["benchmark"]
     if benchmark:
-        benchmark = Benchmark(tuple(benchmark["step_ns"]), benchmark["steps_per_trial"])
+        benchmark = Benchmark(tuple(map(float, benchmark["step_ns"])), int(benchmark["steps_per_trial"]))
     replaced = {
         "environment": Environment(**document["environment"]),
         "results": tuple(_result_from_dict(result) for result in document["results"]),
-        "findings": tuple(Finding(**finding) for finding in document["findings"]),
+        "findings": tuple(_finding_from_dict(finding) for finding in document["findings"]),
         "benchmark": benchmark,
     }
     return Report(**{**document, **replaced})
+
+
+def _finding_from_dict(document: dict[str, Any]) -> Finding:
+    if document["severity"] not in SEVERITIES:
+        raise ValueError(f"no severity is called {document['severity']!r}")
+    return Finding(**document)
 
 
 def _result_to_dict(result: Result) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pandas as pd
 from pipeline.errors import UsageError
 from pipeline.intervals import contained
 from pipeline.model import Profile
-from pipeline.tables import STATISTICS, ancestors, duration, nest, summarize, time_summary
+from pipeline.tables import STATISTICS, duration, nest, summarize, time_summary
 from pipeline.units import split
 
 Frame = pd.DataFrame
@@ -40,7 +40,10 @@ def stats_table(profile: Profile, report: str) -> Frame:
     """Return one report; UsageError if we have none of that name, MissingTable if its events were not captured."""
     if report not in REPORTS:
         raise UsageError(f"unknown report {report!r}", f"known reports: {', '.join(REPORTS)}")
-    return REPORTS[report](profile)
+    table = REPORTS[report](profile)
+    # NVIDIA's deviation of a single value, or of none, is 0, though its average of none is empty
+    deviations = [column for column in table.columns if "StdDev" in column]
+    return table.fillna(dict.fromkeys(deviations, 0.0))
 
 
 def write_stats(table: Frame, style: str) -> str:
@@ -58,8 +61,7 @@ def cuda_gpu_kern_sum(profile: Profile) -> Frame:
 
 def cuda_api_sum(profile: Profile) -> Frame:
     """CPU time of CUDA runtime and driver calls; a driver call inside a runtime call counts in both."""
-    calls = profile.table("api_calls")
-    table = time_summary(calls, ["name"])
+    table = time_summary(profile.table("api_calls"), ["name"])
     return _named(table.assign(name=_without_suffix(table["name"])), count="Num Calls", name="Name")
 
 
@@ -106,7 +108,6 @@ def cuda_kern_exec_sum(profile: Profile) -> Frame:
     )
     parts = [summarize(launched, keys, letter).set_index(keys).add_prefix(letter) for letter in times]
     table = pd.concat(parts, axis=1).reset_index()
-    table["Qstddev"] = table["Qstddev"].fillna(0.0)  # NVIDIA's deviation of no value at all is 0, its average is empty
     table = table.sort_values("Tavg", key=_rounded, ascending=False, kind="stable")
     statistics = {"avg": "Avg", "med": "Med", "min": "Min", "max": "Max", "stddev": "StdDev"}
     columns = {"pid": "PID", "tid": "TID", "device": "DevId", "Tcount": "Count", "Qcount": "QCount"}
@@ -211,10 +212,7 @@ def _nested_ranges(profile: Profile) -> Frame:
     last = max(ranges["start_ns"].max(), ranges["end_ns"][~ranges["is_open"]].max()) if len(ranges) else 0
     ranges["end_ns"] = ranges["end_ns"].mask(ranges["is_open"], last)
     ranges = nest(ranges)
-    level = np.zeros(len(ranges), dtype=np.int64)
-    for rows, _ in ancestors(ranges["parent"].to_numpy()):
-        level[rows] += 1
-    return ranges.assign(level=level, duration=duration(ranges))
+    return ranges.assign(duration=duration(ranges))
 
 
 def _projected(profile: Profile, ranges: Frame) -> Frame:

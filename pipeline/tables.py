@@ -4,17 +4,17 @@ Times are int64 nanoseconds. `process` and `thread` are keys to join on, never t
 people. Text is a category (its values sorted); a nullable integer is Arrow-backed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from pipeline.intervals import Ints, outer
 
 INT: Final = "int64"
 NULLABLE: Final = "int64[pyarrow]"
-FLOAT: Final = "float64"
 TEXT: Final = "category"
 
 _SPAN: Final = {"start_ns": INT, "end_ns": INT}
@@ -93,16 +93,32 @@ def conform(table: str, frame: pd.DataFrame) -> pd.DataFrame:
     return frame[list(types)].astype(dict(types)).reset_index(drop=True)
 
 
+def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":
+    """Make a category of the texts `values[codes]` without building that long list; equal texts become one."""
+    distinct, positions = np.unique(values.astype(object), return_inverse=True)
+    return pd.Categorical.from_codes(positions.astype(np.int64)[codes], categories=pd.Index(distinct, dtype="str"))
+
+
+def renamed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Index[Any]"]) -> "pd.Categorical[Any]":
+    """Change every text of a category column, at the cost of its distinct ones."""
+    return categorical(change(texts.cat.categories).to_numpy(dtype=object), texts.cat.codes.to_numpy())
+
+
+def whole(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":
+    """Turn floats back into nullable whole numbers, NaN into missing."""
+    missing = np.isnan(values)
+    return pd.Series(pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing), dtype=NULLABLE)
+
+
 def summarize(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
     """Return one row per group of `by` with the STATISTICS of `value`, groups in ascending order.
 
-    As NVIDIA prints them: the median averages the two middle values, the standard deviation is the sample one
-    (n-1) and 0 for a single value. Missing values are not counted; a group with none has no statistics.
+    The median averages the two middle values; the standard deviation is the sample one (n-1), and missing for a
+    single value. Missing values are not counted; a group with none has no statistics.
     """
     grouped = frame.groupby(list(by), observed=True, sort=True)[value]
     table = grouped.agg(["count", "sum", "mean", "median", "min", "max", "std"])
     table.columns = pd.Index(STATISTICS)
-    table["stddev"] = table["stddev"].where(table["count"] != 1, 0.0)
     return table.reset_index()
 
 
@@ -126,7 +142,10 @@ def time_summary(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def nest(spans: pd.DataFrame) -> pd.DataFrame:
-    """Sort spans by thread and start; add `parent`, the row of the tightest span around each on its thread, or -1."""
+    """Sort spans by thread and start; add `parent`, the row of the tightest span around each on its thread, or -1.
+
+    And `level`: how many spans are around it.
+    """
     order = ["thread", "start_ns", "end_ns"]
     spans = spans.sort_values(order, ascending=[True, True, False], kind="stable", ignore_index=True)
     parent = np.full(len(spans), -1, dtype=np.int64)
@@ -134,7 +153,10 @@ def nest(spans: pd.DataFrame) -> pd.DataFrame:
     for rows in spans.groupby("thread").indices.values():
         local = outer(end[rows])
         parent[rows] = np.where(local >= 0, rows[local], -1)
-    return spans.assign(parent=parent)
+    level = np.zeros(len(spans), dtype=np.int64)
+    for rows, _ in ancestors(parent):
+        level[rows] += 1
+    return spans.assign(parent=parent, level=level)
 
 
 def ancestors(parent: Ints) -> Iterator[tuple[Ints, Ints]]:

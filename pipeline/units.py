@@ -19,6 +19,7 @@ _SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
 _DIGITS: Final = 4
 _MOST_DECIMALS: Final = 3
 ABSENT: Final = "–"
+_SLIVERS: Final = ("<", ">-")
 _WORDS: Final = {"med": "median", "stddev": "std dev", "api": "API", "cpu": "CPU", "gpu": "GPU", "l2": "L2"}
 
 
@@ -75,6 +76,15 @@ def scale_for(unit: str, values: Iterable[float]) -> Scale:
 def format_value(value: float | None, column: str) -> str:
     """Write one number with its unit, at the scale that suits it alone."""
     return ABSENT if value is None else scale_for(split(column)[1], [value]).with_unit(value)
+
+
+def format_cell(value: float | None, column: str, *, scale: Scale) -> str:
+    """Write a number at its column's scale, without the unit; with a unit of its own where that says only `<0.001`."""
+    text = scale.format(value)
+    if not text.startswith(_SLIVERS):
+        return text
+    own = format_value(value, column)
+    return text if own.startswith(_SLIVERS) else own
 
 
 def _suits(divisor: float, sizes: list[float]) -> bool:

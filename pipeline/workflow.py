@@ -6,52 +6,51 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Final, get_type_hints
 
 from pipeline import __version__
-from pipeline.analyze import analyze, trust
+from pipeline.analyze import analyze
 from pipeline.collect import COLLECTORS, Choice, choose_collector
 from pipeline.collect.nsys import export_sqlite, required_nsys
 from pipeline.collect.workloads import Request, resolve
 from pipeline.errors import UsageError, WorkloadError
-from pipeline.model import Capture, Environment, Finding, Profile, Report
+from pipeline.model import SEVERITIES, Capture, Environment, Finding, Profile, Report
 from pipeline.read import read, recognize
-from pipeline.render import FORMATS, IndexEntry, render_index
+from pipeline.render import FORMATS, IndexEntry, index_entry, render_index
 from pipeline.stats import stats_table, write_stats
-from pipeline.store import Run, new_run, publish, runs, write_file
+from pipeline.store import new_run, publish, runs, write_file
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class ProfileOptions:
-    """How `profile_program` is to work; the fields of `request` that name folders are set by it."""
+class Plan:
+    """What is profiled and by what: `target` is a workload, script or program, None if `arguments` is the command."""
 
-    reports: Path = Path("reports")
-    collector: Choice = "auto"
-    python: str = sys.executable
-    request: Mapping[str, Any] = field(default_factory=dict)
+    target: str | None
+    arguments: Sequence[str]
+    collector: Choice
+    python: str
+    reports: Path
 
 
-def profile_program(
-    target: str | None, arguments: Sequence[str], options: ProfileOptions, *, progress: Progress
-) -> Path:
+def profile_program(plan: Plan, request: Request) -> Path:
     """Run a program under a profiler and leave its report; return the path of report.html.
 
-    WorkloadError, after the report of what was captured is written, if the program failed.
+    The folders of `request` are set here. WorkloadError, after the report of what was captured is written, if the
+    program failed.
     """
-    program = resolve(target, arguments, python=options.python)
-    collector, fallback = choose_collector(options.collector, program, nsys=options.request.get("nsys"))
-    run = new_run(options.reports, program.name, started=dt.datetime.now(dt.UTC))
-    request = Request(captures=run.captures, logs=run.logs, progress=progress, **options.request)
-    capture = COLLECTORS[collector](program, request)
-    progress("writing the report")
+    program = resolve(plan.target, plan.arguments, python=plan.python)
+    collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys)
+    run = new_run(plan.reports, program.name, started=dt.datetime.now(dt.UTC))
+    capture = COLLECTORS[collector](program, replace(request, captures=run.captures, logs=run.logs))
+    request.progress("writing the report")
     findings = (fallback,) if fallback else ()
     report = build_report(read(capture.files[-1]), capture.workload, capture=capture, findings=findings)
-    publish(run, _run_files(report, run, failed=bool(capture.failure)))
-    write_file(options.reports / "index.html", _index(options.reports).encode())
+    publish(run, _run_files(report, failed=bool(capture.failure)))
+    write_file(plan.reports / "index.html", _index(plan.reports).encode())
     path = run.folder / "report.html"
     if capture.failure:
         raise WorkloadError(
@@ -60,20 +59,51 @@ def profile_program(
     return path
 
 
-def render_file(path: Path, target: Path | None, *, style: str, nsys: Path | None, progress: Progress) -> str:
-    """Render the report of a captured file to `target`; return where it was written. `-` is standard output."""
-    report = _load_report(path, nsys=nsys, progress=progress)
+def render_files(
+    paths: Sequence[Path], output: Path | None, *, style: str, nsys: Path | None, progress: Progress
+) -> Iterator[str]:
+    """Render the report of each captured file, yielding where it was written.
+
+    `output` is the file (`-`: standard output), or with several paths the folder of the files; by default they go
+    into the current one.
+    """
     form = FORMATS[style]
-    contents = form.render(report)
-    target = target or Path(f"{path.name.split('.')[0]}.report{form.suffix}")
-    if str(target) == "-":
-        if "" not in contents:
-            raise UsageError(f"{style} is several files: they cannot go to standard output", "name a folder with -o")
-        sys.stdout.buffer.write(contents[""])
-        return "-"
-    for name, content in contents.items():
-        write_file(target / name if name else target, content)
-    return str(target)
+    for path, target in zip(paths, _targets(paths, output, form.suffix), strict=True):
+        contents = form.render(_load_report(path, nsys=nsys, progress=progress))
+        if str(target) == "-":
+            if "" not in contents:
+                raise UsageError(
+                    f"{style} is several files, which cannot go to standard output", "name a folder with -o"
+                )
+            sys.stdout.buffer.write(contents[""])
+            continue
+        for name, content in contents.items():
+            write_file(target / name if name else target, content)
+        yield str(target)
+
+
+def _targets(paths: Sequence[Path], output: Path | None, suffix: str) -> list[Path]:
+    if len(paths) == 1 and output:
+        return [output]
+    if str(output) == "-":
+        raise UsageError("several reports cannot go to standard output together", "name a folder with -o")
+    targets = [(output or Path()) / f"{_title(path)}.report{suffix}" for path in paths]
+    if len(set(targets)) < len(targets):
+        raise UsageError(
+            "several of these files have the same name, and so would their reports", "render them one by one"
+        )
+    return targets
+
+
+def _title(path: Path) -> str:
+    """Name a report after its file, whose usual endings say nothing."""
+    name = path.name
+    for ending in _ENDINGS:
+        name = name.removesuffix(ending)
+    return name or path.name
+
+
+_ENDINGS: Final = (".gz", ".nsys-rep", ".sqlite", ".json", ".report")
 
 
 def print_stats(path: Path, reports: Sequence[str], *, style: str, nsys: Path | None, progress: Progress) -> str:
@@ -87,13 +117,13 @@ def build_report(
 ) -> Report:
     """Analyse a profile; what a capture adds (parameters, step times, stages) is there when we collected it."""
     capture = capture or Capture(title, "", ())
-    trusted = (*capture.findings, *findings, *trust(profile), *profile.findings)
-    severities = ("error", "warning", "info")
+    results, trust = analyze(profile)
+    trusted = (*capture.findings, *findings, *trust, *profile.findings)
     return Report(
         title=title,
         environment=_merge(profile.environment, capture.environment),
-        results=analyze(profile),
-        findings=tuple(sorted(trusted, key=lambda finding: severities.index(finding.severity))),
+        results=results,
+        findings=tuple(sorted(trusted, key=lambda finding: SEVERITIES.index(finding.severity))),
         parameters=dict(capture.parameters),
         benchmark=capture.benchmark,
         stages_s={stage: round(seconds, 3) for stage, seconds in capture.stages_s.items()},
@@ -103,9 +133,9 @@ def build_report(
 
 def _load_report(path: Path, *, nsys: Path | None, progress: Progress) -> Report:
     if recognize(path) == "report":
-        return Report.from_json(path.read_text(encoding="utf-8"))
+        return Report.from_json(path.read_bytes())
     with _profile_of(path, nsys=nsys, progress=progress) as profile:
-        return build_report(profile, path.name.split(".")[0])
+        return build_report(profile, _title(path))
 
 
 @contextmanager
@@ -129,9 +159,10 @@ def _merge(read_off: Environment, said: Environment) -> Environment:
     return replace(Environment(**filled), collector_version=version)
 
 
-def _run_files(report: Report, run: Run, *, failed: bool) -> dict[str, bytes]:
-    entry = asdict(_entry(report, run, failed=failed))
-    document = {**entry, "environment": asdict(report.environment), "stages_s": report.stages_s}
+def _run_files(report: Report, *, failed: bool) -> dict[str, bytes]:
+    entry = asdict(index_entry(report, run_id="", href="", failed=failed))
+    of_run = {name: value for name, value in entry.items() if name not in _OF_FOLDER}
+    document = {**of_run, "environment": asdict(report.environment), "stages_s": report.stages_s}
     return {
         "report.json": report.to_json().encode(),
         "report.html": FORMATS["html"].render(report)[""],
@@ -139,26 +170,25 @@ def _run_files(report: Report, run: Run, *, failed: bool) -> dict[str, bytes]:
     }
 
 
-def _entry(report: Report, run: Run, *, failed: bool) -> IndexEntry:
-    devices = report.result("gpu_time").rows
-    has_gpu = len(devices) > 0
-    steps = sorted(report.benchmark.step_ns) if report.benchmark else []
-    return IndexEntry(
-        workload=report.title,
-        run_id=run.folder.name,
-        href=f"{run.folder.parent.name}/{run.folder.name}/report.html",
-        captured_utc=report.environment.captured_utc,
-        gpu=report.environment.gpu,
-        collector=report.environment.collector,
-        window_ns=float(devices["window_ns"].max()) if has_gpu else None,
-        busy_pct=float(devices["busy_pct"].mean()) if has_gpu else None,
-        kernel_ns=float(devices["kernel_ns"].sum()) if has_gpu else None,
-        step_ns=steps[len(steps) // 2] if steps else None,
-        failed=failed,
-    )
-
-
 def _index(root: Path) -> str:
-    names = IndexEntry.__dataclass_fields__
-    entries = [document for _, document in runs(root) if names.keys() <= document.keys()]
-    return render_index([IndexEntry(**{name: entry[name] for name in names}) for entry in entries])
+    """List the runs by their run.json; where a run lies now, its folder says."""
+    wanted = IndexEntry.__dataclass_fields__.keys() - set(_OF_FOLDER)
+    entries = [
+        IndexEntry(
+            run_id=folder.name,
+            href=f"{folder.relative_to(root)}/report.html",
+            **{name: document[name] for name in wanted},
+        )
+        for folder, document in runs(root)
+        if _describes_a_run(document)
+    ]
+    return render_index(entries)
+
+
+def _describes_a_run(document: Mapping[str, object]) -> bool:
+    """Whether run.json has what the list shows, in the right types: other versions, and people, write them too."""
+    types = get_type_hints(IndexEntry)
+    return all(name in _OF_FOLDER or isinstance(document.get(name, ...), kind) for name, kind in types.items())
+
+
+_OF_FOLDER: Final = ("run_id", "href")

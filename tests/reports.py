@@ -61,9 +61,16 @@ def launch_table(names: tuple[str, ...] = KERNELS, *, devices: tuple[int, ...] =
     )
 
 
-def range_table(rows: list[tuple[str, int]]) -> pd.DataFrame:
+def range_table(rows: list[tuple[str, int]], *, instances: int = 1) -> pd.DataFrame:
     columns = {"path": [path for path, _ in rows], "level": [level for _, level in rows]}
-    return pd.DataFrame({**columns, "instances": 1, "cpu_total_ns": 1_000, "style": "PushPop", "kernel_ns": 500})
+    times = dict.fromkeys(("cpu_total_ns", "cpu_med_ns", "cpu_min_ns", "cpu_max_ns"), 1_000)
+    return pd.DataFrame({**columns, "instances": instances, **times, "style": "PushPop", "kernel_ns": 500})
+
+
+def step_table(*, steps: int, total_ns: int) -> pd.DataFrame:
+    """Return the ranges of our runner: `measure` around all its steps."""
+    table = range_table([("measure", 0), ("measure / step", 1)])
+    return table.assign(instances=[1, steps], cpu_total_ns=[total_ns, total_ns - 100], cpu_max_ns=[total_ns, 10])
 
 
 def gpu_table(*busy_pct: float) -> pd.DataFrame:
@@ -71,6 +78,7 @@ def gpu_table(*busy_pct: float) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "device": range(len(busy)),
+            "window": "measure",
             "window_ns": 1_000_000_000,
             "busy_ns": busy,
             "idle_ns": [1_000_000_000 - value for value in busy],
@@ -80,8 +88,12 @@ def gpu_table(*busy_pct: float) -> pd.DataFrame:
             "copies": 1,
             "copy_ns": 1_500,
             "copied_bytes": 2_000_000,
+            "sets": 0,
+            "set_ns": 0,
             "graph_launches": 0,
             "graph_ns": 0,
+            "launches": 20,
+            "launch_api_med_ns": [4_000.0 + place for place in range(len(busy))],
         }
     )
 
@@ -96,6 +108,7 @@ def small_report(**changes: Any) -> Report:
             result("launch_overhead", launch_table()),
             result("nvtx_ranges", None, unavailable="NVTX was off", title="NVTX ranges"),
             result("cuda_api_sum", None, unavailable="no calls", title="CUDA API"),
+            result("cpu_ops", None, unavailable="NVTX was off", title="Operators"),
             result("diagnostics", pd.DataFrame({"severity": [], "times": [], "text": []})),
         ),
         findings=(Finding("a", "info", "Later", "d"), Finding("b", "error", "First", "Broken.", "Mend it.")),
@@ -105,6 +118,10 @@ def small_report(**changes: Any) -> Report:
         generator="nightsight test",
     )
     return replace(report, **changes)
+
+
+def with_gpu_time(*busy_pct: float, **changes: Any) -> Report:
+    return small_report(results=(result("gpu_time", gpu_table(*busy_pct).assign(**changes)),), benchmark=None)
 
 
 def hostile_report() -> Report:

@@ -7,17 +7,25 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.analyze import ANALYSES, analyze, trust
+from pipeline.analyze import ANALYSES, analyze
 from pipeline.analyze.analysis import Analysis
 from pipeline.analyze.api import api_name, cuda_api, operators
+from pipeline.analyze.facts import trust
 from pipeline.analyze.kernels import kernel_time, memory_operations
-from pipeline.analyze.launch import launch_overhead, launches
-from pipeline.analyze.ranges import nested, owners, range_time
-from pipeline.analyze.window import gpu_time, measured_window
+from pipeline.analyze.launch import launch_overhead
+from pipeline.analyze.ranges import range_time
+from pipeline.analyze.timeline import GPU_TABLES, Timeline
+from pipeline.analyze.window import gpu_time
 from pipeline.model import Profile
 from pipeline.read.nsys import read_nsys
 from pipeline.tables import TABLES, conform, empty
-from tests.timeline import PROCESS, draw
+from tests.timeline import PROCESS
+from tests.timeline import draw as draw_profile
+
+
+def draw(picture: str) -> Timeline:
+    return Timeline(draw_profile(picture))
+
 
 CaptureFile = Callable[[str], Path]
 CAPTURES = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "crash", "mlp")
@@ -55,9 +63,9 @@ def test_a_kernel_that_starts_before_its_call_returns_was_not_queued() -> None:
 
 
 def test_one_graph_launch_is_one_launch_whatever_it_contains() -> None:
-    profile = draw("cpu  GG......\ns7   ..aa.bb.")
+    profile = draw("cpu  GG......\ns7   ..aa.bb.").profile
     kernels = profile.table("kernels").assign(correlation=1000, graph_node=[1, 2])
-    node_traced = Profile({**profile.tables, "kernels": conform("kernels", kernels)})
+    node_traced = Timeline(Profile({**profile.tables, "kernels": conform("kernels", kernels)}))
     graph = row(launch_overhead(node_traced).frame, name="[CUDA graph]")
     assert (graph["launches"], graph["api_total_ns"], graph["execution_total_ns"]) == (1, 2000, 5000)
     whole = row(launch_overhead(draw("cpu  GG......\ns7   ..GGGGG.")).frame, name="[CUDA graph]")
@@ -72,10 +80,10 @@ def test_launches_without_a_recorded_call_are_kept_and_said() -> None:
 
 
 def test_the_same_correlation_id_in_another_process_is_another_launch() -> None:
-    profile = draw("cpu  LL......\ns7   ..aa....")
+    profile = draw("cpu  LL......\ns7   ..aa....").profile
     other = profile.table("api_calls").assign(process=PROCESS * 2, start_ns=0, end_ns=9000)
     calls = pd.concat([profile.table("api_calls"), other])
-    mixed = Profile({**profile.tables, "api_calls": conform("api_calls", calls)})
+    mixed = Timeline(Profile({**profile.tables, "api_calls": conform("api_calls", calls)}))
     assert row(launch_overhead(mixed).frame, name="a")["api_total_ns"] == 2000
 
 
@@ -103,8 +111,9 @@ def test_the_measured_range_is_the_window() -> None:
         s7    .aaa.....bbbb.......
         """
     )
-    assert measured_window(profile) == (8000, 20_000)
-    assert row(gpu_time(profile).frame, device=0)["busy_ns"] == 4000
+    device = row(gpu_time(profile).frame, device=0)
+    assert (device["window"], device["window_ns"], device["busy_ns"]) == ("measure", 12_000, 4000)
+    assert (device["kernels"], device["kernel_ns"]) == (1, 4000)
 
 
 def test_an_operation_belongs_to_the_innermost_range_of_the_launching_thread() -> None:
@@ -136,9 +145,9 @@ def test_backward_kernels_launched_by_another_thread_belong_to_the_range_open_th
 
 
 def test_a_range_of_another_process_owns_nothing() -> None:
-    profile = draw("nvtx  [other     ]\ncpu   ..L.........\ns7    ....aa......")
+    profile = draw("nvtx  [other     ]\ncpu   ..L.........\ns7    ....aa......").profile
     ranges = profile.table("ranges").assign(process=PROCESS * 2, thread=PROCESS * 2 + 7)
-    table = range_time(Profile({**profile.tables, "ranges": ranges})).frame
+    table = range_time(Timeline(Profile({**profile.tables, "ranges": ranges}))).frame
     assert row(table, path="other")["kernels"] == 0
 
 
@@ -149,13 +158,13 @@ def test_copies_carry_direction_kind_size_and_rate() -> None:
 
 
 def test_api_names_lose_their_version_but_not_their_abi() -> None:
-    names = pd.Series(["cudaMalloc_v3020", "cudaLaunchKernelExC_v11060", "cuGetProcAddress_v2", "cuMemAlloc"])
+    names = pd.Index(["cudaMalloc_v3020", "cudaLaunchKernelExC_v11060", "cuGetProcAddress_v2", "cuMemAlloc"])
     assert api_name(names).tolist() == ["cudaMalloc", "cudaLaunchKernelExC", "cuGetProcAddress_v2", "cuMemAlloc"]
 
 
 def test_own_time_of_an_operator_leaves_out_those_inside() -> None:
-    drawn = draw("nvtx  [outer       ]\nnvtx  ..[inner]").table("ranges")
-    table = operators(Profile({"cpu_ops": conform("cpu_ops", drawn)})).frame
+    drawn = draw_profile("nvtx  [outer       ]\nnvtx  ..[inner]").table("ranges")
+    table = operators(Timeline(Profile({"cpu_ops": conform("cpu_ops", drawn)}))).frame
     outer, inner = row(table, name="outer"), row(table, name="inner")
     assert (outer["own_ns"], inner["own_ns"]) == (outer["total_ns"] - inner["total_ns"], inner["total_ns"])
 
@@ -164,28 +173,43 @@ def test_own_time_of_an_operator_leaves_out_those_inside() -> None:
 
 
 def test_busy_and_idle_add_up_to_the_window(capture: Profile) -> None:
-    table = gpu_time(capture).frame
+    table = gpu_time(Timeline(capture)).frame
     assert (table["busy_ns"] + table["idle_ns"] == table["window_ns"]).all()
-    assert (table["busy_ns"] <= table["kernel_ns"] + table["copy_ns"] + table["graph_ns"]).all()
+    sums = table[["kernel_ns", "copy_ns", "set_ns", "graph_ns"]].sum(axis=1)
+    assert (table["busy_ns"] <= sums).all()
+    streams = Timeline(capture).operations.stream
+    assert (sums <= table["window_ns"] * len(set(streams.tolist()))).all()
 
 
 def test_joining_launches_adds_no_row_and_loses_none(capture: Profile) -> None:
-    kernels = capture.table("kernels")
-    launched = launches(capture)
+    timeline, kernels = Timeline(capture), capture.table("kernels")
+    operations = timeline.operations
+    assert len(operations.call) == sum(len(capture.table(name)) for name in GPU_TABLES)
     graphs = kernels[kernels["graph_node"].notna()][["process", "correlation", "device"]].drop_duplicates()
     single = int(kernels["graph_node"].isna().sum())
-    assert len(launched) == single + len(graphs) + len(capture.table("graph_launches"))
+    assert len(timeline.launches) == single + len(graphs) + len(capture.table("graph_launches"))
+
+
+def test_every_operation_is_matched_with_a_call_of_its_process_and_id(capture: Profile) -> None:
+    calls, call = capture.table("api_calls"), Timeline(capture).operations.call
+    operations = pd.concat([capture.table(name)[["process", "correlation"]] for name in GPU_TABLES], ignore_index=True)
+    known = call >= 0
+    matched = calls.iloc[call[known]].reset_index(drop=True)
+    for key in ("process", "correlation"):
+        assert (operations[key][known].reset_index(drop=True) == matched[key]).all()
+    unmatched = operations[~known].merge(calls, on=["process", "correlation"])
+    assert unmatched.empty
 
 
 def test_sums_by_name_are_the_sums_of_the_events(capture: Profile) -> None:
-    for table, source in ((kernel_time(capture), "kernels"), (cuda_api(capture), "api_calls")):
+    for analysis, source in ((kernel_time, "kernels"), (cuda_api, "api_calls")):
         events = capture.table(source)
-        assert table.frame["total_ns"].sum() == (events["end_ns"] - events["start_ns"]).sum()
+        assert analysis(Timeline(capture)).frame["total_ns"].sum() == (events["end_ns"] - events["start_ns"]).sum()
 
 
 def test_row_order_changes_nothing(capture: Profile) -> None:
     shuffled = {name: frame.sample(frac=1, random_state=1) for name, frame in capture.tables.items()}
-    for expected, result in zip(analyze(capture), analyze(Profile(shuffled, capture.missing)), strict=True):
+    for expected, result in zip(analyze(capture)[0], analyze(Profile(shuffled, capture.missing))[0], strict=True):
         pd.testing.assert_frame_equal(result.rows, expected.rows)
 
 
@@ -194,16 +218,14 @@ def test_shifting_all_times_changes_no_result(capture: Profile) -> None:
         name: frame.assign(**{column: frame[column] + 10**9 for column in ("start_ns", "end_ns") if column in frame})
         for name, frame in capture.tables.items()
     }
-    for expected, result in zip(analyze(capture), analyze(Profile(shifted, capture.missing)), strict=True):
+    for expected, result in zip(analyze(capture)[0], analyze(Profile(shifted, capture.missing))[0], strict=True):
         pd.testing.assert_frame_equal(result.rows, expected.rows)
 
 
 def test_all_kernels_of_the_training_capture_are_attributed(capture_file: CaptureFile) -> None:
-    profile = read_nsys(capture_file("train"))
-    ranges = nested(profile.table("ranges"))
-    launched = launches(profile).assign(time_ns=lambda frame: frame["api_start_ns"])
-    assert (owners(ranges, launched)["way"] != "none").all()
-    table = range_time(profile).frame
+    timeline = Timeline(read_nsys(capture_file("train")))
+    table = range_time(timeline).frame
+    assert table[table["level"] == 0]["kernels"].sum() == 1224
     backward = table[table["path"].str.endswith("/ backward")]
     assert backward["kernels"].tolist() == [32] * 20
 
@@ -213,7 +235,7 @@ def test_all_kernels_of_the_training_capture_are_attributed(capture_file: Captur
 
 @pytest.mark.parametrize("analysis", ANALYSES, ids=lambda analysis: analysis.name)
 def test_empty_tables_give_empty_results(analysis: Analysis) -> None:
-    result = analysis.run(Profile({name: empty(name) for name in TABLES}))
+    result = analysis.run(Timeline(Profile({name: empty(name) for name in TABLES})))
     assert result.table is not None
     assert result.rows.empty
 
@@ -222,7 +244,7 @@ def test_empty_tables_give_empty_results(analysis: Analysis) -> None:
 def test_a_missing_table_gives_its_reason(analysis: Analysis) -> None:
     for need in analysis.needs:
         tables = {name: empty(name) for name in TABLES if name != need}
-        result = analysis.run(Profile(tables, {need: "tracing was off"}))
+        result = analysis.run(Timeline(Profile(tables, {need: "tracing was off"})))
         assert result.table is None
         assert result.unavailable == "tracing was off"
 
@@ -232,26 +254,44 @@ def test_names_are_unique() -> None:
 
 
 def test_trust_says_when_no_gpu_work_was_captured() -> None:
-    assert [finding.rule for finding in trust(Profile({"kernels": empty("kernels")}))] == ["no_gpu_work"]
+    empty_capture = Timeline(Profile({"kernels": empty("kernels")}))
+    assert [finding.rule for finding in trust(empty_capture)] == ["no_gpu_work"]
     assert trust(draw("cpu  L.....\ns7   ..aa..")) == ()
 
 
-def lossy(profile: Profile) -> Profile:
+def lossy(timeline: Timeline) -> Timeline:
     text = ["Not all CUDA events might have been collected."]
     said = conform("diagnostics", pd.DataFrame({"time_ns": [1], "severity": ["warning"], "text": text}))
-    return Profile({**profile.tables, "diagnostics": said})
+    return Timeline(Profile({**timeline.profile.tables, "diagnostics": said}))
 
 
 def test_lost_events_are_only_said_when_launches_lack_their_work() -> None:
     assert trust(lossy(draw("cpu  L.L...\ns7   ..a..b"))) == ()
     (finding,) = trust(lossy(draw("cpu  L.L...\ns7   ..a...")))
     assert finding.rule == "lost_events"
-    assert "1 launches have no GPU work" in finding.detail
-    (nothing,) = trust(lossy(draw("cpu  L.L...")))
+    assert finding.detail.startswith("No GPU work is recorded for 1 of 2 launching calls.")
+    (unsaid,) = trust(draw("cpu  L.L...\ns7   ..a..."))
+    assert unsaid == finding
+    (nothing,) = trust(lossy(draw("cpu  ......")))
     assert (nothing.rule, nothing.title) == ("lost_events", "No GPU work was saved")
 
 
 def test_a_stopped_capture_range_is_not_taken_for_lost_events(capture_file: CaptureFile) -> None:
     profile = read_nsys(capture_file("mlp"))
     assert profile.table("diagnostics")["text"].astype(str).str.contains("Not all CUDA events might").any()
-    assert trust(profile) == ()
+    assert trust(Timeline(profile)) == ()
+
+
+@pytest.mark.parametrize("share", [2, 10])
+def test_kernels_that_vanished_are_missed_whatever_the_profiler_says(capture_file: CaptureFile, share: int) -> None:
+    profile = read_nsys(capture_file("train"))
+    kernels = profile.table("kernels")
+    thinned = {**profile.tables, "kernels": kernels[kernels.index % share != 0]}
+    assert [finding.rule for finding in trust(Timeline(Profile(thinned)))] == ["lost_events"]
+    gone = {**profile.tables, "kernels": empty("kernels"), "memory_ops": empty("memory_ops")}
+    assert trust(Timeline(Profile(gone)))[0].title == "No GPU work was saved"
+
+
+def test_without_api_calls_nothing_is_missed() -> None:
+    tables = lossy(draw("cpu  L.L...\ns7   ..a...")).profile.tables
+    assert trust(Timeline(Profile({name: table for name, table in tables.items() if name != "api_calls"}))) == ()

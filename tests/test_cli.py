@@ -1,10 +1,13 @@
 """The command line, driven whole: real files in, reports and exit statuses out."""
 
 import json
+import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -190,6 +193,47 @@ def test_auto_without_a_gpu_uses_torch_and_the_report_says_what_is_missing(
     assert "aten::sum" in set(report.result("cpu_ops").rows["name"])
 
 
+def test_a_script_without_torch_gets_a_report_that_says_so(run: Any, script: Any, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    run("profile", "--collector", "torch", script("print(1)"))
+    report = Report.from_json((only_run(tmp_path) / "report.json").read_text())
+    assert [finding.rule for finding in report.findings] == ["nothing_recorded"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_program_and_keeps_the_report(
+    script: Any, fake_nsys: FakeNsys, tmp_path: Path, number: signal.Signals
+) -> None:
+    fake_nsys()
+    path = script("import time; open('there', 'w').close(); time.sleep(60)")
+    command = [sys.executable, "-m", "pipeline", "profile", "--collector", "nsys", str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "there").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == FAILED
+    assert "train was interrupted" in said
+    assert "This is only a part" in (only_run(tmp_path) / "report.html").read_text()
+
+
+@pytest.mark.parametrize("foreign", ['{"captured_utc": null}', '{"workload": 1}', "[]", "no json"])
+def test_a_foreign_run_json_does_not_spoil_the_index(
+    run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path, foreign: str
+) -> None:
+    fake_nsys()
+    run("profile", "--collector", "nsys", script())
+    other = tmp_path / "reports" / "other" / "20260101-000000"
+    other.mkdir(parents=True)
+    good = json.loads((only_run(tmp_path) / "run.json").read_text())
+    changed = json.loads(foreign) if foreign.startswith("{") else None
+    (other / "run.json").write_text(json.dumps({**good, **changed}) if changed else foreign)
+    run("profile", "--collector", "nsys", script())
+    assert "20260101-000000" not in (tmp_path / "reports/index.html").read_text()
+
+
 def test_make_prints_nothing_after_the_path(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
     fake_nsys()
     result = run("profile", "--collector", "nsys", script())
@@ -226,6 +270,22 @@ def test_the_default_name_and_several_files(run: Any, capture_file: CaptureFile,
     assert run("report", capture_file("graph")).stdout == "report: graph.report.html\n"
     run("report", capture_file("graph"), capture_file("gelu"), "-o", tmp_path / "both")
     assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["gelu.report.html", "graph.report.html"]
+
+
+def test_several_files_of_one_name_do_not_overwrite_one_another(
+    run: Any, capture_file: CaptureFile, tmp_path: Path
+) -> None:
+    for rank in ("rank0", "rank1"):
+        (tmp_path / rank).mkdir()
+        shutil.copy(capture_file("graph"), tmp_path / rank / "run.sqlite")
+    both = (tmp_path / "rank0" / "run.sqlite", tmp_path / "rank1" / "run.sqlite")
+    assert "same name" in run("report", *both, expect=USAGE).stderr
+    assert "standard output" in run("report", *both, "-o", "-", expect=USAGE).stderr
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_markdown_has_one_suffix(run: Any, capture_file: CaptureFile) -> None:
+    assert run("report", capture_file("graph"), "--format", "markdown").stdout == "report: graph.report.md\n"
 
 
 def test_a_report_json_is_rendered_again(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
@@ -302,6 +362,15 @@ def test_stats_prints_what_nsys_prints(run: Any, capture_file: CaptureFile) -> N
     assert printed.strip() == "\n\n".join(expected)
 
 
+def test_a_full_standard_output_is_an_error(capture_file: CaptureFile) -> None:
+    command = [sys.executable, "-m", "pipeline", "stats", str(capture_file("graph")), "-r", "cuda_gpu_kern_sum"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == UNREADABLE
+    assert "no space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_stats_of_what_was_not_captured(run: Any, capture_file: CaptureFile) -> None:
     result = run("stats", capture_file("unified_memory"), "-r", "nvtx_sum", expect=UNREADABLE)
     assert "no ranges in this capture: NVTX tracing was off" in result.stderr
@@ -322,8 +391,21 @@ def test_doctor_speaks_to_people_and_programs(run: Any) -> None:
 
 
 @pytest.mark.parametrize("command", sorted(main.commands))
-def test_every_command_has_help_with_an_example(run: Any, command: str) -> None:
-    assert f"nightsight {command}" in run(command, "--help").stdout.split("Example", 1)[1]
+def test_every_command_has_help_with_an_example_to_paste(run: Any, command: str) -> None:
+    text = run(command, "--help").stdout
+    examples = [line.split("Example: ")[-1].strip() for line in text.splitlines() if f"nightsight {command}" in line]
+    assert examples[-1].startswith(f"nightsight {command}")
+    assert "\b" not in text
+    assert "\\b" not in text
+
+
+def test_every_example_of_profile_stands_on_its_own_line(run: Any) -> None:
+    lines = [line.strip() for line in run("profile", "--help").stdout.splitlines()]
+    assert [line for line in lines if line.startswith("nightsight profile")] == [
+        "nightsight profile mlp -- --dim 512 --steps 50",
+        "nightsight profile train.py -- --epochs 1",
+        "nightsight profile -- torchrun --nproc-per-node 2 train.py",
+    ]
 
 
 @pytest.mark.parametrize(

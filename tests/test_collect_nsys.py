@@ -1,6 +1,7 @@
 """Collecting with a fake nsys: what it is told, what is kept of its run, and each way in which it fails."""
 
 import json
+import os
 import re
 import sqlite3
 import sys
@@ -229,11 +230,11 @@ def test_in_a_namespace_too_nothing_is_left_of_one_that_hangs(
     fake_nsys("hang")
     monkeypatch.setattr(process, "GRACE_S", 0.3)
     monkeypatch.setattr(process, "_TERMINATE_S", 0.3)
-    program = Program("tiny", "command", ("/bin/sleep", "61.0718"))
+    program = Program("tiny", "command", ("/bin/sleep", f"61.{os.getpid()}"))
     with pytest.raises(WorkloadError, match="was stopped after 1 s"):
         collect_nsys(program, replace(request_, timeout_s=1))
     running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not any(b"61.0718" in command for command in running)
+    assert not any(f"61.{os.getpid()}".encode() in command for command in running)
 
 
 @pytest.mark.usefixtures("no_namespaces")
@@ -369,6 +370,9 @@ def test_a_command_needs_nsys_but_no_gpu(fake_nsys: Callable[..., Path]) -> None
     assert choose_collector("auto", OK, nsys=fake_nsys()) == ("nsys", None)
 
 
-def test_what_is_asked_for_is_taken() -> None:
+def test_what_is_asked_for_is_taken(fake_nsys: Callable[..., Path]) -> None:
+    with pytest.raises(ToolError, match="nsys was not found"):
+        choose_collector("nsys", WORKLOAD)
+    fake_nsys()
     assert choose_collector("nsys", WORKLOAD) == ("nsys", None)
     assert choose_collector("torch", WORKLOAD) == ("torch", None)

@@ -86,7 +86,7 @@ finally:
     open(out, 'w').write('trace')
 """)
     capture = collect_torch(program, replace(request_, timeout_s=1))
-    assert capture.failure == "tiny was stopped after 1 s"
+    assert capture.failure.startswith("tiny was stopped after ")
     assert capture.files[0].read_text() == "trace"
 
 

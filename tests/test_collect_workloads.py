@@ -202,8 +202,19 @@ def test_the_benchmark_of_an_earlier_run_is_not_taken(request_: Request, tmp_pat
 
 def test_a_benchmark_that_takes_too_long(tmp_path: Path) -> None:
     request = Request(captures=tmp_path, logs=tmp_path, timeout_s=0.5)
-    (finding,) = run_benchmark(workload(tmp_path, "import time; time.sleep(60)"), request).findings
-    assert finding.detail.startswith("tiny was stopped after 0.5 s. ")
+    with pytest.raises(WorkloadError, match=r"tiny was stopped after 0\.5 s; nothing was captured"):
+        run_benchmark(workload(tmp_path, "import time; time.sleep(60)"), request)
+
+
+def test_options_that_a_workload_does_not_accept_are_not_tried_twice(request_: Request, tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="tiny ended with exit status 2"):
+        run_benchmark(workload(tmp_path, "import sys; sys.exit(2)"), request_)
+
+
+@pytest.mark.parametrize("name", ["mlp", "sample"])
+def test_a_script_does_not_take_the_place_of_a_workload_or_the_sample(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.py").touch()
+    assert resolve(str(tmp_path / f"{name}.py"), ()).name == f"{name}_file"
 
 
 def test_only_our_workloads_are_timed(request_: Request) -> None:

@@ -57,6 +57,12 @@ def test_other_json_is_refused(text: str) -> None:
         Report.from_json(text)
 
 
+def test_a_severity_that_is_none_is_refused() -> None:
+    text = report(None, findings=(Finding("rule", "error", "title", "detail"),)).to_json()
+    with pytest.raises(CaptureError, match="no severity is called 'fatal'"):
+        Report.from_json(text.replace('"error"', '"fatal"'))
+
+
 def test_asking_for_a_missing_table_tells_why() -> None:
     with pytest.raises(MissingTable, match="no api calls in this capture: tracing was off"):
         Profile({}, {"api_calls": "tracing was off"}).table("api_calls")

@@ -1,20 +1,49 @@
 import io
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from pipeline.model import Report
+from pipeline.read.nsys import read_nsys
 from pipeline.render import FORMATS
-from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report
+from pipeline.workflow import build_report
+from tests.reports import HOSTILE, kernel_table, result, small_report
 
+ROOT = Path(__file__).parent.parent
 AVAILABLE = {"gpu_time", "cuda_gpu_kern_sum", "launch_overhead", "diagnostics"}
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format_takes_every_report_and_repeats_itself(name: str) -> None:
-    for report in (small_report(), hostile_report(), small_report(results=(), findings=(), benchmark=None)):
-        assert FORMATS[name].render(report) == FORMATS[name].render(report)
+PRINT_ALL = """
+import sys
+from pipeline.model import Report
+from pipeline.render import FORMATS
+from tests.reports import hostile_report, small_report
+
+bare = small_report(results=(), findings=(), benchmark=None)
+for report in (Report.from_json(sys.stdin.read()), small_report(), hostile_report(), bare):
+    for name, form in FORMATS.items():
+        for file, content in form.render(report).items():
+            sys.stdout.buffer.write(f"{name} {file} {len(content)}\\n".encode() + content)
+"""
+
+
+def test_every_format_of_every_report_is_the_same_bytes_in_every_process(capture_file: Callable[[str], Path]) -> None:
+    recorded = build_report(read_nsys(capture_file("train")), "train").to_json().encode()
+    written = [rendered(recorded, seed=seed) for seed in ("1", "2")]
+    assert written[0] == written[1]
+    assert all(f"{name} ".encode() in written[0] for name in FORMATS)
+
+
+def rendered(report: bytes, *, seed: str) -> bytes:
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    command = [sys.executable, "-c", PRINT_ALL]
+    return subprocess.run(command, input=report, env=environment, cwd=ROOT, check=True, capture_output=True).stdout
 
 
 @pytest.mark.parametrize("name", ["html", "json", "markdown"])

@@ -31,8 +31,8 @@ def test_kernels_are_in_sight_and_the_rest_is_folded() -> None:
     assert "### Kernel time\n\n| Kernel | Time (%) | Total (ms) | Instances | Std dev (ns) |" in text
     assert r"| reduce\_kernel&lt;512, 1&gt; | 66.7 | 2.000 | 10 | – |" in text
     assert "<details><summary>launch" in text
-    assert text.count("<details>") == text.count("</details>") == 2
-    assert "**NVTX ranges.** Not available: NVTX was off." in text
+    assert text.count("<details>") == text.count("</details>") == 1
+    assert "**NVTX ranges, Operators.** Not available: NVTX was off." in text
 
 
 def test_ten_rows_are_enough() -> None:
@@ -46,6 +46,12 @@ def test_ten_rows_are_enough() -> None:
 def test_an_empty_result_is_one_line() -> None:
     text = render_markdown(small_report(results=(result("cpu_ops", pd.DataFrame(), title="Operators"),)))
     assert "**Operators.** Operators: none were recorded in this capture." in text
+
+
+def test_a_report_without_numbers_has_no_tables() -> None:
+    text = render_markdown(small_report(results=(), benchmark=None))
+    assert table_lines(text) == []
+    assert "\n\n\n" not in text
 
 
 def test_hostile_names_stay_in_their_cells() -> None:

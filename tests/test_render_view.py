@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.model import Benchmark, Finding, Report
-from pipeline.render.figures import key_figures
+from pipeline.model import Finding, Report
 from pipeline.render.page import Section, page
-from pipeline.render.svg import compare_phases, ranking, trials
+from pipeline.render.svg import ranking, trials
 from pipeline.render.view import NO_NAME, ROWS, Layout, middle_cut, printable, short_name, table_view
-from tests.reports import HOSTILE, gpu_table, kernel_table, launch_table, range_table, result, small_report
+from tests.reports import HOSTILE, kernel_table, launch_table, range_table, result, small_report, with_gpu_time
 
 NATIVE = "void at::native::"
 
@@ -50,6 +49,7 @@ def test_inner_template_arguments_go_first_and_the_middle_last() -> None:
     name = f"kernel<Outer<{'Inner<float>, ' * 9}int>, Second>"
     assert short_name(name, 40) == "kernel<Outer, Second>"
     assert short_name("k" * 50 + "end", 11) == "kkkkk…kkend"
+    assert short_name("first_second_third_fourth", 20) == "first_…_fourth"
 
 
 @given(st.text(max_size=300), st.integers(min_value=1, max_value=120))
@@ -112,9 +112,21 @@ def test_ranges_become_a_tree_in_order_of_their_first_start() -> None:
     assert shown == [("b", 0), ("one", 1), ("deep", 2), ("two", 1), ("x", 0), ("a / b", 0)]
 
 
-def test_neighbours_that_are_unavailable_share_one_place() -> None:
-    *_, last = page(small_report()).sections
-    assert last.absent == (("NVTX ranges", "NVTX was off"), ("CUDA API", "no calls"))
+def test_columns_that_say_nothing_of_ranges_are_left_out() -> None:
+    def titles(instances: int) -> list[str]:
+        table = range_table([("a", 0), ("b", 0)], instances=instances)
+        view = section_of(small_report(results=(result("nvtx_ranges", table),)), "nvtx_ranges").table
+        assert view is not None
+        return [column.title for column in view.columns]
+
+    assert titles(1) == ["Range", "Instances", "CPU total", "Kernel"]
+    assert titles(2) == ["Range", "Instances", "CPU total", "CPU median", "CPU min", "CPU max", "Kernel"]
+
+
+def test_what_is_unavailable_is_grouped_by_its_reason() -> None:
+    view = page(small_report())
+    assert view.unavailable == (("NVTX ranges, Operators", "NVTX was off"), ("CUDA API", "no calls"))
+    assert [section.anchor for section in view.sections] == ["gpu_time", "cuda_gpu_kern_sum", "launch_overhead"]
 
 
 def test_an_empty_table_says_that_none_were_recorded() -> None:
@@ -162,77 +174,25 @@ def test_a_finding_cannot_fill_the_page() -> None:
     assert (len(banner.title), len(banner.detail), banner.remedy) == (200, 1_000, "")
 
 
-def test_key_figures_of_one_gpu() -> None:
-    figures = {figure.label: figure.value for figure in key_figures(small_report())}
-    assert figures == {
-        "Window": "1.000 s",
-        "GPU busy": "25.0 %",
-        "GPU idle": "750.0 ms",
-        "Kernel time": "250.0 ms",
-        "Copy time": "1.500 µs",
-        "Launches": "20",
-        "Step, unprofiled": "1.100 ms",
-        "Iterations": "909.1 /s",
-    }
-
-
-def test_key_figures_of_two_gpus_say_what_is_mean_and_what_is_sum() -> None:
-    figures = {
-        figure.label: figure
-        for figure in key_figures(small_report(results=(result("gpu_time", gpu_table(20.0, 40.0)),)))
-    }
-    assert (figures["GPU busy"].value, figures["GPU busy"].note) == ("30.0 %", "mean of 2 devices: 20.0 %, 40.0 %")
-    assert (figures["Kernel time"].value, figures["Kernel time"].note) == ("600.0 ms", "14 kernels, sum over 2 devices")
-
-
-def test_graphs_traced_as_a_whole_have_a_figure_and_a_bar() -> None:
-    table = gpu_table(25.0).assign(graph_launches=2, graph_ns=3_000_000_000)
-    report = small_report(results=(result("gpu_time", table),))
-    (graphs,) = (figure for figure in key_figures(report) if figure.label == "CUDA graph time")
-    assert (graphs.value, graphs.note) == ("3.000 s", "2 graph runs")
+def test_a_sum_larger_than_the_window_sets_the_scale() -> None:
+    report = with_gpu_time(25.0, graph_launches=2, graph_ns=3_000_000_000)
     (chart,) = section_of(report, "gpu_time").charts
     assert [bar.width for bar in chart.groups[0].bars] == [8.33, 8.33, 0.1, 100.0]
     assert "3.000 s, the largest sum" in chart.note
 
 
-def test_launches_without_recorded_calls_have_no_typical_time() -> None:
-    table = launch_table().assign(api_med_ns=float("nan"))
-    (figure,) = key_figures(small_report(results=(result("launch_overhead", table),), benchmark=None))
-    assert (figure.value, figure.note) == ("20", "typical API time – (kernels' medians)")
-
-
-def test_a_benchmark_without_trials_has_no_figures() -> None:
-    assert key_figures(small_report(results=(), benchmark=Benchmark((), 20))) == ()
-
-
-def test_a_cpu_capture_without_operators_still_has_its_window() -> None:
-    report = small_report(results=(result("nvtx_ranges", range_table([("measure", 0)])),), benchmark=None)
-    assert [figure.label for figure in key_figures(report)] == ["Window"]
-
-
-def test_key_figures_without_a_gpu_are_of_the_cpu() -> None:
-    operators = pd.DataFrame(
-        {"own_pct": [75.0, 25.0], "own_ns": [3_000, 1_000], "calls": [1, 2], "name": ["mm", "add"]}
-    )
-    results = (
-        result("gpu_time", None, unavailable="no GPU"),
-        result("nvtx_ranges", range_table([("measure", 0), ("measure / step", 1)])),
-        result("cpu_ops", operators),
-    )
-    figures = {
-        figure.label: (figure.value, figure.note)
-        for figure in key_figures(small_report(results=results, benchmark=None))
-    }
-    assert figures == {
-        "Window": ("1.000 µs", "the range “measure”"),
-        "Operator time": ("4.000 µs", "3 calls of 2 operators"),
-        "Top operator": ("75.0 %", "mm"),
-    }
+def test_one_device_needs_no_table_and_several_have_one_without_what_none_did() -> None:
+    assert section_of(with_gpu_time(25.0), "gpu_time").table is None
+    table = section_of(with_gpu_time(25.0, 30.0), "gpu_time").table
+    assert table is not None
+    titles = [column.title for column in table.columns]
+    assert titles[:4] == ["Device", "Busy", "Idle", "Busy"]
+    assert titles[4:] == ["Kernels", "Kernel", "Copies", "Copy", "Copied", "Launches", "Launch API median"]
 
 
 def test_a_ranking_scales_to_its_largest_bar_and_sums_the_others() -> None:
-    chart = ranking("t", ["a", "b"], np.array([4e6, 2e6, 1e6, 1e6]), column="total_ns", series="kernel")
-    bars = [(group.label, group.bars[0].width, group.bars[0].value, group.bars[0].note) for group in chart.groups]
+    groups = ranking(["a", "b"], np.array([4e6, 2e6, 1e6, 1e6]), column="total_ns", series="kernel")
+    bars = [(group.label, group.bars[0].width, group.bars[0].value, group.bars[0].note) for group in groups]
     assert bars == [
         ("a", 100.0, "4.000 ms", "50.0 %"),
         ("b", 50.0, "2.000 ms", "25.0 %"),
@@ -240,10 +200,15 @@ def test_a_ranking_scales_to_its_largest_bar_and_sums_the_others() -> None:
     ]
 
 
+def test_what_took_no_time_has_no_bar_and_what_took_little_has_one() -> None:
+    groups = ranking(["a", "b", "c"], np.array([1e9, 1.0, 0.0]), column="total_ns", series="kernel")
+    assert [group.bars[0].width for group in groups] == [100.0, 0.1, 0.0]
+
+
 def test_a_bar_far_from_the_common_scale_has_its_own_unit() -> None:
     values = np.array([136_185_096.0, 863_123.0, 98_777.0, 46_354.0, 259.0])
-    chart = ranking("t", list("abcde"), values, column="total_ns", series="api")
-    assert [group.bars[0].value for group in chart.groups] == [
+    groups = ranking(list("abcde"), values, column="total_ns", series="api")
+    assert [group.bars[0].value for group in groups] == [
         "136.2 ms",
         "863.12 µs",
         "98.78 µs",
@@ -252,29 +217,25 @@ def test_a_bar_far_from_the_common_scale_has_its_own_unit() -> None:
     ]
 
 
-def test_phases_that_span_a_lot_are_logarithmic_and_say_so() -> None:
-    phases = [("api", "API", np.array([1_000.0])), ("queue", "Queue", np.array([100_000.0]))]
-    chart = compare_phases("t", ["k"], phases)
-    assert chart.note.startswith("Logarithmic")
-    assert [(tick.position, tick.text) for tick in chart.ticks] == [
-        (0.0, "100 ns"),
-        (33.33, "1 µs"),
-        (66.67, "10 µs"),
-        (100.0, "100 µs"),
+def test_launches_are_ranked_by_their_api_time() -> None:
+    table = launch_table(("a", "b"))
+    table = table.assign(api_total_ns=[50_000, 10_000], launches=[1, 10], api_med_ns=[50_000.0, 1_000.0])
+    (chart,) = section_of(small_report(results=(result("launch_overhead", table),)), "launch_overhead").charts
+    assert [(group.label, *vars(group.bars[0]).values()) for group in chart.groups] == [
+        ("a", "api", "a", "50.00 µs", 100.0, "1 launch, median 50.00 µs"),
+        ("b", "api", "b", "10.00 µs", 20.0, "10 launches, median 1.000 µs"),
     ]
-    assert [bar.width for bar in chart.groups[0].bars] == [33.33, 100.0]
 
 
-def test_phases_of_one_size_are_linear_and_missing_ones_have_no_bar() -> None:
-    phases = [("api", "API", np.array([1_000.0, np.nan])), ("queue", "Queue", np.array([2_000.0, 500.0]))]
-    chart = compare_phases("t", ["k", "l"], phases)
-    assert (chart.note, chart.ticks) == ("", ())
-    assert [[bar.width for bar in group.bars] for group in chart.groups] == [[50.0, 100.0], [0.0, 25.0]]
-    assert chart.groups[1].bars[0].value == "–"
+def test_launches_of_further_kernels_are_counted_together() -> None:
+    table = launch_table(tuple(f"k{place}" for place in range(12)))
+    (chart,) = section_of(small_report(results=(result("launch_overhead", table),)), "launch_overhead").charts
+    assert (chart.groups[-1].label, chart.groups[-1].bars[0].note) == ("2 others", "20 launches")
 
 
-def test_phases_without_any_time_have_no_chart_to_draw() -> None:
-    assert compare_phases("t", ["k"], [("api", "API", np.array([np.nan]))]).groups == ()
+def test_launches_without_recorded_calls_have_no_chart() -> None:
+    table = launch_table().assign(api_total_ns=float("nan"))
+    assert section_of(small_report(results=(result("launch_overhead", table),)), "launch_overhead").charts == ()
 
 
 def test_a_launch_chart_tells_devices_apart() -> None:
@@ -289,7 +250,7 @@ def test_busy_time_is_drawn_against_the_window() -> None:
     assert [(bar.label, bar.width, bar.note) for bar in chart.groups[0].bars] == [
         ("Busy", 25.0, "25.0 %"),
         ("Kernels, sum", 25.0, "25.0 %"),
-        ("Copies and sets, sum", 0.1, "<0.1 %"),
+        ("Copies, sum", 0.1, "<0.1 %"),
     ]
 
 

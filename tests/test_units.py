@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.units import ABSENT, SUFFIXES, format_value, heading, scale_for, split
+from pipeline.units import ABSENT, SUFFIXES, format_cell, format_value, heading, scale_for, split
 
 SIZES = st.floats(min_value=1e-3, max_value=1e12)
 
@@ -72,6 +72,17 @@ def test_a_column_has_one_unit_and_one_number_of_decimals() -> None:
 def test_columns_that_span_a_lot(values: list[float], expected: list[str]) -> None:
     scale = scale_for("bytes" if 80 in values else "ns", values)
     assert [scale.with_unit(value) for value in values] == expected
+
+
+def test_a_cell_too_small_for_its_column_has_a_unit_of_its_own() -> None:
+    scale = scale_for("bytes", [184_598_528, 83_886_080, 80])
+    assert [format_cell(value, "a_bytes", scale=scale) for value in (184_598_528, 80, 0)] == ["184.599", "80 B", "0"]
+    assert format_cell(-1, "a_ns", scale=scale_for("ns", [5e6])) == "-1 ns"
+
+
+def test_a_cell_that_no_unit_can_show_stays_less_than_the_least() -> None:
+    assert format_cell(0.004, "a_pct", scale=scale_for("pct", [50.0])) == "<0.1"
+    assert format_cell(None, "a_pct", scale=scale_for("pct", [50.0])) == ABSENT
 
 
 def test_a_negative_sliver_keeps_its_sign() -> None:

@@ -4,8 +4,8 @@ from typing import Final
 
 from pipeline.analyze import api, facts, kernels, launch, ranges, window
 from pipeline.analyze.analysis import Analysis
-from pipeline.analyze.facts import trust
-from pipeline.model import Profile, Result
+from pipeline.analyze.timeline import Timeline
+from pipeline.model import Finding, Profile, Result
 
 # in the order of the report
 ANALYSES: Final[tuple[Analysis, ...]] = (
@@ -17,9 +17,13 @@ ANALYSES: Final[tuple[Analysis, ...]] = (
     *facts.ANALYSES,
 )
 
-__all__ = ["ANALYSES", "analyze", "trust"]
+__all__ = ["ANALYSES", "analyze"]
 
 
-def analyze(profile: Profile) -> tuple[Result, ...]:
-    """Run every analysis; one that lacks its tables yields a result that says why."""
-    return tuple(analysis.run(profile) for analysis in ANALYSES)
+def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
+    """Run every analysis, and say what a reader must know before believing the numbers.
+
+    An analysis that lacks its tables yields a result that says why.
+    """
+    timeline = Timeline(profile)
+    return tuple(analysis.run(timeline) for analysis in ANALYSES), facts.trust(timeline)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from pipeline.model import Profile, Result
+from pipeline.analyze.timeline import Timeline
+from pipeline.model import Result
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,13 @@ class Analysis:
     title: str
     help: str
     needs: tuple[str, ...]
-    compute: Callable[[Profile], Table]
+    compute: Callable[[Timeline], Table]
 
-    def run(self, profile: Profile) -> Result:
+    def run(self, timeline: Timeline) -> Result:
         """Compute the result; where a needed table is missing, say why in its place."""
-        reasons = {profile.missing.get(need, "not recorded") for need in self.needs if need not in profile.tables}
+        profile = timeline.profile
+        reasons = {profile.why_missing(need) for need in self.needs if need not in profile.tables}
         if reasons:
             return Result(self.name, self.title, self.help, None, unavailable="; ".join(sorted(reasons)))
-        table = self.compute(profile)
+        table = self.compute(timeline)
         return Result(self.name, self.title, self.help, table.frame, notes=table.notes)

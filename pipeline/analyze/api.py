@@ -1,33 +1,33 @@
 """Where the CPU's time in CUDA went, and what PyTorch's operators cost it."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.model import Profile
-from pipeline.tables import duration, nest, time_summary
+from pipeline.analyze.timeline import Timeline
+from pipeline.tables import duration, nest, renamed, time_summary
 
 
-def api_name(names: "pd.Series[str]") -> "pd.Series[str]":
-    """Strip the version of a CUDA entry point (`_v3020`, `_v11060`), not its ABI suffix (`_v2`)."""
-    return names.astype("str").str.replace(r"_v\d{4,}$", "", regex=True)
+def api_name(names: "pd.Index[Any]") -> "pd.Index[Any]":
+    """Strip the version of CUDA entry points (`_v3020`, `_v11060`), not their ABI suffix (`_v2`)."""
+    return names.str.replace(r"_v\d{4,}$", "", regex=True)
 
 
-def cuda_api(profile: Profile) -> Table:
+def cuda_api(timeline: Timeline) -> Table:
     """One row per CUDA function and layer."""
-    calls = profile.table("api_calls")
-    calls = calls.assign(name=api_name(calls["name"]))
+    calls = timeline.profile.table("api_calls")
+    calls = calls.assign(name=renamed(calls["name"], api_name))
     return Table(time_summary(calls, ["name", "layer"]).rename(columns={"count": "calls"}))
 
 
-def operators(profile: Profile) -> Table:
+def operators(timeline: Timeline) -> Table:
     """One row per PyTorch operator: CPU time with and without the operators inside it."""
-    table = nest(profile.table("cpu_ops"))
+    table = nest(timeline.profile.table("cpu_ops"))
     total, parent = duration(table).to_numpy(), table["parent"].to_numpy()
-    own = total.copy()
-    np.subtract.at(own, parent[parent >= 0], total[parent >= 0])
+    inner = parent >= 0
+    own = total - np.bincount(parent[inner], total[inner], len(total)).astype(np.int64)
     table = table.assign(total=total, own=own)
     grouped = table.groupby("name", observed=True)
     summed = grouped.agg(

@@ -2,42 +2,44 @@
 
 from typing import Final
 
-import pandas as pd
+import numpy as np
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.window import GPU_TABLES
+from pipeline.analyze.timeline import GPU_TABLES, Timeline
 from pipeline.model import Finding, Profile
 from pipeline.tables import time_summary
 
 
-def devices(profile: Profile) -> Table:
+def devices(timeline: Timeline) -> Table:
     """One row per GPU of the machine."""
-    return Table(profile.table("devices").sort_values("device", ignore_index=True))
+    return Table(timeline.profile.table("devices").sort_values("device", ignore_index=True))
 
 
-def diagnostics(profile: Profile) -> Table:
+def diagnostics(timeline: Timeline) -> Table:
     """Warnings and errors of the profiler, each text once."""
-    table = profile.table("diagnostics")
+    table = timeline.profile.table("diagnostics")
     table = table[table["severity"].isin(["warning", "error"])]
     counts = table.groupby(["severity", "text"], observed=True).size().rename("times").reset_index()
     return Table(counts[["severity", "times", "text"]])
 
 
-def overheads(profile: Profile) -> Table:
+def overheads(timeline: Timeline) -> Table:
     """Time the profiler itself took, by what it did."""
-    return Table(time_summary(profile.table("overheads"), ["name"])[["total_ns", "count", "max_ns", "name"]])
+    return Table(time_summary(timeline.profile.table("overheads"), ["name"])[["total_ns", "count", "max_ns", "name"]])
 
 
-def trust(profile: Profile) -> tuple[Finding, ...]:
+def trust(timeline: Timeline) -> tuple[Finding, ...]:
     """Say what a reader must know before believing the numbers: no GPU work, lost events, graphs traced as a whole."""
-    if GPU_TABLES[0] not in profile.tables:
+    profile = timeline.profile
+    if "kernels" not in profile.tables:
         return ()
     findings = []
-    says_lost = _says_lost(profile)
+    launching, unmatched = _launching_calls(timeline)
+    is_lost = unmatched and (_says_lost(profile) or unmatched > _TOLERATED * launching)
     if not any(len(profile.tables.get(name, ())) for name in GPU_TABLES):
-        findings.append(_LOST_ALL if says_lost else _NO_GPU_WORK)
-    elif says_lost and (unmatched := _launches_without_work(profile)):
-        findings.append(_lost(unmatched))
+        findings.append(_LOST_ALL if is_lost or _says_lost(profile) else _NO_GPU_WORK)
+    elif is_lost:
+        findings.append(_lost(unmatched, launching))
     if len(profile.tables.get("graph_launches", ())):
         findings.append(_GRAPHS)
     return tuple(findings)
@@ -49,17 +51,23 @@ def _says_lost(profile: Profile) -> bool:
     return table is not None and bool(table["text"].astype("str").str.contains(_LOST_WORDS, case=False).any())
 
 
-def _launches_without_work(profile: Profile) -> int:
-    """Count the launching calls to which no GPU operation belongs."""
-    calls = profile.tables["api_calls"]
-    keys = ["process", "correlation"]
-    launching = calls[calls["name"].astype("str").str.contains(_LAUNCHING)][keys].drop_duplicates()
-    work = pd.concat([profile.tables[name][keys] for name in GPU_TABLES if name in profile.tables]).drop_duplicates()
-    return len(launching) - len(launching.merge(work, on=keys, validate="1:1"))
+def _launching_calls(timeline: Timeline) -> tuple[int, int]:
+    """Count the calls that launch kernels or graphs, and those of them to which no GPU operation belongs.
+
+    What is launched into a graph that is being captured does not run, so such programs count as having none of these.
+    """
+    calls = timeline.profile.tables.get("api_calls")
+    if calls is None or calls["name"].cat.categories.str.contains("StreamBeginCapture").any():
+        return 0, 0
+    is_launching = np.asarray(calls["name"].cat.categories.str.contains(_LAUNCHING), dtype=bool)
+    launching = np.unique(timeline.call_launch[is_launching[calls["name"].cat.codes]])
+    return len(launching), len(np.setdiff1d(launching, timeline.operations.launch))
 
 
 _LOST_WORDS: Final = "might have been|events? (?:were )?(?:lost|dropped)"
 _LAUNCHING: Final = "LaunchKernel|GraphLaunch"
+# of all launches: a few fail, or are cut off at the end of the capture
+_TOLERATED: Final = 0.02
 _NO_GPU_WORK: Final = Finding(
     "no_gpu_work",
     "warning",
@@ -71,8 +79,8 @@ _LOST_ALL: Final = Finding(
     "lost_events",
     "warning",
     "No GPU work was saved",
-    "The profiler reports that events may be missing, and the capture holds no kernel, copy or set. A program that "
-    "is killed or aborts takes the profiler's buffers with it.",
+    "Launching calls were recorded, or the profiler reports that events may be missing, but the capture holds no "
+    "kernel, copy or set. A program that is killed or aborts takes the profiler's buffers with it.",
     "Let the program end by itself, or stop it with nightsight (--timeout, Ctrl-C), which saves the buffers first.",
 )
 _GRAPHS: Final = Finding(
@@ -84,13 +92,12 @@ _GRAPHS: Final = Finding(
 )
 
 
-def _lost(unmatched: int) -> Finding:
+def _lost(unmatched: int, launching: int) -> Finding:
     return Finding(
         "lost_events",
         "warning",
         "The profiler lost events",
-        f"It reports that events may be missing, and {unmatched:,} launches have no GPU work recorded for them. "
-        "Sums and counts are too small.",
+        f"No GPU work is recorded for {unmatched:,} of {launching:,} launching calls. Sums and counts are too small.",
         "Capture a shorter stretch (a capture range, fewer iterations) and see the diagnostics table.",
     )
 

@@ -3,19 +3,19 @@
 from typing import Final
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.model import Profile
+from pipeline.analyze.timeline import Timeline
 from pipeline.tables import summarize, time_summary
 
 
-def kernel_time(profile: Profile) -> Table:
+def kernel_time(timeline: Timeline) -> Table:
     """One row per demangled kernel name."""
-    return Table(time_summary(profile.table("kernels"), ["name"]).rename(columns={"count": "instances"}))
+    return Table(time_summary(timeline.profile.table("kernels"), ["name"]).rename(columns={"count": "instances"}))
 
 
-def memory_operations(profile: Profile) -> Table:
+def memory_operations(timeline: Timeline) -> Table:
     """One row per direction and pair of memory kinds, with time, size and the rate that follows from both."""
     keys = ["operation", "source_kind", "target_kind"]
-    operations = profile.table("memory_ops")
+    operations = timeline.profile.table("memory_ops")
     times = time_summary(operations, keys)
     sizes = summarize(operations, keys, "bytes").rename(columns={"total": "total_bytes"})
     sizes = sizes.rename(columns={name: f"{name}_bytes" for name in ("avg", "med", "min", "max")})

@@ -1,4 +1,4 @@
-"""Which stretch of time a report is about, and what each device did in it."""
+"""What each device did in the window that a report is about."""
 
 from typing import Final
 
@@ -6,87 +6,86 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.intervals import busy
-from pipeline.model import Profile
-from pipeline.tables import duration
+from pipeline.analyze.timeline import Flags, Timeline, Window
+from pipeline.intervals import Ints, busy
 
-GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
-MEASURED_RANGE: Final = "measure"
-
-
-def measured_window(profile: Profile) -> tuple[int, int]:
-    """Return the window in ns: our runner's `measure` range if there is one, else first to last GPU operation.
-
-    GPU work that `measure` launched may end after it, so the window reaches to the later of the two. Without any
-    GPU work: the span of everything recorded. (0, 0) for an empty capture.
-    """
-    device = _span(profile, GPU_TABLES)
-    ranges = profile.tables.get("ranges")
-    if ranges is not None:
-        measured = ranges[ranges["name"] == MEASURED_RANGE]
-        if len(measured):
-            start, end = int(measured["start_ns"].min()), int(measured["end_ns"].max())
-            return start, max(end, device[1]) if device[1] > start else end
-    return device if device[1] else _span(profile, ("ranges", "cpu_ops", "api_calls"))
+_COLUMNS: Final = [
+    *("device", "window", "window_ns", "busy_ns", "idle_ns", "busy_pct", "kernels", "kernel_ns"),
+    *("copies", "copy_ns", "copied_bytes", "sets", "set_ns", "graph_launches", "graph_ns"),
+    *("launches", "launch_api_med_ns"),
+]
 
 
-def gpu_time(profile: Profile) -> Table:
-    """One row per device: the window, how much of it at least one operation ran in, and the sums by kind."""
-    window = measured_window(profile)
-    parts = [_operations(profile, name) for name in GPU_TABLES if name in profile.tables]
-    operations = pd.concat(parts)
-    rows = [_device_row(device, group, window) for device, group in operations.groupby("device", sort=True)]
-    columns = ["device", "window_ns", "busy_ns", "idle_ns", "busy_pct"]
-    columns += ["kernels", "kernel_ns", "copies", "copy_ns", "copied_bytes", "graph_launches", "graph_ns"]
+def gpu_time(timeline: Timeline) -> Table:
+    """One row per device: the window, how much of it at least one operation ran in, and sums by kind, clipped to it."""
+    operations, window = timeline.operations, timeline.window
+    start, end = (np.clip(times, window.start_ns, window.end_ns) for times in (operations.start, operations.end))
+    inside = (operations.start < window.end_ns) & (operations.end > window.start_ns)
+    rows = []
+    for device in np.unique(operations.device[inside]):
+        here = inside & (operations.device == device)
+        covered = busy(start[here], end[here], (window.start_ns, window.end_ns))
+        rows.append(
+            {
+                "device": device,
+                **_shares(window, covered),
+                **_sums(timeline, here, end - start),
+                **_launching(timeline, device),
+            }
+        )
     notes: tuple[str, ...] = ()
-    if "graph_launches" in profile.tables and len(profile.tables["graph_launches"]):
+    if operations.of("graph_launches").any():
         notes = ("CUDA graphs were traced as a whole: the kernels inside them are in no kernel table.",)
-    return Table(pd.DataFrame(rows, columns=columns), notes)
+    return Table(pd.DataFrame(rows, columns=_COLUMNS), notes)
 
 
-def _device_row(device: object, operations: pd.DataFrame, window: tuple[int, int]) -> dict[str, object]:
-    length = window[1] - window[0]
-    covered = busy(operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy(), window)
-    kinds = {kind: operations[operations["kind"] == kind] for kind in GPU_TABLES}
-    kernels, copies, graphs = kinds["kernels"], kinds["memory_ops"], kinds["graph_launches"]
+def _shares(window: Window, covered: int) -> dict[str, object]:
+    length = window.length_ns
     return {
-        "device": device,
+        "window": window.name,
         "window_ns": length,
         "busy_ns": covered,
         "idle_ns": length - covered,
         "busy_pct": 100.0 * covered / length if length else 0.0,
-        "kernels": len(kernels),
-        "kernel_ns": int(duration(kernels).sum()),
-        "copies": len(copies),
-        "copy_ns": int(duration(copies).sum()),
-        "copied_bytes": int(copies["bytes"].sum()),
-        "graph_launches": len(graphs),
-        "graph_ns": int(duration(graphs).sum()),
     }
 
 
-def _operations(profile: Profile, name: str) -> pd.DataFrame:
-    frame = profile.tables[name]
-    return frame[["start_ns", "end_ns", "device"]].assign(kind=name, bytes=frame.get("bytes", 0))
+def _sums(timeline: Timeline, here: Flags, length: Ints) -> dict[str, int]:
+    operations = timeline.operations
+    copies = here & operations.of("memory_ops") & ~timeline.is_set
+    kinds = {
+        ("kernels", "kernel_ns"): here & operations.of("kernels"),
+        ("copies", "copy_ns"): copies,
+        ("sets", "set_ns"): here & timeline.is_set,
+        ("graph_launches", "graph_ns"): here & operations.of("graph_launches"),
+    }
+    sums: dict[str, int] = {}
+    for (count, time), chosen in kinds.items():
+        sums |= {count: int(chosen.sum()), time: int(length[chosen].sum())}
+    size = timeline.profile.table("memory_ops")["bytes"].to_numpy()
+    return sums | {"copied_bytes": int(size[copies[operations.of("memory_ops")]].sum())}
 
 
-def _span(profile: Profile, names: tuple[str, ...]) -> tuple[int, int]:
-    frames = [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
-    if not frames:
-        return 0, 0
-    return int(np.min([frame["start_ns"].min() for frame in frames])), int(
-        max(frame["end_ns"].max() for frame in frames)
-    )
+def _launching(timeline: Timeline, device: int) -> dict[str, object]:
+    """The launches whose work began in the window, and the median CPU time of their calls."""
+    window, launches = timeline.window, timeline.launches
+    started = launches["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")
+    mine = launches[started & (launches["device"] == device)]
+    call = mine["call"].to_numpy()[mine["call"].to_numpy() >= 0]
+    if not len(call):
+        return {"launches": len(mine), "launch_api_med_ns": None}
+    start, end = timeline.call_times
+    return {"launches": len(mine), "launch_api_med_ns": float(np.median(end[call] - start[call]))}
 
 
 ANALYSES: Final = (
     Analysis(
         "gpu_time",
         "GPU time",
-        "Window: the `measure` range where the workload marks one, else from the first to the last GPU operation. "
+        "Window: the range `measure` where the workload marks one, else from the first to the last GPU operation. "
         "Busy: the part of it in which at least one kernel, copy, set or graph ran on the device, overlaps counted "
-        "once. Idle: the rest. Kernel, copy and graph times are sums over all of the capture, so on several "
-        "streams they can exceed busy.",
+        "once. Idle: the rest. The sums by kind are of the same window; what ran at the same time counts in each, so "
+        "on several streams they can exceed busy.",
         ("kernels", "memory_ops"),
         gpu_time,
     ),

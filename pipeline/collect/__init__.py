@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pipeline.collect.nsys import collect_nsys, required_nsys
 from pipeline.collect.tools import find_nsys, has_gpu
-from pipeline.collect.torch import collect_torch
+from pipeline.collect.torch import collect_torch, refuse_command
 from pipeline.collect.workloads import Program, Request
 from pipeline.model import Capture, Finding
 
@@ -24,9 +24,10 @@ def choose_collector(asked: Choice, program: Program, *, nsys: Path | None = Non
 
     "auto" is nsys where there is an nsys and a GPU, or when the program is a command, which only nsys can profile.
     """
-    if asked != "auto":
-        return asked, None
-    if program.kind == "command":
+    if asked == "torch":
+        refuse_command(program)
+        return "torch", None
+    if asked == "nsys" or program.kind == "command":
         required_nsys(nsys)
         return "nsys", None
     found, gpu = find_nsys(nsys), has_gpu()

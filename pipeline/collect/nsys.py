@@ -18,6 +18,7 @@ from pipeline.collect.tools import (
     ask,
     find_nsys,
     has_gpu,
+    refuse_full_disk,
     tool_version,
     unwritable,
     writable_folder,
@@ -37,6 +38,10 @@ from pipeline.model import Capture
 
 # nsys exports a million kernels in seconds: what takes an hour has hung.
 _EXPORT_LIMIT_S: Final = 3600.0
+_STARTED_BY: Final = {
+    "cudaProfilerApi": "by a call of cudaProfilerStart on a GPU",
+    "nvtx": "by the range that --nsys-arg=--nvtx-capture=NAME names",
+}
 _BREAKS_ENV_VAR: Final = re.compile(r"[,\"'\\\n]|^$")
 _RECORDED: Final = re.compile(r"^(Generated:|Generating |Processing events)", re.MULTILINE)
 
@@ -50,7 +55,8 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     database = report.with_suffix(".sqlite")
     fresh(report, report.with_suffix(".qdstrm"), database)
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
-    profiled = _profile(nsys, program, request, report=report)
+    left = replace(request, timeout_s=request.timeout_s - measured.seconds)
+    profiled = _profile(nsys, program, left, report=report)
     failure, findings = partial_capture(program, profiled)
     request.progress(f"exporting {report.name}")
     exported_s = _export_part(report, database, nsys=nsys, log=request.logs / "export.log", failure=failure)
@@ -87,8 +93,9 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
         command = (str(nsys), "export", "--type", "sqlite", "--force-overwrite=true", "-o", str(aside), str(report))
         outcome = run_logged(Child(command, allowed_environment()), log=log, timeout_s=_EXPORT_LIMIT_S)
         if not outcome.ok or not _has_content(aside):
+            refuse_full_disk(target.parent)
             how = "nsys wrote nothing" if outcome.ok else f"nsys export {outcome.ending}"
-            hint = f"nsys said:\n{last_lines(log)}\nAll of it: {log}"
+            hint = f"nsys said:\n{last_lines(log) or 'nothing'}\nBy hand: nsys export --type sqlite {report}"
             raise ToolError(f"{report.name} could not be exported: {how}", hint)
         try:
             aside.replace(target)
@@ -103,6 +110,7 @@ def _profile(nsys: Path, program: Program, request: Request, *, report: Path) ->
     child = _child(nsys, program, request, report=report, capture_range=capture_range)
     outcome = run_logged(child, log=log, timeout_s=request.timeout_s, verbose=request.verbose)
     if not _has_content(report):
+        refuse_full_disk(report.parent)
         raise _nothing_captured(program, outcome, report=report, log=log, capture_range=capture_range)
     return outcome
 
@@ -172,7 +180,7 @@ def _nothing_captured(
         return CaptureError(f"{program.name} ran, but nsys wrote no report", f"nsys said:\n{last_lines(log)}\n{log}")
     return CaptureError(
         f"nothing was captured: the capture range ({capture_range}) never started",
-        f"{program.name} ran to its end without starting it (cudaProfilerApi: a call of cudaProfilerStart on a GPU). "
+        f"{program.name} ran to its end without starting it ({_STARTED_BY[capture_range]}). "
         "To capture the whole run: --capture-range none.",
     )
 

@@ -54,7 +54,7 @@ class Outcome:
         if self.interrupted:
             return f"was interrupted after {self.seconds:.3g} s"
         if self.timed_out:
-            return f"was stopped after {self.limit_s:g} s"
+            return f"was stopped after {self.limit_s:.4g} s"
         try:
             return f"was ended by {signal.Signals(self.status - 128).name} (exit status {self.status})"
         except ValueError:

@@ -1,5 +1,6 @@
 """Where NVIDIA's tools lie, and what a child process may see of us: nsys records its environment in its report."""
 
+import errno
 import os
 import re
 import shutil
@@ -43,6 +44,7 @@ _ALLOWED: Final = (
     ),
 )
 _NEVER: Final = ("PYTHONSTARTUP",)
+_LEAST_FREE_BYTES: Final = 1 << 20
 _SECRET: Final = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL", re.IGNORECASE)
 
 
@@ -123,6 +125,12 @@ def writable_folder(folder: Path) -> Path:
             return folder
     except OSError as error:
         raise unwritable(folder, error) from error
+
+
+def refuse_full_disk(folder: Path) -> None:
+    """Raise CaptureError if there is no space left: tools that fail for it seldom say so."""
+    if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
+        raise unwritable(folder, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
 def unwritable(folder: Path, error: OSError) -> CaptureError:

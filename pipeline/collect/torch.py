@@ -32,11 +32,7 @@ print(json.dumps({"torch": importlib.metadata.version("torch") if there else "",
 
 def collect_torch(program: Program, request: Request) -> Capture:
     """Run a workload or script under torch.profiler; one that fails half way leaves a partial capture."""
-    if program.kind == "command":
-        raise ToolError(
-            f"the torch collector cannot profile {program.name}: it needs a Python script or a workload",
-            "Name the script itself, or use --collector nsys, which can profile any program.",
-        )
+    refuse_command(program)
     trace, log = request.captures / f"{program.name}.json.gz", request.logs / "profile.log"
     facts = _interpreter(program, child_environment(request, needs_workloads=True))
     measured = run_benchmark(program, request)
@@ -46,7 +42,7 @@ def collect_torch(program: Program, request: Request) -> Capture:
     outcome = run_logged(
         Child(_traced(program, trace), child_environment(request, needs_workloads=True)),
         log=log,
-        timeout_s=request.timeout_s,
+        timeout_s=request.timeout_s - measured.seconds,
         verbose=request.verbose,
     )
     if not trace.is_file() or not trace.stat().st_size:
@@ -65,6 +61,15 @@ def collect_torch(program: Program, request: Request) -> Capture:
         stages_s={**measured.stages_s, "profile": outcome.seconds},
         failure=failure,
     )
+
+
+def refuse_command(program: Program) -> None:
+    """Raise ToolError for a program that is no Python program."""
+    if program.kind == "command":
+        raise ToolError(
+            f"the torch collector cannot profile {program.name}: it needs a Python script or a workload",
+            "Name the script itself, or use --collector nsys, which can profile any program.",
+        )
 
 
 def _traced(program: Program, trace: Path) -> tuple[str, ...]:

@@ -22,12 +22,13 @@ from pipeline.model import Benchmark, Environment, Finding
 PACKAGE: Final = Path(__file__).parents[2] / "workloads"
 Kind = Literal["workload", "script", "command"]
 _LONGEST_NAME: Final = 48
+_USAGE: Final = 2
 _DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """An entry of workloads/registry.toml: what `list` shows and `run NAME` starts."""
+    """An entry of workloads/registry.toml: what `nightsight workloads` shows and `profile NAME` runs."""
 
     name: str
     module: str
@@ -55,8 +56,8 @@ class Request:
     the kind of program) and `nsys_arguments` are for nsys alone.
     """
 
-    captures: Path
-    logs: Path
+    captures: Path = Path("capture")
+    logs: Path = Path("log")
     timeout_s: float = 3600.0
     keep_env: tuple[str, ...] = ()
     progress: Callable[[str], None] = lambda _: None
@@ -76,6 +77,11 @@ class Measured:
     facts: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     stages_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took: so much less time has the profiled run."""
+        return sum(self.stages_s.values())
 
 
 def registered() -> tuple[Workload, ...]:
@@ -131,7 +137,8 @@ def run_benchmark(program: Program, request: Request) -> Measured:
         timeout_s=request.timeout_s,
         verbose=request.verbose,
     )
-    if outcome.interrupted:
+    # neither the time nor options that it does not accept will be better under a profiler
+    if outcome.stopped or outcome.status == _USAGE:
         raise program_failed(program, outcome, log)
     stages = {"benchmark": outcome.seconds}
     if not outcome.ok:
@@ -220,7 +227,7 @@ def _script(path: Path, arguments: Sequence[str], python: str) -> Program:
     if not path.is_file():
         raise UsageError(f"there is no script {path}", f"Looked in {Path.cwd()}; check the path.")
     # Absolute, as Python would take a name that begins with a dash for an option.
-    return Program(safe_name(path.stem), "script", (python, str(path.absolute()), *arguments))
+    return Program(_own_name(path.stem), "script", (python, str(path.absolute()), *arguments))
 
 
 def _command(arguments: Sequence[str]) -> Program:
@@ -234,7 +241,14 @@ def _command(arguments: Sequence[str]) -> Program:
     executable = str(Path(found).absolute())
     if re.fullmatch(r"python[\d.]*", Path(first).name) and rest and rest[0].endswith(".py"):
         return _script(Path(rest[0]), rest[1:], executable)
-    return Program(safe_name(first), "command", (executable, *rest))
+    return Program(_own_name(first), "command", (executable, *rest))
+
+
+def _own_name(text: str) -> str:
+    """Name a program so that its runs do not mix with those of a workload, or with the sample."""
+    name = safe_name(text)
+    taken = {"sample", *(workload.name for workload in registered())}
+    return f"{name}_file" if name in taken else name
 
 
 def _unknown(target: str) -> UsageError:

@@ -1,5 +1,6 @@
 """Readers: a file a profiler wrote becomes a Profile. Which profiler it was is told by the content, not the name."""
 
+import re
 from pathlib import Path
 from typing import Final, Literal
 
@@ -13,11 +14,12 @@ Kind = Literal["nsys-rep", "nsys-sqlite", "kineto", "report"]
 _HEADS: Final[tuple[tuple[bytes, Kind], ...]] = (
     (SQLITE, "nsys-sqlite"),
     (b"NVIDIA Tegra Profiler Report", "nsys-rep"),
-    (b'{\n "format":', "report"),
     (b"\x1f\x8b", "kineto"),
     (b"{", "kineto"),
     (b"[", "kineto"),
 )
+# a report.json begins with its format; a Chrome trace never does
+_REPORT: Final = re.compile(rb'\s*\{\s*"format"\s*:')
 _READABLE: Final = "readable: .nsys-rep, its SQLite export, a torch.profiler trace (.json or .json.gz), report.json"
 
 __all__ = ["Kind", "read", "recognize"]
@@ -32,8 +34,10 @@ def recognize(path: Path) -> Kind:
         raise CaptureError(f"cannot open {path}: {error.strerror}", _READABLE) from error
     if not head:
         raise CaptureError(f"{path.name} is empty", "the profiler did not finish writing it; capture again")
+    if _REPORT.match(head):
+        return "report"
     for start, kind in _HEADS:
-        if head.lstrip().startswith(start) or head.startswith(start):
+        if head.lstrip().startswith(start):
             return kind
     raise CaptureError(f"{path.name} is no capture that nightsight knows", _READABLE)
 

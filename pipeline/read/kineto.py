@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from pipeline.errors import CaptureError
 from pipeline.model import Environment, Finding, Profile
-from pipeline.read.vocabulary import cuda_version, take
-from pipeline.tables import conform, empty
+from pipeline.read.vocabulary import cuda_version
+from pipeline.tables import categorical, conform, empty
 
 Frame = pd.DataFrame
 Fields = Mapping[str, Any]
@@ -117,15 +117,21 @@ class _Trace:
         process = self._process(tables)
         tables |= {name: read(self).assign(process=process) for name, read in _GPU_TABLES.items()}
         if all(table.empty for table in tables.values()):
+            self._refuse_foreign()
+            self.findings.append(_NOTHING_RECORDED)
+        tables |= {"devices": self._devices(), "diagnostics": empty("diagnostics")}
+        missing = _NEVER | self._not_recorded(tables)
+        kept = {name: conform(name, table) for name, table in tables.items() if name not in missing}
+        return Profile(kept, missing, self._environment(kept), tuple(self.findings))
+
+    def _refuse_foreign(self) -> None:
+        """Only of a trace that torch.profiler wrote can one say that nothing happened in it."""
+        if "schemaVersion" not in self.document or any(self.events.values()):
             raise CaptureError(
                 f"{self.file} holds no torch.profiler events",
                 "export the trace while the profiler holds the steps it recorded: in on_trace_ready, "
                 "or after the 'with' block when there is no schedule",
             )
-        tables |= {"devices": self._devices(), "diagnostics": empty("diagnostics")}
-        missing = _NEVER | self._not_recorded(tables)
-        kept = {name: conform(name, table) for name, table in tables.items() if name not in missing}
-        return Profile(kept, missing, self._environment(kept), tuple(self.findings))
 
     def _not_recorded(self, tables: Mapping[str, Frame]) -> dict[str, str]:
         """Tell what was not looked for from what was not found: the trace does not say which it is."""
@@ -173,7 +179,7 @@ class _Trace:
             raise self.unexpected("'name'", "a text in every event")
         encoded = values.dictionary_encode()
         unique, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-        return [take(np.array([meaning(name) for name in unique], dtype=object), codes) for meaning in meanings]
+        return [categorical(np.array([meaning(name) for name in unique], dtype=object), codes) for meaning in meanings]
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -267,7 +273,8 @@ class _Trace:
         # a base before 2001 is no wall clock
         if not isinstance(base, int) or not 10**18 < base < 2**63:
             return ""
-        first = min(int(table["start_ns"].min()) for table in tables.values() if "start_ns" in table and len(table))
+        starts = [int(table["start_ns"].min()) for table in tables.values() if "start_ns" in table and len(table)]
+        first = min(starts, default=0)
         return dt.datetime.fromtimestamp((base + first) // 10**9, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -314,6 +321,13 @@ def _cpu_ops(trace: _Trace) -> Frame:
     return trace.on_thread("cpu_op")[1]
 
 
+_NOTHING_RECORDED: Final = Finding(
+    rule="nothing_recorded",
+    severity="warning",
+    title="torch.profiler recorded nothing",
+    detail="The trace holds no operator, range or GPU work: the program used no torch while it was profiled.",
+    remedy="Name the script that uses torch, or profile any program with nsys on a machine that has a GPU.",
+)
 _Reader = Callable[[_Trace], Frame]
 _HOST_TABLES: Final[Mapping[str, _Reader]] = {"api_calls": _api_calls, "ranges": _ranges, "cpu_ops": _cpu_ops}
 _GPU_TABLES: Final[Mapping[str, _Reader]] = {"kernels": _kernels, "memory_ops": _memory_ops}

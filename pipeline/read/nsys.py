@@ -1,7 +1,9 @@
 """The schema of nsys SQLite exports, of every generation: found by looking at tables and columns, not at versions."""
 
+import copy
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +22,9 @@ from pipeline.read.vocabulary import (
     SEVERITIES,
     cuda_version,
     label,
-    take,
-    without_paths,
+    without_private,
 )
-from pipeline.tables import conform, empty
+from pipeline.tables import categorical, conform, empty
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -34,6 +35,8 @@ SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 NVTX: Final = "NVTX_EVENTS"
 
 _OF_PROCESS: Final = ~0xFFFFFF
+# 104 days after the start: later times are damage, and sums of them would overflow
+_LATEST_NS: Final = 1 << 53
 _ON_STREAM: Final = {
     "start_ns": "start",
     "end_ns": "end",
@@ -49,13 +52,13 @@ Frame = pd.DataFrame
 
 def read_nsys(path: Path) -> Profile:
     """Read an nsys SQLite export; CaptureError if it is none, is damaged or lacks a column we cannot do without."""
-    with Database(path) as database:
-        if not _EXPORT_TABLES & database.columns.keys():
-            raise CaptureError(
-                f"{path.name} is an SQLite file but not an nsys export: none of its tables is one of nsys's",
-                "make one with: nsys export --type sqlite REPORT.nsys-rep",
-            )
-        return _Export(database).profile()
+    database = Database(path)
+    if not _EXPORT_TABLES & database.columns.keys():
+        raise CaptureError(
+            f"{path.name} is an SQLite file but not an nsys export: none of its tables is one of nsys's",
+            "make one with: nsys export --type sqlite REPORT.nsys-rep",
+        )
+    return _Export(database).profile()
 
 
 class _Export:
@@ -66,18 +69,33 @@ class _Export:
         self.strings = self._strings()
         self.traced = self._metadata("META_DATA_CAPTURE").get("CAPTURE_EVENT_TYPE", [])
         self.findings: list[Finding] = []
+        self.unresolved: set[int] = set()
 
     def profile(self) -> Profile:
         tables: dict[str, Frame] = {}
-        missing: dict[str, str] = {}
-        for name, (sources, event, option, read) in _READERS.items():
-            if any(source in self.database.columns for source in sources):
-                tables[name] = conform(name, read(self))
+        missing = {"cpu_ops": "nsys records no PyTorch operators; --collector torch does"}
+        present = [name for name, reader in _READERS.items() if set(reader[0]) & self.database.columns.keys()]
+        # SQLite gives rows to several threads at a time; two are enough to keep the conversion to pandas busy
+        with ThreadPoolExecutor(2) as pool:
+            parts = dict(zip(present, pool.map(self._read, present), strict=True))
+        for name, (_, event, option, _read) in _READERS.items():
+            if name in parts:
+                tables[name], part = parts[name]
+                self.findings += part.findings
+                self.unresolved |= part.unresolved
             elif self._was_traced(event):
                 tables[name] = empty(name)
             else:
-                missing[name] = option
+                missing[name] = option if self.traced or event == "never" else _UNKNOWN
+        if self.unresolved:
+            self.findings.append(_nameless(len(self.unresolved)))
         return Profile(tables, missing, self._environment(tables), tuple(self.findings))
+
+    def _read(self, name: str) -> tuple[Frame, "_Export"]:
+        """Read one canonical table, with what had to be left out of it."""
+        part = copy.copy(self)
+        part.findings, part.unresolved = [], set()
+        return conform(name, _READERS[name][3](part)), part
 
     def _was_traced(self, event: str) -> bool:
         """Say whether absence means none happened: exports are lazy, so a table without rows is not written.
@@ -113,9 +131,9 @@ class _Export:
         return self.keep_possible(source, self.fetch(source, columns, nullable=nullable))
 
     def keep_possible(self, source: str, frame: Frame) -> Frame:
-        """Leave out rows whose end is before their start, or whose start is before the capture's."""
+        """Leave out rows whose end is before their start, or whose times are before or long after the capture."""
         start, end = frame["start_ns"], frame["end_ns"]
-        return self._keep(source, frame, ((start >= 0) & (end >= start)).to_numpy(dtype=bool))
+        return self._keep(source, frame, ((start >= 0) & (end >= start) & (end < _LATEST_NS)).to_numpy(dtype=bool))
 
     def on_stream(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
         """Fetch spans of GPU work, with their process."""
@@ -137,12 +155,16 @@ class _Export:
 
     def text(self, ids: "pd.Series[Any]") -> "pd.Categorical[Any]":
         """Look ids up in StringIds; one that is not there is the empty text."""
-        unique, codes = np.unique(ids.fillna(-1).to_numpy(dtype=np.int64), return_inverse=True)
-        values = self.strings.reindex(unique).fillna("").to_numpy(dtype=object)
-        return take(values, codes)
+        codes, unique = pd.factorize(ids.fillna(-1).to_numpy(dtype=np.int64))
+        found = self.strings.reindex(unique)
+        self.unresolved |= set(unique[found.isna().to_numpy()].tolist()) - {-1}
+        values = found.fillna("").to_numpy(dtype=object)
+        return categorical(values, codes)
 
     def _strings(self) -> "pd.Series[str]":
         if "StringIds" not in self.database.columns:
+            if {KERNEL, RUNTIME} & self.database.columns.keys():
+                raise self._strange("StringIds", "is not there, so nothing in this export has a name")
             return pd.Series([], dtype=object)
         ids = self.database.fetch("StringIds", {"id": "id"})["id"].to_numpy()
         strings = pd.Series(self.database.texts("StringIds", "value"), index=ids, dtype=object)
@@ -315,7 +337,7 @@ def _devices(export: _Export) -> Frame:
 def _diagnostics(export: _Export) -> Frame:
     source = "DIAGNOSTIC_EVENT"
     frame = export.fetch(source, {"time_ns": "timestamp", "severity": "severity"})
-    texts = np.array([without_paths(text) for text in export.database.texts(source, "text")], dtype=object)
+    texts = np.array([without_private(text) for text in export.database.texts(source, "text")], dtype=object)
     return frame.assign(severity=label(frame["severity"], SEVERITIES), text=texts[frame.index])
 
 
@@ -328,6 +350,7 @@ def _overheads(export: _Export) -> Frame:
 _Reader = tuple[tuple[str, ...], str, str, Callable[[_Export], Frame]]
 _NO_CUDA: Final = "CUDA tracing was off (nsys profile --trace=cuda)"
 _NO_NVTX: Final = "NVTX tracing was off (nsys profile --trace=nvtx)"
+_UNKNOWN: Final = "this export does not hold them, and does not say whether they were traced"
 # table: its sources, the trace that fills it (as META_DATA_CAPTURE names it; "" = always), why it may be missing
 _READERS: Final[Mapping[str, _Reader]] = {
     "kernels": ((KERNEL,), "Cuda", _NO_CUDA, _kernels),
@@ -336,7 +359,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "api_calls": ((RUNTIME,), "Cuda", _NO_CUDA, _api_calls),
     "syncs": ((SYNC,), "Cuda", _NO_CUDA, _syncs),
     "ranges": ((NVTX,), "NvtxEvents", _NO_NVTX, _ranges),
-    "devices": (("TARGET_INFO_GPU",), "none", "this export names no GPU", _devices),
+    "devices": (("TARGET_INFO_GPU",), "never", "this export names no GPU", _devices),
     "diagnostics": (("DIAGNOSTIC_EVENT",), "", "", _diagnostics),
     "overheads": (("PROFILER_OVERHEAD",), "", "", _overheads),
 }
@@ -354,7 +377,7 @@ def _to_frame(table: pa.Table) -> Frame:
             series[name] = pd.Series(column.to_numpy(zero_copy_only=False))
         else:
             series[name] = pd.Series(column, dtype=pd.ArrowDtype(column.type))
-    return pd.DataFrame(series)
+    return pd.DataFrame(series, copy=False)
 
 
 def _with_ids(frame: Frame) -> Frame:
@@ -366,6 +389,16 @@ def _with_ids(frame: Frame) -> Frame:
 def _list_gpus(devices: Frame) -> str:
     counts = devices["name"].astype("str").value_counts(sort=False)
     return ", ".join(f"{name}" if count == 1 else f"{count} × {name}" for name, count in counts.items())
+
+
+def _nameless(count: int) -> Finding:
+    return Finding(
+        rule="damaged_names",
+        severity="warning",
+        title=f"{count:,} names of this export are missing",
+        detail="Kernels, calls or ranges refer to them; they are shown without a name, and summed up together.",
+        remedy="Export the report again, without --tables.",
+    )
 
 
 def _damaged(source: str, count: int, total: int) -> Finding:

@@ -1,8 +1,8 @@
 """How an SQLite file reaches Arrow: read-only through ADBC, cut-off files found before a wrong number is."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 from urllib.parse import quote
 
@@ -25,26 +25,13 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         _refuse_cut_off(path)
-        self._connection = sqlite.connect(f"file:{quote(str(path.absolute()))}?mode=ro")
-        try:
-            self.columns: Final = self._read_columns()
-        except CaptureError:
-            self._connection.close()
-            raise
+        self._uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+        self.columns: Final = self._read_columns()
 
-    def __enter__(self) -> "Database":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.close()
-
-    def fetch(self, table: str, columns: Mapping[str, str], *, where: str = "") -> pa.Table:
+    def fetch(self, table: str, columns: Mapping[str, str]) -> pa.Table:
         """Return `columns` (ours: SQL expression over theirs) of every row of `table`, in the file's order."""
         chosen = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
-        condition = f" WHERE {where}" if where else ""
-        return self._query(f'SELECT {chosen} FROM "{table}"{condition}', table)  # noqa: S608 (our own names)
+        return self._query(f'SELECT {chosen} FROM "{table}"', table)  # noqa: S608 (our own names)
 
     def texts(self, table: str, column: str) -> list[str]:
         """Return a text column, NULL as the empty text and bytes that are no UTF-8 as U+FFFD."""
@@ -52,10 +39,6 @@ class Database:
         return [(value or b"").decode("utf-8", "replace") for value in rows["text"].to_pylist()]
 
     def _read_columns(self) -> dict[str, frozenset[str]]:
-        statement = (
-            "SELECT CAST(m.name AS BLOB) AS t, CAST(p.name AS BLOB) AS c "
-            "FROM sqlite_master m, pragma_table_info(m.name) p WHERE m.type = 'table'"
-        )
         statement = (
             "SELECT CAST(m.name AS BLOB) AS t, CAST(p.name AS BLOB) AS c "
             "FROM sqlite_master m, pragma_table_info(m.name) p WHERE m.type = 'table'"
@@ -69,7 +52,8 @@ class Database:
 
     def _query(self, statement: str, table: str) -> pa.Table:
         try:
-            with self._connection.cursor() as cursor:
+            # a connection of its own for each query: threads cannot share one
+            with sqlite.connect(self._uri) as connection, connection.cursor() as cursor:
                 cursor.execute(statement)
                 return cursor.fetch_arrow_table()
         except (adbc_driver_manager.Error, OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:

@@ -7,6 +7,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from pipeline.tables import categorical
+
 # CUPTI's own values (cupti_activity.h); the ENUM_* tables repeat them and are absent from exports before 2023
 COPY_OPERATIONS: Final = {
     0: "Unknown",
@@ -39,7 +41,8 @@ SEVERITIES: Final = {0: "info", 1: "info", 2: "warning", 3: "error", 4: "info"}
 RANGE_STYLES: Final = {59: "PushPop", 60: "StartEnd", 70: "PushPop", 71: "StartEnd"}
 DOMAIN_CREATE: Final = 75
 
-_PATH: Final = re.compile(r"(?<![\w./])(?:~|/[\w.+@-]+)(?:/[\w.+@-]*)+")
+# anything with a slash, anything quoted, and values of options: what is left are the profiler's own words
+_PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\S*")
 
 
 def cuda_version(number: str) -> str:
@@ -47,19 +50,13 @@ def cuda_version(number: str) -> str:
     return f"{int(number) // 1000}.{int(number) % 1000 // 10}" if number.isdecimal() else ""
 
 
-def without_paths(text: str) -> str:
-    """Replace every absolute path: the profiler's own messages name folders of the machine it ran on."""
-    return _PATH.sub("<path>", text)
+def without_private(text: str) -> str:
+    """Mask paths, quoted text and option values: the profiler's own messages name files and users of its machine."""
+    return _PRIVATE.sub("<…>", text)
 
 
 def label(values: "pd.Series[Any]", labels: Mapping[int, str]) -> "pd.Categorical[Any]":
     """Name the values of an enumeration; NULL is empty, an unknown value is its number."""
-    unique, codes = np.unique(values.fillna(-1).to_numpy(dtype=np.int64), return_inverse=True)
+    codes, unique = pd.factorize(values.fillna(-1).to_numpy(dtype=np.int64))
     names = [labels.get(int(value), "" if value == -1 else str(value)) for value in unique]
-    return take(np.array(names, dtype=object), codes)
-
-
-def take(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":
-    """Make a category of `values[codes]` without building the long list of texts."""
-    distinct, positions = np.unique(values.astype(object), return_inverse=True)
-    return pd.Categorical.from_codes(positions.astype(np.int64)[codes], categories=pd.Index(distinct, dtype="str"))
+    return categorical(np.array(names, dtype=object), codes)

@@ -7,10 +7,21 @@ from typing import Final
 from pipeline.model import Report
 from pipeline.render.data import render_csv, render_json, render_parquet
 from pipeline.render.html import render_html, render_index
-from pipeline.render.index import IndexEntry
+from pipeline.render.index import IndexEntry, index_entry
 from pipeline.render.markdown import render_markdown
+from pipeline.render.summary import Numbers, numbers
 
-__all__ = ["FORMATS", "Format", "IndexEntry", "render_html", "render_index", "render_markdown"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "IndexEntry",
+    "Numbers",
+    "index_entry",
+    "numbers",
+    "render_html",
+    "render_index",
+    "render_markdown",
+]
 
 
 @dataclass(frozen=True)

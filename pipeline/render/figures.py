@@ -1,16 +1,18 @@
-"""The few numbers that say how a run went, each with what it must be read with."""
+"""The key figures of a report in words: each number with its label and with what it must be read with."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import pandas as pd
+from pipeline.render.summary import Numbers
+from pipeline.render.view import counted, middle_cut, printable, short_name
+from pipeline.units import Scale, format_value, scale_for
 
-from pipeline.model import Benchmark, Report
-from pipeline.render.view import counted, middle_cut, numbers, printable
-from pipeline.units import ABSENT, format_value, scale_for
-
-_NAME_LENGTH: Final = 34
+_NAME_LENGTH: Final = 44
+_WINDOWS: Final = {
+    "measure": "the range “measure”",
+    "first to last GPU operation": "first to last GPU operation, set-up included",
+}
 
 
 @dataclass(frozen=True)
@@ -22,103 +24,81 @@ class Figure:
     note: str = ""
 
 
-def key_figures(report: Report) -> tuple[Figure, ...]:
-    """Return the figures this report has the tables for: of the GPU if it did work, else of the CPU."""
-    gpu, operators = rows_of(report, "gpu_time"), rows_of(report, "cpu_ops")
-    of_device = _gpu_figures(gpu) if len(gpu) else _cpu_figures(operators, rows_of(report, "nvtx_ranges"))
-    of_steps = _step_figures(report.benchmark) if report.benchmark else ()
-    return (*of_device, *_launch_figures(rows_of(report, "launch_overhead")), *of_steps)
+def key_figures(run: Numbers) -> tuple[Figure, ...]:
+    """Return the figures of what was measured: of the GPU if it did work, else of the CPU."""
+    has_gpu = bool(run.busy_pct_by_device)
+    return (*_window(run), *(_gpu(run) if has_gpu else _cpu(run)), *_launches(run), *_steps(run))
 
 
-def rows_of(report: Report, name: str) -> pd.DataFrame:
-    """Return the table of a result; an empty one where the report has none."""
-    return next((result.rows for result in report.results if result.name == name), pd.DataFrame())
+def _window(run: Numbers) -> Iterator[Figure]:
+    if run.window_ns is not None:
+        note = _WINDOWS.get(run.window, printable(run.window) if run.window else "")
+        yield Figure("Window", format_value(run.window_ns, "window_ns"), note)
 
 
-def _gpu_figures(gpu: pd.DataFrame) -> tuple[Figure, ...]:
-    devices = len(gpu)
-    busy, idle = numbers(gpu["busy_pct"]), numbers(gpu["idle_ns"])
-    each = ", ".join(format_value(float(value), "busy_pct") for value in busy[:8])
-    over = f"sum over {devices} devices" if devices > 1 else ""
-    mean = f"mean of {devices} devices: {each}" if devices > 1 else "of the window, overlaps counted once"
-    copied = f"{_total(gpu, 'copied_bytes')} in {counted(_sum(gpu, 'copies'), 'operation')}"
-    idle_share = f"{format_value(100 - float(busy.mean()), 'idle_pct')} of the window"
-    figures = (
-        Figure("Window", _largest(gpu, "window_ns"), "the stretch of time measured"),
-        Figure("GPU busy", format_value(float(busy.mean()), "busy_pct"), mean),
-        Figure(
-            "GPU idle", format_value(float(idle.mean()), "idle_ns"), _joined(idle_share, over and "mean per device")
-        ),
-        Figure("Kernel time", _total(gpu, "kernel_ns"), _joined(counted(_sum(gpu, "kernels"), "kernel"), over)),
-        Figure("Copy time", _total(gpu, "copy_ns"), _joined(copied, over)),
-    )
-    if not _sum(gpu, "graph_launches"):
-        return figures
-    graphs = _joined(counted(_sum(gpu, "graph_launches"), "graph run"), over)
-    return (*figures, Figure("CUDA graph time", _total(gpu, "graph_ns"), graphs))
+def _gpu(run: Numbers) -> Iterator[Figure]:
+    devices = run.busy_pct_by_device
+    over = f"sum over {len(devices)} devices" if len(devices) > 1 else ""
+    idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
+    mean = f"mean of {len(devices)} devices, {_span(devices, 'busy_pct')}; {idle} on average"
+    yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), mean if over else idle)
+    if run.top_kernel_pct is not None:
+        name = short_name(run.top_kernel, _NAME_LENGTH)
+        yield Figure("Top kernel", format_value(run.top_kernel_pct, "time_pct"), f"of all kernel time: {name}")
+    kernels = _joined(counted(run.kernels or 0, "kernel"), over)
+    yield Figure("Kernel time", format_value(run.kernel_ns, "kernel_ns"), kernels)
+    yield from _memory(run, over)
+    if run.graph_launches:
+        graphs = _joined(counted(run.graph_launches, "graph run"), over)
+        yield Figure("CUDA graph time", format_value(run.graph_ns, "graph_ns"), graphs)
 
 
-def _cpu_figures(operators: pd.DataFrame, ranges: pd.DataFrame) -> tuple[Figure, ...]:
-    measured = ranges[ranges["path"].astype("str") == "measure"] if len(ranges) else ranges
-    window = (Figure("Window", _largest(measured, "cpu_total_ns"), "the range “measure”"),) if len(measured) else ()
-    if not len(operators):
-        return window
-    top = operators.iloc[0]
-    name = middle_cut(printable(str(top["name"])), _NAME_LENGTH)
-    note = f"{counted(_sum(operators, 'calls'), 'call')} of {counted(len(operators), 'operator')}"
-    return (
-        *window,
-        Figure("Operator time", _total(operators, "own_ns"), note),
-        Figure("Top operator", format_value(float(top["own_pct"]), "own_pct"), name),
-    )
+def _memory(run: Numbers, over: str) -> Iterator[Figure]:
+    """One figure for copies, with sets in its note, or for sets alone."""
+    sets, set_time = counted(run.sets or 0, "set"), format_value(run.set_ns, "set_ns")
+    if run.copies:
+        copied = f"{format_value(run.copied_bytes, 'copied_bytes')} in {counted(run.copies, 'copy')}"
+        beside = f"; {sets} took {set_time}" if run.sets else ""
+        yield Figure("Copy time", format_value(run.copy_ns, "copy_ns"), _joined(copied, over) + beside)
+    elif run.sets:
+        yield Figure("Set time", set_time, _joined(sets, over))
 
 
-def _launch_figures(launches: pd.DataFrame) -> tuple[Figure, ...]:
-    if not len(launches):
-        return ()
-    typical = _typical_call(launches)
-    note = f"typical API time {format_value(typical, 'api_ns')} (kernels' medians)"
-    return (Figure("Launches", _total(launches, "launches"), note),)
+def _cpu(run: Numbers) -> Iterator[Figure]:
+    if run.top_operator_pct is None:
+        return
+    note = f"{counted(run.operator_calls or 0, 'call')} of {counted(run.operators or 0, 'operator')}"
+    yield Figure("Operator time", format_value(run.operator_ns, "own_ns"), note)
+    name = middle_cut(printable(run.top_operator), _NAME_LENGTH)
+    yield Figure("Top operator", format_value(run.top_operator_pct, "own_pct"), f"of all operator time: {name}")
 
 
-def _typical_call(launches: pd.DataFrame) -> float:
-    """Return the median over launches, each taken at the median of its kernel: single launches are not in a report."""
-    known = launches.assign(call=numbers(launches["api_med_ns"]), weight=numbers(launches["launches"]))
-    known = known[known["call"].notna()].sort_values("call")
-    if not len(known):
-        return float("nan")
-    reached = known["weight"].cumsum().to_numpy() * 2 >= known["weight"].sum()
-    return float(known["call"].iloc[int(np.argmax(reached))])
+def _launches(run: Numbers) -> Iterator[Figure]:
+    if not run.launches:
+        return
+    medians = run.launch_api_med_ns
+    several = ", by device" if len(set(medians)) > 1 else ""
+    known = f"median API time {_span(medians, 'launch_api_med_ns')} per launch{several}"
+    yield Figure("Launches", f"{run.launches:,.0f}", known if medians else "their API time was not recorded")
 
 
-def _step_figures(benchmark: Benchmark) -> tuple[Figure, ...]:
-    times = np.array(benchmark.step_ns)
-    if not len(times) or not times.mean() > 0:
-        return ()
-    scale = scale_for("ns", times.tolist())
-    mean, median = float(times.mean()), float(np.median(times))
-    deviation = scale.with_unit(float(times.std(ddof=1))) if len(times) > 1 else ABSENT
-    spread = f"median {scale.with_unit(median)}, std dev {deviation}"
-    return (
-        Figure("Step, unprofiled", scale.with_unit(mean), f"mean; {spread}"),
-        Figure(
-            "Iterations",
-            format_value(1e9 / mean, "steps_per_s"),
-            f"{counted(len(times), 'trial')} of {counted(benchmark.steps_per_trial, 'step')}",
-        ),
-    )
+def _steps(run: Numbers) -> Iterator[Figure]:
+    if run.step_ns is not None and run.step_mean_ns is not None:
+        scale = scale_for("ns", [run.step_ns])
+        spread = f"mean {scale.with_unit(run.step_mean_ns)}, std dev {scale.with_unit(run.step_stddev_ns)}"
+        rate = Scale(1, "steps/s", 1).with_unit(1e9 / run.step_ns)
+        trials = f"{counted(run.trials, 'trial')} of {counted(run.steps_per_trial, 'step')}"
+        yield Figure("Step, unprofiled", scale.with_unit(run.step_ns), f"median of {trials}; {spread}; {rate}")
+    if run.profiled_step_ns is not None:
+        mean = f"mean of {counted(run.profiled_steps or 0, 'step')}"
+        ratio = f"{run.profiled_step_ns / run.step_ns:.1f}× unprofiled" if run.step_ns else ""
+        yield Figure("Step, profiled", format_value(run.profiled_step_ns, "step_ns"), _joined(ratio, mean))
 
 
-def _total(frame: pd.DataFrame, column: str) -> str:
-    return format_value(_sum(frame, column), column)
-
-
-def _sum(frame: pd.DataFrame, column: str) -> float:
-    return float(np.nansum(numbers(frame[column])))
-
-
-def _largest(frame: pd.DataFrame, column: str) -> str:
-    return format_value(float(np.nanmax(numbers(frame[column]))), column)
+def _span(values: tuple[float, ...], column: str) -> str:
+    """Write the lowest and the highest of some values, one where they are the same; "" for none."""
+    ends = dict.fromkeys(format_value(value, column) for value in (min(values), max(values))) if values else ()
+    return " to ".join(ends)
 
 
 def _joined(*parts: str) -> str:

@@ -38,13 +38,20 @@ def _render(template: str, **values: object) -> str:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(_FOLDERS),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = _breakable
+    return environment
+
+
+def _breakable(name: str) -> Markup:
+    """Let a long name go on in the next line after a separator, rather than anywhere."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_,<…])(?=\S)", name))
 
 
 @cache

@@ -1,11 +1,14 @@
-"""What the list of all runs shows: every workload's runs, newest first, in units common to all."""
+"""What the list of all runs shows: every workload's runs, newest first, each workload in its own units."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote
 
+from pipeline.model import Report
+from pipeline.render.summary import numbers
 from pipeline.render.view import Cell, Column, Row, TableView, counted, printable
-from pipeline.units import Scale, scale_for, split
+from pipeline.units import ABSENT, Scale, format_cell, scale_for, split
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,14 @@ class IndexEntry:
     failed: bool
 
 
-_TEXTS = {"Captured (UTC)": "captured_utc", "GPU": "gpu", "Collector": "collector"}
-_NUMBERS = {"Window": "window_ns", "GPU busy": "busy_pct", "Kernel time": "kernel_ns", "Step": "step_ns"}
+# what tells runs apart comes first: a narrow screen shows only that
+_NUMBERS: Final = {
+    "Step, unprofiled": "step_ns",
+    "GPU busy": "busy_pct",
+    "Window": "window_ns",
+    "Kernel time": "kernel_ns",
+}
+_TEXTS: Final = {"GPU": "gpu", "Collector": "collector", "Captured (UTC)": "captured_utc"}
 
 
 @dataclass(frozen=True)
@@ -37,36 +46,50 @@ class IndexPage:
     summary: str
 
 
+def index_entry(report: Report, *, run_id: str, href: str, failed: bool) -> IndexEntry:
+    """Return the line of the list for one run; `failed` says that its program did not end well."""
+    run, environment = numbers(report), report.environment
+    return IndexEntry(
+        workload=report.title,
+        run_id=run_id,
+        href=href,
+        captured_utc=environment.captured_utc,
+        gpu=environment.gpu,
+        collector=environment.collector,
+        window_ns=run.window_ns,
+        busy_pct=run.busy_pct,
+        kernel_ns=run.kernel_ns,
+        step_ns=run.step_ns,
+        failed=failed,
+    )
+
+
 def index_page(entries: Sequence[IndexEntry]) -> IndexPage:
     """Group runs by workload; a run without a time comes last."""
     newest = sorted(entries, key=lambda entry: (entry.captured_utc, entry.run_id), reverse=True)
-    scales = {title: scale_for(split(name)[1], _known(newest, name)) for title, name in _NUMBERS.items()}
-    columns = (
-        Column("Run", is_number=False),
-        *(Column(title, is_number=False) for title in (*_TEXTS, "Outcome")),
-        *(Column(title, scale.symbol if _known(newest, _NUMBERS[title]) else "") for title, scale in scales.items()),
-    )
     workloads = list(dict.fromkeys(entry.workload for entry in newest))
-    groups = tuple(
-        (
-            printable(workload),
-            TableView(
-                f"Runs of {printable(workload)}",
-                columns,
-                tuple(_row(entry, scales) for entry in newest if entry.workload == workload),
-            ),
-        )
-        for workload in workloads
-    )
+    groups = tuple(_group(name, [entry for entry in newest if entry.workload == name]) for name in workloads)
     return IndexPage(groups, f"{counted(len(newest), 'run')} of {counted(len(workloads), 'workload')}")
+
+
+def _group(workload: str, runs: Sequence[IndexEntry]) -> tuple[str, TableView]:
+    scales = {title: scale_for(split(name)[1], _known(runs, name)) for title, name in _NUMBERS.items()}
+    columns = (
+        *(Column(title, is_number=False) for title in ("Run", "Outcome")),
+        *(Column(title, scale.symbol if _known(runs, _NUMBERS[title]) else "") for title, scale in scales.items()),
+        *(Column(title, is_number=False) for title in _TEXTS),
+    )
+    name = printable(workload)
+    return name, TableView(f"Runs of {name}", columns, tuple(_row(entry, scales) for entry in runs))
 
 
 def _row(entry: IndexEntry, scales: dict[str, Scale]) -> Row:
     # quoted whole, so that whatever it holds it stays a relative path
     link = Cell(printable(entry.run_id), href=quote(entry.href, safe="/"))
-    texts = (printable(getattr(entry, name)) if getattr(entry, name) else "–" for name in _TEXTS.values())
-    values = (scales[title].format(getattr(entry, name)) for title, name in _NUMBERS.items())
-    return Row(link, tuple(Cell(text) for text in (*texts, "failed" if entry.failed else "complete", *values)))
+    values = (format_cell(getattr(entry, name), name, scale=scales[title]) for title, name in _NUMBERS.items())
+    texts = (printable(getattr(entry, name)) if getattr(entry, name) else ABSENT for name in _TEXTS.values())
+    outcome = "failed" if entry.failed else "complete"
+    return Row(link, tuple(Cell(text) for text in (outcome, *values, *texts)))
 
 
 def _known(entries: Sequence[IndexEntry], name: str) -> list[float]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pipeline.model import Report
-from pipeline.render.page import Banner, Page, Section, page
+from pipeline.render.page import Banner, Page, page
 from pipeline.render.view import NAME_LENGTH, Column, Row, TableView, middle_cut
 
 ROWS: Final = 10
@@ -24,6 +24,7 @@ def render_markdown(report: Report) -> str:
         *(_banner(banner) for banner in view.banners),
         _table(("", "", ""), [(figure.label, figure.value, figure.note) for figure in view.figures], numbers=(1,)),
         *_sections(view),
+        *(f"**{escape(titles)}.** Not available: {escape(reason)}." for titles, reason in view.unavailable),
         escape(view.generator),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -44,7 +45,8 @@ def _banner(banner: Banner) -> str:
 def _sections(view: Page) -> Iterator[str]:
     for section in view.sections:
         if section.table is None:
-            yield from _messages(section)
+            if section.message:
+                yield f"**{escape(section.title)}.** {escape(section.message)}"
             continue
         table = _rows(section.table)
         if section.anchor == _OPEN:
@@ -54,13 +56,6 @@ def _sections(view: Page) -> Iterator[str]:
             yield f"<details><summary>{escape(section.title)}</summary>"
             yield table
             yield "</details>"
-
-
-def _messages(section: Section) -> Iterator[str]:
-    if section.message:
-        yield f"**{escape(section.title)}.** {escape(section.message)}"
-    for title, reason in section.absent:
-        yield f"**{escape(title)}.** Not available: {escape(reason)}."
 
 
 def _rows(table: TableView) -> str:

@@ -1,24 +1,23 @@
 """What a report's page says and in which order: banners, key figures, a section per result, how it was measured."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
 from pipeline.model import Environment, Finding, Report, Result
+from pipeline.render.charts import charts_of
 from pipeline.render.figures import Figure, key_figures
-from pipeline.render.svg import Bar, Chart, DotPlot, Group, compare_phases, ranking, share, trials, width
+from pipeline.render.summary import numbers
+from pipeline.render.svg import Chart, DotPlot, trials
 from pipeline.render.view import (
     Layout,
     TableView,
     middle_cut,
-    numbers,
+    operation_names,
     printable,
     short_name,
-    short_text,
     table_view,
     texts_of,
 )
@@ -28,7 +27,6 @@ Frame = pd.DataFrame
 Pairs = tuple[tuple[str, str], ...]
 
 _SEVERITIES: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
-_BARS: Final = 10
 _METHOD: Final = ("devices", "diagnostics", "profiler_overhead")
 _FACTS: Final = {
     "gpu": "GPU",
@@ -58,7 +56,7 @@ class Banner:
 
 @dataclass(frozen=True)
 class Section:
-    """One result: charts and table, or the sentence `message` in their place; `absent` lists results not to be had."""
+    """One result: charts and table, or the sentence `message` in their place."""
 
     anchor: str
     title: str
@@ -67,7 +65,6 @@ class Section:
     table: TableView | None = None
     notes: tuple[str, ...] = ()
     message: str = ""
-    absent: Pairs = ()
 
 
 @dataclass(frozen=True)
@@ -84,26 +81,28 @@ class Method:
 
 @dataclass(frozen=True)
 class Page:
-    """A report ready to be placed on a page."""
+    """A report ready to be placed on a page; `unavailable` pairs the titles of results with why they are not there."""
 
     title: str
     facts: tuple[str, ...]
     banners: tuple[Banner, ...]
     figures: tuple[Figure, ...]
     sections: tuple[Section, ...]
+    unavailable: Pairs
     method: Method
     generator: str
 
 
 def page(report: Report) -> Page:
     """Turn a report into the page that shows it."""
-    shown = [result for result in report.results if result.name not in _METHOD]
+    there = [result for result in report.results if result.table is not None]
     return Page(
         printable(report.title),
         _facts(report.environment),
         _banners(report.findings),
-        key_figures(report),
-        _sections(shown),
+        key_figures(numbers(report)),
+        tuple(_section(result) for result in there if result.name not in _METHOD),
+        _unavailable(report.results),
         _method(report),
         printable(report.generator) if report.generator else "",
     )
@@ -141,20 +140,13 @@ def _prose(text: str, length: int) -> str:
     return middle_cut(printable(text), length) if text else ""
 
 
-def _sections(results: list[Result]) -> tuple[Section, ...]:
-    """Return a section per result; neighbours that are unavailable share one."""
-    sections: list[Section] = []
-    for is_absent, group in groupby(results, key=lambda result: result.table is None):
-        if is_absent:
-            sections.append(_absent(list(group)))
-        else:
-            sections += [_section(result) for result in group]
-    return tuple(sections)
-
-
-def _absent(results: list[Result]) -> Section:
-    pairs = tuple((printable(result.title), printable(result.unavailable)) for result in results)
-    return Section(results[0].name, " · ".join(title for title, _ in pairs), absent=pairs)
+def _unavailable(results: tuple[Result, ...]) -> Pairs:
+    """Return each reason for which results could not be had, after their titles."""
+    titles: dict[str, list[str]] = {}
+    for result in results:
+        if result.table is None:
+            titles.setdefault(printable(result.unavailable).rstrip("."), []).append(printable(result.title))
+    return tuple((", ".join(names), reason) for reason, names in titles.items())
 
 
 def _section(result: Result) -> Section:
@@ -165,8 +157,10 @@ def _section(result: Result) -> Section:
         return replace(
             section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none were recorded in this capture."
         )
-    charts = _CHARTS[result.name](result.rows) if result.name in _CHARTS else ()
-    return replace(section, charts=charts, table=table_view(result.rows, layout, caption=title))
+    section = replace(section, charts=charts_of(result.name, result.rows))
+    if result.name == "gpu_time" and len(result.rows) == 1:
+        return section  # the chart and the key figures say it all
+    return replace(section, table=table_view(result.rows, layout, caption=title))
 
 
 def _plain(result: Result) -> Layout:
@@ -179,31 +173,22 @@ def _plain(result: Result) -> Layout:
 def _method(report: Report) -> Method:
     environment = {label: getattr(report.environment, name) for name, label in _FACTS.items()}
     stages = {name: format_value(1e9 * seconds, "stage_ns") for name, seconds in report.stages_s.items()}
-    results = [result for result in report.results if result.name in _METHOD]
+    results = [result for result in report.results if result.name in _METHOD and result.table is not None]
     times = report.benchmark.step_ns if report.benchmark else ()
     return Method(
         texts_of(environment),
         texts_of(report.parameters),
         texts_of(stages),
         trials("Step time of each trial, without a profiler", times) if times else None,
-        _sections(results),
+        tuple(_section(result) for result in results),
         tuple((printable(result.title), printable(result.help)) for result in report.results if result.help),
     )
 
 
-def _operations(frame: Frame) -> Frame:
-    """Name each memory operation by its direction and the kinds of memory: `Host-to-Device, Pageable → Device`."""
-    operation = frame["operation"].astype("str")
-    source, target = (_known(frame[name]) for name in ("source_kind", "target_kind"))
-    kinds = source.where(target == "", source + " → " + target).where(source != "", target)
-    name = operation.where(kinds == "", operation + ", " + kinds)
+def _named_operations(frame: Frame) -> Frame:
+    """Name each memory operation, in place of what its name is made of."""
     rest = frame.drop(columns=["operation", "source_kind", "target_kind"])
-    return rest.assign(name=name)
-
-
-def _known(kinds: "pd.Series[str]") -> "pd.Series[str]":
-    texts = kinds.astype("str")
-    return texts.where(texts != "Unknown", "")
+    return rest.assign(name=operation_names(frame))
 
 
 def _per_device(frame: Frame) -> Frame:
@@ -211,21 +196,33 @@ def _per_device(frame: Frame) -> Frame:
     return frame if frame["device"].nunique() > 1 else frame.drop(columns="device")
 
 
-def _without_unused_graphs(frame: Frame) -> Frame:
-    """Leave out the columns for graphs where none was traced as a whole."""
-    return frame.drop(columns=[] if frame["graph_launches"].any() else ["graph_launches", "graph_ns"])
+def _devices(frame: Frame) -> Frame:
+    """Leave out the window, which is the same for all, and the kinds of work that no device did."""
+    unused = [kind for kind in _KINDS_OF_WORK if kind in frame and not frame[kind].any()]
+    columns = [name for kind in unused for name in _KINDS_OF_WORK[kind]]
+    return frame.drop(columns=[*columns, "window", "window_ns"], errors="ignore")
+
+
+_KINDS_OF_WORK: Final = {
+    "copies": ("copies", "copy_ns", "copied_bytes"),
+    "sets": ("sets", "set_ns"),
+    "graph_launches": ("graph_launches", "graph_ns"),
+}
 
 
 def _tree(frame: Frame) -> Frame:
-    """Put every range below the one around it and name it by the last part of its path."""
+    """Put every range below the one around it, named by the last part of its path; drop what is the same for all."""
     paths = frame["path"].astype("str").tolist()
     levels = dict(zip(paths, frame["level"].tolist(), strict=True))
     first = {path: row for row, path in enumerate(paths)}
     chains = [_chain(path, levels) for path in paths]
     places = [tuple(first[path] for path in reversed(chain)) for chain in chains]
     names = [path[len(chain[1]) + 3 :] if len(chain) > 1 else path for path, chain in zip(paths, chains, strict=True)]
-    constant = ["style"] if frame["style"].nunique() == 1 else []
-    named = frame.assign(name=names, level=[len(chain) - 1 for chain in chains]).drop(columns=["path", *constant])
+    idle = ["style"] if frame["style"].nunique() == 1 else []
+    if (frame["instances"] == 1).all():
+        idle += ["cpu_med_ns", "cpu_min_ns", "cpu_max_ns"]
+    named = frame.assign(name=names, level=[len(chain) - 1 for chain in chains])
+    named = named.drop(columns=["path", *idle], errors="ignore")
     return named.iloc[sorted(range(len(paths)), key=places.__getitem__)]
 
 
@@ -239,75 +236,10 @@ def _chain(path: str, levels: Mapping[str, int]) -> list[str]:
     return chain
 
 
-def _busy_chart(frame: Frame) -> tuple[Chart, ...]:
-    """Per device, how much of the window was busy, and the summed times of what ran beside it."""
-    columns = {"busy_ns": "Busy", "kernel_ns": "Kernels, sum", "copy_ns": "Copies and sets, sum"}
-    if numbers(frame["graph_ns"]).any():
-        columns["graph_ns"] = "CUDA graphs, sum"
-    window = _most(frame, "window_ns")
-    largest = max(window, *(_most(frame, name) for name in columns))
-    groups = tuple(
-        Group(f"Device {row['device']}", tuple(_busy_bar(row, name, text, largest) for name, text in columns.items()))
-        for row in frame.to_dict("records")
-    )
-    full = f"{format_value(largest, 'window_ns')}, {'the window' if largest == window else 'the largest sum'}"
-    note = (
-        f"Full width: {full}. Percentages are of the window. Busy counts overlaps once; the sums count every "
-        "operation, so they can exceed busy."
-    )
-    return (Chart("Busy time and sums by kind, per device", groups, note=note, has_track=True),)
-
-
-def _busy_bar(row: Mapping[Hashable, float], column: str, label: str, largest: float) -> Bar:
-    value, window = float(row[column]), float(row["window_ns"])
-    return Bar(_SERIES[column], label, format_value(value, column), width(value, largest), share(value, window))
-
-
-def _most(frame: Frame, column: str) -> float:
-    return float(np.nanmax(numbers(frame[column])))
-
-
-_SERIES: Final = {"busy_ns": "busy", "kernel_ns": "kernel", "copy_ns": "copy", "graph_ns": "graph"}
-
-
-def _ranked(
-    title: str, column: str, series: str, *, shorten: Callable[[str], str] = short_text
-) -> Callable[[Frame], tuple[Chart, ...]]:
-    """Make a chart of one column, its first rows by name, in the order of the table."""
-
-    def chart(frame: Frame) -> tuple[Chart, ...]:
-        names = [shorten(name) for name in frame["name"].head(_BARS).astype("str")]
-        return (ranking(title, names, numbers(frame[column]), column=column, series=series),)
-
-    return chart
-
-
-def _memory_charts(frame: Frame) -> tuple[Chart, ...]:
-    named = _operations(frame)
-    by_time, by_size = _ranked("Time", "total_ns", "copy"), _ranked("Size", "total_bytes", "bytes")
-    return (*by_time(named), *by_size(named))
-
-
-def _launch_chart(frame: Frame) -> tuple[Chart, ...]:
-    """Median API, queue and execution time of the kernels with the largest API time."""
-    top = frame.head(_BARS)
-    names = top["name"].astype("str").map(short_name)
-    if frame["device"].nunique() > 1:
-        names = names + " (device " + top["device"].astype("str") + ")"
-    phases = [(key, label, numbers(top[f"{column}_med_ns"])) for key, label, column in _PHASES]
-    return (compare_phases("Median time per launch, by kernel: largest API total first", names.tolist(), phases),)
-
-
-_PHASES: Final = (
-    ("api", "API", "api"),
-    ("queue", "Queue", "queue"),
-    ("kernel", "Execution", "execution"),
-)
-
 _LAYOUTS: Final[Mapping[str, Layout]] = {
-    "gpu_time": Layout("devices with GPU work", "Device", "device", prepare=_without_unused_graphs),
+    "gpu_time": Layout("devices with GPU work", "Device", "device", prepare=_devices),
     "cuda_gpu_kern_sum": Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name),
-    "memory_operations": Layout("copies and sets", "Operation", bars=("time_pct",), prepare=_operations),
+    "memory_operations": Layout("copies and sets", "Operation", bars=("time_pct",), prepare=_named_operations),
     "launch_overhead": Layout("launches", "Kernel", bars=("api_total_ns",), prepare=_per_device, shorten=short_name),
     "nvtx_ranges": Layout("ranges", "Range", bars=("cpu_total_ns", "kernel_ns"), prepare=_tree),
     "cuda_api_sum": Layout("CUDA calls", "Function", bars=("time_pct",)),
@@ -315,13 +247,4 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
     "devices": Layout("devices", "Device", "device"),
     "diagnostics": Layout("warnings and errors", "Text", "text", shorten=printable),
     "profiler_overhead": Layout("kinds of overhead", "What", bars=("total_ns",), most=10),
-}
-
-_CHARTS: Final[Mapping[str, Callable[[Frame], tuple[Chart, ...]]]] = {
-    "gpu_time": _busy_chart,
-    "cuda_gpu_kern_sum": _ranked("Total time by kernel", "total_ns", "kernel", shorten=short_name),
-    "memory_operations": _memory_charts,
-    "launch_overhead": _launch_chart,
-    "cuda_api_sum": _ranked("Total time by function", "total_ns", "api"),
-    "cpu_ops": _ranked("Own time by operator", "own_ns", "cpu"),
 }

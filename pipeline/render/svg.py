@@ -1,6 +1,7 @@
-"""The geometry of charts: where bars, ticks and dots go, in percent of the plot, and the text beside them."""
+"""The geometry of charts: where bars and dots go, in percent of the plot, and the text beside them."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,6 @@ from pipeline.render.view import Floats
 from pipeline.units import Scale, format_value, scale_for, split
 
 _LEAST_WIDTH: Final = 0.1  # percent: what there is must be seen
-_LOG_FROM: Final = 50.0  # ratio of largest to smallest from which a linear scale hides the small ones
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,11 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Tick:
-    """A line across the plot and the value it stands for."""
-
-    position: float
-    text: str
-
-
-@dataclass(frozen=True)
 class Chart:
-    """Groups of horizontal bars over one common scale; `note` says what a reader could get wrong."""
+    """Groups of horizontal bars over one common scale from zero; `note` says what a reader could get wrong."""
 
     title: str
     groups: tuple[Group, ...]
-    ticks: tuple[Tick, ...] = ()
-    legend: tuple[tuple[str, str], ...] = ()
     note: str = ""
     has_track: bool = False
 
@@ -63,29 +53,34 @@ class Dot:
 
 @dataclass(frozen=True)
 class DotPlot:
-    """One dot per trial in the order they ran; `mean` is the height of the mean's line."""
+    """One dot per trial in the order they ran; `median` is the height of the median's line."""
 
     title: str
     dots: tuple[Dot, ...]
-    mean: float
+    median: float
     low: str
     high: str
 
 
-def ranking(title: str, labels: Sequence[str], values: Floats, *, column: str, series: str) -> Chart:
-    """Show one bar per label for the first `values`, and the sum of those that have no label as one more."""
+def ranking(
+    labels: Sequence[str], values: Floats, *, column: str, series: str, notes: Sequence[str] = ()
+) -> tuple[Group, ...]:
+    """Return one bar per label for the first `values`, and one more for the sum of those that have no label.
+
+    `notes` says something of each bar; without them it is the bar's share of the sum.
+    """
     values = np.nan_to_num(values)
     total, others = float(values.sum()), values[len(labels) :]
     bars = [(label, float(value), series) for label, value in zip(labels, values, strict=False)]
     if len(others):
         bars.append((f"{len(others):,} others", float(others.sum()), "others"))
     amounts = [amount for _, amount, _ in bars]
+    notes = notes or [share(amount, total) for amount in amounts]
     scale, largest = scale_for(split(column)[1], amounts), max(amounts, default=0.0)
-    groups = tuple(
-        Group(name, (Bar(kind, name, _text(amount, scale, column), width(amount, largest), share(amount, total)),))
-        for name, amount, kind in bars
+    return tuple(
+        Group(name, (Bar(kind, name, _text(amount, scale, column), width(amount, largest), note),))
+        for (name, amount, kind), note in zip(bars, notes, strict=False)
     )
-    return Chart(title, groups)
 
 
 def _text(value: float, scale: Scale, column: str) -> str:
@@ -95,20 +90,6 @@ def _text(value: float, scale: Scale, column: str) -> str:
     return format_value(value, column) if unfit else text
 
 
-def compare_phases(title: str, labels: Sequence[str], phases: Sequence[tuple[str, str, Floats]]) -> Chart:
-    """Show one group per label with one bar per phase (series, name, values in ns), logarithmic if they span a lot."""
-    stacked = np.vstack([values for _, _, values in phases]) if len(labels) else np.zeros((len(phases), 0))
-    present = stacked[np.isfinite(stacked) & (stacked > 0)]
-    if not len(present):
-        return Chart(title, ())
-    axis = _axis(float(present.min()), float(present.max()))
-    groups = tuple(
-        Group(label, tuple(_phase(phase, row, axis) for phase in phases)) for row, label in enumerate(labels)
-    )
-    note = "Logarithmic scale: each line is ten times the one before it." if axis.is_log else ""
-    return Chart(title, groups, axis.ticks(), tuple((series, name) for series, name, _ in phases), note)
-
-
 def trials(title: str, values: Sequence[float]) -> DotPlot:
     """Place one dot per value (ns) between the lowest and the highest."""
     low, high = min(values), max(values)
@@ -116,8 +97,8 @@ def trials(title: str, values: Sequence[float]) -> DotPlot:
     heights = [_height(value, low, high) for value in values]
     steps = max(len(values) - 1, 1)
     dots = tuple(Dot(_round(2 + 96 * place / steps), height) for place, height in enumerate(heights))
-    mean = _height(float(np.mean(values)), low, high)
-    return DotPlot(title, dots, mean, scale.with_unit(low), scale.with_unit(high))
+    median = _height(statistics.median(values), low, high)
+    return DotPlot(title, dots, median, scale.with_unit(low), scale.with_unit(high))
 
 
 def width(value: float, largest: float) -> float:
@@ -130,49 +111,6 @@ def width(value: float, largest: float) -> float:
 def share(value: float, total: float) -> str:
     """Write `value` as a share of `total`."""
     return Scale(1, "%", 1).with_unit(100.0 * value / total) if total else ""
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """A scale from `low` to `high` ns; a logarithmic one runs from decade to decade."""
-
-    low: float
-    high: float
-    is_log: bool
-
-    def position(self, value: float) -> float:
-        """Return where `value` lies, in percent."""
-        if not self.is_log:
-            return width(value, self.high)
-        if not math.isfinite(value) or value <= 0:
-            return 0.0
-        return _round(max(100.0 * math.log(value / self.low) / math.log(self.high / self.low), _LEAST_WIDTH))
-
-    def ticks(self) -> tuple[Tick, ...]:
-        """Return a tick per decade, or none for a linear scale, whose bars carry their values."""
-        if not self.is_log:
-            return ()
-        decades = range(round(math.log10(self.low)), round(math.log10(self.high)) + 1)
-        return tuple(
-            Tick(self.position(10.0**power) if index else 0.0, _decade(power)) for index, power in enumerate(decades)
-        )
-
-
-def _axis(low: float, high: float) -> _Axis:
-    if high / low < _LOG_FROM:
-        return _Axis(0.0, high, is_log=False)
-    return _Axis(10.0 ** (math.ceil(math.log10(low)) - 1), 10.0 ** math.ceil(math.log10(high)), is_log=True)
-
-
-def _decade(power: int) -> str:
-    scale = scale_for("ns", [10.0**power])
-    return f"{10.0**power / scale.divisor:,.0f} {scale.symbol}"
-
-
-def _phase(phase: tuple[str, str, Floats], row: int, axis: _Axis) -> Bar:
-    series, name, values = phase
-    value = float(values[row])
-    return Bar(series, name, scale_for("ns", [value]).with_unit(value), axis.position(value))
 
 
 def _height(value: float, low: float, high: float) -> float:

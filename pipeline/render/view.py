@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pipeline.units import heading, scale_for, split
+from pipeline.units import ABSENT, format_cell, heading, scale_for, split
 
 ROWS: Final = 50
 NAME_LENGTH: Final = 90
@@ -29,6 +29,8 @@ _LAMBDA: Final = re.compile(r"(?:::)?\[lambda[^\]]*\]|(?:::)?\{lambda[^}]*\}(?:#
 _QUALIFIERS: Final = re.compile(r"<unnamed>::|\(anonymous namespace\)::|\b[A-Za-z_]\w*::")
 _OPERATOR: Final = re.compile(r"::operator\b\s*(?:const\b)?")
 _LEFTOVERS: Final = re.compile(r"\bvoid\s+(?=\w)|\s+(?=[,>])|(?<=[<\s])::")
+_HALF_AT_END: Final = re.compile(r"(?<=[_,<> ])[^_,<> ]{1,12}$")
+_HALF_AT_START: Final = re.compile(r"^[^_,<> ]{1,12}(?=[_,<> ])")
 _NESTING: Final = (9, 3, 2, 1)  # levels of template arguments to try to keep
 
 
@@ -93,12 +95,14 @@ def short_name(name: str, length: int = NAME_LENGTH) -> str:
     if not re.search(r"\w", text):
         text = plain
     shorter = [_without_inner_arguments(text, nesting) for nesting in _NESTING]
-    return middle_cut(next((form for form in shorter if len(form) <= length), shorter[-1]), length)
+    return _word_cut(next((form for form in shorter if len(form) <= length), shorter[-1]), length)
 
 
 def counted(number: float, noun: str) -> str:
-    """Write a number of things: `1 kernel`, `1,224 kernels`."""
-    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+    """Write a number of things: `1 kernel`, `1,224 kernels`, `2 copies`, `3 launches`."""
+    if number != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('ch') else 's'}"
+    return f"{number:,.0f} {noun}"
 
 
 def middle_cut(text: str, length: int) -> str:
@@ -154,9 +158,22 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str) -> TableVie
     return TableView(caption, headers, rows, _left_out(len(frame), layout))
 
 
-def numbers(column: "pd.Series[Any]") -> Floats:
+def floats(column: "pd.Series[Any]") -> Floats:
     """Return a column as floats, NaN for what is not there."""
     return pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def operation_names(frame: pd.DataFrame) -> "pd.Series[str]":
+    """Name memory operations by direction and kinds of memory: `Host-to-Device, Pageable → Device`."""
+    operation = frame["operation"].astype("str")
+    source, target = (_known(frame[name]) for name in ("source_kind", "target_kind"))
+    kinds = source.where(target == "", source + " → " + target).where(source != "", target)
+    return operation.where(kinds == "", operation + ", " + kinds)
+
+
+def _known(kinds: "pd.Series[str]") -> "pd.Series[str]":
+    texts = kinds.astype("str")
+    return texts.where(texts != "Unknown", "")
 
 
 def is_numeric(column: "pd.Series[Any]") -> bool:
@@ -170,6 +187,12 @@ def _until_stable(pattern: re.Pattern[str], text: str) -> str:
     while count:
         text, count = pattern.subn("", text)
     return text
+
+
+def _word_cut(text: str, length: int) -> str:
+    """Cut the middle out as `middle_cut` does, and a little more where that spares the reader halves of words."""
+    head, cut, tail = middle_cut(text, length).partition("…")
+    return f"{_HALF_AT_END.sub('', head)}…{_HALF_AT_START.sub('', tail)}" if cut else head
 
 
 def _without_inner_arguments(text: str, nesting: int) -> str:
@@ -190,15 +213,15 @@ def _column(column: "pd.Series[Any]", *, largest: float) -> tuple[Column, list[C
     """Format a column; bars are drawn against `largest` unless it is 0."""
     title, unit = heading(str(column.name)), split(str(column.name))[1]
     if not is_numeric(column):
-        texts = column.astype(object).where(column.notna(), "")
-        return Column(title, is_number=False), [Cell(short_text(str(text)) if text else "–") for text in texts]
-    values = numbers(column)
+        known = column.astype(object).where(column.notna(), "")
+        return Column(title, is_number=False), [Cell(short_text(str(text)) if text else ABSENT) for text in known]
+    values = floats(column)
     scale = scale_for(unit, values)
-    shares = np.nan_to_num(100.0 * values / largest).clip(0, 100) if largest else None
-    cells = [
-        Cell(scale.format(value), share=None if shares is None else round(float(shares[row]), 2))
-        for row, value in enumerate(values)
-    ]
+    texts = [format_cell(value, str(column.name), scale=scale) for value in values]
+    if not largest:
+        return Column(title, scale.symbol), [Cell(text) for text in texts]
+    shares = np.nan_to_num(100.0 * values / largest).clip(0, 100).round(2).tolist()
+    cells = [Cell(text, share=share) for text, share in zip(texts, shares, strict=True)]
     return Column(title, scale.symbol), cells
 
 
@@ -206,7 +229,7 @@ def _largest(column: "pd.Series[Any]") -> float:
     """Return what a full bar stands for: all of it for a share, else the column's largest value."""
     if str(column.name).endswith("_pct"):
         return 100.0
-    values = numbers(column)
+    values = floats(column)
     return float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
 
 

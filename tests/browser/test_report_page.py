@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.analyze import analyze
-from pipeline.model import Report
 from pipeline.read.nsys import read_nsys
 from pipeline.render import IndexEntry, render_html, render_index
+from pipeline.workflow import build_report
 from tests.reports import HOSTILE, hostile_report, small_report
 
 pytestmark = pytest.mark.browser
@@ -37,8 +36,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str], Path]) -> dict[str, Path]:
-    profile = read_nsys(capture_file("train"))
-    train = Report("train", profile.environment, analyze(profile))
+    train = build_report(read_nsys(capture_file("train")), "train")
     runs = [IndexEntry(name, name, name, "", "", "", 1e9, None, None, None, failed=False) for name in HOSTILE]
     pages = {
         "train": render_html(train),
@@ -70,6 +68,19 @@ def test_page_is_silent_self_contained_and_fits(
     page.close()
     assert messages == []
     assert requests == [files[name].as_uri()]
+
+
+@pytest.mark.parametrize(("width", "has_bars"), [(390, False), (1280, True)])
+def test_a_narrow_table_shows_numbers_before_bars(
+    width: int, has_bars: bool, browser: Any, files: dict[str, Path]
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(files["train"].as_uri())
+    row = page.locator("#cuda_gpu_kern_sum tbody tr").first
+    assert row.locator(".share").is_visible() == has_bars
+    total = row.locator("td").nth(1).bounding_box()
+    assert total["x"] + total["width"] < width
+    page.close()
 
 
 def test_dark_and_light_differ(browser: Any, files: dict[str, Path]) -> None:

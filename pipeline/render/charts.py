@@ -1,0 +1,101 @@
+"""Which picture goes with which result, and what its labels say."""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final
+
+import pandas as pd
+
+from pipeline.render.svg import Bar, Chart, Group, ranking, share, width
+from pipeline.render.view import counted, floats, operation_names, short_name, short_text
+from pipeline.units import format_value
+
+Frame = pd.DataFrame
+_BARS: Final = 10
+
+
+def charts_of(name: str, frame: Frame) -> tuple[Chart, ...]:
+    """Return the charts that go with the table of a result; most have one, some none."""
+    return _CHARTS[name](frame) if name in _CHARTS else ()
+
+
+def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
+    """Per device, how much of the window was busy, and the summed times of what ran beside it."""
+    present = [column for column in _KINDS if column in frame and floats(frame[column]).any()]
+    kinds = {column: _KINDS[column] for column in dict.fromkeys(("busy_ns", "kernel_ns", *present))}
+    window = _most(frame, "window_ns")
+    largest = max(window, *(_most(frame, column) for column in kinds))
+    groups = tuple(
+        Group(f"Device {row['device']}", tuple(_gpu_bar(row, column, largest) for column in kinds))
+        for row in frame.to_dict("records")
+    )
+    full = f"{format_value(largest, 'window_ns')}, {'the window' if largest == window else 'the largest sum'}"
+    note = (
+        f"Full width: {full}. Only what ran inside the window counts, and percentages are of the window. Busy counts "
+        "overlaps once; a sum counts every operation, so work on several streams can add up to more than busy."
+    )
+    return (Chart("Busy time, and sums by kind", groups, note=note, has_track=True),)
+
+
+_KINDS: Final = {
+    "busy_ns": ("busy", "Busy"),
+    "kernel_ns": ("kernel", "Kernels, sum"),
+    "copy_ns": ("copy", "Copies, sum"),
+    "set_ns": ("set", "Sets, sum"),
+    "graph_ns": ("graph", "CUDA graphs, sum"),
+}
+
+
+def _gpu_bar(row: Mapping[Hashable, float], column: str, largest: float) -> Bar:
+    value, (series, label) = float(row[column]), _KINDS[column]
+    part = share(value, float(row["window_ns"]))
+    return Bar(series, label, format_value(value, column), width(value, largest), part)
+
+
+def _most(frame: Frame, column: str) -> float:
+    return float(floats(frame[column]).max())
+
+
+def _ranked(
+    title: str, column: str, series: str, *, shorten: Callable[[str], str] = short_text
+) -> Callable[[Frame], tuple[Chart, ...]]:
+    """Make a chart of one column, its first rows by name, in the order of the table."""
+
+    def chart(frame: Frame) -> tuple[Chart, ...]:
+        names = [shorten(name) for name in frame["name"].head(_BARS).astype("str")]
+        return (Chart(title, ranking(names, floats(frame[column]), column=column, series=series)),)
+
+    return chart
+
+
+def _memory(frame: Frame) -> tuple[Chart, ...]:
+    named = frame.assign(name=operation_names(frame))
+    by_time, by_size = _ranked("Time", "total_ns", "copy"), _ranked("Size", "total_bytes", "bytes")
+    return (*by_time(named), *by_size(named))
+
+
+def _launches(frame: Frame) -> tuple[Chart, ...]:
+    """Rank kernels by the CPU's time in their launches; none where no launching call was recorded."""
+    total, launches = floats(frame["api_total_ns"]), floats(frame["launches"])
+    if not (total > 0).any():
+        return ()
+    top = frame.head(_BARS)
+    names = top["name"].astype("str").map(short_name)
+    if frame["device"].nunique() > 1:
+        names = names + " (device " + top["device"].astype("str") + ")"
+    notes = [
+        f"{counted(count, 'launch')}, median {format_value(median, 'api_ns')}"
+        for count, median in zip(launches, floats(top["api_med_ns"]), strict=False)
+    ]
+    notes.append(counted(launches[_BARS:].sum(), "launch"))
+    groups = ranking(names.tolist(), total, column="api_total_ns", series="api", notes=notes)
+    return (Chart("Total API time of the launches, by kernel", groups),)
+
+
+_CHARTS: Final[Mapping[str, Callable[[Frame], tuple[Chart, ...]]]] = {
+    "gpu_time": _gpu_time,
+    "cuda_gpu_kern_sum": _ranked("Total time by kernel", "total_ns", "kernel", shorten=short_name),
+    "memory_operations": _memory,
+    "launch_overhead": _launches,
+    "cuda_api_sum": _ranked("Total time by function", "total_ns", "api"),
+    "cpu_ops": _ranked("Own time by operator", "own_ns", "cpu"),
+}

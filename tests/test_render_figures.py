@@ -1,0 +1,123 @@
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from pipeline.model import Benchmark, Report
+from pipeline.render.figures import key_figures
+from pipeline.render.summary import Numbers, numbers
+from tests.reports import gpu_table, range_table, result, small_report, step_table, with_gpu_time
+
+
+def figures_of(report: Report) -> dict[str, tuple[str, str]]:
+    return {figure.label: (figure.value, figure.note) for figure in key_figures(numbers(report))}
+
+
+def test_key_figures_of_one_gpu() -> None:
+    assert figures_of(small_report()) == {
+        "Window": ("1.000 s", "the range “measure”"),
+        "GPU busy": ("25.0 %", "idle 750.0 ms"),
+        "Top kernel": ("66.7 %", "of all kernel time: reduce_kernel<512, 1>"),
+        "Kernel time": ("250.0 ms", "7 kernels"),
+        "Copy time": ("1.500 µs", "2.000 MB in 1 copy"),
+        "Launches": ("20", "median API time 4.000 µs per launch"),
+        "Step, unprofiled": (
+            "1.100 ms",
+            "median of 2 trials of 20 steps; mean 1.100 ms, std dev 0.141 ms; 909.1 steps/s",
+        ),
+    }
+
+
+def test_key_figures_of_two_gpus_say_what_is_mean_and_what_is_sum() -> None:
+    figures = figures_of(with_gpu_time(20.0, 40.0))
+    assert figures["GPU busy"] == ("30.0 %", "mean of 2 devices, 20.0 % to 40.0 %; idle 700.0 ms on average")
+    assert figures["Kernel time"] == ("600.0 ms", "14 kernels, sum over 2 devices")
+    assert figures["Copy time"] == ("3.000 µs", "4.000 MB in 2 copies, sum over 2 devices")
+    assert figures["Launches"] == ("40", "median API time 4.000 µs to 4.001 µs per launch, by device")
+
+
+@pytest.mark.parametrize(
+    ("copies", "sets", "expected"),
+    [
+        (1, 0, {"Copy time": ("1.500 µs", "2.000 MB in 1 copy")}),
+        (1, 3, {"Copy time": ("1.500 µs", "2.000 MB in 1 copy; 3 sets took 900 ns")}),
+        (0, 3, {"Set time": ("900 ns", "3 sets")}),
+        (0, 0, {}),
+    ],
+)
+def test_sets_are_told_from_copies(copies: int, sets: int, expected: dict[str, tuple[str, str]]) -> None:
+    figures = figures_of(with_gpu_time(25.0, copies=copies, sets=sets, set_ns=900))
+    assert {label: figure for label, figure in figures.items() if label in ("Copy time", "Set time")} == expected
+
+
+@pytest.mark.parametrize(
+    ("window", "note"),
+    [
+        ("first to last GPU operation", "first to last GPU operation, set-up included"),
+        ("everything recorded", "everything recorded"),
+    ],
+)
+def test_the_window_is_named(window: str, note: str) -> None:
+    assert figures_of(with_gpu_time(25.0, window=window))["Window"] == ("1.000 s", note)
+
+
+def test_graphs_traced_as_a_whole_have_a_figure() -> None:
+    report = with_gpu_time(25.0, graph_launches=2, graph_ns=3_000_000_000)
+    assert figures_of(report)["CUDA graph time"] == ("3.000 s", "2 graph runs")
+
+
+def test_launches_without_recorded_calls_have_no_typical_time() -> None:
+    note = "their API time was not recorded"
+    assert figures_of(with_gpu_time(25.0, launch_api_med_ns=None))["Launches"] == ("20", note)
+    assert "Launches" not in figures_of(with_gpu_time(25.0, launches=0))
+
+
+@pytest.mark.parametrize(("step_ns", "median"), [((1.0, 9.0, 2.0), 2.0), ((1.0, 2.0, 4.0, 9.0), 3.0), ((5.0,), 5.0)])
+def test_the_step_is_the_true_median(step_ns: tuple[float, ...], median: float) -> None:
+    run = numbers(small_report(benchmark=Benchmark(step_ns, 20)))
+    assert (run.step_ns, run.step_mean_ns) == (median, sum(step_ns) / len(step_ns))
+    assert (run.step_stddev_ns is None) == (len(step_ns) == 1)
+
+
+def test_a_profiled_step_is_compared_with_an_unprofiled_one() -> None:
+    report = small_report(results=(result("nvtx_ranges", step_table(steps=20, total_ns=36_000_000)),))
+    assert figures_of(report)["Step, profiled"] == ("1.800 ms", "1.6× unprofiled, mean of 20 steps")
+    assert figures_of(replace(report, benchmark=None))["Step, profiled"] == ("1.800 ms", "mean of 20 steps")
+
+
+@pytest.mark.parametrize("step_ns", [(), (0.0,)])
+def test_a_benchmark_without_times_has_no_figures(step_ns: tuple[float, ...]) -> None:
+    assert figures_of(small_report(results=(), benchmark=Benchmark(step_ns, 20))) == {}
+
+
+def test_a_report_without_results_has_no_numbers() -> None:
+    assert numbers(small_report(results=(), benchmark=None)) == Numbers()
+
+
+def test_a_report_that_lacks_a_column_lacks_its_figure() -> None:
+    table = gpu_table(25.0).drop(columns=["window", "sets", "set_ns", "launches", "launch_api_med_ns"])
+    figures = figures_of(small_report(results=(result("gpu_time", table),), benchmark=None))
+    assert figures["Window"] == ("1.000 s", "")
+    assert list(figures) == ["Window", "GPU busy", "Kernel time", "Copy time"]
+
+
+def test_a_cpu_capture_without_operators_still_has_its_window() -> None:
+    report = small_report(results=(result("nvtx_ranges", range_table([("measure", 0)])),), benchmark=None)
+    assert figures_of(report) == {"Window": ("1.000 µs", "the range “measure”")}
+
+
+def test_key_figures_without_a_gpu_are_of_the_cpu() -> None:
+    operators = pd.DataFrame(
+        {"own_pct": [75.0, 25.0], "own_ns": [3_000, 1_000], "calls": [1, 2], "name": ["mm", "add"]}
+    )
+    results = (
+        result("gpu_time", None, unavailable="no GPU"),
+        result("nvtx_ranges", step_table(steps=2, total_ns=5_000)),
+        result("cpu_ops", operators),
+    )
+    assert figures_of(small_report(results=results, benchmark=None)) == {
+        "Window": ("5.000 µs", "the range “measure”"),
+        "Operator time": ("4.000 µs", "3 calls of 2 operators"),
+        "Top operator": ("75.0 %", "of all operator time: mm"),
+        "Step, profiled": ("2.500 µs", "mean of 2 steps"),
+    }
