@@ -12,8 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pipeline.collect import tools
+
+# how long an example takes depends on what else the machine does
+settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("calm")
 
 DATA = Path(__file__).parent / "data"
 FAKE_NSYS = Path(__file__).parent / "fake_tools" / "nsys.py"
