@@ -162,20 +162,45 @@ def report(files: tuple[Path, ...], output: Path | None, style: str, nsys: Path 
 @main.command(short_help="Print the tables of `nsys stats`.")
 @click.argument("file", type=_FILE)
 @click.option(
-    "-r", "--report", "reports", multiple=True, required=True, metavar="REPORT", help="As `nsys stats` names it."
+    "-r",
+    "--report",
+    "reports",
+    multiple=True,
+    required=True,
+    metavar="REPORT[:ARGUMENT]",
+    help="As `nsys stats` names it; again, or after a comma, for several.",
 )
 @click.option("--format", "style", type=click.Choice(["csv", "table", "json"]), default="table", show_default=True)
+@click.option("--timeunit", default="ns", show_default=True, metavar="UNIT", help="ns, us, ms or s.")
+@click.option("--filter-time", default="", metavar="START/END", help="Only events in this time: 1.5s/2s, 300ms/.")
+@click.option("--filter-nvtx", default="", metavar="RANGE[@DOMAIN][/INDEX]", help="Only events in the time of a range.")
+@click.option(
+    "-o",
+    "--output",
+    default="-",
+    metavar="PREFIX",
+    help="Write PREFIX_REPORT.csv and so on; . is the captured file's own name, - standard output.  [default: -]",
+)
 @nsys_option
-def stats(file: Path, reports: tuple[str, ...], style: str, nsys: Path | None) -> None:
+def stats(file: Path, **options: Any) -> None:  # noqa: ANN401
     """Print the tables of `nsys stats`, to the digit, without nsys.
 
-    Example: nightsight stats train.sqlite -r cuda_gpu_kern_sum --format csv
+    \b
+    Examples:
+      nightsight stats train.sqlite -r cuda_gpu_kern_sum --format csv
+      nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
     """
+    from pipeline.stats import Selection
     from pipeline.workflow import print_stats
 
+    reports = [report for given in options["reports"] for report in given.split(",")]
+    named = {name: options[name] for name in ("style", "timeunit", "filter_time", "filter_nvtx")}
+    output = options["output"]
     with _progress() as progress:
-        text = print_stats(file, reports, style=style, nsys=nsys, progress=progress)
-    click.echo(text, nl=False)
+        texts = list(
+            print_stats(file, Selection(reports, **named), output=output, nsys=options["nsys"], progress=progress)
+        )
+    click.echo(("\n" if output == "-" else "").join(texts), nl=False)
 
 
 @main.command(short_help="List the workloads.")

@@ -18,7 +18,15 @@ NULLABLE: Final = "int64[pyarrow]"
 TEXT: Final = "category"
 
 _SPAN: Final = {"start_ns": INT, "end_ns": INT}
-_ON_STREAM: Final = {"process": NULLABLE, "device": INT, "context": INT, "stream": INT, "correlation": NULLABLE}
+# device: the process's own number of it, as CUDA and NVIDIA's tables give it; gpu: the machine's, if the capture says
+_ON_STREAM: Final = {
+    "process": NULLABLE,
+    "device": INT,
+    "gpu": NULLABLE,
+    "context": INT,
+    "stream": INT,
+    "correlation": NULLABLE,
+}
 _ON_THREAD: Final = {"process": INT, "thread": INT, "pid": INT, "tid": INT}
 
 TABLES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -27,6 +35,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         **_ON_STREAM,
         "name": TEXT,
         "short_name": TEXT,
+        "mangled_name": TEXT,
+        "green_context": NULLABLE,
         "grid_x": INT,
         "grid_y": INT,
         "grid_z": INT,
@@ -47,11 +57,14 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "target_kind": TEXT,
         "bytes": INT,
         "graph_node": NULLABLE,
+        "green_context": NULLABLE,
+        # of the pages that unified memory moved
+        "address": NULLABLE,
     },
     # one row per launch of a CUDA graph that was traced as a whole; the kernels inside it are in no other table
     "graph_launches": {**_SPAN, **_ON_STREAM, "graph": INT},
     # layer: "runtime" or "driver"
-    "api_calls": {**_SPAN, **_ON_THREAD, "correlation": NULLABLE, "name": TEXT, "layer": TEXT},
+    "api_calls": {**_SPAN, **_ON_THREAD, "correlation": NULLABLE, "name": TEXT, "layer": TEXT, "status": NULLABLE},
     # style: "PushPop", "StartEnd" or "Annotation" (torch); is_open: it never ended and is cut at the last event
     "ranges": {
         **_SPAN,
@@ -61,9 +74,36 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "name": TEXT,
         "style": TEXT,
         "is_open": "bool",
+        # the row of the capture it was read from, counted from 1
+        "number": NULLABLE,
     },
     "syncs": {**_SPAN, **_ON_STREAM, "kind": INT},
     "cpu_ops": {**_SPAN, **_ON_THREAD, "name": TEXT},
+    "threads": {"thread": INT, "name": TEXT, "priority": NULLABLE},
+    "os_calls": {**_SPAN, **_ON_THREAD, "name": TEXT},
+    # page faults of unified memory: each of the CPU's, and the GPU's in groups
+    "cpu_page_faults": {
+        "time_ns": INT,
+        "process": INT,
+        "address": INT,
+        "instruction": TEXT,
+        "source_file": TEXT,
+        "source_line": NULLABLE,
+    },
+    "gpu_page_faults": {**_SPAN, "process": INT, "device": INT, "address": INT, "faults": INT},
+    # what the program allocated from CUDA and freed; device: the machine's number of it
+    "memory_usage": {
+        "start_ns": INT,
+        "process": INT,
+        "device": INT,
+        "kind": TEXT,
+        "bytes": INT,
+        "is_allocation": "bool",
+    },
+    # samples of the GPU's counters; device: the machine's number of it; metric: with its unit in brackets
+    "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": INT},
+    # the innermost frame of the stack that made the call of this thread that began at this time
+    "call_frames": {"thread": INT, "start_ns": INT, "frame": TEXT},
     "devices": {
         "device": INT,
         "name": TEXT,
@@ -79,6 +119,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
 }
 
+_OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
+
 STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")
 
 
@@ -88,9 +130,14 @@ def empty(table: str) -> pd.DataFrame:
 
 
 def conform(table: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Give `frame` exactly the columns, order and types of a canonical table; KeyError if it lacks one."""
+    """Give `frame` exactly the columns, order and types of a canonical table; KeyError if it lacks one.
+
+    A nullable number that it lacks, or an optional text, is missing in every row.
+    """
     types = TABLES[table]
-    return frame[list(types)].astype(dict(types)).reset_index(drop=True)
+    optional = [name for name, kind in types.items() if kind == NULLABLE or name in _OPTIONAL_TEXTS]
+    absent = {name: None for name in optional if name not in frame}
+    return frame.assign(**absent)[list(types)].astype(dict(types)).reset_index(drop=True)
 
 
 def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":

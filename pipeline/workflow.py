@@ -19,7 +19,7 @@ from pipeline.errors import UsageError, WorkloadError
 from pipeline.model import SEVERITIES, Capture, Environment, Finding, Profile, Report
 from pipeline.read import read, recognize
 from pipeline.render import FORMATS, IndexEntry, index_entry, render_index
-from pipeline.stats import stats_table, write_stats
+from pipeline.stats import Selection, stats_texts
 from pipeline.store import new_run, publish, runs, write_file
 
 Progress = Callable[[str], None]
@@ -106,10 +106,22 @@ def _title(path: Path) -> str:
 _ENDINGS: Final = (".gz", ".nsys-rep", ".sqlite", ".json", ".report")
 
 
-def print_stats(path: Path, reports: Sequence[str], *, style: str, nsys: Path | None, progress: Progress) -> str:
-    """Return NVIDIA's tables of a captured file, one after the other."""
+def print_stats(
+    path: Path, selection: Selection, *, output: str, nsys: Path | None, progress: Progress
+) -> Iterator[str]:
+    """Yield NVIDIA's tables of a captured file; for those that go to files, the line `table: FILE`.
+
+    `output` is `-` for the tables themselves, `.` for files beside the captured one, or what their names begin with.
+    """
+    prefix = path.with_suffix("") if output == "." else Path(output)
+    if output.startswith("@") or not prefix.name:
+        raise UsageError(f"{output!r} is no beginning of a file name", "write -o PREFIX, -o . or -o -")
     with _profile_of(path, nsys=nsys, progress=progress) as profile:
-        return "\n".join(write_stats(stats_table(profile, report), style) for report in reports)
+        for ending, text in stats_texts(profile, selection):
+            target = prefix.with_name(prefix.name + ending)
+            if output != "-":
+                write_file(target, text.encode())
+            yield text if output == "-" else f"table: {target}\n"
 
 
 def build_report(

@@ -1,8 +1,12 @@
-"""`make bench`: times what docs/benchmarks.md lists, in processes of their own, and prints a Markdown table."""
+"""`make bench`: times what docs/benchmarks.md lists, in processes of their own, and prints Markdown tables.
 
+The large captures are real ones repeated (tests/tile.py). `python -m tests.bench --large` adds ten million kernels.
+"""
+
+import argparse
 import lzma
+import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -11,34 +15,71 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.tile import tile
+
 DATA = Path(__file__).parent / "data" / "nsys"
 NIGHTSIGHT = (sys.executable, "-m", "pipeline")
+# `mlp` holds 580 kernels, 902 API calls and 61 ranges
+MILLION = 1725
+FIVE = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_kern_exec_sum", "nvtx_gpu_proj_sum", "nvtx_kern_sum")
 
 
 def main() -> None:
-    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}\n")
-    print("| what | median of 5 | slowest | peak memory |\n|---|---|---|---|")
-    measure("`nightsight --help`", [*NIGHTSIGHT, "--help"])
-    with tempfile.TemporaryDirectory() as folder:
-        largest = max(DATA.glob("*/*.sqlite.xz"), key=lambda path: path.stat().st_size)
-        capture = Path(folder) / largest.stem
-        capture.write_bytes(lzma.decompress(largest.read_bytes()))
-        size = f"{capture.stat().st_size / 1e6:.1f} MB"
-        page = str(Path(folder) / "page.html")
-        measure(f"`nightsight report {capture.name}` ({size})", [*NIGHTSIGHT, "report", str(capture), "-o", page])
-        kernels = ["stats", str(capture), "-r", "cuda_gpu_kern_sum"]
-        measure(f"`nightsight stats {capture.name} -r cuda_gpu_kern_sum`", [*NIGHTSIGHT, *kernels])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", action="store_true", help="also ten million kernels (1.5 GB, some minutes)")
+    parser.add_argument("--nsys", help="compare `stats` with this nsys")
+    options = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
+    print("| what | runs | median | slowest | peak memory |\n|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        measure("`nightsight --help`", [*NIGHTSIGHT, "--help"], runs=5)
+        largest = unpacked(max(DATA.glob("*/*.sqlite.xz"), key=lambda path: path.stat().st_size), folder)
+        report(largest, folder, runs=5)
+        for copies in (MILLION, 10 * MILLION) if options.large else (MILLION,):
+            capture = folder / f"{copies * 580 // 10**6}M.sqlite"
+            tile(unpacked(DATA / "mlp" / "mlp.sqlite.xz", folder), capture, copies)
+            report(capture, folder, runs=3 if copies == MILLION else 1)
+            stats(capture, options.nsys)
 
 
-def measure(what: str, command: Sequence[str]) -> None:
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        seconds.append(time.perf_counter() - start)
-    # the largest of all children so far: commands are listed from the smallest to the largest
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"| {what} | {statistics.median(seconds):.2f} s | {max(seconds):.2f} s | {peak:.0f} MB |")
+def report(capture: Path, folder: Path, *, runs: int) -> None:
+    size = f"{capture.stat().st_size / 1e6:.0f} MB"
+    for style in ("html", "json"):
+        command = [*NIGHTSIGHT, "report", str(capture), "--format", style, "-o", str(folder / f"out.{style}")]
+        measure(f"`nightsight report {capture.name} --format {style}` ({size})", command, runs=runs)
+
+
+def stats(capture: Path, nsys: str | None) -> None:
+    chosen = [option for name in FIVE for option in ("-r", name)]
+    what = f"five tables of {capture.name}"
+    measure(f"`nightsight stats`, {what}", [*NIGHTSIGHT, "stats", str(capture), *chosen, "--format", "csv"], runs=3)
+    if nsys:
+        tables = ["-r", ",".join(FIVE)]
+        measure(f"`nsys stats`, {what}", [nsys, "stats", *tables, "--format", "csv", str(capture)], runs=1)
+
+
+def unpacked(path: Path, folder: Path) -> Path:
+    target = folder / path.stem
+    target.write_bytes(lzma.decompress(path.read_bytes()))
+    return target
+
+
+def measure(what: str, command: Sequence[str], *, runs: int) -> None:
+    seconds, peaks = zip(*(run(command) for _ in range(runs)), strict=True)
+    row = (what, f"{runs}", f"{statistics.median(seconds):.2f} s", f"{max(seconds):.2f} s", f"{max(peaks):.0f} MB")
+    print(f"| {' | '.join(row)} |", flush=True)
+
+
+def run(command: Sequence[str]) -> tuple[float, float]:
+    """Return the wall-clock seconds of a command and the peak memory in MB of its process."""
+    start = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} failed with exit status {process.returncode}")
+    return time.perf_counter() - start, usage.ru_maxrss * 1024 / 1e6
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ import pytest
 from pipeline.analyze import ANALYSES, analyze
 from pipeline.analyze.analysis import Analysis
 from pipeline.analyze.api import api_name, cuda_api, operators
+from pipeline.analyze.copies import memory_operations
 from pipeline.analyze.facts import trust
-from pipeline.analyze.kernels import kernel_time, memory_operations
+from pipeline.analyze.kernels import kernel_time
 from pipeline.analyze.launch import launch_overhead
 from pipeline.analyze.ranges import range_time
 from pipeline.analyze.timeline import GPU_TABLES, Timeline
@@ -130,6 +131,23 @@ def test_an_operation_belongs_to_the_innermost_range_of_the_launching_thread() -
     assert row(table, path="step")["kernel_ns"] == 5000
 
 
+def test_a_range_is_busy_once_where_operations_overlap_and_idle_between_them() -> None:
+    timeline = draw(
+        """
+        nvtx  [step                ]
+        nvtx  .[fwd  ][bwd    ].....
+        cpu   ..L.L...L.............
+        s7    ....aaaa.....bb.......
+        s8    ......cccc............
+        """
+    )
+    table = range_time(timeline).frame
+    step, forward = row(table, path="step"), row(table, path="step / fwd")
+    assert (forward["launches"], forward["gpu_busy_ns"], forward["gpu_idle_ns"]) == (2, 6000, 0)
+    assert (step["launches"], step["gpu_busy_ns"], step["gpu_idle_ns"]) == (3, 8000, 3000)
+    assert step["kernel_ns"] == 10_000
+
+
 def test_backward_kernels_launched_by_another_thread_belong_to_the_range_open_then() -> None:
     profile = draw(
         """
@@ -220,6 +238,15 @@ def test_shifting_all_times_changes_no_result(capture: Profile) -> None:
     }
     for expected, result in zip(analyze(capture)[0], analyze(Profile(shifted, capture.missing))[0], strict=True):
         pd.testing.assert_frame_equal(result.rows, expected.rows)
+
+
+def test_ranges_are_busy_no_longer_than_the_sum_of_their_operations(capture: Profile) -> None:
+    table = range_time(Timeline(capture)).frame if "ranges" in capture.tables else pd.DataFrame()
+    if "gpu_busy_ns" in table:
+        sums = table[[name for name in ("kernel_ns", "copy_ns", "set_ns", "graph_ns") if name in table]].sum(axis=1)
+        assert (table["gpu_busy_ns"] <= sums).all()
+        assert (table["gpu_idle_ns"] >= 0).all()
+        assert ((table["launches"] == 0) == (sums == 0)).all()
 
 
 def test_all_kernels_of_the_training_capture_are_attributed(capture_file: CaptureFile) -> None:

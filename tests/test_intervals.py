@@ -6,8 +6,24 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.intervals import busy, contained, innermost, outer, union
+from pipeline.intervals import (
+    busy,
+    contained,
+    covered,
+    depth,
+    gaps,
+    grouped_busy,
+    innermost,
+    inside,
+    length,
+    open_time,
+    outer,
+    shared,
+    union,
+    without,
+)
 
+EMPTY = tuple(np.zeros(0, dtype=np.int64) for _ in range(3))
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=25).map(
     lambda spans: sorted(((start, start + length) for start, length in spans), key=lambda span: (span[0], -span[1]))
 )
@@ -59,3 +75,63 @@ def test_contained_finds_every_pair(spans: list[tuple[int, int]], events: list[t
     }
     assert set(zip(span.tolist(), event.tolist(), strict=True)) == expected
     assert len(span) == len(expected)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 60), st.integers(0, 20)), max_size=30))
+def test_grouped_busy_is_the_union_of_each_group(spans: list[tuple[int, int, int]]) -> None:
+    group, start, length = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True)) if spans else EMPTY
+    busy_ns, extent = grouped_busy(group, start, start + length, 5)
+    for number in range(5):
+        mine = [(low, low + size) for owner, low, size in spans if owner == number]
+        assert busy_ns[number] == len({time for low, high in mine for time in range(low, high)})
+        assert extent[number] == (max(high for _, high in mine) - min(low for low, _ in mine) if mine else 0)
+
+
+def instants(spans: Any) -> set[int]:
+    return {time for low, high in zip(*spans, strict=True) for time in range(low, high)}
+
+
+@given(SPANS, st.integers(0, 90), st.integers(0, 40))
+def test_inside_and_gaps_divide_a_window(spans: list[tuple[int, int]], low: int, size: int) -> None:
+    window, covered_times = set(range(low, low + size)), instants(columns(spans))
+    within = inside(*columns(spans), (low, low + size))
+    assert instants(within) == covered_times & window
+    assert instants(gaps(union(*columns(spans)), (low, low + size))) == window - covered_times
+    for start, end in (within, gaps(within, (low, low + size))):
+        assert (end > start).all()
+        assert (start[1:] >= end[:-1]).all()
+
+
+@given(SPANS, SPANS)
+def test_shared_and_without_are_intersection_and_difference(
+    first: list[tuple[int, int]], second: list[tuple[int, int]]
+) -> None:
+    left, right = (inside(*columns(spans), (0, 100)) for spans in (first, second))
+    for found, expected in (
+        (shared(left, right), instants(left) & instants(right)),
+        (without(left, right), instants(left) - instants(right)),
+    ):
+        assert instants(found) == expected
+        assert length(found) == len(expected)
+        assert (found[0][1:] >= found[1][:-1]).all()
+
+
+@given(SPANS, SPANS)
+def test_covered_is_the_part_of_each_span(spans: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
+    disjoint = inside(*columns(spans), (0, 100))
+    expected = [len(instants(disjoint) & set(range(low, high))) for low, high in asked]
+    assert covered(disjoint, *columns(asked)).tolist() == expected
+
+
+@given(SPANS, st.lists(st.integers(-1, 95), max_size=20))
+def test_depth_and_open_time_count_open_spans(spans: list[tuple[int, int]], times: list[int]) -> None:
+    start, end = (np.sort(column) for column in columns(spans))
+    asked = np.array(times, dtype=np.int64)
+    assert depth(start, end, asked).tolist() == [sum(low <= time < high for low, high in spans) for time in times]
+    passed = [sum(max(min(high, time) - low, 0) for low, high in spans) for time in times]
+    assert open_time(start, end, asked).tolist() == passed
+
+
+def test_open_time_is_right_where_its_sums_exceed_64_bits() -> None:
+    start = np.full(5, 4 * 10**18, dtype=np.int64)
+    assert open_time(start, start + 7, np.array([4 * 10**18 + 3, 4 * 10**18 + 9])).tolist() == [15, 35]

@@ -58,7 +58,7 @@ def test_a_kernel_of_a_cuda_trace() -> None:
     name = first.pop("name")
 
     assert name.startswith("void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(")
-    assert pd.isna(first.pop("graph_node"))
+    assert all(pd.isna(first.pop(column)) for column in ("graph_node", "green_context", "mangled_name", "gpu"))
     assert first == {
         "start_ns": 4312717133801546,
         "end_ns": 4312717133803114,

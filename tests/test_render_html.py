@@ -179,7 +179,9 @@ def test_a_thousand_rows_make_no_large_page() -> None:
 
 
 def test_a_result_without_columns_is_empty() -> None:
-    assert "none were recorded" in render_html(small_report(results=(result("other", pd.DataFrame()),)))
+    assert "looked for, and none in this capture" in render_html(
+        small_report(results=(result("other", pd.DataFrame()),))
+    )
 
 
 def test_the_index_is_grouped_by_workload_newest_first() -> None:

@@ -4,9 +4,10 @@
     cpu   LLL..LL..SSSS
     s7    ....aaa..bb
 
-`cpu` holds CUDA calls (L launch, C copy, S synchronize, G graph launch), `nvtx` ranges from bracket to bracket, `sN`
-a stream: small letters are kernels of that name, H and D copies to the device and back, M a set, G a whole graph.
-The n-th launching call launches the n-th operation. `cpu:8` and `nvtx:8` are thread 8 (7 otherwise).
+`cpu` holds CUDA calls (L launch, C copy, B blocking copy, G graph launch, S synchronize, A allocate, F free, J load a
+module, E record an event), `nvtx` ranges from bracket to bracket, `sN` a stream: small letters are kernels of that
+name (n one of NCCL), H and D copies to the device and back, P to a peer, M a set, G a whole graph. The n-th launching
+call (L, C, B, G) launches the n-th operation. `cpu:8` and `nvtx:8` are thread 8 (7 otherwise).
 """
 
 import re
@@ -21,10 +22,21 @@ from pipeline.tables import conform, empty
 CALLS = {
     "L": "cudaLaunchKernel",
     "C": "cudaMemcpyAsync",
-    "S": "cudaStreamSynchronize",
+    "B": "cudaMemcpy",
     "G": "cudaGraphLaunch",
+    "S": "cudaStreamSynchronize",
+    "A": "cudaMalloc",
+    "F": "cudaFree",
+    "J": "cuLibraryLoadData",
+    "E": "cudaEventRecord",
 }
-COPIES = {"H": ("Host-to-Device", "Pageable", "Device"), "D": ("Device-to-Host", "Device", "Pageable")}
+LAUNCHING = "LCBG"
+KERNELS = {"n": "ncclDevKernel_AllReduce_Sum_f32"}
+COPIES = {
+    "H": ("Host-to-Device", "Pageable", "Device"),
+    "D": ("Device-to-Host", "Device", "Pageable"),
+    "P": ("Peer-to-Peer", "Device", "Device"),
+}
 PROCESS = 5 << 24
 
 
@@ -67,7 +79,7 @@ def _thread(tid: int) -> dict[str, int]:
 
 
 def _profile(calls: list[dict[str, Any]], ranges: list[dict[str, Any]], operations: list[dict[str, Any]]) -> Profile:
-    launching = sorted((call for call in calls if call["letter"] != "S"), key=lambda call: call["start_ns"])
+    launching = sorted((call for call in calls if call["letter"] in LAUNCHING), key=lambda call: call["start_ns"])
     operations = sorted(operations, key=lambda operation: operation["start_ns"])
     for number, call in enumerate(calls, start=1000):
         call |= {"correlation": number, "name": CALLS[call["letter"]], "layer": "runtime"}
@@ -75,12 +87,15 @@ def _profile(calls: list[dict[str, Any]], ranges: list[dict[str, Any]], operatio
         operation["correlation"] = call["correlation"]
     for operation in operations:
         operation |= {"process": PROCESS, "context": 1, "graph_node": None, "correlation": operation.get("correlation")}
-    kernels = [op | _KERNEL | dict.fromkeys(("name", "short_name"), op["letter"]) for op in operations]
+    kernels = [
+        op | _KERNEL | dict.fromkeys(("name", "short_name"), KERNELS.get(op["letter"], op["letter"]))
+        for op in operations
+    ]
     range_facts = {"end_thread": None, "domain": "", "style": "PushPop", "is_open": False}
     return Profile(
         {
             "kernels": _table("kernels", [kernel for kernel in kernels if kernel["letter"].islower()]),
-            "memory_ops": _table("memory_ops", [_memory(op) for op in operations if op["letter"] in "HDM"]),
+            "memory_ops": _table("memory_ops", [_memory(op) for op in operations if op["letter"] in "HDPM"]),
             "graph_launches": _table("graph_launches", [op | {"graph": 1} for op in operations if op["letter"] == "G"]),
             "api_calls": _table("api_calls", calls),
             "ranges": _table("ranges", [item | range_facts for item in ranges]),

@@ -2,7 +2,20 @@
 
 from typing import Final
 
-from pipeline.analyze import api, facts, kernels, launch, ranges, window
+from pipeline.analyze import (
+    api,
+    copies,
+    facts,
+    iterations,
+    kernels,
+    latency,
+    launch,
+    memory,
+    ranges,
+    split,
+    syncs,
+    window,
+)
 from pipeline.analyze.analysis import Analysis
 from pipeline.analyze.timeline import Timeline
 from pipeline.model import Finding, Profile, Result
@@ -10,9 +23,15 @@ from pipeline.model import Finding, Profile, Result
 # in the order of the report
 ANALYSES: Final[tuple[Analysis, ...]] = (
     *window.ANALYSES,
+    *split.ANALYSES,
     *kernels.ANALYSES,
+    *copies.ANALYSES,
     *launch.ANALYSES,
+    *latency.ANALYSES,
     *ranges.ANALYSES,
+    *iterations.ANALYSES,
+    *syncs.ANALYSES,
+    *memory.ANALYSES,
     *api.ANALYSES,
     *facts.ANALYSES,
 )

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.timeline import Flags, Timeline
-from pipeline.intervals import Ints, innermost, outer
+from pipeline.intervals import Ints, grouped_busy, innermost, outer
 from pipeline.tables import ancestors, duration, nest, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
@@ -81,9 +81,35 @@ def _gpu_work(timeline: Timeline, ranges: pd.DataFrame) -> tuple[pd.DataFrame, t
         if kind in _ALWAYS or mine.any():
             sums[kind] = _with_enclosing(ranges, row[mine], np.ones(mine.sum()))
             sums[_TIMES[kind]] = _with_enclosing(ranges, row[mine], length[mine])
+    sums |= _gpu_spans(timeline, ranges, launched[row >= 0], row[row >= 0])
     per_path = pd.DataFrame({**sums, "path": ranges["path"]}).groupby("path", observed=True).sum()
     on_thread, elsewhere = int((by_thread >= 0).sum()), int(((by_thread < 0) & (by_process >= 0)).sum())
     return per_path, (_coverage(on_thread, elsewhere, len(operations.call)),)
+
+
+def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints) -> dict[str, Ints]:
+    """Per range, inner ranges included: launches, and the GPU's busy and idle time from first to last operation.
+
+    Devices are added up, never merged.
+    """
+    operations = timeline.operations
+    order = np.argsort(operations.start[chosen], kind="stable")
+    chosen, owner = chosen[order], row[order]
+    row = owner
+    start, end = operations.start[chosen], operations.end[chosen]
+    devices, device = np.unique(operations.device[chosen], return_inverse=True)
+    totals = np.zeros((2, len(ranges) * len(devices)), dtype=np.int64)
+    level, parent = (ranges[name].to_numpy() for name in ("level", "parent"))
+    # whatever is inside a range has one ancestor on its level: each level takes one pass
+    for depth in range(int(level.max(initial=0)), -1, -1):
+        here = level[row] == depth
+        group = row[here] * len(devices) + device[here]
+        totals += grouped_busy(group, start[here], end[here], totals.shape[1])
+        row = np.where(here & (parent[row] >= 0), parent[row], row)
+    busy, extent = totals.reshape(2, len(ranges), len(devices)).sum(axis=2)
+    first = ~pd.Series(operations.launch[chosen]).duplicated().to_numpy()
+    launches = _with_enclosing(ranges, owner[first], np.ones(first.sum()))
+    return {"launches": launches, "gpu_busy_ns": busy, "gpu_idle_ns": extent - busy}
 
 
 def _kinds(timeline: Timeline) -> dict[str, Flags]:

@@ -42,8 +42,9 @@ class Window:
 class Operations:
     """GPU operations of all kinds, one array entry each, in the order of GPU_TABLES; `kind` is the position there.
 
-    `launch` is the same for all that one launch started; `call` is the row in api_calls of the launching call, -1
-    where none was recorded; `in_graph` marks kernels that a CUDA graph launched, and graphs traced as a whole.
+    `device` is the GPU of the machine (see `gpu` in pipeline.tables); `launch` is the same for all that one launch
+    started; `call` is the row in api_calls of the launching call, -1 where none was recorded; `in_graph` marks
+    kernels that a CUDA graph launched, and graphs traced as a whole.
     """
 
     kind: Ints
@@ -85,7 +86,8 @@ class Timeline:
         tables = [self.profile.tables.get(name, _NOTHING) for name in GPU_TABLES]
         sizes = [len(frame) for frame in tables]
         kind = np.repeat(np.arange(len(GPU_TABLES)), sizes)
-        start, end, device, stream = (_joined(tables, name) for name in ("start_ns", "end_ns", "device", "stream"))
+        start, end, stream = (_joined(tables, name) for name in ("start_ns", "end_ns", "stream"))
+        device = np.concatenate([_gpu(frame) for frame in tables])
         launch = np.concatenate([self._keys(frame) for frame in tables])
         unknown = launch < 0
         launch[unknown] = -1 - np.arange(unknown.sum())
@@ -185,12 +187,18 @@ class Timeline:
 
 
 _NOTHING: Final = pd.DataFrame(
-    {name: [] for name in ("start_ns", "end_ns", "device", "stream", "process", "correlation")}
+    {name: [] for name in ("start_ns", "end_ns", "device", "gpu", "stream", "process", "correlation")}
 )
 
 
 def _joined(tables: list[pd.DataFrame], column: str) -> Ints:
     return np.concatenate([frame[column].to_numpy(dtype=np.int64) for frame in tables])
+
+
+def _gpu(frame: pd.DataFrame) -> Ints:
+    """The GPU of the machine that each operation ran on; two processes can both call theirs device 0."""
+    gpu, device = _numbers(frame["gpu"]), _numbers(frame["device"])
+    return np.where(gpu < 0, device, gpu)
 
 
 def _numbers(column: "pd.Series[Any]") -> Ints:

@@ -2,50 +2,37 @@
 
 import copy
 import datetime as dt
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from pipeline.errors import CaptureError
-from pipeline.model import Environment, Finding, Profile
+from pipeline.model import Environment, Profile
+from pipeline.read import nsys_memory
+from pipeline.read.nsys_export import KERNEL, LIMIT, OF_PROCESS, RUNTIME, Export, process_id
 from pipeline.read.sqlite import Database
 from pipeline.read.vocabulary import (
     COPY_OPERATIONS,
     DOMAIN_CREATE,
     MEMORY_KINDS,
+    OS_CALL,
     RANGE_STYLES,
     SEVERITIES,
     cuda_version,
     label,
     without_private,
 )
-from pipeline.tables import categorical, conform, empty
+from pipeline.tables import conform, empty
 
-KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 NVTX: Final = "NVTX_EVENTS"
-
-_OF_PROCESS: Final = ~0xFFFFFF
-# 104 days after the start: later times are damage, and sums of them would overflow
-_LATEST_NS: Final = 1 << 53
-_ON_STREAM: Final = {
-    "start_ns": "start",
-    "end_ns": "end",
-    "process": "globalPid",
-    "device": "deviceId",
-    "context": "contextId",
-    "stream": "streamId",
-    "correlation": "correlationId",
-}
 
 Frame = pd.DataFrame
 
@@ -58,164 +45,82 @@ def read_nsys(path: Path) -> Profile:
             f"{path.name} is an SQLite file but not an nsys export: none of its tables is one of nsys's",
             "make one with: nsys export --type sqlite REPORT.nsys-rep",
         )
-    return _Export(database).profile()
+    return _profile(Export(database))
 
 
-class _Export:
-    """One export being read: its strings, what was traced, and what had to be left out."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self.strings = self._strings()
-        self.traced = self._metadata("META_DATA_CAPTURE").get("CAPTURE_EVENT_TYPE", [])
-        self.findings: list[Finding] = []
-        self.unresolved: set[int] = set()
-
-    def profile(self) -> Profile:
-        tables: dict[str, Frame] = {}
-        missing = {"cpu_ops": "nsys records no PyTorch operators; --collector torch does"}
-        present = [name for name, reader in _READERS.items() if set(reader[0]) & self.database.columns.keys()]
-        # SQLite gives rows to several threads at a time; two are enough to keep the conversion to pandas busy
-        with ThreadPoolExecutor(2) as pool:
-            parts = dict(zip(present, pool.map(self._read, present), strict=True))
-        for name, (_, event, option, _read) in _READERS.items():
-            if name in parts:
-                tables[name], part = parts[name]
-                self.findings += part.findings
-                self.unresolved |= part.unresolved
-            elif self._was_traced(event):
-                tables[name] = empty(name)
-            else:
-                missing[name] = option if self.traced or event == "never" else _UNKNOWN
-        if self.unresolved:
-            self.findings.append(_nameless(len(self.unresolved)))
-        return Profile(tables, missing, self._environment(tables), tuple(self.findings))
-
-    def _read(self, name: str) -> tuple[Frame, "_Export"]:
-        """Read one canonical table, with what had to be left out of it."""
-        part = copy.copy(self)
-        part.findings, part.unresolved = [], set()
-        return conform(name, _READERS[name][3](part)), part
-
-    def _was_traced(self, event: str) -> bool:
-        """Say whether absence means none happened: exports are lazy, so a table without rows is not written.
-
-        Exports before 2024 do not say what was traced; there any CUDA table tells that CUDA was.
-        """
-        if self.traced or not event:
-            return not event or event in self.traced
-        return event == "Cuda" and bool({KERNEL, RUNTIME, MEMCPY} & self.database.columns.keys())
-
-    # -- rows -----------------------------------------------------------------------------------------------------
-
-    def fetch(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
-        """Fetch whole numbers, `columns` being ours: theirs; the index is the row in the export.
-
-        One that is `nullable` may be absent from this generation, or NULL. Rows that lack another are left out, and
-        a finding says how many.
-        """
-        present = self.database.columns[source]
-        absent = {theirs for ours, theirs in columns.items() if theirs not in present and ours not in nullable}
-        if absent:
-            raise self._strange(source, f"has no column {', '.join(sorted(absent))}")
-        chosen = {ours: f'"{theirs}"' if theirs in present else "NULL" for ours, theirs in columns.items()}
-        table = self.database.fetch(source, chosen)
-        if not all(pa.types.is_integer(kind) for kind in table.schema.types):
-            raise self._strange(source, "holds something else where whole numbers belong")
-        frame = _to_frame(table)
-        lacking = [ours for ours in columns if ours not in nullable and frame[ours].hasnans]
-        return self._keep(source, frame, frame[lacking].notna().all(axis=1).to_numpy(dtype=bool))
-
-    def spans(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
-        """Fetch rows with a start and an end; those whose times cannot be are left out as well."""
-        return self.keep_possible(source, self.fetch(source, columns, nullable=nullable))
-
-    def keep_possible(self, source: str, frame: Frame) -> Frame:
-        """Leave out rows whose end is before their start, or whose times are before or long after the capture."""
-        start, end = frame["start_ns"], frame["end_ns"]
-        return self._keep(source, frame, ((start >= 0) & (end >= start) & (end < _LATEST_NS)).to_numpy(dtype=bool))
-
-    def on_stream(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
-        """Fetch spans of GPU work, with their process."""
-        nullable = ("process", "correlation", *nullable)
-        frame = self.spans(source, {**_ON_STREAM, **columns}, nullable=nullable)
-        return frame.assign(process=frame["process"] & _OF_PROCESS)
-
-    def _keep(self, source: str, frame: Frame, good: np.ndarray[Any, Any]) -> Frame:
-        if good.all():
-            return frame
-        self.findings.append(_damaged(source, int((~good).sum()), len(frame)))
-        return frame[good]
-
-    def _strange(self, source: str, what: str) -> CaptureError:
-        return CaptureError(
-            f"{self.database.path.name}: table {source} {what}",
-            "this is not an export that nsys wrote, or one of a version that is not known yet: please report it",
-        )
-
-    def text(self, ids: "pd.Series[Any]") -> "pd.Categorical[Any]":
-        """Look ids up in StringIds; one that is not there is the empty text."""
-        codes, unique = pd.factorize(ids.fillna(-1).to_numpy(dtype=np.int64))
-        found = self.strings.reindex(unique)
-        self.unresolved |= set(unique[found.isna().to_numpy()].tolist()) - {-1}
-        values = found.fillna("").to_numpy(dtype=object)
-        return categorical(values, codes)
-
-    def _strings(self) -> "pd.Series[str]":
-        if "StringIds" not in self.database.columns:
-            if {KERNEL, RUNTIME} & self.database.columns.keys():
-                raise self._strange("StringIds", "is not there, so nothing in this export has a name")
-            return pd.Series([], dtype=object)
-        ids = self.database.fetch("StringIds", {"id": "id"})["id"].to_numpy()
-        strings = pd.Series(self.database.texts("StringIds", "value"), index=ids, dtype=object)
-        return strings[~strings.index.duplicated()]
-
-    def _metadata(self, *sources: str) -> dict[str, list[str]]:
-        """Read a name/value table under whichever of its names this generation uses."""
-        found: dict[str, list[str]] = {}
-        for source in sources:
-            if source in self.database.columns:
-                names, values = (self.database.texts(source, column) for column in ("name", "value"))
-                for name, value in zip(names, values, strict=True):
-                    found.setdefault(name, []).append(value)
-        return found
-
-    # -- facts ----------------------------------------------------------------------------------------------------
-
-    def _environment(self, tables: Mapping[str, Frame]) -> Environment:
-        system = self._metadata("TARGET_INFO_SYSTEM_ENV")
-        export = self._metadata("META_DATA_EXPORT", "EXPORT_META_DATA")
-
-        def fact(source: Mapping[str, list[str]], name: str) -> str:
-            return source.get(name, [""])[0]
-
-        return Environment(
-            collector="nsys",
-            collector_version=fact(export, "EXPORT_PRODUCT_VERSION"),
-            schema_version=fact(export, "EXPORT_SCHEMA_VERSION"),
-            captured_utc=self._start_time(),
-            gpu=_list_gpus(tables.get("devices", empty("devices"))),
-            driver=fact(system, "NvDriverVersion"),
-            cuda=cuda_version(fact(system, "CudaDriverVersion")),
-            cpu=fact(system, "CpuDescription"),
-            os=fact(system, "OsDescription"),
-        )
-
-    def _start_time(self) -> str:
-        table = "TARGET_INFO_SESSION_START_TIME"
-        if "utcEpochNs" not in self.database.columns.get(table, ()):
-            return ""
-        rows = self.database.fetch(table, {"ns": "utcEpochNs"})["ns"].to_pylist()
-        if not rows or not isinstance(rows[0], int) or rows[0] <= 0:
-            return ""
-        seconds = rows[0] // 10**9
-        return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+def _profile(export: Export) -> Profile:
+    tables: dict[str, Frame] = {}
+    missing = {"cpu_ops": "nsys records no PyTorch operators; --collector torch does"}
+    present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
+    # SQLite gives rows to several threads at a time; two are enough to keep the conversion to pandas busy
+    with ThreadPoolExecutor(2) as pool:
+        parts = dict(zip(present, pool.map(lambda name: _read(export, name), present), strict=True))
+    for name, (_, event, option, _) in _READERS.items():
+        if name in parts:
+            tables[name], part = parts[name]
+            export.add_findings(part)
+        elif _was_traced(export, event):
+            tables[name] = empty(name)
+        else:
+            missing[name] = option if export.traced or event == "never" else _UNKNOWN
+    return Profile(tables, missing, _environment(export, tables), export.all_findings())
 
 
-def _kernels(export: _Export) -> Frame:
+def _read(export: Export, name: str) -> tuple[Frame, Export]:
+    """Read one canonical table, with what had to be left out of it."""
+    part = copy.copy(export)
+    part.findings, part.unresolved = [], set()
+    return conform(name, _READERS[name][3](part)), part
+
+
+def _was_traced(export: Export, event: str) -> bool:
+    """Say whether absence means none happened: exports are lazy, so a table without rows is not written.
+
+    Exports before 2024 do not say what was traced; there any CUDA table tells that CUDA was.
+    """
+    if not event or event in export.database.columns:
+        return True
+    if export.traced:
+        return event in export.traced
+    return event == "Cuda" and bool({KERNEL, RUNTIME, MEMCPY} & export.database.columns.keys())
+
+
+def _environment(export: Export, tables: Mapping[str, Frame]) -> Environment:
+    system = export.metadata("TARGET_INFO_SYSTEM_ENV")
+    exported = export.metadata("META_DATA_EXPORT", "EXPORT_META_DATA")
+
+    def fact(source: Mapping[str, list[str]], name: str) -> str:
+        return source.get(name, [""])[0]
+
+    return Environment(
+        collector="nsys",
+        collector_version=fact(exported, "EXPORT_PRODUCT_VERSION"),
+        schema_version=fact(exported, "EXPORT_SCHEMA_VERSION"),
+        captured_utc=_start_time(export),
+        gpu=_list_gpus(tables.get("devices", empty("devices"))),
+        driver=fact(system, "NvDriverVersion"),
+        cuda=cuda_version(fact(system, "CudaDriverVersion")),
+        cpu=fact(system, "CpuDescription"),
+        os=fact(system, "OsDescription"),
+    )
+
+
+def _start_time(export: Export) -> str:
+    table = "TARGET_INFO_SESSION_START_TIME"
+    if "utcEpochNs" not in export.database.columns.get(table, ()):
+        return ""
+    rows = export.database.fetch(table, {"ns": "utcEpochNs"})["ns"].to_pylist()
+    if not rows or not isinstance(rows[0], int) or rows[0] <= 0:
+        return ""
+    seconds = rows[0] // 10**9
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _kernels(export: Export) -> Frame:
     columns = {
         "name_id": "demangledName",
         "short_id": "shortName",
+        "mangled_id": "mangledName",
         "grid_x": "gridX",
         "grid_y": "gridY",
         "grid_z": "gridZ",
@@ -226,13 +131,22 @@ def _kernels(export: _Export) -> Frame:
         "static_shared_bytes": "staticSharedMemory",
         "dynamic_shared_bytes": "dynamicSharedMemory",
         "graph_node": "graphNodeId",
+        "green_context": "greenContextId",
     }
-    nullable = ("graph_node", "registers", "static_shared_bytes", "dynamic_shared_bytes")
+    nullable = (
+        *("graph_node", "green_context", "mangled_id"),
+        *("registers", "static_shared_bytes", "dynamic_shared_bytes"),
+    )
     frame = export.on_stream(KERNEL, columns, nullable=nullable)
-    return frame.assign(name=export.text(frame["name_id"]), short_name=export.text(frame["short_id"]))
+    mangled_id = frame["mangled_id"].fillna(frame["name_id"])
+    return frame.assign(
+        name=export.text(frame["name_id"]),
+        short_name=export.text(frame["short_id"]),
+        mangled_name=export.text(mangled_id),
+    )
 
 
-def _memory_ops(export: _Export) -> Frame:
+def _memory_ops(export: Export) -> Frame:
     parts = []
     if MEMCPY in export.database.columns:
         columns = {
@@ -241,28 +155,35 @@ def _memory_ops(export: _Export) -> Frame:
             "source": "srcKind",
             "target": "dstKind",
             "graph_node": "graphNodeId",
+            "green_context": "greenContextId",
+            "address": "virtualAddress",
         }
-        copies = export.on_stream(MEMCPY, columns, nullable=("graph_node",))
+        copies = export.on_stream(MEMCPY, columns, nullable=("graph_node", "green_context", "address"))
         operation = label(copies["copy"], COPY_OPERATIONS)
         parts.append(copies.assign(operation=operation))
     if MEMSET in export.database.columns:
-        columns = {"bytes": "bytes", "target": "memKind", "graph_node": "graphNodeId"}
-        sets = export.on_stream(MEMSET, columns, nullable=("graph_node", "target"))
+        columns = {
+            "bytes": "bytes",
+            "target": "memKind",
+            "graph_node": "graphNodeId",
+            "green_context": "greenContextId",
+        }
+        sets = export.on_stream(MEMSET, columns, nullable=("graph_node", "green_context", "target"))
         parts.append(sets.assign(operation="memset", source=None))
     frame = pd.concat(parts, ignore_index=True)
     kinds = {f"{end}_kind": label(frame[end], MEMORY_KINDS) for end in ("source", "target")}
     return frame.assign(**kinds)
 
 
-def _graph_launches(export: _Export) -> Frame:
+def _graph_launches(export: Export) -> Frame:
     return export.on_stream(GRAPH, {"graph": "graphId"})
 
 
-def _syncs(export: _Export) -> Frame:
+def _syncs(export: Export) -> Frame:
     return export.on_stream(SYNC, {"kind": "syncType"})
 
 
-def _api_calls(export: _Export) -> Frame:
+def _api_calls(export: Export) -> Frame:
     columns = {
         "start_ns": "start",
         "end_ns": "end",
@@ -270,13 +191,15 @@ def _api_calls(export: _Export) -> Frame:
         "correlation": "correlationId",
         "name_id": "nameId",
         "class": "eventClass",
+        "status": "returnValue",
     }
-    frame = export.spans(RUNTIME, columns, nullable=("class", "correlation"))
+    frame = _with_ids(export.spans(RUNTIME, columns, nullable=("class", "correlation", "status")))
+    export.check_ids(RUNTIME, frame)
     layer = label(frame["class"], {0: "runtime", 1: "driver"})
-    return _with_ids(frame).assign(name=export.text(frame["name_id"]), layer=layer)
+    return frame.assign(name=export.text(frame["name_id"]), layer=layer)
 
 
-def _ranges(export: _Export) -> Frame:
+def _ranges(export: Export) -> Frame:
     columns = {
         "start_ns": "start",
         "end_ns": "end",
@@ -288,17 +211,18 @@ def _ranges(export: _Export) -> Frame:
     }
     frame = export.fetch(NVTX, columns, nullable=("end_ns", "text_id", "end_thread", "domain_id"))
     frame = frame.assign(name=_range_names(export, frame))
-    last = int(max(frame["start_ns"].max(), frame["end_ns"].fillna(0).max())) if len(frame) else 0
+    times = frame[["start_ns", "end_ns"]].fillna(0).to_numpy(dtype=np.int64)
+    last = int(times[times < LIMIT].max(initial=0))
     domains = _domain_names(frame)
     frame = frame[frame["type"].isin(list(RANGE_STYLES))]
     frame = frame.assign(is_open=frame["end_ns"].isna(), end_ns=frame["end_ns"].fillna(last))
     frame = export.keep_possible(NVTX, frame)
     frame = _with_ids(frame.assign(style=label(frame["type"], RANGE_STYLES)))
     keys = pd.MultiIndex.from_arrays([frame["process"], frame["domain_id"].fillna(0)])
-    return frame.assign(domain=domains.reindex(keys).fillna("").to_numpy())
+    return frame.assign(domain=domains.reindex(keys).fillna("").to_numpy(), number=frame.index + 1)
 
 
-def _range_names(export: _Export, events: Frame) -> np.ndarray[Any, Any]:
+def _range_names(export: Export, events: Frame) -> np.ndarray[Any, Any]:
     """Take a name from StringIds where it is registered (the nvtx package does), else inline (torch.cuda.nvtx)."""
     registered = np.asarray(export.text(events["text_id"]))
     if "text" not in export.database.columns[NVTX]:
@@ -310,13 +234,13 @@ def _range_names(export: _Export, events: Frame) -> np.ndarray[Any, Any]:
 def _domain_names(events: Frame) -> "pd.Series[str]":
     """Name each (process, domain): NVTX_EVENTS names a domain in the row that created it."""
     created = events[events["type"] == DOMAIN_CREATE].sort_values("start_ns", kind="stable")
-    process = created["thread"].to_numpy(dtype=np.int64) & _OF_PROCESS
+    process = created["thread"].to_numpy(dtype=np.int64) & OF_PROCESS
     index = pd.MultiIndex.from_arrays([process, created["domain_id"].fillna(0)])
     names = pd.Series(created["name"].to_numpy(dtype=object), index=index, dtype=object)
     return names[~names.index.duplicated()]
 
 
-def _devices(export: _Export) -> Frame:
+def _devices(export: Export) -> Frame:
     source = "TARGET_INFO_GPU"
     columns = {
         "device": "id",
@@ -334,24 +258,57 @@ def _devices(export: _Export) -> Frame:
     return frame.assign(name=names, compute_capability=capability.where(frame["major"].notna(), ""))
 
 
-def _diagnostics(export: _Export) -> Frame:
+def _diagnostics(export: Export) -> Frame:
     source = "DIAGNOSTIC_EVENT"
     frame = export.fetch(source, {"time_ns": "timestamp", "severity": "severity"})
     texts = np.array([without_private(text) for text in export.database.texts(source, "text")], dtype=object)
     return frame.assign(severity=label(frame["severity"], SEVERITIES), text=texts[frame.index])
 
 
-def _overheads(export: _Export) -> Frame:
+def _overheads(export: Export) -> Frame:
     columns = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "name_id": "nameId"}
     frame = export.spans("PROFILER_OVERHEAD", columns)
     return _with_ids(frame).assign(name=export.text(frame["name_id"]))
 
 
-_Reader = tuple[tuple[str, ...], str, str, Callable[[_Export], Frame]]
+def _threads(export: Export) -> Frame:
+    columns = {"thread": "globalTid", "name_id": "nameId", "priority": "priority"}
+    frame = export.fetch("ThreadNames", columns, nullable=("priority",))
+    return frame.assign(name=export.text(frame["name_id"]))
+
+
+def _os_calls(export: Export) -> Frame:
+    columns = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "name_id": "nameId", "class": "eventClass"}
+    frame = export.spans("OSRT_API", columns)
+    frame = frame[frame["class"] == OS_CALL]
+    return _with_ids(frame).assign(name=export.text(frame["name_id"]))
+
+
+def _cpu_page_faults(export: Export) -> Frame:
+    source, (process, line) = "CUDA_UM_CPU_PAGE_FAULT_EVENTS", ("process", "source_line")
+    columns = {"time_ns": "start", process: "globalPid", "address": "address", "instruction_id": "CpuInstruction"}
+    columns |= {"file_id": "sourceFile", line: "sourceLine"}
+    frame = export.fetch(source, columns, nullable=("file_id", line))
+    return frame.assign(instruction=export.text(frame["instruction_id"]), source_file=export.text(frame["file_id"]))
+
+
+def _gpu_page_faults(export: Export) -> Frame:
+    columns = {"start_ns": "start", "end_ns": "end", "process": "globalPid", "device": "deviceId"}
+    columns |= {"address": "address", "faults": "numberOfPageFaults"}
+    return export.spans("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)
+
+
+_Reader = tuple[tuple[str, ...], str, str, Callable[[Export], Frame]]
 _NO_CUDA: Final = "CUDA tracing was off (nsys profile --trace=cuda)"
 _NO_NVTX: Final = "NVTX tracing was off (nsys profile --trace=nvtx)"
+_NO_OS: Final = "OS runtime tracing was off (nsys profile --trace=osrt)"
+_NO_FAULTS: Final = "none was recorded (nsys profile --cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true)"
+_NO_USAGE: Final = "memory usage was not recorded (nsys profile --cuda-memory-usage=true)"
+_NO_METRICS: Final = "the GPU was not sampled (nsys profile --gpu-metrics-devices=all)"
+_NO_STACKS: Final = "no stacks were recorded (nsys profile --python-backtrace=cuda)"
 _UNKNOWN: Final = "this export does not hold them, and does not say whether they were traced"
-# table: its sources, the trace that fills it (as META_DATA_CAPTURE names it; "" = always), why it may be missing
+# table: its sources; the trace that fills it (as META_DATA_CAPTURE names it; "" = always) or a table that comes with
+# it; why it may be missing
 _READERS: Final[Mapping[str, _Reader]] = {
     "kernels": ((KERNEL,), "Cuda", _NO_CUDA, _kernels),
     "memory_ops": ((MEMCPY, MEMSET), "Cuda", _NO_CUDA, _memory_ops),
@@ -359,8 +316,15 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "api_calls": ((RUNTIME,), "Cuda", _NO_CUDA, _api_calls),
     "syncs": ((SYNC,), "Cuda", _NO_CUDA, _syncs),
     "ranges": ((NVTX,), "NvtxEvents", _NO_NVTX, _ranges),
+    "threads": (("ThreadNames",), "never", "this export names no threads", _threads),
+    "os_calls": (("OSRT_API",), "OSRuntime", _NO_OS, _os_calls),
+    "cpu_page_faults": (("CUDA_UM_CPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _cpu_page_faults),
+    "gpu_page_faults": (("CUDA_UM_GPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _gpu_page_faults),
+    "memory_usage": ((nsys_memory.USAGE,), "never", _NO_USAGE, nsys_memory.memory_usage),
+    "gpu_metrics": ((nsys_memory.METRICS,), "never", _NO_METRICS, nsys_memory.gpu_metrics),
+    "call_frames": ((nsys_memory.STACKS,), "never", _NO_STACKS, nsys_memory.call_frames),
     "devices": (("TARGET_INFO_GPU",), "never", "this export names no GPU", _devices),
-    "diagnostics": (("DIAGNOSTIC_EVENT",), "", "", _diagnostics),
+    "diagnostics": (("DIAGNOSTIC_EVENT",), "META_DATA_EXPORT", "", _diagnostics),
     "overheads": (("PROFILER_OVERHEAD",), "", "", _overheads),
 }
 _EXPORT_TABLES: Final = frozenset(
@@ -368,44 +332,13 @@ _EXPORT_TABLES: Final = frozenset(
 )
 
 
-def _to_frame(table: pa.Table) -> Frame:
-    """Integers become int64 where none is NULL, else Arrow-backed; a column that is all NULL is of no use as text."""
-    series = {}
-    for name in table.column_names:
-        column = table[name].combine_chunks()
-        if column.null_count == 0:
-            series[name] = pd.Series(column.to_numpy(zero_copy_only=False))
-        else:
-            series[name] = pd.Series(column, dtype=pd.ArrowDtype(column.type))
-    return pd.DataFrame(series, copy=False)
-
-
 def _with_ids(frame: Frame) -> Frame:
-    """Split the global thread id: bits 0-23 are the thread, 24-47 the process (NVIDIA's export documentation)."""
+    """Split the global thread id into the keys of thread and process and the ids that people know."""
     thread = frame["thread"].to_numpy(dtype=np.int64)
-    return frame.assign(thread=thread, process=thread & _OF_PROCESS, pid=thread >> 24 & 0xFFFFFF, tid=thread & 0xFFFFFF)
+    process, pid = thread & OF_PROCESS, process_id(frame["thread"])
+    return frame.assign(thread=thread, process=process, pid=pid, tid=thread & ~OF_PROCESS)
 
 
 def _list_gpus(devices: Frame) -> str:
     counts = devices["name"].astype("str").value_counts(sort=False)
     return ", ".join(f"{name}" if count == 1 else f"{count} × {name}" for name, count in counts.items())
-
-
-def _nameless(count: int) -> Finding:
-    return Finding(
-        rule="damaged_names",
-        severity="warning",
-        title=f"{count:,} names of this export are missing",
-        detail="Kernels, calls or ranges refer to them; they are shown without a name, and summed up together.",
-        remedy="Export the report again, without --tables.",
-    )
-
-
-def _damaged(source: str, count: int, total: int) -> Finding:
-    return Finding(
-        rule="damaged_events",
-        severity="warning",
-        title=f"{count:,} of {total:,} rows of {source} were left out",
-        detail="Their start or end is missing, negative or in the wrong order, so no time can be computed from them.",
-        remedy="Capture again; if it happens again, the profiler lost or mixed up events.",
-    )

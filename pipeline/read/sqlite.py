@@ -15,6 +15,8 @@ from pipeline.errors import CaptureError
 MAGIC: Final = b"SQLite format 3\x00"
 _HINT: Final = "export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
 
+_LOCKED: Final = "wait until that program has finished with it (nsys may still be exporting), or read a copy"
+
 
 class Database:
     """A read-only SQLite file: which tables and columns it has, and their rows as Arrow tables.
@@ -32,6 +34,10 @@ class Database:
         """Return `columns` (ours: SQL expression over theirs) of every row of `table`, in the file's order."""
         chosen = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
         return self._query(f'SELECT {chosen} FROM "{table}"', table)  # noqa: S608 (our own names)
+
+    def last_row(self, table: str) -> int:
+        """Return the number of the last row: nsys deletes none, so it is the count unless the file is damaged."""
+        return self.fetch(table, {"last": "MAX(rowid)"})["last"][0].as_py() or 0
 
     def texts(self, table: str, column: str) -> list[str]:
         """Return a text column, NULL as the empty text and bytes that are no UTF-8 as U+FFFD."""
@@ -58,6 +64,8 @@ class Database:
                 return cursor.fetch_arrow_table()
         except (adbc_driver_manager.Error, OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
             reason = str(error).splitlines()[0]
+            if "database is locked" in reason:
+                raise CaptureError(f"{self.path.name} is locked by another program", _LOCKED) from error
             raise CaptureError(f"{self.path.name}: cannot read table {table}: {reason}", _HINT) from error
 
 

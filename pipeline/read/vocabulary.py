@@ -40,6 +40,8 @@ SEVERITIES: Final = {0: "info", 1: "info", 2: "warning", 3: "error", 4: "info"}
 # NVTX event types: push/pop and start/end ranges, each of NVTX itself and of NVTXT imports
 RANGE_STYLES: Final = {59: "PushPop", 60: "StartEnd", 70: "PushPop", 71: "StartEnd"}
 DOMAIN_CREATE: Final = 75
+# the class of a plain call in OSRT_API; others are markers
+OS_CALL: Final = 27
 
 # anything with a slash, anything quoted, and values of options: what is left are the profiler's own words
 _PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\S*")

@@ -55,6 +55,27 @@ def _most(frame: Frame, column: str) -> float:
     return float(floats(frame[column]).max())
 
 
+def _split(frame: Frame) -> tuple[Chart, ...]:
+    """Per device, the parts of the window in the order of the table; they add up to it."""
+    largest = _most(frame, "time_ns")
+    groups = tuple(
+        Group(
+            short_text(f"{row['category']}" + (f" (device {row['device']})" if frame["device"].nunique() > 1 else "")),
+            (
+                Bar(
+                    "kernel" if row["group"] == "busy" else "others",
+                    str(row["group"]),
+                    format_value(float(row["time_ns"]), "time_ns"),
+                    width(float(row["time_ns"]), largest),
+                    format_value(float(row["share_pct"]), "share_pct"),
+                ),
+            ),
+        )
+        for row in frame.to_dict("records")
+    )
+    return (Chart("Parts of the window: busy (blue) and idle by cause (grey)", groups),)
+
+
 def _ranked(
     title: str, column: str, series: str, *, shorten: Callable[[str], str] = short_text
 ) -> Callable[[Frame], tuple[Chart, ...]]:
@@ -93,6 +114,7 @@ def _launches(frame: Frame) -> tuple[Chart, ...]:
 
 _CHARTS: Final[Mapping[str, Callable[[Frame], tuple[Chart, ...]]]] = {
     "gpu_time": _gpu_time,
+    "time_split": _split,
     "cuda_gpu_kern_sum": _ranked("Total time by kernel", "total_ns", "kernel", shorten=short_name),
     "memory_operations": _memory,
     "launch_overhead": _launches,

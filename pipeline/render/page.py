@@ -27,7 +27,11 @@ Frame = pd.DataFrame
 Pairs = tuple[tuple[str, str], ...]
 
 _SEVERITIES: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
-_METHOD: Final = ("devices", "diagnostics", "profiler_overhead")
+_METHOD: Final = ("devices", "gpu_peaks", "diagnostics", "profiler_overhead")
+# points of a curve, for the data formats: as a table they say nothing
+_SERIES: Final = ("in_flight", "memory_over_time")
+# what most captures have; what others lack is listed together and not section by section
+_CORE: Final = ("gpu_time", "cuda_gpu_kern_sum", "memory_operations", "launch_overhead", "nvtx_ranges", "cuda_api_sum")
 _FACTS: Final = {
     "gpu": "GPU",
     "driver": "Driver",
@@ -101,11 +105,15 @@ def page(report: Report) -> Page:
         _facts(report.environment),
         _banners(report.findings),
         key_figures(numbers(report)),
-        tuple(_section(result) for result in there if result.name not in _METHOD),
+        tuple(_section(result) for result in there if _has_section(result)),
         _unavailable(report.results),
         _method(report),
         printable(report.generator) if report.generator else "",
     )
+
+
+def _has_section(result: Result) -> bool:
+    return result.name not in (*_METHOD, *_SERIES) and (len(result.rows) > 0 or result.name in _CORE)
 
 
 def _facts(environment: Environment) -> tuple[str, ...]:
@@ -146,6 +154,8 @@ def _unavailable(results: tuple[Result, ...]) -> Pairs:
     for result in results:
         if result.table is None:
             titles.setdefault(printable(result.unavailable).rstrip("."), []).append(printable(result.title))
+        elif result.rows.empty and result.name not in (*_CORE, *_METHOD, *_SERIES):
+            titles.setdefault("looked for, and none in this capture", []).append(printable(result.title))
     return tuple((", ".join(names), reason) for reason, names in titles.items())
 
 
@@ -238,9 +248,17 @@ def _chain(path: str, levels: Mapping[str, int]) -> list[str]:
 
 _LAYOUTS: Final[Mapping[str, Layout]] = {
     "gpu_time": Layout("devices with GPU work", "Device", "device", prepare=_devices),
+    "time_split": Layout("parts of the window", "Category", "category", bars=("share_pct",), prepare=_per_device),
     "cuda_gpu_kern_sum": Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name),
     "memory_operations": Layout("copies and sets", "Operation", bars=("time_pct",), prepare=_named_operations),
     "launch_overhead": Layout("launches", "Kernel", bars=("api_total_ns",), prepare=_per_device, shorten=short_name),
+    "launch_phases": Layout("launch figures", "Figure", "figure", prepare=_per_device),
+    "launch_bound": Layout("devices with launches", "Device", "device"),
+    "cuda_api_sync": Layout("synchronizing calls", "Function", bars=("total_ns",)),
+    "slow_copies": Layout("copies that make the CPU wait", "Function", bars=("cpu_ns",)),
+    "range_iterations": Layout("repeated ranges", "Range", "path", bars=("med_ns",)),
+    "osrt_sum": Layout("OS runtime calls", "Function", bars=("time_pct",), most=20),
+    "memory_usage": Layout("kinds of memory", "Kind", "kind", prepare=_per_device),
     "nvtx_ranges": Layout("ranges", "Range", bars=("cpu_total_ns", "kernel_ns"), prepare=_tree),
     "cuda_api_sum": Layout("CUDA calls", "Function", bars=("time_pct",)),
     "cpu_ops": Layout("operators", "Operator", bars=("own_pct",)),

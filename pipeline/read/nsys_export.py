@@ -1,0 +1,243 @@
+"""How an nsys export is read row by row: names looked up, GPUs told apart, what no event can be left out and said."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from pipeline.errors import CaptureError
+from pipeline.model import Finding
+from pipeline.read.sqlite import Database
+from pipeline.tables import categorical
+
+KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
+RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
+
+OF_PROCESS: Final = ~0xFFFFFF
+"""What of a global id names the process: bits 24 and above."""
+# 104 days, or 9 petabytes: what is later or larger is damage, and sums of it would overflow
+LIMIT: Final = 1 << 53
+"""In ns and in bytes."""
+# CUPTI counts correlation ids in 32 bits
+_IDS: Final = 1 << 32
+_ON_STREAM: Final = {
+    "start_ns": "start",
+    "end_ns": "end",
+    "process": "globalPid",
+    "device": "deviceId",
+    "context": "contextId",
+    "stream": "streamId",
+    "correlation": "correlationId",
+}
+
+Frame = pd.DataFrame
+
+
+class Export:
+    """One export being read: its strings, what was traced, and what had to be left out."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.strings = self._strings()
+        self.traced = self.metadata("META_DATA_CAPTURE").get("CAPTURE_EVENT_TYPE", [])
+        self.findings: list[Finding] = []
+        self.unresolved: set[int] = set()
+        self.renumbered = self._renumbered()
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def fetch(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
+        """Fetch whole numbers, `columns` being ours: theirs; the index is the row in the export.
+
+        One that is `nullable` may be absent from this generation, or NULL. Rows that lack another are left out, and
+        a finding says how many.
+        """
+        present = self.database.columns[source]
+        absent = {theirs for ours, theirs in columns.items() if theirs not in present and ours not in nullable}
+        if absent:
+            raise self._strange(source, f"has no column {', '.join(sorted(absent))}")
+        chosen = {ours: f'"{theirs}"' if theirs in present else "NULL" for ours, theirs in columns.items()}
+        table = self.database.fetch(source, chosen)
+        if not all(pa.types.is_integer(kind) for kind in table.schema.types):
+            raise self._strange(source, "holds something else where whole numbers belong")
+        if lost := self.database.last_row(source) - len(table):
+            self.findings.append(_incomplete(source, abs(lost)))
+        frame = _to_frame(table)
+        lacking = [ours for ours in columns if ours not in nullable and frame[ours].hasnans]
+        return self._keep(source, frame, frame[lacking].notna().all(axis=1).to_numpy(dtype=bool))
+
+    def spans(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
+        """Fetch rows with a start and an end; those whose times cannot be are left out as well."""
+        return self.keep_possible(source, self.fetch(source, columns, nullable=nullable))
+
+    def keep_possible(self, source: str, frame: Frame) -> Frame:
+        """Leave out rows whose end is before their start, or whose times, sizes or ids no capture reaches."""
+        start, end = frame["start_ns"], frame["end_ns"]
+        possible = (start >= 0) & (end >= start) & (end < LIMIT)
+        if "bytes" in frame:
+            possible &= (frame["bytes"] >= 0) & (frame["bytes"] < LIMIT)
+        if "correlation" in frame:
+            possible &= frame["correlation"].fillna(0) < _IDS
+        return self._keep(source, frame, possible.to_numpy(dtype=bool))
+
+    def on_stream(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
+        """Fetch spans of GPU work, with their process."""
+        nullable = ("process", "correlation", *nullable)
+        frame = self.spans(source, {**_ON_STREAM, **columns}, nullable=nullable)
+        # few rows start together, so only these are compared
+        together = frame[_repeats(frame["start_ns"])]
+        if twice := int(together.duplicated().sum()):
+            self.findings.append(_repeated(source, twice))
+        return frame.assign(process=frame["process"] & OF_PROCESS, gpu=self.gpus(frame))
+
+    def check_ids(self, source: str, calls: Frame) -> None:
+        """Say how many calls have the id of another; a driver call inside a runtime call may have that one's."""
+        shared = calls[_repeats(calls["correlation"].fillna(0))]
+        # 0 stands for no id
+        shared = shared[(shared["correlation"] > 0) & shared["class"].notna()]
+        if ambiguous := int(shared.duplicated(["process", "class", "correlation"]).sum()):
+            self.findings.append(_ambiguous(source, ambiguous))
+
+    def gpus(self, frame: Frame) -> np.ndarray[Any, Any]:
+        """Return which GPU of the machine each row ran on: CUDA_VISIBLE_DEVICES renumbers them for a process."""
+        device = frame["device"].to_numpy(dtype=np.int64)
+        gpu = device.copy()
+        for process, ordinal, number in self.renumbered:
+            gpu[(device == ordinal) & (process_id(frame["process"]) == process)] = number
+        return gpu
+
+    def _keep(self, source: str, frame: Frame, good: np.ndarray[Any, Any]) -> Frame:
+        if good.all():
+            return frame
+        self.findings.append(_damaged(source, int((~good).sum()), len(frame)))
+        return frame[good]
+
+    def _strange(self, source: str, what: str) -> CaptureError:
+        return CaptureError(
+            f"{self.database.path.name}: table {source} {what}",
+            "this is not an export that nsys wrote, or one of a version that is not known yet: please report it",
+        )
+
+    def text(self, ids: "pd.Series[Any]") -> "pd.Categorical[Any]":
+        """Look ids up in StringIds; one that is not there is the empty text."""
+        codes, unique = pd.factorize(ids.fillna(-1).to_numpy(dtype=np.int64))
+        found = self.strings.reindex(unique)
+        self.unresolved |= set(unique[found.isna().to_numpy()].tolist()) - {-1}
+        values = found.fillna("").to_numpy(dtype=object)
+        return categorical(values, codes)
+
+    def _strings(self) -> "pd.Series[str]":
+        if "StringIds" not in self.database.columns:
+            if {KERNEL, RUNTIME} & self.database.columns.keys():
+                raise self._strange("StringIds", "is not there, so nothing in this export has a name")
+            return pd.Series([], dtype=object)
+        ids = self.database.fetch("StringIds", {"id": "id"})["id"].to_numpy()
+        strings = pd.Series(self.database.texts("StringIds", "value"), index=ids, dtype=object)
+        return strings[~strings.index.duplicated()]
+
+    def _renumbered(self) -> list[tuple[int, int, int]]:
+        """Return the CUDA devices whose number in a process is not that of the GPU: process id, device, GPU."""
+        source, columns = "TARGET_INFO_CUDA_DEVICE", {"process": "pid", "device": "cudaId", "gpu": "gpuId"}
+        if source not in self.database.columns:
+            return []
+        known = self.fetch(source, columns, nullable=("gpu",)).dropna()
+        return list(known[known["device"] != known["gpu"]].itertuples(index=False, name=None))
+
+    def metadata(self, *sources: str) -> dict[str, list[str]]:
+        """Read a name/value table under whichever of its names this generation uses."""
+        found: dict[str, list[str]] = {}
+        for source in sources:
+            if source in self.database.columns:
+                names, values = (self.database.texts(source, column) for column in ("name", "value"))
+                for name, value in zip(names, values, strict=True):
+                    found.setdefault(name, []).append(value)
+        return found
+
+    def add_findings(self, part: "Export") -> None:
+        """Take over what had to be said of a part of this export that was read by itself."""
+        self.findings += part.findings
+        self.unresolved |= part.unresolved
+
+    def all_findings(self) -> tuple[Finding, ...]:
+        """Return what the reader of a report must know of the export."""
+        nameless = [_nameless(len(self.unresolved))] if self.unresolved else []
+        return (*self.findings, *nameless)
+
+
+def _to_frame(table: pa.Table) -> Frame:
+    """Integers become int64 where none is NULL, else Arrow-backed; a column that is all NULL is of no use as text."""
+    series = {}
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        if column.null_count == 0:
+            series[name] = pd.Series(column.to_numpy(zero_copy_only=False))
+        else:
+            series[name] = pd.Series(column, dtype=pd.ArrowDtype(column.type))
+    return pd.DataFrame(series, copy=False)
+
+
+def _repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:
+    """Return where a value occurs more than once."""
+    numbers = values.to_numpy(dtype=np.int64)
+    # mostly the profiler writes in rising order, which is quick to see
+    rising = bool((numbers[1:] > numbers[:-1]).all())
+    return np.zeros(len(numbers), dtype=bool) if rising else np.asarray(pd.Series(numbers).duplicated(keep=False))
+
+
+def process_id(ids: "pd.Series[Any]") -> np.ndarray[Any, Any]:
+    """Return the process of global ids: bits 24-47 (NVIDIA's export documentation); 0 where there is none."""
+    return ids.fillna(0).to_numpy(dtype=np.int64) >> 24 & 0xFFFFFF
+
+
+def _nameless(count: int) -> Finding:
+    return Finding(
+        rule="damaged_names",
+        severity="warning",
+        title=f"{count:,} names of this export are missing",
+        detail="Kernels, calls or ranges refer to them; they are shown without a name, and summed up together.",
+        remedy="Export the report again, without --tables.",
+    )
+
+
+def _damaged(source: str, count: int, total: int) -> Finding:
+    return Finding(
+        rule="damaged_events",
+        severity="warning",
+        title=f"{count:,} of {total:,} rows of {source} were left out",
+        detail="Their start, end, size or id is missing or impossible, so nothing can be computed from them.",
+        remedy="Capture again; if it happens again, the profiler lost or mixed up events.",
+    )
+
+
+def _incomplete(source: str, count: int) -> Finding:
+    return Finding(
+        rule="incomplete_table",
+        severity="error",
+        title=f"{source} has {count:,} rows too few or too many",
+        detail="The count of its rows and the number of the last one differ: the file is damaged, or somebody deleted "
+        "rows. Counts and sums of this report are wrong.",
+        remedy="Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
+    )
+
+
+def _repeated(source: str, count: int) -> Finding:
+    return Finding(
+        rule="repeated_events",
+        severity="warning",
+        title=f"{count:,} rows of {source} are there more than once",
+        detail="They agree in time, place and id, so they are one event each, but count twice in sums.",
+        remedy="Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
+    )
+
+
+def _ambiguous(source: str, count: int) -> Finding:
+    return Finding(
+        rule="ambiguous_calls",
+        severity="warning",
+        title=f"{count:,} calls in {source} have the correlation id of another call",
+        detail="Which of them launched the work with that id is not known; it is counted for the first. Launch "
+        "overhead and the ranges that own this work may be wrong.",
+        remedy="Capture again, a shorter stretch: ids repeat after 4 billion calls.",
+    )

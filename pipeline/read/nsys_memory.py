@@ -1,0 +1,80 @@
+"""The parts of nsys's schema that hold samples and stacks: memory usage, GPU metrics, and who made a CUDA call."""
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from pipeline.read.nsys_export import RUNTIME, Export
+from pipeline.read.vocabulary import MEMORY_KINDS, label, without_private
+from pipeline.tables import categorical, empty, renamed
+
+USAGE: Final = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+METRICS: Final = "GPU_METRICS"
+STACKS: Final = "CUDA_CALLCHAINS"
+_NAMES: Final = "TARGET_INFO_GPU_METRICS"
+# ENUM_CUDA_DEV_MEM_EVENT_OPER; 1 is a deallocation
+_ALLOCATION: Final = 0
+# before it, the stack that a call refers to was that of its neighbour (NVIDIA's release notes of the schema)
+_RIGHT_STACKS: Final = (3, 9)
+_METRIC_BITS: Final = 32
+
+Frame = pd.DataFrame
+
+
+def memory_usage(export: Export) -> Frame:
+    """Read every allocation and deallocation that the driver reported."""
+    columns = {
+        "start_ns": "start",
+        "process": "globalPid",
+        "device": "deviceId",
+        "kind": "memKind",
+        "bytes": "bytes",
+        "operation": "memoryOperationType",
+    }
+    frame = export.fetch(USAGE, columns)
+    frame = export.keep_possible(USAGE, frame.assign(end_ns=frame["start_ns"]))
+    is_allocation = frame["operation"] == _ALLOCATION
+    return frame.assign(device=export.gpus(frame), kind=label(frame["kind"], MEMORY_KINDS), is_allocation=is_allocation)
+
+
+def gpu_metrics(export: Export) -> Frame:
+    """Read the samples of the GPU's counters; a metric without a name is its number."""
+    columns = {"start_ns": "timestamp", "type": "typeId", "metric_id": "metricId", "value": "value"}
+    frame = export.fetch(METRICS, columns)
+    type_codes, types = pd.factorize(frame["type"].to_numpy(dtype=np.int64))
+    codes, distinct = pd.factorize(type_codes << _METRIC_BITS | frame["metric_id"].to_numpy(dtype=np.int64))
+    keys = [(int(types[key >> _METRIC_BITS]), int(key) & (1 << _METRIC_BITS) - 1) for key in distinct]
+    known = _metric_names(export)
+    names = np.array([known.get(key, f"metric {key[1]}") for key in keys], dtype=object)
+    # the low byte of a type is the GPU, the rest says what kind of source it is
+    return frame.assign(device=frame["type"] & 0xFF, metric=categorical(names, codes))
+
+
+def call_frames(export: Export) -> Frame:
+    """Read the innermost frame of the stack of each CUDA call that has one."""
+    if RUNTIME not in export.database.columns:
+        return empty("call_frames")
+    columns = {"start_ns": "start", "thread": "globalTid", "stack": "callchainId"}
+    calls = export.fetch(RUNTIME, columns, nullable=("stack",))
+    calls = calls[(calls["stack"].fillna(0) > 0) & (_schema(export) >= _RIGHT_STACKS)]
+    frames = export.fetch(STACKS, {"stack": "id", "symbol": "symbol", "depth": "stackDepth"})
+    innermost = frames.sort_values(["stack", "depth"]).drop_duplicates("stack")[["stack", "symbol"]]
+    found = calls.astype({"stack": "int64"}).merge(innermost, on="stack", validate="m:1")
+    names = pd.Series(export.text(found["symbol"]))
+    return found.assign(frame=renamed(names, lambda texts: texts.map(without_private)))
+
+
+def _metric_names(export: Export) -> dict[tuple[int, int], str]:
+    if _NAMES not in export.database.columns:
+        return {}
+    frame = export.fetch(_NAMES, {"type": "typeId", "metric_id": "metricId"})
+    names = export.database.texts(_NAMES, "metricName")
+    keys = zip(frame["type"].tolist(), frame["metric_id"].tolist(), strict=True)
+    return dict(zip(keys, [names[row] for row in frame.index], strict=True))
+
+
+def _schema(export: Export) -> tuple[int, ...]:
+    """The version of the export's schema, empty where it does not say: those are older than all that do."""
+    (version,) = export.metadata("META_DATA_EXPORT").get("EXPORT_SCHEMA_VERSION", [""])[:1]
+    return tuple(int(number) for number in version.split(".") if number.isdecimal())

@@ -1,0 +1,150 @@
+"""Waiting: which calls wait for the GPU, and how much of that time was lost."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from pipeline.analyze.syncs import os_calls, synchronizations
+from pipeline.analyze.timeline import Timeline
+from pipeline.model import Profile
+from pipeline.read.nsys import read_nsys
+from pipeline.tables import conform
+from tests.timeline import PROCESS, draw
+
+CaptureFile = Callable[[str], Path]
+
+
+def waits(profile: Profile) -> list[list[object]]:
+    """The name, kind, number, time and idle time (both in microseconds) of each row."""
+    table = synchronizations(Timeline(profile)).frame
+    table[["total_ns", "idle_ns"]] //= 1000
+    return list(table[["name", "kind", "calls", "total_ns", "idle_ns"]].to_numpy().tolist())
+
+
+def test_time_is_lost_where_nothing_runs_while_the_cpu_waits() -> None:
+    profile = draw(
+        """
+        cpu  L.SSSSSSSS
+        s7   ....aaa...
+        s8   .....bbb..
+        """
+    )
+    assert waits(profile) == [["cudaStreamSynchronize", "explicit", 1, 8, 4]]
+
+
+def test_work_of_another_process_does_not_hide_a_wait() -> None:
+    profile = draw("cpu  L.SSSS\ns7   ...aaa")
+    kernels = profile.table("kernels").assign(process=PROCESS * 2)
+    foreign = Profile({**profile.tables, "kernels": conform("kernels", kernels)})
+    assert waits(foreign) == [["cudaStreamSynchronize", "explicit", 1, 4, 4]]
+
+
+@pytest.mark.parametrize("name", ["cudaEventSynchronize_v3020", "cuCtxSynchronize", "cudaDeviceSynchronize_v3020"])
+def test_a_synchronization_is_named_by_its_call(name: str) -> None:
+    profile = draw("cpu  SS")
+    calls = conform("api_calls", profile.table("api_calls").assign(name=name))
+    renamed = waits(Profile({**profile.tables, "api_calls": calls}))
+    assert renamed == [[name.removesuffix("_v3020"), "explicit", 1, 2, 2]]
+
+
+def test_a_blocking_copy_and_one_to_pageable_memory_wait_without_saying_so() -> None:
+    assert waits(draw("cpu  BBBB....CC\ns7   ..HH.....D")) == [
+        ["cudaMemcpy", "implicit", 1, 4, 2],
+        ["cudaMemcpyAsync", "implicit", 1, 2, 1],
+    ]
+    assert waits(draw("cpu  CC...\ns7   ..HH.")) == []
+
+
+def test_a_free_always_synchronizes() -> None:
+    assert waits(draw("cpu  L.FFFF\ns7   .aaa..")) == [["cudaFree", "implicit", 1, 4, 2]]
+
+
+@pytest.mark.parametrize(
+    ("picture", "waited"),
+    [
+        ("cpu  L.AAAA.\ns7   .aaaa..", True),
+        # what it found running outlasts it
+        ("cpu  L.AAAA.\ns7   .aaaaaa", False),
+        # nothing was running
+        ("cpu  L..AAAA\ns7   .aa....", False),
+        # it had its own work to do for most of the time
+        ("cpu  L.AAAAAA\ns7   .aa.....", False),
+        # launched before it, though not yet begun
+        ("cpu  L.AAAA.\ns7   ...aa..", True),
+    ],
+)
+def test_an_allocation_waits_when_it_returns_with_the_work_before_it(picture: str, *, waited: bool) -> None:
+    assert [row[0] for row in waits(draw(picture))] == ["cudaMalloc"] * waited
+
+
+def test_what_another_thread_launches_meanwhile_does_not_matter_to_an_allocation() -> None:
+    profile = draw(
+        """
+        cpu    L.AAAA...
+        cpu:8  ....L....
+        s7     .aaaa....
+        s8     .....bbbb
+        """
+    )
+    assert [row[0] for row in waits(profile)] == ["cudaMalloc"]
+
+
+def test_a_driver_call_inside_a_runtime_call_is_not_counted_again() -> None:
+    profile = draw("cpu  SSSS")
+    outer = profile.table("api_calls")
+    inner = outer.assign(name="cuStreamSynchronize", layer="driver", start_ns=1000, end_ns=3000)
+    calls = conform("api_calls", pd.concat([inner, outer]))
+    both = waits(Profile({**profile.tables, "api_calls": calls}))
+    assert both == [["cudaStreamSynchronize", "explicit", 1, 4, 4]]
+
+
+def test_the_innermost_frame_is_shown_where_stacks_were_recorded() -> None:
+    profile = draw("cpu  SS.S.SS")
+    assert "frame" not in synchronizations(Timeline(profile)).frame
+    calls = profile.table("api_calls").iloc[[2, 0]]
+    frames = conform("call_frames", calls.assign(frame=["train.py:12", "train.py:7"]))
+    table = synchronizations(Timeline(Profile({**profile.tables, "call_frames": frames}))).frame
+    assert dict(zip(table["frame"], table["total_ns"], strict=True)) == {
+        "train.py:7": 2000,
+        "train.py:12": 2000,
+        "": 1000,
+    }
+
+
+# -- real captures ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["train", "ddp2", "gelu", "graph", "unified_memory"])
+def test_explicit_waits_add_up_to_the_calls_of_a_capture(capture_file: CaptureFile, name: str) -> None:
+    profile = read_nsys(capture_file(name))
+    calls = profile.table("api_calls")
+    explicit = calls[calls["name"].astype(str).str.contains("Synchronize")]
+    table = synchronizations(Timeline(profile)).frame
+    mine = table[table["kind"] == "explicit"]
+    assert mine["calls"].sum() == len(explicit)
+    assert mine["total_ns"].sum() == (explicit["end_ns"] - explicit["start_ns"]).sum()
+    assert (table["idle_ns"] <= table["total_ns"]).all()
+    assert (table["idle_ns"] >= 0).all()
+
+
+def test_item_synchronizes_in_every_iteration_of_the_training_loop(capture_file: CaptureFile) -> None:
+    table = synchronizations(Timeline(read_nsys(capture_file("train")))).frame
+    first = table.iloc[0]
+    assert (first["name"], first["path"], first["calls"]) == ("cudaStreamSynchronize", "iteration #", 20)
+
+
+def test_both_processes_wait_and_only_their_own_gpu_counts(capture_file: CaptureFile) -> None:
+    table = synchronizations(Timeline(read_nsys(capture_file("ddp2")))).frame
+    calls = table.groupby("name", observed=True)["calls"].sum()
+    assert (calls["cudaEventSynchronize"], calls["cudaDeviceSynchronize"], calls["cudaMemcpyAsync"]) == (160, 4, 6)
+    assert (table["idle_ns"].iloc[0], table["name"].iloc[0]) == (1_268_324, "cudaEventSynchronize")
+
+
+def test_os_calls_are_summed_by_name(capture_file: CaptureFile) -> None:
+    profile = read_nsys(capture_file("train"))
+    events, table = profile.table("os_calls"), os_calls(Timeline(profile)).frame
+    assert table["calls"].sum() == len(events)
+    assert table["total_ns"].sum() == (events["end_ns"] - events["start_ns"]).sum()
+    assert table["name"].iloc[0] == "poll"

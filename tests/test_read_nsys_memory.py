@@ -1,0 +1,118 @@
+"""The nsys tables of samples and stacks."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.model import Profile
+from pipeline.read.nsys import read_nsys
+
+CaptureFile = Callable[[str], Path]
+METRICS = (
+    "CREATE TABLE GPU_METRICS (rawTimestamp INTEGER, timestamp INTEGER, typeId INTEGER, metricId INTEGER, "
+    "value INTEGER)",
+    # two GPUs whose sources number their metrics differently
+    "INSERT INTO GPU_METRICS VALUES (1, 10, 72057594037928192, 1, 90), (2, 20, 72057594037928193, 1, 1980), "
+    "(3, 30, 72057594037928193, 2, 5)",
+)
+NAMES = (
+    "CREATE TABLE TARGET_INFO_GPU_METRICS (sourceId INTEGER, sourceName TEXT, typeId INTEGER, typeName TEXT, "
+    "metricId INTEGER, metricName TEXT)",
+    "INSERT INTO TARGET_INFO_GPU_METRICS VALUES (0, '', 72057594037928192, '', 1, 'SMs Active [Throughput %]'), "
+    "(0, '', 72057594037928193, '', 1, 'GPC Clock Frequency [MHz]')",
+)
+STACKS = (
+    "CREATE TABLE CUDA_CALLCHAINS (id INTEGER, symbol INTEGER, module INTEGER, stackDepth INTEGER)",
+    "INSERT INTO StringIds VALUES (900001, 'step (train.py:12)'), (900002, 'main'), "
+    "(900003, '/home/someone/train.py:7')",
+    "INSERT INTO CUDA_CALLCHAINS VALUES (1, 900002, 0, 1), (1, 900001, 0, 0), (2, 900003, 0, 0)",
+    "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = 1 WHERE rowid = 1",
+    "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = 2 WHERE rowid = 2",
+    "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = 3 WHERE rowid = 3",
+    "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = 0 WHERE rowid = 4",
+)
+
+
+@pytest.fixture
+def edited(capture_file: CaptureFile, tmp_path: Path) -> Callable[..., Profile]:
+    """Run SQL statements on a copy of a real export, and read it."""
+
+    def edit(*statements: str) -> Profile:
+        target = tmp_path / "edited.sqlite"
+        shutil.copy(capture_file("train"), target)
+        connection = sqlite3.connect(target)
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+        connection.close()
+        return read_nsys(target)
+
+    return edit
+
+
+def test_memory_usage_of_a_real_capture(capture_file: CaptureFile) -> None:
+    table = read_nsys(capture_file("train")).table("memory_usage")
+    assert len(table) == 862
+    assert table["is_allocation"].all()
+    assert table["kind"].value_counts().to_dict() == {"Device Static": 821, "Device": 40, "Pinned": 1}
+
+
+def test_deallocations_are_told_apart(edited: Callable[..., Profile]) -> None:
+    profile = edited("UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET memoryOperationType = 1 WHERE rowid <= 2")
+    assert profile.table("memory_usage")["is_allocation"].tolist()[:3] == [False, False, True]
+
+
+def test_impossible_times_are_left_out_and_said(edited: Callable[..., Profile]) -> None:
+    profile = edited("UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET start = 9223372036854775807 WHERE rowid = 1")
+    assert len(profile.table("memory_usage")) == 861
+    (finding,) = profile.findings
+    assert "1 of 862 rows of CUDA_GPU_MEMORY_USAGE_EVENTS" in finding.title
+
+
+def test_metrics_have_the_name_and_the_gpu_of_their_source(edited: Callable[..., Profile]) -> None:
+    table = edited(*METRICS, *NAMES).table("gpu_metrics")
+    assert table[["start_ns", "device", "metric", "value"]].to_numpy().tolist() == [
+        [10, 0, "SMs Active [Throughput %]", 90],
+        [20, 1, "GPC Clock Frequency [MHz]", 1980],
+        [30, 1, "metric 2", 5],
+    ]
+
+
+def test_metrics_without_a_table_of_names_are_numbers(edited: Callable[..., Profile]) -> None:
+    assert edited(*METRICS).table("gpu_metrics")["metric"].tolist() == ["metric 1", "metric 1", "metric 2"]
+
+
+def test_a_call_has_the_innermost_frame_of_its_stack_without_paths(edited: Callable[..., Profile]) -> None:
+    profile = edited(*STACKS)
+    frames, calls = profile.table("call_frames"), profile.table("api_calls")
+    assert frames["frame"].tolist() == ["step (train.py:12)", "<…>"]
+    assert frames[["thread", "start_ns"]].to_numpy().tolist() == calls[["thread", "start_ns"]][:2].to_numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE META_DATA_EXPORT SET value = '3.8.4' WHERE name = 'EXPORT_SCHEMA_VERSION'",
+        "DROP TABLE META_DATA_EXPORT",
+        "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
+    ],
+)
+def test_stacks_that_belong_to_no_known_call_are_not_used(edited: Callable[..., Profile], statement: str) -> None:
+    assert edited(*STACKS, statement).table("call_frames").empty
+
+
+@pytest.mark.parametrize(
+    ("table", "option"),
+    [
+        ("memory_usage", "--cuda-memory-usage=true"),
+        ("gpu_metrics", "--gpu-metrics-devices"),
+        ("call_frames", "--python-backtrace"),
+    ],
+)
+def test_what_was_not_recorded_is_missing_with_the_option_that_records_it(
+    capture_file: CaptureFile, table: str, option: str
+) -> None:
+    assert option in read_nsys(capture_file("gelu")).missing[table]

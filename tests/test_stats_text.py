@@ -1,0 +1,80 @@
+"""How tables of `nightsight stats` are written: digits, units, faults and the three forms."""
+
+import json
+from decimal import Decimal
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import UsageError
+from pipeline.model import Profile
+from pipeline.stats import stats_table, write_stats
+from pipeline.stats.text import time_unit
+from pipeline.tables import conform
+from tests.timeline import draw
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=9))
+def test_averages_round_half_away_from_zero_as_sqlite_does(durations: list[int]) -> None:
+    frame = draw("s7  a").table("kernels")
+    kernels = pd.concat([frame.assign(end_ns=frame["start_ns"] + duration) for duration in durations])
+    text = write_stats(stats_table(Profile({"kernels": conform("kernels", kernels)}), "cuda_gpu_kern_sum"), "csv")
+    shown = Decimal(text.splitlines()[1].split(",")[3])
+    assert abs(shown - Decimal(sum(durations)) / len(durations)) <= Decimal("0.0502")
+
+
+def test_table_and_json_hold_what_csv_holds() -> None:
+    table = stats_table(draw("s7  aaa.bb"), "cuda_gpu_kern_sum")
+    (header, rule, first, second) = write_stats(table, "table").splitlines()
+    assert header.split()[:2] == ["Time", "(%)"]
+    assert set(rule) == {"-", " "}
+    assert first.split()[:3] == ["60.0", "3000", "1"]
+    assert second.split()[-1] == "b"
+    (_, row) = json.loads(write_stats(table, "json"))
+    assert (row["Name"], row["Total Time (ns)"], row["Time (%)"]) == ("b", 2000, 40.0)
+
+
+def test_what_is_missing_is_empty_in_csv_and_null_in_json() -> None:
+    table = stats_table(draw("cpu  LLLL.\ns7   ..aaa"), "cuda_kern_exec_trace")
+    assert write_stats(table, "csv").splitlines()[1].startswith("0,4000,,,2000,3000,5000,5,7,0,")
+    assert json.loads(write_stats(table, "json"))[0]["Queue Dur (ns)"] is None
+
+
+@pytest.mark.parametrize(
+    ("unit", "cells"),
+    [("ns", ["1234567", "1234567.0"]), ("us", ["1234.567"] * 2), ("ms", ["1.2346"] * 2), ("s", ["0.00123"] * 2)],
+)
+def test_times_in_other_units(unit: str, cells: list[str]) -> None:
+    frame = draw("s7  a").table("kernels")
+    profile = Profile({"kernels": conform("kernels", frame.assign(end_ns=frame["start_ns"] + 1_234_567))})
+    header, row = write_stats(stats_table(profile, "cuda_gpu_kern_sum"), "csv", unit=unit).splitlines()
+    assert header.split(",")[1] == f"Total Time ({unit})"
+    assert [row.split(",")[1], row.split(",")[3]] == cells
+    assert row.split(",")[2] == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("ns", "ns"),
+        ("nsec", "ns"),
+        ("nano", "ns"),
+        ("us", "us"),
+        ("usec", "us"),
+        ("msec", "ms"),
+        ("milli", "ms"),
+        ("s", "s"),
+        ("sec", "s"),
+        ("seconds", "s"),
+    ],
+)
+def test_units_go_by_the_beginnings_of_nvidias_names(name: str, unit: str) -> None:
+    assert time_unit(name) == unit
+
+
+@pytest.mark.parametrize("name", ["", "m", "min", "secs", "S"])
+def test_other_units_are_errors(name: str) -> None:
+    with pytest.raises(UsageError, match="is no unit of time"):
+        time_unit(name)

@@ -1,0 +1,122 @@
+"""`--filter-time` and `--filter-nvtx`: what is read from them, and which events they leave."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import UsageError
+from pipeline.model import Profile
+from pipeline.stats.window import Window, narrowed, range_window, time_window
+from pipeline.tables import conform, empty
+from tests.timeline import draw
+
+UNITS = {
+    "": 1,
+    "ns": 1,
+    "nsec": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "sec": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+SPANS = st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(sorted(set(UNITS) - {""}))), min_size=1, max_size=4)
+
+
+@given(start=SPANS, length=SPANS)
+def test_times_add_up_whatever_units_they_are_written_in(
+    start: list[tuple[int, str]], length: list[tuple[int, str]]
+) -> None:
+    first = sum(number * UNITS[unit] for number, unit in start)
+    last = first + sum(number * UNITS[unit] for number, unit in length)
+    written = ["".join(f"{number}{unit}" for number, unit in parts) for parts in (start, [*start, *length])]
+    assert time_window("/".join(written)) == Window(first, last)
+
+
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [
+        ("1000/2000", Window(1000, 2000)),
+        ("1.5s/", Window(1_500_000_000, None)),
+        ("/1e3us", Window(None, 1_000_000)),
+        (":-5/5", Window(-5, 5, cross_start=True)),
+        ("1/2:", Window(1, 2, cross_end=True)),
+        ("9007199254740993/", Window(9007199254740993, None)),
+    ],
+)
+def test_spans_of_time(text: str, window: Window) -> None:
+    assert time_window(text) == window
+
+
+@pytest.mark.parametrize("text", ["", "/", "5", "5/x", "5q/6", "9/8", "1s 2s/3s", "1/2/3", "--1/2"])
+def test_what_is_no_span_of_time_is_an_error(text: str) -> None:
+    with pytest.raises(UsageError, match=r"span of time|ends before|unknown unit"):
+        time_window(text)
+
+
+@given(st.text(alphabet="0123456789.:/+-emnsuh ", max_size=12))
+def test_any_text_is_a_span_of_time_or_an_error(text: str) -> None:
+    try:
+        window = time_window(text)
+    except UsageError as error:
+        assert error.hint
+    else:
+        assert (window.start_ns, window.end_ns) != (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "kernels"),
+    [("3us/9us", "b"), (":3us/9us", "ab"), ("3us/9us:", "bc"), (":3us/9us:", "abc"), ("3us/", "bc"), ("/7us", "ab")],
+)
+def test_an_event_that_crosses_an_edge_stays_only_if_the_edge_lets_it(text: str, kernels: str) -> None:
+    profile = narrowed(draw("s7  ..aa.bb.cc"), time_window(text))
+    assert "".join(profile.table("kernels")["name"]) == kernels
+
+
+def test_what_has_no_time_stays_and_what_has_one_is_a_point() -> None:
+    faults = conform(
+        "cpu_page_faults",
+        empty("cpu_page_faults")
+        .reindex([0, 1])
+        .assign(time_ns=[5, 15], process=1, address=1, instruction="", source_file=""),
+    )
+    threads = conform("threads", empty("threads").reindex([0]).assign(thread=1, name="main"))
+    profile = narrowed(Profile({"cpu_page_faults": faults, "threads": threads}), Window(10, 20))
+    assert profile.table("cpu_page_faults")["time_ns"].tolist() == [15]
+    assert len(profile.table("threads")) == 1
+
+
+RANGES = draw("nvtx  [step ][step ][load ][a ]")
+IN_DOMAINS = Profile(
+    {
+        "ranges": conform(
+            "ranges", RANGES.table("ranges").assign(domain=["", "", "io", ""], name=["step", "step", "load", "a/1@b"])
+        )
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "start_ns"),
+    [("step", 0), ("step/0", 0), ("step/1", 7000), ("load@io", 14_000), ("load@*/0", 14_000), (r"a\/1\@b", 21_000)],
+)
+def test_a_range_is_found_by_name_domain_and_index(text: str, start_ns: int) -> None:
+    assert range_window(IN_DOMAINS, text).start_ns == start_ns
+
+
+@pytest.mark.parametrize("text", ["nope", "step/2", "load", "load@net", "step@io", "a/1@b"])
+def test_a_range_that_is_not_there_is_an_error_that_names_some(text: str) -> None:
+    with pytest.raises(UsageError, match="no range") as caught:
+        range_window(IN_DOMAINS, text)
+    assert "load@io" in caught.value.hint
+
+
+@given(st.text(alphabet=r"step/@\*01", max_size=8))
+def test_any_text_is_a_range_or_an_error(text: str) -> None:
+    try:
+        window = range_window(IN_DOMAINS, text)
+    except UsageError as error:
+        assert error.hint
+    else:
+        assert window.end_ns is not None
