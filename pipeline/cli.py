@@ -191,15 +191,15 @@ def stats(file: Path, **options: Any) -> None:  # noqa: ANN401
       nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
     """
     from pipeline.stats import Selection
-    from pipeline.workflow import print_stats
+    from pipeline.workflow import print_stats, profile_of
 
     reports = [report for given in options["reports"] for report in given.split(",")]
     named = {name: options[name] for name in ("style", "timeunit", "filter_time", "filter_nvtx")}
     output = options["output"]
-    with _progress() as progress:
-        texts = list(
-            print_stats(file, Selection(reports, **named), output=output, nsys=options["nsys"], progress=progress)
-        )
+    with _progress() as progress, profile_of(file, nsys=options["nsys"], progress=progress) as profile:
+        texts = list(print_stats(profile, Selection(reports, **named), path=file, output=output))
+    for finding in profile.findings:
+        click.echo(f"Warning: {finding.title}. {finding.detail}", err=True)
     click.echo(("\n" if output == "-" else "").join(texts), nl=False)
 
 

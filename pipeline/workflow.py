@@ -106,22 +106,19 @@ def _title(path: Path) -> str:
 _ENDINGS: Final = (".gz", ".nsys-rep", ".sqlite", ".json", ".report")
 
 
-def print_stats(
-    path: Path, selection: Selection, *, output: str, nsys: Path | None, progress: Progress
-) -> Iterator[str]:
-    """Yield NVIDIA's tables of a captured file; for those that go to files, the line `table: FILE`.
+def print_stats(profile: Profile, selection: Selection, *, path: Path, output: str) -> Iterator[str]:
+    """Yield NVIDIA's tables of the capture in `path`; for those that go to files, the line `table: FILE`.
 
     `output` is `-` for the tables themselves, `.` for files beside the captured one, or what their names begin with.
     """
     prefix = path.with_suffix("") if output == "." else Path(output)
     if output.startswith("@") or not prefix.name:
         raise UsageError(f"{output!r} is no beginning of a file name", "write -o PREFIX, -o . or -o -")
-    with _profile_of(path, nsys=nsys, progress=progress) as profile:
-        for ending, text in stats_texts(profile, selection):
-            target = prefix.with_name(prefix.name + ending)
-            if output != "-":
-                write_file(target, text.encode())
-            yield text if output == "-" else f"table: {target}\n"
+    for ending, text in stats_texts(profile, selection):
+        target = prefix.with_name(prefix.name + ending)
+        if output != "-":
+            write_file(target, text.encode())
+        yield text if output == "-" else f"table: {target}\n"
 
 
 def build_report(
@@ -146,12 +143,12 @@ def build_report(
 def _load_report(path: Path, *, nsys: Path | None, progress: Progress) -> Report:
     if recognize(path) == "report":
         return Report.from_json(path.read_bytes())
-    with _profile_of(path, nsys=nsys, progress=progress) as profile:
+    with profile_of(path, nsys=nsys, progress=progress) as profile:
         return build_report(profile, _title(path))
 
 
 @contextmanager
-def _profile_of(path: Path, *, nsys: Path | None, progress: Progress) -> Iterator[Profile]:
+def profile_of(path: Path, *, nsys: Path | None, progress: Progress) -> Iterator[Profile]:
     """Read a captured file; a .nsys-rep is exported to a temporary folder first."""
     if recognize(path) != "nsys-rep":
         yield read(path)

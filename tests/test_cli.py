@@ -371,6 +371,18 @@ def test_a_full_standard_output_is_an_error(capture_file: CaptureFile) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_stats_says_what_had_to_be_left_out(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.sqlite"
+    shutil.copy(capture_file("train"), path)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 1 WHERE rowid % 2")
+    connection.commit()
+    connection.close()
+    result = run("stats", path, "-r", "cuda_gpu_kern_sum", "--format", "csv")
+    assert "Warning: 612 of 1,224 rows of CUPTI_ACTIVITY_KIND_KERNEL were left out." in result.stderr
+    assert result.stdout.startswith("Time (%)")
+
+
 def test_stats_of_what_was_not_captured(run: Any, capture_file: CaptureFile) -> None:
     result = run("stats", capture_file("unified_memory"), "-r", "nvtx_sum", expect=UNREADABLE)
     assert "no ranges in this capture: NVTX tracing was off" in result.stderr

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.errors import MissingTable, UsageError
 from pipeline.model import Profile
+from pipeline.read.nsys import read_nsys
 from pipeline.stats import REPORTS, Selection, stats_table, stats_texts, write_stats
 from pipeline.tables import TABLES, conform, empty
 from pipeline.workflow import print_stats
@@ -230,7 +231,7 @@ def test_tables_go_to_files_named_as_asked_or_after_the_capture(
     selection = Selection(["um_total_sum", "cuda_api_sum"])
 
     def written(output: str) -> list[str]:
-        return list(print_stats(capture, selection, output=output, nsys=None, progress=lambda _: None))
+        return list(print_stats(read_nsys(capture), selection, path=capture, output=output))
 
     prefix = tmp_path / "new" / "x.y"
     assert written(str(prefix)) == [f"table: {prefix}_{report}.csv\n" for report in selection.reports]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.api import api_name
-from pipeline.analyze.ranges import nested, owners
+from pipeline.analyze.ranges import nested, owners, without_numbers
 from pipeline.analyze.timeline import Timeline
 from pipeline.intervals import Ints
 from pipeline.tables import categorical, empty, nest, renamed
@@ -15,8 +15,6 @@ OUTSIDE: Final = "(no range)"
 """The path of what was called inside no range, and of everything where ranges were not traced."""
 NOT_RECORDED: Final = "(not recorded)"
 """The function of GPU work whose call is not in the capture."""
-# one that stands by itself: `iteration 7` and `step_7`, not `h2d` or `layer1`
-_NUMBER: Final = r"(?<![A-Za-z\d])\d+(?![A-Za-z\d])"
 
 
 def call_names(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
@@ -42,7 +40,7 @@ def call_paths(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
     row[known] = np.where(by_thread >= 0, by_thread, by_process)
     paths = ranges["path"].cat
     codes = np.where(row >= 0, paths.codes.to_numpy()[row], len(paths.categories))
-    values = paths.categories.str.replace(_NUMBER, "#", regex=True).to_numpy(dtype=object)
+    values = without_numbers(paths.categories).to_numpy(dtype=object)
     return categorical(np.append(values, OUTSIDE), codes)
 
 

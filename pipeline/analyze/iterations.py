@@ -9,12 +9,10 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.ranges import nested
+from pipeline.analyze.ranges import nested, without_numbers
 from pipeline.analyze.timeline import Timeline
 from pipeline.tables import categorical, duration
 
-# one that stands by itself: `iteration 7` and `step_7`, not `h2d` or `layer1`
-_NUMBER: Final = r"(?<![A-Za-z\d])\d+(?![A-Za-z\d])"
 _LEAST: Final = 3
 _NAMED: Final = 5
 # an instance counts as an outlier when it takes this many times the median
@@ -25,7 +23,7 @@ def iterations(timeline: Timeline) -> Table:
     """One row per path that occurs at least three times, in order of time."""
     ranges = nested(timeline.profile.table("ranges"))
     paths = ranges["path"].cat
-    pattern = paths.categories.str.replace(_NUMBER, "#", regex=True)
+    pattern = without_numbers(paths.categories)
     samples = pd.DataFrame(
         {
             "path": categorical(pattern.to_numpy(dtype=object), paths.codes.to_numpy()),

@@ -15,6 +15,7 @@ from pipeline.intervals import Ints, grouped_busy, innermost, outer
 from pipeline.tables import ancestors, duration, nest, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
+_NUMBER: Final = r"(?<![A-Za-z\d])\d+(?![A-Za-z\d])"
 _ALWAYS: Final = ("kernels", "copies")
 
 
@@ -44,6 +45,11 @@ def nested(ranges: pd.DataFrame) -> pd.DataFrame:
     for rows, above in ancestors(ranges["parent"].to_numpy()):
         path[rows] = names[above] + " / " + path[rows]
     return ranges.assign(path=pd.Categorical(path))
+
+
+def without_numbers(paths: "pd.Index[Any]") -> "pd.Index[Any]":
+    """Give repetitions one path: a number that stands by itself becomes `#` (`step 7`, `step_7`; not `h2d`)."""
+    return paths.str.replace(_NUMBER, "#", regex=True)
 
 
 def owners(ranges: pd.DataFrame, thread: Ints, process: Ints, time: Ints) -> tuple[Ints, Ints]:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.api import api_name
+from pipeline.analyze.copies import is_pageable
 from pipeline.analyze.timeline import GPU_TABLES, Flags, Timeline
 from pipeline.intervals import Ints, Spans, covered, inside, length, union, without
 from pipeline.tables import empty, renamed
@@ -162,8 +163,7 @@ def operation_column(timeline: Timeline, column: str) -> Ints:
 def _pageable(timeline: Timeline) -> Ints:
     """The calls that copy from or to pageable memory: they block whatever they are named."""
     copies = timeline.profile.table("memory_ops")
-    pageable = (copies["source_kind"] == "Pageable") | (copies["target_kind"] == "Pageable")
-    call = timeline.operations.call[timeline.operations.of("memory_ops")][pageable]
+    call = timeline.operations.call[timeline.operations.of("memory_ops")][is_pageable(copies)]
     return call[call >= 0]
 
 
