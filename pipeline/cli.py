@@ -6,15 +6,18 @@ Nothing heavy is imported before a command runs: `--help` answers without pandas
 import errno
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from pipeline import __version__
 from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pipeline.collect.replay import Replay
 
 FORMATS: Final = ("html", "json", "csv", "parquet", "markdown")
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -49,6 +52,73 @@ class _WithRest(click.Command):
         return super().parse_args(ctx, args[:cut])
 
 
+def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what can be said of the replay of kernels."""
+    decorators = (
+        click.option("--ncu", type=_TOOL, metavar="PATH", help="The ncu to use (default: found by itself)."),
+        click.option("--no-ncu", is_flag=True, help="Do not replay kernels with ncu after nsys."),
+        click.option(
+            "--ncu-coverage",
+            type=click.FloatRange(0, 100, min_open=True),
+            default=90,
+            show_default=True,
+            metavar="PERCENT",
+            help="Replay the fewest kernels that take this share of the GPU time ...",
+        ),
+        click.option(
+            "--ncu-kernels",
+            type=click.IntRange(min=1),
+            default=12,
+            show_default=True,
+            metavar="N",
+            help="... but at most so many launches.",
+        ),
+        click.option(
+            "--ncu-launches",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            metavar="N",
+            help="Of each kernel, grid and block.",
+        ),
+        click.option("--ncu-kernel", default="", metavar="REGEX", help="Replay the kernels of this base name."),
+        click.option("--ncu-range", default="", metavar="NAME", help="Replay what runs in this NVTX range."),
+        click.option("--ncu-all", is_flag=True, help="Replay every kernel, grid and block; without a limit."),
+        click.option("--ncu-set", default="full", show_default=True, metavar="SET", help="What is collected."),
+        click.option("--ncu-section", multiple=True, metavar="NAME", help="Collect sections in place of the set."),
+        click.option("--ncu-metric", multiple=True, metavar="NAME", help="Collect metrics in place of the set."),
+        click.option(
+            "--ncu-budget",
+            type=click.FloatRange(min=0, min_open=True),
+            default=300,
+            show_default=True,
+            metavar="SECONDS",
+            help="Keep what is done by then.",
+        ),
+        click.option(
+            "--clock-control", type=click.Choice(["none", "base", "reset"]), default="none", show_default=True
+        ),
+        click.option("--cache-control", type=click.Choice(["all", "none"]), default="all", show_default=True),
+        click.option(
+            "--replay-mode",
+            type=click.Choice(["kernel", "application", "range", "app-range"]),
+            default="kernel",
+            show_default=True,
+            help="How ncu runs a kernel again.",
+        ),
+        click.option(
+            "--graph-profiling",
+            type=click.Choice(["node", "graph"]),
+            default="node",
+            show_default=True,
+            help="Whether ncu replays the kernels of a CUDA graph, or the graph.",
+        ),
+    )
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
 nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: found by itself).")
 
 
@@ -65,10 +135,10 @@ def main() -> None:
 @click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
 @click.option(
     "--collector",
-    type=click.Choice(["auto", "nsys", "torch"]),
+    type=click.Choice(["auto", "nsys", "ncu", "torch"]),
     default="auto",
     show_default=True,
-    help="auto: nsys where there is a GPU and nsys, else torch.profiler.",
+    help="auto: nsys, then ncu, where there is a GPU and nsys, else torch.profiler.",
 )
 @nsys_option
 @click.option("--trace", default="cuda,nvtx", show_default=True, help="What nsys traces.")
@@ -79,6 +149,10 @@ def main() -> None:
     show_default=True,
     help="What nsys records; auto: the measured part of our workloads, all of others.",
 )
+@click.option("--gpu-metrics", is_flag=True, help="Let nsys sample the GPU's counters (needs the right to read them).")
+@click.option("--python-backtrace", is_flag=True, help="Let nsys record who made copies, allocations and waits.")
+@click.option("--memory-usage", is_flag=True, help="Let nsys record each allocation of GPU memory.")
+@_ncu_options
 @click.option("--nsys-arg", multiple=True, metavar="ARG", help="A further option for nsys profile.")
 @click.option("--keep-env", multiple=True, metavar="NAME", help="Let the program see this variable; NAME* is a prefix.")
 @click.option(
@@ -108,8 +182,11 @@ def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
     Examples:
       nightsight profile mlp -- --dim 512 --steps 50
       nightsight profile train.py -- --epochs 1
+      nightsight profile --ncu-kernels 4 --ncu-set basic matmul
+      nightsight profile --gpu-metrics --memory-usage train.py
       nightsight profile -- torchrun --nproc-per-node 2 train.py
     """
+    from pipeline.collect import RECORDINGS
     from pipeline.collect.workloads import Request
     from pipeline.workflow import Plan, profile_program
 
@@ -129,10 +206,31 @@ def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
             nsys=options["nsys"],
             trace=options["trace"],
             capture_range=None if options["capture_range"] == "auto" else options["capture_range"],
+            recordings=tuple(name for name in RECORDINGS if options[name.replace("-", "_")]),
             nsys_arguments=options["nsys_arg"],
+            ncu=options["ncu"],
+            replay=None if options["no_ncu"] else _replay(options),
         )
         path = profile_program(plan, request)
     click.echo(f"report: {path}")
+
+
+def _replay(options: Mapping[str, Any]) -> "Replay":
+    from pipeline.collect.replay import Replay
+
+    parts = [(name, value) for name in ("section", "metric") for value in options[f"ncu_{name}"]]
+    collected = [text for name, value in parts for text in (f"--{name.replace('metric', 'metrics')}", value)]
+    return Replay(
+        coverage_pct=options["ncu_coverage"],
+        most=0 if options["ncu_all"] else options["ncu_kernels"],
+        launches=options["ncu_launches"],
+        pattern=options["ncu_kernel"],
+        nvtx_range=options["ncu_range"],
+        everything=options["ncu_all"],
+        budget_s=options["ncu_budget"],
+        collected=tuple(collected) or ("--set", options["ncu_set"]),
+        **{name: options[name] for name in ("clock_control", "cache_control", "replay_mode", "graph_profiling")},
+    )
 
 
 @main.command(short_help="Make the report of files captured elsewhere.")

@@ -1,10 +1,14 @@
-"""Algorithms on half-open time spans [start, end), all vectorised: unions, enclosing spans, contained events."""
+"""Algorithms on half-open time spans [start, end), all vectorised: unions, enclosing spans, contained events.
+
+With ten million spans most of the time goes into fresh memory, so the ones that are used most work in place.
+"""
 
 from typing import Any
 
 import numpy as np
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Spans = tuple[Ints, Ints]
 """Starts and ends of disjoint spans in order of time, none of them empty."""
 
@@ -17,14 +21,8 @@ def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
     reach = np.maximum.accumulate(end)
-    first = np.flatnonzero(np.concatenate(([True], start[1:] > reach[:-1])))
-    last = np.concatenate((first[1:] - 1, [len(start) - 1]))
-    return start[first], reach[last]
-
-
-def busy(start: Ints, end: Ints, window: tuple[int, int]) -> int:
-    """Return how much of `window` is covered by at least one span."""
-    return length(inside(start, end, window))
+    first = np.append(True, start[1:] > reach[:-1])
+    return (start, reach) if first.all() else (start[first], reach[np.append(first[1:], True)])
 
 
 def outer(end: Ints) -> Ints:
@@ -70,15 +68,19 @@ def contained(start: Ints, end: Ints, inner_start: Ints, inner_end: Ints) -> tup
 
 def inside(start: Ints, end: Ints, window: tuple[int, int]) -> Spans:
     """Return the parts of `window` that are covered by at least one span."""
-    low, high = np.clip(start, *window), np.clip(end, *window)
-    return union(low[high > low], high[high > low])
+    start, end = union(start, end)
+    chosen = slice(np.searchsorted(end, window[0], side="right"), np.searchsorted(start, window[1], side="left"))
+    low, high = np.maximum(start[chosen], window[0]), np.minimum(end[chosen], window[1])
+    kept = high > low
+    return (low, high) if kept.all() else (low[kept], high[kept])
 
 
 def gaps(spans: Spans, window: tuple[int, int]) -> Spans:
     """Return what `spans` leave of a window."""
     low = np.concatenate(([window[0]], np.clip(spans[1], *window)))
     high = np.concatenate((np.clip(spans[0], *window), [window[1]]))
-    return low[high > low], high[high > low]
+    kept = high > low
+    return low[kept], high[kept]
 
 
 def shared(first: Spans, second: Spans) -> Spans:
@@ -86,22 +88,36 @@ def shared(first: Spans, second: Spans) -> Spans:
     if len(first[0]) > len(second[0]):
         first, second = second, first
     low = np.searchsorted(second[1], first[0], side="right")
-    count = np.searchsorted(second[0], first[1], side="left") - low
-    piece = np.repeat(np.arange(len(count)), count)
-    other = np.arange(len(piece)) - np.repeat(np.cumsum(count) - count - low, count)
-    return np.maximum(first[0][piece], second[0][other]), np.minimum(first[1][piece], second[1][other])
+    count = np.searchsorted(second[0], first[1], side="left")
+    count -= low
+    low += count
+    low -= np.cumsum(count)
+    other = np.repeat(low, count)
+    other += np.arange(len(other))
+    start, end = (np.repeat(times, count) for times in first)
+    np.maximum(start, second[0][other], out=start)
+    np.minimum(end, second[1][other], out=end)
+    return start, end
 
 
 def without(first: Spans, second: Spans) -> Spans:
     """Return the time that is in `first` and not in `second`."""
     if not len(first[0]) or not len(second[0]):
         return first
-    return shared(first, gaps(second, (int(first[0][0]), int(first[1][-1]))))
+    rest = gaps(second, (int(first[0][0]), int(first[1][-1])))
+    return rest if len(first[0]) == 1 else shared(first, rest)
 
 
 def length(spans: Spans) -> int:
     """Return how long they are together."""
     return int((spans[1] - spans[0]).sum())
+
+
+def touches(spans: Spans, start: Ints, end: Ints) -> Flags:
+    """Tell which [start, end) have any time in common with `spans`."""
+    following = np.searchsorted(spans[1], start, side="right")
+    flags: Flags = np.append(spans[0], np.iinfo(np.int64).max)[following] < end
+    return flags & (start < end)
 
 
 def covered(spans: Spans, start: Ints, end: Ints) -> Ints:
@@ -111,26 +127,36 @@ def covered(spans: Spans, start: Ints, end: Ints) -> Ints:
 
     def elapsed(time: Ints) -> Ints:
         begun = np.searchsorted(spans[0], time, side="right")
-        return before[begun] - np.maximum(edge[begun], time) + time
+        passed, last = before[begun], edge[begun]
+        passed -= np.maximum(last, time, out=last)
+        passed += time
+        return passed
 
-    return elapsed(end) - elapsed(start)
+    within: Ints = elapsed(end)
+    within -= elapsed(start)
+    return within
 
 
 def grouped_busy(group: Ints, start: Ints, end: Ints, count: int) -> tuple[Ints, Ints]:
     """Return, for groups 0 to count - 1, the length of the union of their spans, and from first start to last end."""
-    order = np.lexsort((start, group)) if (start[1:] < start[:-1]).any() else np.argsort(group, kind="stable")
-    group, start, end = group[order], start[order], end[order]
+    busy_ns, extent = np.zeros((2, count), dtype=np.int64)
     if not len(group):
-        return np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    first = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
-    extent = np.maximum.reduceat(end, first) - start[first]
-    # laid one after the other, groups neither overlap nor touch, and one running maximum serves them all
-    base = np.cumsum(extent + 1) - (extent + 1)
+        return busy_ns, extent
+    if (start[1:] < start[:-1]).any() or (group[1:] < group[:-1]).any():
+        order = np.lexsort((start, group))
+        group, start, end = group[order], start[order], end[order]
+    first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    own = group[first]
+    extent[own] = np.maximum.reduceat(end, first) - start[first]
+    # laid one after the other, groups do not overlap, and one running maximum serves them all
+    base = np.cumsum(extent[own]) - extent[own]
     shift = np.repeat(base - start[first], np.diff(np.append(first, len(group))))
-    merged = union(start + shift, end + shift)
-    owner = np.searchsorted(base, merged[0], side="right") - 1
-    busy_ns = np.bincount(group[first][owner], merged[1] - merged[0], count)
-    return busy_ns.astype(np.int64), np.bincount(group[first], extent, count).astype(np.int64)
+    start = start + shift
+    reach = np.maximum.accumulate(np.add(end, shift, out=shift), out=shift)
+    # what each span adds to those before it
+    start[1:] = np.maximum(start[1:], reach[:-1])
+    busy_ns[own] = np.add.reduceat(reach - start, first)
+    return busy_ns, extent
 
 
 def depth(start: Ints, end: Ints, time: Ints) -> Ints:

@@ -11,9 +11,9 @@ import pandas as pd
 from pipeline.errors import CaptureError, MissingTable
 
 REPORT_FORMAT: Final = 1
-Severity = Literal["error", "warning", "info"]
+Severity = Literal["error", "warning", "info", "advice"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
-"""The worst first."""
+"""The worst first; advice is about the program, the others are about what can be believed of the report."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,20 @@ class Environment:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing the reader of a report should know, with what to do about it."""
+    """One thing the reader of a report should know, with what to do about it.
+
+    `evidence` are the cases it rests on. `gain_ns` and `gain_pct` (of the window) say how much shorter the window
+    could get at most; None where that is not known.
+    """
 
     rule: str
     severity: Severity
     title: str
     detail: str
     remedy: str = ""
+    evidence: tuple[str, ...] = ()
+    gain_ns: int | None = None
+    gain_pct: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,14 @@ class Profile:
         if name not in self.tables:
             raise MissingTable(f"no {name.replace('_', ' ')} in this capture: {self.why_missing(name)}")
         return self.tables[name]
+
+    def joined(self, other: "Profile") -> "Profile":
+        """Add what another profile of the same program has; of tables and facts that both have, ours stay."""
+        tables = {**other.tables, **self.tables}
+        ours = asdict(self.environment)
+        environment = {name: ours[name] or value for name, value in asdict(other.environment).items()}
+        missing = {name: why for name, why in {**other.missing, **self.missing}.items() if name not in tables}
+        return Profile(tables, missing, Environment(**environment), (*self.findings, *other.findings))
 
     def why_missing(self, name: str) -> str:
         """Return the reason why a table is not there, in the reader's words."""
@@ -175,7 +190,7 @@ def _report_from_dict(document: dict[str, Any]) -> Report:
 def _finding_from_dict(document: dict[str, Any]) -> Finding:
     if document["severity"] not in SEVERITIES:
         raise ValueError(f"no severity is called {document['severity']!r}")
-    return Finding(**document)
+    return Finding(**{**document, "evidence": tuple(document.get("evidence", ()))})
 
 
 def _result_to_dict(result: Result) -> dict[str, Any]:

@@ -71,6 +71,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         **_ON_THREAD,
         "end_thread": NULLABLE,
         "domain": TEXT,
+        # when its domain was given that name; missing in the default one
+        "domain_start_ns": NULLABLE,
         "name": TEXT,
         "style": TEXT,
         "is_open": "bool",
@@ -104,6 +106,64 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": INT},
     # the innermost frame of the stack that made the call of this thread that began at this time
     "call_frames": {"thread": INT, "start_ns": INT, "frame": TEXT},
+    # what ncu replayed, in that order; kind: "kernel", or "range", "graph" or "command list", whose grid and block are
+    # 0; range_path: the NVTX push/pop ranges around it, "step / forward"
+    "profiled_launches": {
+        "launch": INT,
+        "kind": TEXT,
+        "process": INT,
+        "pid": INT,
+        "device": INT,
+        "context": INT,
+        "stream": INT,
+        "name": TEXT,
+        "short_name": TEXT,
+        "mangled_name": TEXT,
+        "grid_x": INT,
+        "grid_y": INT,
+        "grid_z": INT,
+        "block_x": INT,
+        "block_y": INT,
+        "block_z": INT,
+        "range_path": TEXT,
+        "compute_capability": TEXT,
+    },
+    # value: in base units (bytes, ns, Hz, and their quotients), NaN for what is words: those are in text; instance:
+    # empty, but for parts that have a name ("FMUL" of sass__inst_executed_per_opcode); no row: not collected
+    "kernel_metrics": {
+        "launch": INT,
+        "metric": TEXT,
+        "instance": TEXT,
+        "value": "float64",
+        "unit": TEXT,
+        "text": TEXT,
+    },
+    # kind: "info", "optimization", "warning" or "error"; speedup_kind: "local" (of one unit), "global" (of the kernel)
+    # or "", and then speedup_pct is NaN; estimates overlap and do not add up
+    "kernel_rules": {
+        "launch": INT,
+        "section": TEXT,
+        "rule": TEXT,
+        "name": TEXT,
+        "title": TEXT,
+        "kind": TEXT,
+        "message": TEXT,
+        "speedup_kind": TEXT,
+        "speedup_pct": "float64",
+    },
+    # one row per machine instruction; pc_bytes: its offset in the kernel; stall: why most of its samples did not issue
+    "kernel_lines": {
+        "launch": INT,
+        "file": TEXT,
+        "line": NULLABLE,
+        "source": TEXT,
+        "pc_bytes": INT,
+        "sass": TEXT,
+        "samples": NULLABLE,
+        "stall": TEXT,
+        "stall_samples": NULLABLE,
+        "instructions": NULLABLE,
+    },
     "devices": {
         "device": INT,
         "name": TEXT,
@@ -119,6 +179,18 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
 }
 
+DETAILS: Final[Mapping[str, frozenset[str]]] = {
+    "kernels": frozenset(
+        {
+            *("short_name", "mangled_name", "green_context", "registers", "static_shared_bytes"),
+            *("dynamic_shared_bytes", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+        }
+    ),
+    "api_calls": frozenset({"status", "tid"}),
+    "ranges": frozenset({"domain_start_ns"}),
+}
+"""Columns that are in NVIDIA's own tables and in no report: most of what a large capture holds."""
+
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
 
 STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")
@@ -129,15 +201,17 @@ def empty(table: str) -> pd.DataFrame:
     return conform(table, pd.DataFrame(columns=list(TABLES[table])))
 
 
-def conform(table: str, frame: pd.DataFrame) -> pd.DataFrame:
+def conform(table: str, frame: pd.DataFrame, *, details: bool = True) -> pd.DataFrame:
     """Give `frame` exactly the columns, order and types of a canonical table; KeyError if it lacks one.
 
-    A nullable number that it lacks, or an optional text, is missing in every row.
+    A nullable number that it lacks, or an optional text, is missing in every row. Without `details`, DETAILS are left
+    out.
     """
-    types = TABLES[table]
+    left_out = frozenset[str]() if details else DETAILS.get(table, frozenset())
+    types = {name: kind for name, kind in TABLES[table].items() if name not in left_out}
     optional = [name for name, kind in types.items() if kind == NULLABLE or name in _OPTIONAL_TEXTS]
     absent = {name: None for name in optional if name not in frame}
-    return frame.assign(**absent)[list(types)].astype(dict(types)).reset_index(drop=True)
+    return frame.assign(**absent)[list(types)].astype(types).reset_index(drop=True)
 
 
 def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":

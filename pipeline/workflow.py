@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Final, get_type_hints
 
 from pipeline import __version__
+from pipeline.advise import advise
 from pipeline.analyze import analyze
+from pipeline.analyze.groups import choose_kernels
 from pipeline.collect import COLLECTORS, Choice, choose_collector
+from pipeline.collect.ncu import replay_kernels
 from pipeline.collect.nsys import export_sqlite, required_nsys
-from pipeline.collect.workloads import Request, resolve
-from pipeline.errors import UsageError, WorkloadError
+from pipeline.collect.workloads import Program, Request, resolve
+from pipeline.errors import PipelineError, UsageError, WorkloadError
 from pipeline.model import SEVERITIES, Capture, Environment, Finding, Profile, Report
 from pipeline.read import read, recognize
 from pipeline.render import FORMATS, IndexEntry, index_entry, render_index
@@ -43,12 +46,16 @@ def profile_program(plan: Plan, request: Request) -> Path:
     program failed.
     """
     program = resolve(plan.target, plan.arguments, python=plan.python)
-    collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys)
+    collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=request.recordings)
     run = new_run(plan.reports, program.name, started=dt.datetime.now(dt.UTC))
-    capture = COLLECTORS[collector](program, replace(request, captures=run.captures, logs=run.logs))
+    request = replace(request, captures=run.captures, logs=run.logs)
+    capture = COLLECTORS[collector](program, request)
+    profile = read(capture.files[-1], details=request.replay is not None)
+    if collector == "nsys" and not capture.failure:
+        capture, profile = _with_replay(program, request, capture, profile)
     request.progress("writing the report")
     findings = (fallback,) if fallback else ()
-    report = build_report(read(capture.files[-1]), capture.workload, capture=capture, findings=findings)
+    report = build_report(profile, capture.workload, capture=capture, findings=findings)
     publish(run, _run_files(report, failed=bool(capture.failure)))
     write_file(plan.reports / "index.html", _index(plan.reports).encode())
     path = run.folder / "report.html"
@@ -57,6 +64,33 @@ def profile_program(plan: Plan, request: Request) -> Path:
             f"{capture.failure}; the report covers what was captured until then: {path}", f"its output: {run.logs}"
         )
     return path
+
+
+def _with_replay(program: Program, request: Request, capture: Capture, profile: Profile) -> tuple[Capture, Profile]:
+    """Look closer, with ncu, at the kernels that take most of the time; what goes wrong is a finding."""
+    replay = request.replay
+    if replay is None or not len(profile.tables.get("kernels", ())):
+        return capture, profile
+    if not replay.is_chosen:
+        chosen = choose_kernels(profile, coverage_pct=replay.coverage_pct, most=replay.most)
+        expected = chosen.launches * replay.launches
+        replay = replace(replay, names=chosen.names, base=chosen.base, skip=chosen.skip, expected=expected)
+    request.progress("replaying kernels with ncu")
+    spent_s = sum(capture.stages_s.values())
+    replayed = replay_kernels(program, replace(request, timeout_s=request.timeout_s - spent_s), replay)
+    capture = replace(
+        capture,
+        parameters={**capture.parameters, **(replay.described if replayed.report else {})},
+        findings=(*capture.findings, *replayed.findings),
+        stages_s={**capture.stages_s, "replay": replayed.seconds},
+    )
+    if replayed.report is None:
+        return capture, profile
+    try:
+        return capture, profile.joined(read(replayed.report))
+    except PipelineError as error:
+        finding = Finding("no_kernel_metrics", "warning", "ncu's report cannot be read", error.message, error.hint)
+        return replace(capture, findings=(*capture.findings, finding)), profile
 
 
 def render_files(
@@ -127,7 +161,7 @@ def build_report(
     """Analyse a profile; what a capture adds (parameters, step times, stages) is there when we collected it."""
     capture = capture or Capture(title, "", ())
     results, trust = analyze(profile)
-    trusted = (*capture.findings, *findings, *trust, *profile.findings)
+    trusted = (*capture.findings, *findings, *trust, *profile.findings, *advise(results))
     return Report(
         title=title,
         environment=_merge(profile.environment, capture.environment),
@@ -143,22 +177,22 @@ def build_report(
 def _load_report(path: Path, *, nsys: Path | None, progress: Progress) -> Report:
     if recognize(path) == "report":
         return Report.from_json(path.read_bytes())
-    with profile_of(path, nsys=nsys, progress=progress) as profile:
+    with profile_of(path, nsys=nsys, progress=progress, details=False) as profile:
         return build_report(profile, _title(path))
 
 
 @contextmanager
-def profile_of(path: Path, *, nsys: Path | None, progress: Progress) -> Iterator[Profile]:
-    """Read a captured file; a .nsys-rep is exported to a temporary folder first."""
+def profile_of(path: Path, *, nsys: Path | None, progress: Progress, details: bool = True) -> Iterator[Profile]:
+    """Read a captured file; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
     if recognize(path) != "nsys-rep":
-        yield read(path)
+        yield read(path, details=details)
         return
     tool = required_nsys(nsys)
     with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
         progress(f"exporting {path.name}")
         database = Path(folder) / "export.sqlite"
         export_sqlite(path, database, nsys=tool, log=Path(folder) / "export.log")
-        yield read(database)
+        yield read(database, details=details)
 
 
 def _merge(read_off: Environment, said: Environment) -> Environment:

@@ -22,6 +22,7 @@ settings.load_profile("calm")
 
 DATA = Path(__file__).parent / "data"
 FAKE_NSYS = Path(__file__).parent / "fake_tools" / "nsys.py"
+FAKE_NCU = FAKE_NSYS.with_name("ncu.py")
 _REAL_TOOLS = ("nsys", "ncu", "nvidia-smi")
 
 
@@ -101,6 +102,23 @@ def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         program.chmod(0o755)
         settings = {"behaviour": behaviour, "export": export, "data": str(DATA / "nsys")}
         program.with_name("fake.json").write_text(json.dumps(settings))
+        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+        return program
+
+    return install
+
+
+@pytest.fixture
+def fake_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Put a fake ncu on PATH: `fake_ncu("busy")` chooses how it behaves; what it saw is in ncu.seen.json beside it."""
+
+    def install(behaviour: str = "ok") -> Path:
+        program = tmp_path / "fake" / "ncu"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!{sys.executable}\n{FAKE_NCU.read_text()}")
+        program.chmod(0o755)
+        settings = {"behaviour": behaviour, "report": str(DATA / "ncu" / "measure.ncu-rep.xz")}
+        program.with_name("ncu.json").write_text(json.dumps(settings))
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
         return program
 

@@ -14,7 +14,7 @@ from pipeline.analyze.copies import memory_operations
 from pipeline.analyze.facts import trust
 from pipeline.analyze.kernels import kernel_time
 from pipeline.analyze.launch import launch_overhead
-from pipeline.analyze.ranges import range_time
+from pipeline.analyze.ranges import range_coverage, range_time
 from pipeline.analyze.timeline import GPU_TABLES, Timeline
 from pipeline.analyze.window import gpu_time
 from pipeline.model import Profile
@@ -160,6 +160,9 @@ def test_backward_kernels_launched_by_another_thread_belong_to_the_range_open_th
     table = range_time(profile)
     assert row(table.frame, path="backward")["kernel_ns"] == 3000
     assert "1 on the range's own thread, 1 on another thread" in table.notes[0]
+    coverage = range_coverage(profile).frame.iloc[0]
+    ways = ("operations", "on_thread", "in_process", "outside", "without_call", "attributed", "coverage_pct")
+    assert [coverage[way] for way in ways] == [2, 1, 1, 0, 0, 2, 100.0]
 
 
 def test_a_range_of_another_process_owns_nothing() -> None:

@@ -157,8 +157,8 @@ def test_pageable_and_blocking_copies_are_listed_with_the_range_they_were_made_i
     )
     table = slow_copies(Timeline(changed(profile, "memory_ops", **dict(pinned[["source_kind", "target_kind"]])))).frame
     assert table.to_numpy().tolist() == [
-        ["step", "cudaMemcpyAsync", "Host-to-Device", "Pageable", 1, 1024, 2000, 3000],
-        ["step", "cudaMemcpy", "Device-to-Host", "Pinned", 1, 1024, 2000, 2000],
+        ["step", "cudaMemcpyAsync", "Host-to-Device", "Pageable", 0, 1, 1024, 2000, 3000, 2000],
+        ["step", "cudaMemcpy", "Device-to-Host", "Pinned", 0, 1, 1024, 2000, 2000, 3000],
     ]
 
 
@@ -179,9 +179,32 @@ def test_a_call_that_copies_in_two_pieces_waits_once() -> None:
 def test_pageable_copies_whose_call_is_lost_are_kept_and_said() -> None:
     table = slow_copies(Timeline(draw("cpu  ....\ns7   .HH.")))
     assert table.frame.to_numpy().tolist() == [
-        [OUTSIDE, NOT_RECORDED, "Host-to-Device", "Pageable", 1, 1024, 2000, 0],
+        [OUTSIDE, NOT_RECORDED, "Host-to-Device", "Pageable", 0, 1, 1024, 2000, 0, 2000],
     ]
     assert table.notes == ("1 of 1 such copies have no recorded API call; their CPU time is not counted.",)
+
+
+@pytest.mark.parametrize(
+    ("picture", "exposed"),
+    [
+        # from the call, which comes before the window's first operation, and without what a kernel hides
+        ("cpu  LCCC....\ns7   ....HHHH\ns8   .aa..a..", [4]),
+        # the second has what the first left
+        ("cpu  LCC.CC....\ns7   ...HH.HHH.\ns8   a.........", [8]),
+        # of another device, kernels hide nothing
+        ("cpu    CC.....\ns7     ..HHH..\ns8:1  ..aaaaa", [3]),
+    ],
+)
+def test_a_copy_is_exposed_while_its_device_runs_no_kernel(picture: str, exposed: list[int]) -> None:
+    table = slow_copies(Timeline(draw(picture))).frame
+    assert (table["exposed_ns"] / 1000).tolist() == exposed
+
+
+@pytest.mark.parametrize(("kind", "listed"), [("Pinned", 1), ("Managed", 1), ("Device", 0)])
+def test_a_blocking_set_waits_where_the_cpu_uses_the_memory(kind: str, listed: int) -> None:
+    profile = changed(draw("cpu  BBB\ns7   .M."), "memory_ops", target_kind=kind)
+    timeline = Timeline(changed(profile, "api_calls", name="cudaMemset_v3020"))
+    assert (len(slow_copies(timeline).frame), len(waiting_calls(timeline))) == (listed, listed)
 
 
 def test_only_copies_that_return_when_done_are_waited_for() -> None:
@@ -197,6 +220,7 @@ def test_no_pageable_byte_of_a_real_capture_is_missing(capture_file: CaptureFile
     pageable = operations[is_pageable(operations)]
     table = slow_copies(Timeline(profile)).frame
     assert (table["count"].sum(), table["total_bytes"].sum()) == (len(pageable), pageable["bytes"].sum())
+    assert table["exposed_ns"].between(0, Timeline(profile).window.length_ns).all()
 
 
 def test_the_input_copies_of_the_training_loop_are_found_in_their_range(capture_file: CaptureFile) -> None:

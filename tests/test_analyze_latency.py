@@ -262,3 +262,10 @@ def test_waiting_for_an_event_of_another_stream_is_not_taken_for_latency(capture
     most = table.groupby("figure")["max_ns"].max()
     assert most[LATENCY] < 10_000
     assert most[QUEUE] > 10_000_000
+
+
+@pytest.mark.parametrize(("calls", "longer"), [("LLLLL", 3), ("LL...", 0)])
+def test_first_launches_cost_what_they_take_longer_than_later_ones(calls: str, longer: int) -> None:
+    picture = f"nvtx  [measure       ]\ncpu   {calls}.LL.LL.LL.\ns7    .....aa.aa.aa.aa"
+    (first,) = launch_bound(Timeline(draw(picture))).frame["first_launch_idle_ns"]
+    assert first == longer * 1000

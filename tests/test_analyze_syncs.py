@@ -113,6 +113,44 @@ def test_the_innermost_frame_is_shown_where_stacks_were_recorded() -> None:
     }
 
 
+def lost(picture: str) -> list[float]:
+    """What the waits of each row cost at most, in microseconds."""
+    return [float(value) / 1000 for value in synchronizations(Timeline(draw(picture))).frame["lost_ns"]]
+
+
+@pytest.mark.parametrize(
+    ("picture", "cost"),
+    [
+        # two microseconds idle inside it and six after it, but it lasts only four
+        ("cpu  L.SSSS......L\ns7   aaaa........b", 4),
+        # it lasts six, but the GPU idles only one before there is work again
+        ("cpu  L.SSSSSSL.\ns7   aaaaaaaa.b", 1),
+        # nothing runs later in the window
+        ("cpu  L.SSSS\ns7   aaaa..", 0),
+    ],
+)
+def test_a_wait_costs_its_own_time_or_the_idle_time_that_it_could_fill(picture: str, cost: float) -> None:
+    assert lost(picture) == [cost]
+
+
+def test_idle_time_is_lost_by_one_wait_only() -> None:
+    assert lost("cpu  L.SS.SS.......L\ns7   aa.............b") == [4]
+    assert lost("cpu  L.SS.DSS......L\ns7   aa.............b".replace("D", "E")) == [4]
+
+
+def test_time_outside_of_the_window_is_not_lost() -> None:
+    inside = "nvtx  [measure  ]......\ncpu   L.SSS...L..SSSSS\ns7    .a........b.....b"
+    assert lost(inside) == [0, 3]
+
+
+def test_repetitions_of_a_range_with_a_wait_are_counted() -> None:
+    picture = "nvtx  [step][step][step][step]\ncpu   .SS...SS....S.........."
+    row = synchronizations(Timeline(draw(picture))).frame.iloc[0]
+    assert (row["calls"], row["steps"], row["of_steps"]) == (3, 3, 4)
+    row = synchronizations(Timeline(draw("nvtx  [step][step]\ncpu   .SS...SS..."))).frame.iloc[0]
+    assert (row["steps"], row["of_steps"]) == (0, 0)
+
+
 # -- real captures ----------------------------------------------------------------------------------------------------
 
 
@@ -127,6 +165,8 @@ def test_explicit_waits_add_up_to_the_calls_of_a_capture(capture_file: CaptureFi
     assert mine["total_ns"].sum() == (explicit["end_ns"] - explicit["start_ns"]).sum()
     assert (table["idle_ns"] <= table["total_ns"]).all()
     assert (table["idle_ns"] >= 0).all()
+    assert table["lost_ns"].between(0, table["total_ns"]).all()
+    assert (table["steps"] <= table["of_steps"]).all()
 
 
 def test_item_synchronizes_in_every_iteration_of_the_training_loop(capture_file: CaptureFile) -> None:
@@ -139,7 +179,9 @@ def test_both_processes_wait_and_only_their_own_gpu_counts(capture_file: Capture
     table = synchronizations(Timeline(read_nsys(capture_file("ddp2")))).frame
     calls = table.groupby("name", observed=True)["calls"].sum()
     assert (calls["cudaEventSynchronize"], calls["cudaDeviceSynchronize"], calls["cudaMemcpyAsync"]) == (160, 4, 6)
-    assert (table["idle_ns"].iloc[0], table["name"].iloc[0]) == (1_268_324, "cudaEventSynchronize")
+    waits = table[table["name"] == "cudaEventSynchronize"]
+    assert waits.groupby("pid")["calls"].sum().tolist() == [80, 80]
+    assert waits["idle_ns"].sum() == 1_268_324
 
 
 def test_os_calls_are_summed_by_name(capture_file: CaptureFile) -> None:

@@ -132,6 +132,28 @@ def test_what_nsys_can_do_wrong_is_told_without_a_traceback(
     assert hint
 
 
+def test_counters_that_may_not_be_read_are_told_with_what_to_do(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
+    fake_nsys("no right to counters")
+    result = run("profile", "--collector", "nsys", "--gpu-metrics", script(), expect=UNREADABLE)
+    error, hint = error_lines(result)
+    assert error == "nsys did not start train: Illegal --gpu-metrics-devices argument: all."
+    assert hint.startswith("This user may not read the GPU's counters. Run as root")
+    assert "report.html" not in result.output
+
+
+def test_each_recording_is_asked_of_nsys(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
+    fake_nsys("no sampling")
+    asked = ("--gpu-metrics", "--python-backtrace", "--memory-usage")
+    show = "import os, pathlib; print(pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_text().replace(chr(0), ' '))"
+    run("profile", "--collector", "nsys", *asked, script(show))
+    folder = only_run(tmp_path)
+    log = (folder / "log" / "profile.log").read_text()
+    assert all(
+        f" {option}=" in log for option in ("--gpu-metrics-devices", "--python-backtrace", "--cuda-memory-usage")
+    )
+    assert "No stacks were recorded" in (folder / "report.html").read_text()
+
+
 def test_without_nsys_the_error_names_the_way_out(run: Any, script: Any, tmp_path: Path) -> None:
     result = run("profile", "--collector", "nsys", script(), expect=UNREADABLE)
     assert "nsys was not found" in error_lines(result)[0]
@@ -147,6 +169,8 @@ def test_without_nsys_the_error_names_the_way_out(run: Any, script: Any, tmp_pat
         ([], "Name a workload or a script"),
         (["mlp", "extra"], "unexpected extra argument"),
         (["--timeout", "0", "mlp"], "--timeout"),
+        (["--gpu-metrics", "mlp"], "--gpu-metrics: only nsys records this"),
+        (["--collector", "torch", "--python-backtrace", "mlp"], "only nsys records this"),
     ],
 )
 def test_what_cannot_be_run_is_a_usage_error(run: Any, arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -416,6 +440,8 @@ def test_every_example_of_profile_stands_on_its_own_line(run: Any) -> None:
     assert [line for line in lines if line.startswith("nightsight profile")] == [
         "nightsight profile mlp -- --dim 512 --steps 50",
         "nightsight profile train.py -- --epochs 1",
+        "nightsight profile --ncu-kernels 4 --ncu-set basic matmul",
+        "nightsight profile --gpu-metrics --memory-usage train.py",
         "nightsight profile -- torchrun --nproc-per-node 2 train.py",
     ]
 

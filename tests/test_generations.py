@@ -13,7 +13,7 @@ from pipeline.errors import MissingTable
 from pipeline.model import Profile, Result
 from pipeline.read import read
 from pipeline.stats import REPORTS, stats_table, write_stats
-from pipeline.tables import conform, empty
+from pipeline.tables import DETAILS, conform, empty
 from tests.build import GENERATIONS, build
 from tests.timeline import PROCESS, draw
 
@@ -189,6 +189,17 @@ def test_every_analysis_gives_what_the_drawn_profile_gives(both: Both) -> None:
     for result, other in zip(results, expected, strict=True):
         assert _as_text(result) == _as_text(other), result.name
     assert findings == expected_findings
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_report_needs_no_details(name: str, generation: str, tmp_path: Path) -> None:
+    path = build(PICTURES[name](), tmp_path / "export.sqlite", generation=generation)
+    profile, lean = read(path), read(path, details=False)
+    for table, frame in lean.tables.items():
+        pd.testing.assert_frame_equal(frame, profile.tables[table].drop(columns=list(DETAILS.get(table, ()))))
+    results = zip(analyze(lean)[0], analyze(profile)[0], strict=True)
+    assert all(_as_text(result) == _as_text(other) for result, other in results)
 
 
 def test_every_table_of_nvidia_is_what_the_drawn_profile_gives(both: Both) -> None:

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.intervals import (
-    busy,
     contained,
     covered,
     depth,
@@ -19,6 +18,7 @@ from pipeline.intervals import (
     open_time,
     outer,
     shared,
+    touches,
     union,
     without,
 )
@@ -44,9 +44,9 @@ def test_union_is_disjoint_ordered_and_covers_the_same_instants(spans: list[tupl
 
 
 @given(SPANS, st.integers(0, 90), st.integers(0, 40))
-def test_busy_counts_each_instant_of_the_window_once(spans: list[tuple[int, int]], low: int, length: int) -> None:
-    covered = {time for start, end in spans for time in range(start, end)} & set(range(low, low + length))
-    assert busy(*columns(spans), (low, low + length)) == len(covered)
+def test_inside_counts_each_instant_of_the_window_once(spans: list[tuple[int, int]], low: int, size: int) -> None:
+    covered = {time for start, end in spans for time in range(start, end)} & set(range(low, low + size))
+    assert length(inside(*columns(spans), (low, low + size))) == len(covered)
 
 
 @given(SPANS)
@@ -121,6 +121,7 @@ def test_covered_is_the_part_of_each_span(spans: list[tuple[int, int]], asked: l
     disjoint = inside(*columns(spans), (0, 100))
     expected = [len(instants(disjoint) & set(range(low, high))) for low, high in asked]
     assert covered(disjoint, *columns(asked)).tolist() == expected
+    assert touches(disjoint, *columns(asked)).tolist() == [time > 0 for time in expected]
 
 
 @given(SPANS, st.lists(st.integers(-1, 95), max_size=20))

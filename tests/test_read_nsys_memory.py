@@ -25,14 +25,21 @@ NAMES = (
     "(0, '', 72057594037928193, '', 1, 'GPC Clock Frequency [MHz]')",
 )
 STACKS = (
-    "CREATE TABLE CUDA_CALLCHAINS (id INTEGER, symbol INTEGER, module INTEGER, stackDepth INTEGER)",
-    "INSERT INTO StringIds VALUES (900001, 'step (train.py:12)'), (900002, 'main'), "
-    "(900003, '/home/someone/train.py:7')",
-    "INSERT INTO CUDA_CALLCHAINS VALUES (1, 900002, 0, 1), (1, 900001, 0, 0), (2, 900003, 0, 0)",
+    "CREATE TABLE CUDA_CALLCHAINS (id INTEGER, symbol INTEGER, module INTEGER, unresolved INTEGER, "
+    "originalIP INTEGER, stackDepth INTEGER)",
+    "INSERT INTO StringIds VALUES (900001, '0x7f33df71556e'), (900002, 'cudaStreamSynchronize'), "
+    "(900003, 'at::native::item(at::Tensor const&)'), (900004, 'step (train.py:12)'), (900005, '/home/me/train.py:7'), "
+    "(900006, '/opt/libcupti.so.13.0'), (900007, '/opt/libcudart.so.13'), (900008, '/opt/libtorch_cuda.so'), "
+    "(900009, '/home/me/train.py')",
+    # stacks as nsys 2025.3 writes them, numbered from 0: inside CUDA, in torch, and with a frame of Python
+    "INSERT INTO CUDA_CALLCHAINS VALUES (0, 900001, 900006, 1, 0, 0), (0, 900002, 900007, NULL, 0, 1), "
+    "(0, 900001, 900008, 1, 0, 2), (0, 900003, 900008, NULL, 0, 3), (1, 900003, 900008, NULL, 0, 2), "
+    "(1, 900004, 900009, NULL, 0, 7), (1, 900003, 900009, NULL, 0, 8), (2, 900005, 900008, NULL, 0, 0)",
+    "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = NULL",
+    "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = 0 WHERE rowid = 4",
     "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = 1 WHERE rowid = 1",
     "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = 2 WHERE rowid = 2",
     "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = 3 WHERE rowid = 3",
-    "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = 0 WHERE rowid = 4",
 )
 
 
@@ -85,11 +92,12 @@ def test_metrics_without_a_table_of_names_are_numbers(edited: Callable[..., Prof
     assert edited(*METRICS).table("gpu_metrics")["metric"].tolist() == ["metric 1", "metric 1", "metric 2"]
 
 
-def test_a_call_has_the_innermost_frame_of_its_stack_without_paths(edited: Callable[..., Profile]) -> None:
+def test_of_a_stack_the_innermost_frame_of_the_program_is_taken_without_paths(edited: Callable[..., Profile]) -> None:
     profile = edited(*STACKS)
     frames, calls = profile.table("call_frames"), profile.table("api_calls")
-    assert frames["frame"].tolist() == ["step (train.py:12)", "<…>"]
-    assert frames[["thread", "start_ns"]].to_numpy().tolist() == calls[["thread", "start_ns"]][:2].to_numpy().tolist()
+    assert frames["frame"].tolist() == ["step (train.py:12)", "<…>", "at::native::item(at::Tensor const&)"]
+    called = calls[["thread", "start_ns"]].iloc[[0, 1, 3]]
+    assert frames[["thread", "start_ns"]].to_numpy().tolist() == called.to_numpy().tolist()
 
 
 @pytest.mark.parametrize(

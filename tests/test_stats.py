@@ -221,6 +221,23 @@ def test_several_reports_of_one_call_have_nsyss_file_names() -> None:
     ]
     (timed,) = stats_texts(profile, Selection(["nvtx_sum"], "table", filter_time="1us/9us"))
     assert timed[0] == "_nvtx_sum_start=1000_end=9000.txt"
+    ((from_there, _),) = stats_texts(profile, Selection(["nvtx_sum"], filter_time="1us/"))
+    assert from_there == "_nvtx_sum_start=1000_end=9223372036854775807.csv"
+
+
+def test_a_range_goes_before_a_time_as_in_nsyss_file_name() -> None:
+    profile = draw("nvtx  [step]......\ns7    ..a......b")
+    both = Selection(["cuda_gpu_kern_sum"], filter_time="7us/", filter_nvtx="step")
+    ((ending, text),) = stats_texts(profile, both)
+    assert ending == "_cuda_gpu_kern_sum_nvtx=step.csv"
+    assert text.splitlines()[1].endswith(",a")
+
+
+def test_a_file_name_has_no_slash_of_a_range() -> None:
+    ranges = draw("nvtx  [step]").table("ranges").assign(name="a/b")
+    profile = Profile({"ranges": conform("ranges", ranges)})
+    ((ending, _),) = stats_texts(profile, Selection(["nvtx_sum"], filter_nvtx=r"a\/b/0"))
+    assert ending == "_nvtx_sum_nvtx=a--b-0.csv"
 
 
 def test_tables_go_to_files_named_as_asked_or_after_the_capture(

@@ -36,23 +36,49 @@ def test_table_and_json_hold_what_csv_holds() -> None:
     assert (row["Name"], row["Total Time (ns)"], row["Time (%)"]) == ("b", 2000, 40.0)
 
 
-def test_what_is_missing_is_empty_in_csv_and_null_in_json() -> None:
+def test_what_is_missing_is_empty_text_as_in_nsys() -> None:
     table = stats_table(draw("cpu  LLLL.\ns7   ..aaa"), "cuda_kern_exec_trace")
     assert write_stats(table, "csv").splitlines()[1].startswith("0,4000,,,2000,3000,5000,5,7,0,")
-    assert json.loads(write_stats(table, "json"))[0]["Queue Dur (ns)"] is None
+    assert json.loads(write_stats(table, "json"))[0]["Queue Dur (ns)"] == ""
+
+
+def test_json_has_the_decimals_of_csv_and_quotes_what_must_be() -> None:
+    text = write_stats(stats_table(draw("s7  aaa"), "cuda_gpu_kern_sum"), "json", unit="ms")
+    assert '\n    "Avg (ms)": 0.0030,\n' in text
+    named = pd.DataFrame({"Name": ['a "b"\n\\ é', ""], "Duration_ns": [1, 2]})
+    assert json.loads(write_stats(named, "json")) == [
+        {"Name": 'a "b"\n\\ é', "Duration (ns)": 1},
+        {"Name": "", "Duration (ns)": 2},
+    ]
+    assert json.loads(write_stats(named[:0], "json")) == []
 
 
 @pytest.mark.parametrize(
     ("unit", "cells"),
-    [("ns", ["1234567", "1234567.0"]), ("us", ["1234.567"] * 2), ("ms", ["1.2346"] * 2), ("s", ["0.00123"] * 2)],
+    [("ns", ["1234567", "1234567.0"]), ("us", ["1234.567"] * 2), ("ms", ["1.2346"] * 2), ("s", ["0.0012"] * 2)],
 )
 def test_times_in_other_units(unit: str, cells: list[str]) -> None:
     frame = draw("s7  a").table("kernels")
     profile = Profile({"kernels": conform("kernels", frame.assign(end_ns=frame["start_ns"] + 1_234_567))})
     header, row = write_stats(stats_table(profile, "cuda_gpu_kern_sum"), "csv", unit=unit).splitlines()
-    assert header.split(",")[1] == f"Total Time ({unit})"
+    assert header.split(",")[1] == f"Total Time ({'sec' if unit == 's' else unit})"
     assert [row.split(",")[1], row.split(",")[3]] == cells
     assert row.split(",")[2] == "1"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "cell"),
+    [
+        (7271.5, "us", "7.272"),
+        (287.5, "us", "0.288"),
+        (1938.5, "us", "1.939"),
+        (1750, "ms", "0.0017"),
+        (3_013_880_950, "ms", "3013.8809"),
+        (2_946_570_050, "ms", "2946.5700"),
+    ],
+)
+def test_halves_fall_as_they_did_in_nsys(value: float, unit: str, cell: str) -> None:
+    assert write_stats(pd.DataFrame({"Duration_ns": [value]}), "csv", unit=unit).splitlines()[1] == cell
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.api import api_name
-from pipeline.analyze.ranges import nested, owners, without_numbers
+from pipeline.analyze.ranges import call_owners, nested_ranges, without_numbers
 from pipeline.analyze.timeline import Timeline
 from pipeline.intervals import Ints
-from pipeline.tables import categorical, empty, nest, renamed
+from pipeline.tables import categorical, nest, renamed
 
 OUTSIDE: Final = "(no range)"
 """The path of what was called inside no range, and of everything where ranges were not traced."""
@@ -29,19 +29,17 @@ def call_paths(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
 
     Ranges that differ only by a number in their name are repetitions of one: `iteration 7` is `iteration #`.
     """
-    ranges = timeline.profile.tables.get("ranges", empty("ranges"))
-    known = np.flatnonzero(call >= 0)
-    if not len(ranges) or not len(known):
-        return categorical(np.array([OUTSIDE]), np.zeros(len(call), dtype=np.int64))
-    ranges, calls = nested(ranges), timeline.profile.table("api_calls")
-    thread, process, start = (calls[column].to_numpy()[call[known]] for column in ("thread", "process", "start_ns"))
-    by_thread, by_process = owners(ranges, thread, process, start)
-    row = np.full(len(call), -1, dtype=np.int64)
-    row[known] = np.where(by_thread >= 0, by_thread, by_process)
-    paths = ranges["path"].cat
-    codes = np.where(row >= 0, paths.codes.to_numpy()[row], len(paths.categories))
+    paths, row = nested_ranges(timeline)["path"].cat, owner_rows(timeline, call)
+    codes = np.where(row >= 0, np.append(paths.codes, 0)[row], len(paths.categories))
     values = without_numbers(paths.categories).to_numpy(dtype=object)
     return categorical(np.append(values, OUTSIDE), codes)
+
+
+def owner_rows(timeline: Timeline, call: Ints) -> Ints:
+    """Return the row in the nested ranges of the range that each call was made in, -1 for none."""
+    if not (call >= 0).any():
+        return np.full(len(call), -1, dtype=np.int64)
+    return np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
 
 
 def outermost(timeline: Timeline, call: Ints) -> Ints:

@@ -8,7 +8,7 @@ import pandas as pd
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.callers import call_names, call_paths
 from pipeline.analyze.timeline import Flags, Timeline
-from pipeline.intervals import Ints
+from pipeline.intervals import Ints, covered, union
 from pipeline.peaks import Peaks, published
 from pipeline.tables import categorical, duration, empty, summarize, time_summary, whole
 
@@ -28,8 +28,9 @@ _MANAGED: Final = ("Managed", "Managed Static")
 _HOST: Final = ("Pageable", "Pinned")
 # links are published with the sum of both directions
 _ONE_WAY: Final = 0.5e9
-# by name without version; a copy within or between devices returns at once whatever it is called
-_BLOCKING: Final = r"^cu(?:da)?Memcpy(?!.*Async)"
+# by name without version; what touches no host memory returns at once whatever it is called
+_BLOCKING: Final = r"^cu(?:da)?Mem(?:cpy|set)(?!.*Async)"
+_BLOCKING_COPY: Final = r"^cu(?:da)?Memcpy(?!.*Async)"
 _WITHOUT_HOST: Final = ("Device-to-Device", "Peer-to-Peer")
 
 
@@ -80,28 +81,58 @@ def copy_sizes(timeline: Timeline) -> Table:
 
 
 def slow_copies(timeline: Timeline) -> Table:
-    """One row per range path, function, direction and kind of host memory: pageable copies and blocking calls."""
+    """One row per range path, function, operation, host memory and device: pageable copies and blocking calls."""
     operations = timeline.profile.table("memory_ops")
-    call = timeline.operations.call[timeline.operations.of("memory_ops")]
-    slow = np.flatnonzero(is_pageable(operations) | _is_waited_for(timeline, call))
-    mine, call = operations.iloc[slow], call[slow]
-    start, end = (np.append(times, 0) for times in timeline.call_times)
+    positions = np.flatnonzero(timeline.operations.of("memory_ops"))
+    slow = np.flatnonzero(is_pageable(operations) | _is_waited_for(timeline, timeline.operations.call[positions]))
+    mine, call = operations.iloc[slow], timeline.operations.call[positions[slow]]
     keys = {
         "path": call_paths(timeline, call),
         "name": call_names(timeline, call),
         "operation": mine["operation"].to_numpy(),
         "host_kind": _host_kinds(mine),
+        "device": timeline.operations.device[positions[slow]],
     }
     frame = pd.DataFrame(keys).assign(call=call, bytes=mine["bytes"].to_numpy(), copy=duration(mine).to_numpy())
+    start, end = (np.append(times, 0)[call] for times in timeline.call_times)
     # a call that copies in several pieces waits once
     counted = ~frame.duplicated([*keys, "call"]) & (call >= 0)
-    grouped = frame.assign(cpu=np.where(counted, end[call] - start[call], 0)).groupby(list(keys), observed=True)
-    table = grouped.agg(
-        count=("bytes", "size"), total_bytes=("bytes", "sum"), copy_ns=("copy", "sum"), cpu_ns=("cpu", "sum")
-    ).reset_index()
+    frame = frame.assign(cpu=np.where(counted, end - start, 0), exposed=_exposed(timeline, positions[slow]))
+    table = (
+        frame.groupby(list(keys), observed=True)
+        .agg(
+            count=("bytes", "size"),
+            total_bytes=("bytes", "sum"),
+            copy_ns=("copy", "sum"),
+            cpu_ns=("cpu", "sum"),
+            exposed_ns=("exposed", "sum"),
+        )
+        .reset_index()
+    )
     order = ["cpu_ns", "copy_ns", *keys]
     table = table.sort_values(order, ascending=[False, False, *([True] * len(keys))], ignore_index=True)
     return Table(table.astype({"path": "str"}), _unknown(int((call < 0).sum()), len(call)))
+
+
+def _exposed(timeline: Timeline, position: Ints) -> Ints:
+    """Return for each operation how much of the window passed without a kernel on its device, from call to end.
+
+    Where several overlap, the first has that time.
+    """
+    operations, window = timeline.operations, timeline.window
+    call, end = operations.call[position], operations.end[position]
+    start = np.where(call >= 0, np.append(timeline.call_times[0], 0)[call], operations.start[position])
+    exposed = np.zeros(len(position), dtype=np.int64)
+    for device in np.unique(operations.device[position]):
+        mine = np.flatnonzero(operations.device[position] == device)
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        reached = np.concatenate(([window.start_ns], np.maximum.accumulate(end[mine])[:-1]))
+        low, high = np.clip((np.maximum(start[mine], reached), end[mine]), window.start_ns, window.end_ns)
+        kernels = (operations.device == device) & ~operations.of("memory_ops")
+        computing = union(operations.start[kernels], operations.end[kernels])
+        low = np.minimum(low, high)
+        exposed[mine] = high - low - covered(computing, low, high)
+    return exposed
 
 
 def is_pageable(operations: pd.DataFrame) -> Flags:
@@ -111,29 +142,33 @@ def is_pageable(operations: pd.DataFrame) -> Flags:
 
 
 def waiting_calls(timeline: Timeline) -> Ints:
-    """Return the rows in api_calls of copies that return only when they are done: blocking, or to pageable memory."""
+    """Return the rows in api_calls that return only when a copy or set is done: blocking, or to pageable memory."""
     operations = timeline.profile.table("memory_ops")
     call = timeline.operations.call[timeline.operations.of("memory_ops")]
-    blocking = np.setdiff1d(np.flatnonzero(_is_blocking(timeline)), call[_within_gpus(operations)])
+    # one without a recorded copy may have waited as well; sets mostly do not
+    copies = np.setdiff1d(np.flatnonzero(_is_blocking(timeline, _BLOCKING_COPY)), call[_within_gpus(operations)])
     to_host = is_pageable(operations) & operations["operation"].isin(["Device-to-Host", "Array-to-Host"]).to_numpy()
-    return np.union1d(blocking, call[to_host & (call >= 0)])
+    waited = call[(to_host | _is_waited_for(timeline, call)) & (call >= 0)]
+    return np.union1d(copies, waited)
 
 
 def _is_waited_for(timeline: Timeline, call: Ints) -> Flags:
-    """Tell which copies their call waited for because of its name, given the call of every row of memory_ops."""
-    flags: Flags = np.append(_is_blocking(timeline), False)[call]
+    """Tell which operations their call waited for because of its name, given the call of every row of memory_ops."""
+    flags: Flags = np.append(_is_blocking(timeline, _BLOCKING), False)[call]
     return flags & ~_within_gpus(timeline.profile.table("memory_ops"))
 
 
-def _is_blocking(timeline: Timeline) -> Flags:
-    """Tell which of all calls are copies that by their name wait."""
+def _is_blocking(timeline: Timeline, pattern: str) -> Flags:
+    """Tell which of all calls wait, by their name."""
     names = timeline.profile.table("api_calls")["name"].cat
-    flags: Flags = np.asarray(names.categories.str.contains(_BLOCKING), dtype=bool)[names.codes]
+    flags: Flags = np.asarray(names.categories.str.contains(pattern), dtype=bool)[names.codes]
     return flags
 
 
 def _within_gpus(operations: pd.DataFrame) -> Flags:
-    flags: Flags = operations["operation"].isin(_WITHOUT_HOST).to_numpy(dtype=bool)
+    """Tell which operations touch no memory that the CPU uses: copies between GPUs, and sets of theirs."""
+    on_gpu = (operations["operation"] == "memset") & ~operations["target_kind"].isin([*_HOST, *_MANAGED])
+    flags: Flags = (operations["operation"].isin(_WITHOUT_HOST) | on_gpu).to_numpy(dtype=bool)
     return flags
 
 
@@ -213,10 +248,11 @@ ANALYSES: Final = (
     ),
     Analysis(
         "slow_copies",
-        "Copies that make the CPU wait",
-        "Copies from or to pageable host memory, and those of calls that block (cudaMemcpy without Async), by the "
-        "range that the call was made in. Copy: time on the GPU. CPU: time inside the calls, each counted once; it "
-        "includes waiting for work launched before.",
+        "Copies and sets that make the CPU wait",
+        "Copies from or to pageable host memory, and copies and sets of calls that block (cudaMemcpy without Async; "
+        "cudaMemset of pinned or managed memory), by the range that the call was made in. Copy: time on the GPU. CPU: "
+        "time inside the calls, each counted once; it includes waiting for work launched before. Exposed: within the "
+        "window, from the start of the call to the end of the copy, the time in which the device ran no kernel.",
         ("memory_ops", "api_calls"),
         slow_copies,
     ),

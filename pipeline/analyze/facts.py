@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.timeline import GPU_TABLES, Timeline
+from pipeline.analyze.timeline import GPU_TABLES, Timeline, distinct
 from pipeline.model import Finding, Profile
 from pipeline.tables import time_summary
 
@@ -60,8 +60,8 @@ def _launching_calls(timeline: Timeline) -> tuple[int, int]:
     if calls is None or calls["name"].cat.categories.str.contains("StreamBeginCapture").any():
         return 0, 0
     is_launching = np.asarray(calls["name"].cat.categories.str.contains(_LAUNCHING), dtype=bool)
-    launching = np.unique(timeline.call_launch[is_launching[calls["name"].cat.codes]])
-    return len(launching), len(np.setdiff1d(launching, timeline.operations.launch))
+    launching = distinct(timeline.call_launch[is_launching[calls["name"].cat.codes]])
+    return len(launching), len(np.setdiff1d(launching, distinct(timeline.operations.launch), assume_unique=True))
 
 
 _LOST_WORDS: Final = "might have been|events? (?:were )?(?:lost|dropped)"

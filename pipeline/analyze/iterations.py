@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.ranges import nested, without_numbers
+from pipeline.analyze.ranges import nested_ranges, without_numbers
 from pipeline.analyze.timeline import Timeline
 from pipeline.tables import categorical, duration
 
@@ -21,7 +21,7 @@ _FACTOR: Final = 1.5
 
 def iterations(timeline: Timeline) -> Table:
     """One row per path that occurs at least three times, in order of time."""
-    ranges = nested(timeline.profile.table("ranges"))
+    ranges = nested_ranges(timeline)
     paths = ranges["path"].cat
     pattern = without_numbers(paths.categories)
     samples = pd.DataFrame(

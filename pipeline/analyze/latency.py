@@ -10,19 +10,9 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.split import (
-    IDLE,
-    LAUNCH,
-    SYNC,
-    Calls,
-    causing_calls,
-    devices_at_work,
-    once,
-    operation_column,
-    time_split,
-)
-from pipeline.analyze.timeline import Flags, Operations, Timeline
-from pipeline.intervals import Ints, depth, open_time, union
+from pipeline.analyze.split import IDLE, LAUNCH, SYNC, Calls, causing_calls, devices_at_work, idle_causes, time_split
+from pipeline.analyze.timeline import Flags, Operations, Timeline, busy_spans, once, operation_column
+from pipeline.intervals import Ints, depth, gaps, open_time, union
 
 API: Final = "API time"
 LATENCY: Final = "launch latency"
@@ -31,8 +21,8 @@ POINTS: Final = 500
 
 _PHASES: Final = ["device", "figure", "launch", "count", "total_ns", "med_ns", "p95_ns", "max_ns"]
 _BOUND: Final = [
-    *("device", "launches", "launch_idle_ns", "launch_idle_pct", "in_flight_avg", "in_flight_max"),
-    *("drained", "drained_in_sync", "functions"),
+    *("device", "launches", "launch_idle_ns", "launch_idle_pct", "first_launch_idle_ns"),
+    *("in_flight_avg", "in_flight_max", "drained", "drained_in_sync", "functions"),
 ]
 _SERIES: Final = ["device", "time_ns", "in_flight_avg", "in_flight_max"]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -101,6 +91,7 @@ def launch_bound(timeline: Timeline) -> Table:
                 "launches": int((launched & mine).sum()),
                 "launch_idle_ns": idle,
                 "launch_idle_pct": 100.0 * idle / window.length_ns,
+                "first_launch_idle_ns": _first_idle(timeline, work, device=device),
                 "in_flight_avg": average[0],
                 "in_flight_max": most[0],
                 "drained": len(drained),
@@ -124,26 +115,44 @@ def in_flight(timeline: Timeline) -> Table:
     return Table(pd.concat(frames[1:] or frames, ignore_index=True))
 
 
+def _first_idle(timeline: Timeline, work: _Work, *, device: int) -> int:
+    """Return the idle time because first launches took longer than the median of later ones: they load or compile."""
+    window, api = timeline.window, work.call_end - work.call_start
+    mine = _launched(timeline, work) & work.is_known & (work.device == device)
+    first = _first(work)
+    if not (mine & ~first).any():
+        return 0
+    surplus = np.where(mine & first, np.maximum(api - np.median(api[mine & ~first]), 0), 0).astype(np.int64)
+    here = np.flatnonzero(work.device == device)
+    here = here[np.lexsort((work.call_end[here], work.call_start[here], work.start[here]))]
+    start, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
+    ended_by = np.searchsorted(work.start[here], end, side="left")
+    longer = np.append(surplus[here], 0)[ended_by]
+    causes = idle_causes(timeline, device=device, idle=(start[longer > 0], end[longer > 0]))
+    return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer[longer > 0]).sum())
+
+
 @once
 def _work(timeline: Timeline) -> _Work:
     operations = timeline.operations
     process, context = (operation_column(timeline, column) for column in ("process", "context"))
     queue = _combined(process, operations.device, context, operations.stream)
-    single = np.flatnonzero(~operations.in_graph)
-    graph, graph_end = _graphs(operations, queue)
-    position = np.concatenate((single, graph))
-    names = timeline.profile.table("kernels")["name"].cat
+    end, names = operations.end, timeline.profile.table("kernels")["name"].cat
     name = np.full(len(queue), -1)
     name[operations.of("kernels")] = names.codes
-    name[graph] = len(names.categories)
+    # a slice shares the memory of all columns
+    position: slice | Ints = slice(None)
+    if operations.in_graph.any():
+        graph, graph_end = _graphs(operations, queue)
+        name[graph], end = len(names.categories), end.copy()
+        end[graph] = graph_end
+        position = np.concatenate((np.flatnonzero(~operations.in_graph), graph))
     start, call = operations.start[position], operations.call[position]
-    call_start, call_end = start.copy(), start.copy()
     known = call >= 0
-    for times, of_calls in zip((call_start, call_end), timeline.call_times, strict=True):
-        times[known] = of_calls[call[known]]
+    call_start, call_end = (np.where(known, np.append(times, 0)[call], start) for times in timeline.call_times)
     return _Work(
         start,
-        np.concatenate((operations.end[single], graph_end)),
+        end[position],
         operations.device[position],
         process[position],
         queue[position],
@@ -266,10 +275,11 @@ ANALYSES: Final = (
         "launch_bound",
         "Launch bound",
         "Launch idle: time of the window in which the GPU idled because a launch was under way, as in Where the time "
-        "went. In flight: kernels, copies, sets and graph launches that were handed over (their call returned, or they "
-        "began) and had not ended. Drained: how often none was left before the end of the window, and how often of "
-        "these the CPU was in a synchronizing call (Functions, the most frequent first); otherwise the GPU had caught "
-        "up with the CPU.",
+        "went. First launch idle: the part of it because a kernel's first launch, which may load or compile it, took "
+        "longer than the median of later launches. In flight: kernels, copies, sets and graph launches that were "
+        "handed over (their call returned, or they began) and had not ended. Drained: how often none was left before "
+        "the end of the window, and how often of these the CPU was in a synchronizing call (Functions, the most "
+        "frequent first); otherwise the GPU had caught up with the CPU.",
         ("kernels", "memory_ops", "api_calls"),
         launch_bound,
     ),

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.timeline import Flags, Timeline
+from pipeline.analyze.timeline import Flags, Timeline, once
 from pipeline.intervals import Ints, grouped_busy, innermost, outer
-from pipeline.tables import ancestors, duration, nest, summarize
+from pipeline.tables import ancestors, categorical, duration, empty, nest, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
 _NUMBER: Final = r"(?<![A-Za-z\d])\d+(?![A-Za-z\d])"
@@ -22,7 +22,7 @@ _ALWAYS: Final = ("kernels", "copies")
 def range_time(timeline: Timeline) -> Table:
     """One row per path of ranges; GPU columns include the ranges inside."""
     profile = timeline.profile
-    ranges = nested(profile.table("ranges"))
+    ranges = nested_ranges(timeline)
     paths = summarize(ranges.assign(length=duration(ranges)), ["path"], "length").set_index("path")
     columns = {"count": "instances"} | {name: f"cpu_{name}_ns" for name in ("total", "med", "min", "max")}
     first = ranges.groupby("path", observed=True)
@@ -30,21 +30,74 @@ def range_time(timeline: Timeline) -> Table:
     table = table.join(first.agg(style=("style", "first"), level=("level", "first"), start=("start_ns", "min")))
     notes: tuple[str, ...] = ()
     if {"kernels", "memory_ops", "api_calls"} <= profile.tables.keys():
-        owned, notes = _gpu_work(timeline, ranges)
-        table = table.join(owned)
+        table, notes = table.join(_gpu_work(timeline, ranges)), (_coverage(timeline),)
     table = table.sort_values(["start", "level"]).drop(columns="start").reset_index()
     return Table(table.astype({"path": "str"}), notes)
+
+
+def range_coverage(timeline: Timeline) -> Table:
+    """One row: how many GPU operations belong to a range, by which way, and how many to none."""
+    counts = _ways(timeline)
+    total, attributed = counts["operations"], counts["on_thread"] + counts["in_process"]
+    share = 100.0 * attributed / total if total else None
+    table = pd.DataFrame([{**counts, "attributed": attributed, "coverage_pct": share}])
+    return Table(table[: int(total > 0 and len(timeline.profile.table("ranges")) > 0)])
+
+
+def _ways(timeline: Timeline) -> dict[str, int]:
+    """Count GPU operations, and those that belong to a range by the one way and by the other, or to none."""
+    row, by_thread = call_owners(timeline)
+    launching = timeline.operations.call[timeline.is_launched]
+    call = launching[launching >= 0]
+    on_thread, attributed = int(by_thread[call].sum()), int((row[call] >= 0).sum())
+    return {
+        "operations": len(launching),
+        "on_thread": on_thread,
+        "in_process": attributed - on_thread,
+        "outside": len(call) - attributed,
+        "without_call": len(launching) - len(call),
+    }
+
+
+def _coverage(timeline: Timeline) -> str:
+    ways = _ways(timeline)
+    return (
+        f"{ways['on_thread'] + ways['in_process']:,} of {ways['operations']:,} GPU operations were launched inside a "
+        f"range: {ways['on_thread']:,} on the range's own thread, {ways['in_process']:,} on another thread of the "
+        "process (PyTorch's backward pass)."
+    )
+
+
+@once
+def nested_ranges(timeline: Timeline) -> pd.DataFrame:
+    """Return the ranges as from `nested`; none where they were not traced."""
+    return nested(timeline.profile.tables.get("ranges", empty("ranges")))
 
 
 def nested(ranges: pd.DataFrame) -> pd.DataFrame:
     """Nest ranges and add their path: the names from the root, `step / forward`, as a category."""
     ranges = nest(ranges)
-    domain, name = ranges["domain"].astype("str"), ranges["name"].astype("str")
-    names = (domain + ":" + name).where(domain != "", name).to_numpy(dtype=object)
-    path = names.copy()
-    for rows, above in ancestors(ranges["parent"].to_numpy()):
-        path[rows] = names[above] + " / " + path[rows]
-    return ranges.assign(path=pd.Categorical(path))
+    own, names = _labels(ranges)
+    parent, level = (ranges[name].to_numpy() for name in ("parent", "level"))
+    # the last entry stands for what is around a root: nothing, whose text is the first
+    path, texts = np.zeros(len(ranges) + 1, dtype=np.int64), np.array([""], dtype=object)
+    by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
+    for rows in by_level:
+        codes, distinct = pd.factorize(path[parent[rows]] * len(names) + own[rows])
+        path[rows] = len(texts) + codes
+        above, name = np.divmod(distinct, max(len(names), 1))
+        texts = np.append(texts, np.where(above > 0, texts[above] + " / ", "") + names[name])
+    return ranges.assign(path=categorical(texts[1:], path[:-1] - 1))
+
+
+def _labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
+    """The position of each range's name in the distinct names, and these: with the domain, unless it is the default."""
+    domains, names = ranges["domain"].cat, ranges["name"].cat
+    keys = domains.codes.to_numpy(dtype=np.int64) * len(names.categories) + names.codes.to_numpy()
+    codes, distinct = pd.factorize(keys)
+    domain, name = np.divmod(distinct, max(len(names.categories), 1))
+    prefixes = np.array([domain and f"{domain}:" for domain in domains.categories], dtype=object)
+    return codes, prefixes[domain] + names.categories.to_numpy(dtype=object)[name]
 
 
 def without_numbers(paths: "pd.Index[Any]") -> "pd.Index[Any]":
@@ -52,19 +105,25 @@ def without_numbers(paths: "pd.Index[Any]") -> "pd.Index[Any]":
     return paths.str.replace(_NUMBER, "#", regex=True)
 
 
-def owners(ranges: pd.DataFrame, thread: Ints, process: Ints, time: Ints) -> tuple[Ints, Ints]:
-    """Return for each launch the row in `ranges` (as from `nested`) of the range it belongs to, or -1: two arrays.
+@once
+def call_owners(timeline: Timeline) -> tuple[Ints, Flags]:
+    """Return for every row of api_calls the row in `nested_ranges` that it belongs to, or -1; and if by its thread.
 
-    First the innermost range open on its thread at that time, then the innermost open in its process.
+    It is the innermost range open on its thread when it began, else the innermost open in its process.
     """
-    return _innermost_by("thread", ranges, thread, time), _innermost_by("process", ranges, process, time)
+    ranges, calls = nested_ranges(timeline), timeline.profile.table("api_calls")
+    thread, process, time = (calls[name].to_numpy() for name in ("thread", "process", "start_ns"))
+    row = _innermost_by("thread", ranges, thread, time)
+    on_thread = row >= 0
+    others = np.flatnonzero(~on_thread)
+    row[others] = _innermost_by("process", ranges, process[others], time[others])
+    return row, on_thread
 
 
 def _innermost_by(key: str, ranges: pd.DataFrame, of: Ints, time: Ints) -> Ints:
     found = np.full(len(time), -1, dtype=np.int64)
     spans = ranges.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
-    groups = spans.groupby(key, sort=False).indices
-    for value, rows in groups.items():
+    for value, rows in spans.groupby(key, sort=False).indices.items():
         mine = np.flatnonzero(of == value)
         start, end = (spans[name].to_numpy()[rows] for name in ("start_ns", "end_ns"))
         local = innermost(start, end, outer(end), time[mine])
@@ -72,25 +131,20 @@ def _innermost_by(key: str, ranges: pd.DataFrame, of: Ints, time: Ints) -> Ints:
     return found
 
 
-def _gpu_work(timeline: Timeline, ranges: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """GPU operations and their time per path, inner ranges included, and a note on coverage."""
-    operations, calls = timeline.operations, timeline.profile.table("api_calls")
-    launched = np.flatnonzero(operations.call >= 0)
-    call = operations.call[launched]
-    thread, process, time = (calls[name].to_numpy()[call] for name in ("thread", "process", "start_ns"))
-    by_thread, by_process = owners(ranges, thread, process, time)
-    row = np.where(by_thread >= 0, by_thread, by_process)
-    length = (operations.end - operations.start)[launched]
+def _gpu_work(timeline: Timeline, ranges: pd.DataFrame) -> pd.DataFrame:
+    """GPU operations and their time per path, inner ranges included."""
+    operations = timeline.operations
+    row = np.where(operations.call >= 0, np.append(call_owners(timeline)[0], -1)[operations.call], -1)
+    owned = row >= 0
+    length = operations.end - operations.start
     sums: dict[str, Ints] = {}
     for kind, chosen in _kinds(timeline).items():
-        mine = chosen[launched] & (row >= 0)
+        mine = chosen & owned
         if kind in _ALWAYS or mine.any():
-            sums[kind] = _with_enclosing(ranges, row[mine], np.ones(mine.sum()))
+            sums[kind] = _with_enclosing(ranges, row[mine])
             sums[_TIMES[kind]] = _with_enclosing(ranges, row[mine], length[mine])
-    sums |= _gpu_spans(timeline, ranges, launched[row >= 0], row[row >= 0])
-    per_path = pd.DataFrame({**sums, "path": ranges["path"]}).groupby("path", observed=True).sum()
-    on_thread, elsewhere = int((by_thread >= 0).sum()), int(((by_thread < 0) & (by_process >= 0)).sum())
-    return per_path, (_coverage(on_thread, elsewhere, len(operations.call)),)
+    sums |= _gpu_spans(timeline, ranges, np.flatnonzero(owned), row[owned])
+    return pd.DataFrame({**sums, "path": ranges["path"]}).groupby("path", observed=True).sum()
 
 
 def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints) -> dict[str, Ints]:
@@ -100,10 +154,9 @@ def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints
     """
     operations = timeline.operations
     order = np.argsort(operations.start[chosen], kind="stable")
-    chosen, owner = chosen[order], row[order]
-    row = owner
+    chosen, row = chosen[order], row[order]
     start, end = operations.start[chosen], operations.end[chosen]
-    devices, device = np.unique(operations.device[chosen], return_inverse=True)
+    device, devices = pd.factorize(operations.device[chosen])
     totals = np.zeros((2, len(ranges) * len(devices)), dtype=np.int64)
     level, parent = (ranges[name].to_numpy() for name in ("level", "parent"))
     # whatever is inside a range has one ancestor on its level: each level takes one pass
@@ -113,8 +166,10 @@ def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints
         totals += grouped_busy(group, start[here], end[here], totals.shape[1])
         row = np.where(here & (parent[row] >= 0), parent[row], row)
     busy, extent = totals.reshape(2, len(ranges), len(devices)).sum(axis=2)
-    first = ~pd.Series(operations.launch[chosen]).duplicated().to_numpy()
-    launches = _with_enclosing(ranges, owner[first], np.ones(first.sum()))
+    of_call = call_owners(timeline)[0]
+    launching = np.zeros(len(of_call), dtype=bool)
+    launching[operations.call[chosen]] = True
+    launches = _with_enclosing(ranges, of_call[launching])
     return {"launches": launches, "gpu_busy_ns": busy, "gpu_idle_ns": extent - busy}
 
 
@@ -129,21 +184,14 @@ def _kinds(timeline: Timeline) -> dict[str, Flags]:
     }
 
 
-def _with_enclosing(ranges: pd.DataFrame, row: Ints, amount: np.ndarray[Any, Any]) -> Ints:
-    """Sum `amount` per range and add what its inner ranges own."""
+def _with_enclosing(ranges: pd.DataFrame, row: Ints, amount: Ints | None = None) -> Ints:
+    """Sum `amount`, else count, per range and add what its inner ranges own."""
     # bincount of nothing counts in whole numbers
     own = np.bincount(row, amount, len(ranges)).astype(np.float64)
     total = own.copy()
     for rows, above in ancestors(ranges["parent"].to_numpy()):
         total += np.bincount(above, own[rows], len(ranges))
     return total.astype(np.int64)
-
-
-def _coverage(thread: int, process: int, total: int) -> str:
-    return (
-        f"{thread + process:,} of {total:,} GPU operations were launched inside a range: {thread:,} on the range's own "
-        f"thread, {process:,} on another thread of the process (PyTorch's backward pass)."
-    )
 
 
 ANALYSES: Final = (
@@ -155,5 +203,15 @@ ANALYSES: Final = (
         "open in the process at that time. Times are sums, so they may exceed the range's own.",
         ("ranges",),
         range_time,
+    ),
+    Analysis(
+        "range_coverage",
+        "GPU work in ranges",
+        "How many kernels, copies, sets and graph launches belong to a range. On thread: launched by the range's own "
+        "thread. In process: by another thread of the process, as PyTorch's backward pass is. Outside: launched while "
+        "no range was open. Without call: the launching call was not recorded, so no range can be found. Pages of "
+        "managed memory that move by themselves are not counted.",
+        ("ranges", "kernels", "memory_ops", "api_calls"),
+        range_coverage,
     ),
 )

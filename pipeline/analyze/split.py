@@ -4,10 +4,8 @@ The split takes layers off the window, one after the other: each gets what those
 to the window exactly.
 """
 
-from collections.abc import Callable, Iterator
-from functools import wraps
-from typing import Any, Final, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,8 +13,8 @@ import pandas as pd
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.api import api_name
 from pipeline.analyze.copies import is_pageable
-from pipeline.analyze.timeline import GPU_TABLES, Flags, Timeline
-from pipeline.intervals import Ints, Spans, covered, inside, length, union, without
+from pipeline.analyze.timeline import Flags, Timeline, busy_spans, once, operation_column
+from pipeline.intervals import Ints, Spans, covered, inside, length, touches, union, without
 from pipeline.tables import empty, renamed
 
 COMPUTE: Final = "compute"
@@ -45,7 +43,8 @@ _CALLS: Final = {
     BLOCKING_COPY: "^cu(?:da)?Memcpy(?!.*Async)",
     SYNC: "^cu(?:da)?[A-Z].*Synchronize",
 }
-_COMMUNICATION: Final = "nccl|nvshmem"
+COMMUNICATION_NAMES: Final = "nccl|nvshmem"
+"""An expression for the names of kernels that communicate."""
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts take a few times that
 _LATENCY_NS: Final = 10_000
 _MOST_FUNCTIONS: Final = 3
@@ -64,11 +63,10 @@ class Calls(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What the split knows of every operation: its position in BUSY, and whether a call launches its like at all."""
+    """What the split knows of every operation: its position in BUSY, and its process."""
 
     kind: Ints
     process: Ints
-    is_launched: Flags
 
 
 class _Gaps(NamedTuple):
@@ -104,20 +102,6 @@ class _Part(NamedTuple):
 
 
 _NONE: Final = np.empty(0, dtype=np.int64)
-_Value = TypeVar("_Value")
-
-
-def once(compute: Callable[[Timeline], _Value]) -> Callable[[Timeline], _Value]:
-    """Make a function keep its value for as long as the timeline that it is of exists."""
-    known: WeakKeyDictionary[Timeline, _Value] = WeakKeyDictionary()
-
-    @wraps(compute)
-    def remembered(timeline: Timeline) -> _Value:
-        if timeline not in known:
-            known[timeline] = compute(timeline)
-        return known[timeline]
-
-    return remembered
 
 
 @once
@@ -132,11 +116,19 @@ def time_split(timeline: Timeline) -> Table:
     return Table(pd.DataFrame(rows, columns=_COLUMNS).astype({"hidden_ns": "int64[pyarrow]"}))
 
 
+def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
+    """Return how much of each idle piece of a device is due to each cause: rows are pieces, columns as in IDLE."""
+    calls = causing_calls(timeline)
+    gaps = _gaps(timeline, _facts(timeline), calls, device=device, idle=idle)
+    found = np.zeros((len(idle[0]), len(IDLE)), dtype=np.int64)
+    for category, rest, left, _ in _layers(gaps, calls):
+        found[:, IDLE.index(category)] += covered(rest, *idle) - covered(left, *idle)
+    return found
+
+
 def devices_at_work(timeline: Timeline) -> Ints:
     """Return the devices on which anything ran in the window."""
-    operations, window = timeline.operations, timeline.window
-    low, high = (np.clip(times, window.start_ns, window.end_ns) for times in (operations.start, operations.end))
-    return np.unique(operations.device[high > low])
+    return np.array([device for device, spans in busy_spans(timeline).items() if len(spans[0])], dtype=np.int64)
 
 
 @once
@@ -153,13 +145,6 @@ def causing_calls(timeline: Timeline) -> Calls:
     return Calls(start, end, process, cause, names.codes, names.categories)
 
 
-def operation_column(timeline: Timeline, column: str) -> Ints:
-    """Return a column that all GPU tables have, for the timeline's operations; -1 where it is NULL."""
-    tables = timeline.profile.tables
-    frames = [tables[name] for name in GPU_TABLES if name in tables]
-    return np.concatenate([frame[column].to_numpy(dtype=np.int64, na_value=-1) for frame in frames])
-
-
 def _pageable(timeline: Timeline) -> Ints:
     """The calls that copy from or to pageable memory: they block whatever they are named."""
     copies = timeline.profile.table("memory_ops")
@@ -167,18 +152,16 @@ def _pageable(timeline: Timeline) -> Ints:
     return call[call >= 0]
 
 
+@once
 def _facts(timeline: Timeline) -> _Facts:
     operations, profile = timeline.operations, timeline.profile
     kind = np.array([BUSY.index(category) for category in (COMPUTE, COPIES, GRAPHS)])[operations.kind]
     names = profile.table("kernels")["name"].cat
-    collective = np.asarray(names.categories.str.contains(_COMMUNICATION, case=False), dtype=bool)
+    collective = np.asarray(names.categories.str.contains(COMMUNICATION_NAMES, case=False), dtype=bool)
     kind[operations.of("kernels")] += collective[names.codes] * (BUSY.index(COMMUNICATION) - BUSY.index(COMPUTE))
     copies, memory = np.flatnonzero(operations.of("memory_ops")), profile.table("memory_ops")["operation"]
     kind[copies[memory == "Peer-to-Peer"]] = BUSY.index(COMMUNICATION)
-    # pages of managed memory move by themselves
-    is_launched = np.ones(len(kind), dtype=bool)
-    is_launched[copies[memory.astype("str").str.startswith("Unified")]] = False
-    return _Facts(kind, operation_column(timeline, "process"), is_launched)
+    return _Facts(kind, operation_column(timeline, "process"))
 
 
 def _busy(timeline: Timeline, facts: _Facts, *, device: int) -> tuple[list[_Part], Spans]:
@@ -215,29 +198,40 @@ def _gaps(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle:
         _of_calls(calls.start, call, end),
         _of_calls(calls.end, call, end),
         _of_calls(calls.name, call, 0),
-        ends & (call < 0) & facts.is_launched[ending],
+        ends & (call < 0) & timeline.is_launched[ending],
     )
 
 
 def _of_calls(values: Ints, call: Ints, otherwise: Ints | int) -> Ints:
     """Look up a value of each call; `otherwise` where there is no call."""
     known = call >= 0
+    if known.all():
+        return values[call]
     found = np.broadcast_to(np.asarray(otherwise, dtype=np.int64), call.shape).copy()
     found[known] = values[call[known]]
     return found
 
 
 def _idle(gaps: _Gaps, calls: Calls) -> Iterator[_Part]:
-    """Divide idle pieces by cause; only calls of the process that ends a piece can explain it."""
+    """Divide idle pieces by cause."""
+    for category, rest, left, by_function in _layers(gaps, calls):
+        yield _Part(category, length(rest) - length(left), 0, by_function)
+
+
+def _layers(gaps: _Gaps, calls: Calls) -> Iterator[tuple[str, Spans, Spans, Ints]]:
+    """Take the causes off idle pieces: each with what was there before, what it left, and the time of each function.
+
+    Only calls of the process that ends a piece can explain it.
+    """
     for process in np.unique(gaps.process):
         here = gaps.process == process
         mine = gaps if here.all() else _Gaps(*(column[here] for column in gaps))
         rest: Spans = (mine.start, mine.end)
         for category in IDLE[:-1]:
             left, by_function = _take(rest, _layer(category, mine, calls, process=process))
-            yield _Part(category, length(rest) - length(left), 0, by_function)
+            yield category, rest, left, by_function
             rest = left
-        yield _Part(IDLE[-1], length(rest), 0, _NONE)
+        yield IDLE[-1], rest, (_NONE, _NONE), _NONE
 
 
 def _take(rest: Spans, layer: _Layer) -> tuple[Spans, Ints]:
@@ -247,10 +241,10 @@ def _take(rest: Spans, layer: _Layer) -> tuple[Spans, Ints]:
     """
     if not len(layer.name):
         return without(rest, union(layer.start, layer.end)), _NONE
-    time = covered(rest, layer.start, layer.end)
-    touching = time > 0
-    by_function = np.bincount(layer.name[touching], time[touching]).astype(np.int64)
-    return without(rest, union(layer.start[touching], layer.end[touching])), by_function
+    touching = touches(rest, layer.start, layer.end)
+    start, end = layer.start[touching], layer.end[touching]
+    by_function = np.bincount(layer.name[touching], covered(rest, start, end)).astype(np.int64)
+    return without(rest, union(start, end)), by_function
 
 
 def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _Layer:

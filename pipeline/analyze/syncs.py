@@ -1,5 +1,6 @@
 """Where the CPU waited: for the GPU, by name and without saying so, and in the operating system."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -9,8 +10,8 @@ from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.api import api_name
 from pipeline.analyze.callers import call_names, call_paths, outermost
 from pipeline.analyze.copies import waiting_calls
-from pipeline.analyze.split import operation_column
-from pipeline.analyze.timeline import Flags, Timeline
+from pipeline.analyze.steps import step_columns
+from pipeline.analyze.timeline import Flags, Operations, Timeline, operation_column
 from pipeline.intervals import Ints, Spans, covered, union
 from pipeline.tables import categorical, time_summary
 
@@ -26,7 +27,7 @@ _ALLOCATES: Final = (
 
 
 def synchronizations(timeline: Timeline) -> Table:
-    """One row per function and range path (and innermost frame, if recorded), with the time the GPU was idle."""
+    """One row per function, range path and process (and innermost frame, if recorded), with the time it cost."""
     explicit, implicit = _named(timeline, _EXPLICIT), _implicit(timeline)
     call = outermost(timeline, np.union1d(explicit, implicit))
     start, end = (times[call] for times in timeline.call_times)
@@ -35,19 +36,27 @@ def synchronizations(timeline: Timeline) -> Table:
             "kind": pd.Categorical(np.where(np.isin(call, explicit), EXPLICIT, IMPLICIT)),
             "name": call_names(timeline, call),
             "path": call_paths(timeline, call),
+            "pid": timeline.profile.table("api_calls")["pid"].to_numpy()[call],
             "cpu": end - start,
-            "idle": _idle(timeline, call),
+            **_idle(timeline, call),
+            **step_columns(timeline, call),
         }
     )
-    keys = ["kind", "name", "path"]
+    keys = ["kind", "name", "path", "pid"]
     if "call_frames" in timeline.profile.tables:
         frame, keys = frame.assign(frame=_frames(timeline, call)), [*keys, "frame"]
     grouped = frame.groupby(keys, observed=True)
     table = grouped.agg(
-        calls=("cpu", "size"), total_ns=("cpu", "sum"), idle_ns=("idle", "sum"), max_ns=("cpu", "max")
+        calls=("cpu", "size"),
+        total_ns=("cpu", "sum"),
+        idle_ns=("idle", "sum"),
+        lost_ns=("lost", "sum"),
+        max_ns=("cpu", "max"),
+        steps=("step", "nunique"),
+        of_steps=("of_steps", "max"),
     ).reset_index()
     table = table.sort_values(["total_ns", *keys], ascending=[False, *([True] * len(keys))], ignore_index=True)
-    columns = ["calls", "total_ns", "idle_ns", "max_ns", *keys]
+    columns = ["calls", "total_ns", "idle_ns", "lost_ns", "max_ns", "steps", "of_steps", *keys]
     return Table(table[columns].astype({"path": "str"}))
 
 
@@ -86,16 +95,42 @@ def _waits(timeline: Timeline, call: Ints) -> Flags:
     return found
 
 
-def _idle(timeline: Timeline, call: Ints) -> Ints:
-    """Return for each call how much of its time no GPU operation of its process ran."""
+def _idle(timeline: Timeline, call: Ints) -> dict[str, Ints]:
+    """Return for each call how long no GPU operation of its process ran in it, and what it cost at most (`lost`).
+
+    Without the call its thread would have gone on earlier by its duration, until its next such call: that is lost, if
+    a GPU of the process idled for as long from the start of the one to the start of the other.
+    """
     operations, process = timeline.operations, operation_column(timeline, "process")
     start, end = (times[call] for times in timeline.call_times)
-    idle = end - start
+    window = (timeline.window.start_ns, timeline.window.end_ns)
+    thread = timeline.profile.table("api_calls")["thread"].to_numpy()[call]
+    idle, lost = np.zeros((2, len(call)), dtype=np.int64)
     for key, mine in _by_process(timeline, call).items():
-        work = process == key
-        busy: Spans = union(operations.start[work], operations.end[work])
-        idle[mine] -= covered(busy, start[mine], end[mine])
-    return idle
+        work = np.flatnonzero(process == key)
+        begin, over = start[mine], end[mine]
+        idle[mine] = over - begin - covered(union(operations.start[work], operations.end[work]), begin, over)
+        begin, until = np.clip(begin, *window), np.clip(_following(thread[mine], begin), *window)
+        for busy in _by_device(operations, work):
+            missed = np.minimum(over - start[mine], until - begin - covered(busy, begin, until))
+            lost[mine] = np.maximum(lost[mine], missed)
+    return {"idle": idle, "lost": lost}
+
+
+def _by_device(operations: Operations, work: Ints) -> Iterator[Spans]:
+    """Yield when each device was busy with this work; for no work one that never was."""
+    device = operations.device[work]
+    for here in [work[device == one] for one in np.unique(device)] or [work]:
+        yield union(operations.start[here], operations.end[here])
+
+
+def _following(thread: Ints, start: Ints) -> Ints:
+    """Return when the next call of the same thread starts, the latest possible time after its last one."""
+    order = np.lexsort((start, thread))
+    following = np.full_like(start, np.iinfo(np.int64).max)
+    is_next = thread[order][1:] == thread[order][:-1]
+    following[order[:-1][is_next]] = start[order[1:][is_next]]
+    return following
 
 
 def _by_process(timeline: Timeline, call: Ints) -> dict[int, Ints]:
@@ -122,8 +157,10 @@ ANALYSES: Final = (
         "Calls in which the CPU waits for the GPU, by function and the range they were made in. Explicit: "
         "...Synchronize. Implicit: copies that return only when they are done (blocking ones, and those to pageable "
         "memory), frees, and allocations that spent most of their time until all earlier work was done. Total: CPU "
-        "time inside the calls. Idle: the part of it in which no GPU work of that process ran, which is lost. A "
-        "driver call inside a runtime call is not counted again.",
+        "time inside the calls. Idle: the part of it in which no GPU work of that process ran. Lost: the most that the "
+        "window could be shorter without the call, which is its own time, or what a GPU idles from its start to the "
+        "start of the thread's next such call if that is less. Steps: in how many repetitions of a range (of "
+        "how many) it was called. A driver call inside a runtime call is not counted again.",
         ("api_calls", "kernels", "memory_ops"),
         synchronizations,
     ),

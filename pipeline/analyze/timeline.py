@@ -4,14 +4,16 @@ An operation and its call are matched by process and correlation id; an operatio
 adds no row and loses none.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from functools import cached_property, wraps
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 
-from pipeline.intervals import Ints
+from pipeline.intervals import Ints, Spans, inside
 from pipeline.model import Profile
 from pipeline.tables import categorical
 
@@ -47,7 +49,7 @@ class Operations:
     kernels that a CUDA graph launched, and graphs traced as a whole.
     """
 
-    kind: Ints
+    kind: np.ndarray[Any, np.dtype[np.int8]]
     start: Ints
     end: Ints
     device: Ints
@@ -85,17 +87,17 @@ class Timeline:
         """All GPU operations, with the calls that launched them."""
         tables = [self.profile.tables.get(name, _NOTHING) for name in GPU_TABLES]
         sizes = [len(frame) for frame in tables]
-        kind = np.repeat(np.arange(len(GPU_TABLES)), sizes)
+        kind = np.repeat(np.arange(len(GPU_TABLES), dtype=np.int8), sizes)
         start, end, stream = (_joined(tables, name) for name in ("start_ns", "end_ns", "stream"))
         device = np.concatenate([_gpu(frame) for frame in tables])
-        launch = np.concatenate([self._keys(frame) for frame in tables])
-        unknown = launch < 0
-        launch[unknown] = -1 - np.arange(unknown.sum())
+        launch = self._keys[0]
         nodes = [frame["graph_node"].notna() if "graph_node" in frame else np.ones(len(frame)) for frame in tables]
         in_graph = np.concatenate([np.asarray(node, dtype=bool) for node in nodes])
         # Kineto does not say which kernels a graph launched; that many share one call does
-        kernels = kind == GPU_TABLES.index("kernels")
-        in_graph[kernels] |= pd.Series(launch[kernels]).duplicated(keep=False).to_numpy()
+        kernels = launch[: sizes[0]]
+        ordered = np.sort(kernels, kind="stable")
+        if (ordered[1:] == ordered[:-1]).any():
+            in_graph[: sizes[0]] |= pd.Series(kernels).duplicated(keep=False).to_numpy()
         return Operations(kind, start, end, device, stream, launch, self._calls(launch), in_graph)
 
     @cached_property
@@ -107,31 +109,39 @@ class Timeline:
         return flags
 
     @cached_property
+    def is_launched(self) -> Flags:
+        """Which of the operations a call launches; pages of managed memory move by themselves."""
+        flags = np.ones(len(self.operations.kind), dtype=bool)
+        if "memory_ops" in self.profile.tables:
+            kinds = self.profile.table("memory_ops")["operation"].cat
+            by_itself = np.asarray(kinds.categories.str.startswith("Unified"), dtype=bool)
+            flags[self.operations.of("memory_ops")] = ~by_itself[kinds.codes]
+        return flags
+
+    @cached_property
     def launches(self) -> pd.DataFrame:
         """One row per launch of a kernel or of a graph, however many kernels that contains.
 
-        Columns: device, stream, name (the kernel's, or GRAPH), start_ns and end_ns on the GPU, call (see Operations).
+        Columns: device, name (the kernel's, or GRAPH), start_ns and end_ns on the GPU, call (see Operations).
         """
         operations = self.operations
         single = np.flatnonzero(operations.of("kernels") & ~operations.in_graph)
         grouped = np.flatnonzero(~operations.of("memory_ops") & operations.in_graph)
-        by = ["launch", "device"]
-        graphs = (
-            self._rows(grouped)
-            .groupby(by, as_index=False)
-            .agg(
-                stream=("stream", "first"),
-                start_ns=("start_ns", "min"),
-                end_ns=("end_ns", "max"),
-                call=("call", "first"),
-            )
-        )
-        launched = pd.concat([self._rows(single), graphs], ignore_index=True)
+        columns = {"device": operations.device, "start_ns": operations.start, "end_ns": operations.end}
+        columns["call"] = operations.call
         # kernels are the first table, so the position of an operation is its row there
-        names = self.profile.table("kernels")["name"].cat
-        codes = np.concatenate([names.codes.to_numpy()[single], np.full(len(graphs), len(names.categories))])
-        values = np.append(names.categories.to_numpy(dtype=object), GRAPH)
-        return launched.assign(name=categorical(values, codes))
+        names = self.profile.table("kernels")["name"]
+        if not len(grouped):
+            alone = {name: column[: len(names)] for name, column in columns.items()}
+            return pd.DataFrame({**alone, "name": names.array}, copy=False)
+        of_graphs = pd.DataFrame({name: values[grouped] for name, values in columns.items()})
+        graphs = of_graphs.groupby([operations.launch[grouped], of_graphs["device"]]).agg(
+            {"device": "first", "start_ns": "min", "end_ns": "max", "call": "first"}
+        )
+        values = np.append(names.cat.categories.to_numpy(dtype=object), GRAPH)
+        codes = np.concatenate([names.cat.codes.to_numpy()[single], np.full(len(graphs), len(values) - 1)])
+        launched = {name: np.concatenate((column[single], graphs[name])) for name, column in columns.items()}
+        return pd.DataFrame({**launched, "name": categorical(values, codes)}, copy=False)
 
     @cached_property
     def call_times(self) -> tuple[Ints, Ints]:
@@ -142,14 +152,7 @@ class Timeline:
     @cached_property
     def call_launch(self) -> Ints:
         """The launch (as in Operations) that every row of api_calls belongs to, if any of its id was recorded."""
-        return self._keys(self.profile.table("api_calls"))
-
-    def _rows(self, positions: Ints) -> pd.DataFrame:
-        operations = self.operations
-        columns = {"start_ns": "start", "end_ns": "end"} | {
-            name: name for name in ("device", "stream", "launch", "call")
-        }
-        return pd.DataFrame({ours: getattr(operations, theirs)[positions] for ours, theirs in columns.items()})
+        return self._keys[1]
 
     def _bounds(self, names: tuple[str, ...]) -> tuple[int, int] | None:
         frames = [self.profile.tables[name] for name in names if len(self.profile.tables.get(name, ()))]
@@ -160,18 +163,23 @@ class Timeline:
         )
 
     @cached_property
-    def _processes(self) -> "pd.Index[Any]":
-        frames = [self.profile.tables[name] for name in (*GPU_TABLES, "api_calls") if name in self.profile.tables]
-        columns = [_numbers(frame["process"]) for frame in frames]
-        distinct = np.unique(np.concatenate([np.unique(some[some >= 0]) for some in columns]))
-        processes: pd.Index[Any] = pd.Index(distinct, dtype="int64")
-        return processes
+    def _keys(self) -> tuple[Ints, Ints]:
+        """One number per (process, correlation) of all operations, and of all calls.
 
-    def _keys(self, frame: pd.DataFrame) -> Ints:
-        """One number per (process, correlation); negative where either is unknown."""
-        process = self._processes.get_indexer(pd.Index(_numbers(frame["process"])))
-        correlation = _numbers(frame["correlation"])
-        return np.where((process < 0) | (correlation < 0), -1, process * _IDS + correlation)
+        Where either is unknown it is negative, another for each operation and -1 for calls.
+        """
+        frames = [self.profile.tables.get(name, _NOTHING) for name in (*GPU_TABLES, "api_calls")]
+        processes = [_numbers(frame["process"]) for frame in frames]
+        known = np.unique(np.concatenate([pd.unique(some) for some in processes]))
+        keys = np.concatenate([_numbers(frame["correlation"]) for frame in frames])
+        *operations, calls = np.split(keys, np.cumsum([len(frame) for frame in frames])[:-1])
+        for part, process in zip((*operations, calls), processes, strict=True):
+            unknown = (process < 0) | (part < 0)
+            np.add(part, np.searchsorted(known, process) * _IDS, out=part)
+            part[unknown] = -1
+        launches = keys[: len(keys) - len(calls)]
+        launches[launches < 0] = -1 - np.arange(np.count_nonzero(launches < 0))
+        return launches, calls
 
     def _calls(self, launch: Ints) -> Ints:
         """The row of the outermost call with each launch's key: a driver call can share its runtime call's id."""
@@ -181,9 +189,49 @@ class Timeline:
         keys, (start, end) = self.call_launch, self.call_times
         in_order = bool((start[1:] >= start[:-1]).all())
         order = np.argsort(keys, kind="stable") if in_order else np.lexsort((-end, start, keys))
-        known, first = np.unique(keys[order], return_index=True)
+        known = keys[order]
+        # the first of those with the same key is the outermost
         position = np.minimum(np.searchsorted(known, launch), len(known) - 1)
-        return np.where((known[position] == launch) & (launch >= 0), order[first[position]], -1)
+        return np.where((known[position] == launch) & (launch >= 0), order[position], -1)
+
+
+_Value = TypeVar("_Value")
+
+
+def once(compute: Callable[[Timeline], _Value]) -> Callable[[Timeline], _Value]:
+    """Make a function keep its value for as long as the timeline that it is of exists."""
+    known: WeakKeyDictionary[Timeline, _Value] = WeakKeyDictionary()
+
+    @wraps(compute)
+    def remembered(timeline: Timeline) -> _Value:
+        if timeline not in known:
+            known[timeline] = compute(timeline)
+        return known[timeline]
+
+    return remembered
+
+
+def distinct(values: Ints) -> Ints:
+    """Return the distinct values in rising order, by sorting: numpy's `unique` hashes, ten times slower on ids."""
+    ordered: Ints = np.sort(values, kind="stable")
+    first: Flags = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    return ordered[first]
+
+
+def operation_column(timeline: Timeline, column: str) -> Ints:
+    """Return a column that all GPU tables have, for the timeline's operations; -1 where it is NULL."""
+    tables = timeline.profile.tables
+    frames = [tables[name] for name in GPU_TABLES if name in tables]
+    return np.concatenate([frame[column].to_numpy(dtype=np.int64, na_value=-1) for frame in frames])
+
+
+@once
+def busy_spans(timeline: Timeline) -> dict[int, Spans]:
+    """Return when in the window anything ran on each device that did anything at any time."""
+    operations, window = timeline.operations, timeline.window
+    of_device = {int(device): operations.device == device for device in np.sort(pd.unique(operations.device))}
+    bounds = (window.start_ns, window.end_ns)
+    return {device: inside(operations.start[here], operations.end[here], bounds) for device, here in of_device.items()}
 
 
 _NOTHING: Final = pd.DataFrame(

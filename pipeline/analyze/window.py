@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.timeline import Flags, Timeline, Window
-from pipeline.intervals import Ints, busy
+from pipeline.analyze.timeline import Flags, Timeline, Window, busy_spans
+from pipeline.intervals import Ints, length
 
 _COLUMNS: Final = [
     *("device", "window", "window_ns", "busy_ns", "idle_ns", "busy_pct", "kernels", "kernel_ns"),
@@ -24,7 +24,7 @@ def gpu_time(timeline: Timeline) -> Table:
     rows = []
     for device in np.unique(operations.device[inside]):
         here = inside & (operations.device == device)
-        covered = busy(start[here], end[here], (window.start_ns, window.end_ns))
+        covered = length(busy_spans(timeline)[int(device)])
         rows.append(
             {
                 "device": device,
@@ -40,13 +40,12 @@ def gpu_time(timeline: Timeline) -> Table:
 
 
 def _shares(window: Window, covered: int) -> dict[str, object]:
-    length = window.length_ns
     return {
         "window": window.name,
-        "window_ns": length,
+        "window_ns": window.length_ns,
         "busy_ns": covered,
-        "idle_ns": length - covered,
-        "busy_pct": 100.0 * covered / length if length else 0.0,
+        "idle_ns": window.length_ns - covered,
+        "busy_pct": 100.0 * covered / window.length_ns if window.length_ns else 0.0,
     }
 
 
@@ -70,8 +69,8 @@ def _launching(timeline: Timeline, device: int) -> dict[str, object]:
     """The launches whose work began in the window, and the median CPU time of their calls."""
     window, launches = timeline.window, timeline.launches
     started = launches["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")
-    mine = launches[started & (launches["device"] == device)]
-    call = mine["call"].to_numpy()[mine["call"].to_numpy() >= 0]
+    mine = launches["call"].to_numpy()[started & (launches["device"] == device)]
+    call = mine[mine >= 0]
     if not len(call):
         return {"launches": len(mine), "launch_api_med_ns": None}
     start, end = timeline.call_times

@@ -17,7 +17,6 @@ from pipeline.errors import ToolError
 
 _NVIDIA: Final = "https://developer.nvidia.com/nsight"
 _WORKLOADS: Final = "pip install 'nightsight[workloads]'"
-_CAP_SYS_ADMIN: Final = 1 << 21
 _UNLOADABLE: Final = re.compile(r"error while loading shared libraries: ([^\s:]+)")
 _ASK_TORCH: Final = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"
 
@@ -112,22 +111,20 @@ def _remedy_for(library: str) -> str:
 
 
 def _counters() -> Check:
-    """Check who may read the GPU's performance counters: ncu cannot work without, nsys can."""
-    parameters = _read("proc/driver/nvidia/params")
+    """Check who may read the GPU's performance counters: ncu cannot work without, nsys can but for --gpu-metrics."""
+    parameters = tools.read_system("proc/driver/nvidia/params")
     if not parameters:
         return Check("counters", "missing", "no NVIDIA driver is loaded", "ncu needs an NVIDIA GPU and its driver.")
-    if not re.search(r"^RmProfilingAdminOnly: *1", parameters, re.MULTILINE):
-        return Check("counters", "ok", "every user may read the GPU's performance counters")
-    capabilities = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", _read("proc/self/status"), re.MULTILINE)
-    if capabilities and int(capabilities[1], 16) & _CAP_SYS_ADMIN:
-        return Check("counters", "ok", "only administrators may read them, and this process is one (CAP_SYS_ADMIN)")
+    if tools.may_read_counters():
+        restricted = re.search(r"^RmProfilingAdminOnly: *1", parameters, re.MULTILINE)
+        whose = "only administrators may read them, and this process is one (CAP_SYS_ADMIN)"
+        return Check("counters", "ok", whose if restricted else "every user may read the GPU's performance counters")
     return Check(
         "counters",
         "broken",
         "only administrators may read the GPU's performance counters (RmProfilingAdminOnly: 1), and this process "
-        "lacks CAP_SYS_ADMIN: ncu will fail with ERR_NVGPUCTRPERM",
-        "Run as root (a container: --cap-add=SYS_ADMIN), or allow every user: put 'options nvidia "
-        "NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/nvidia.conf and reboot.",
+        "lacks CAP_SYS_ADMIN: ncu and profile --gpu-metrics will fail with ERR_NVGPUCTRPERM",
+        tools.ALLOW_COUNTERS,
     )
 
 
@@ -174,11 +171,3 @@ def _package(name: str, remedy: str) -> Check:
         return Check(name, "ok", importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
         return Check(name, "ok", "of unknown version")
-
-
-def _read(path: str) -> str:
-    """Return a file of the system's; "" if it is not there, which it is not on a machine without the driver."""
-    try:
-        return (tools.ROOT / path).read_text(errors="replace")
-    except OSError:
-        return ""

@@ -12,12 +12,12 @@ from typing import Final
 
 from pipeline.collect.isolation import inside, isolation
 from pipeline.collect.process import Child, Outcome, last_lines, run_logged
+from pipeline.collect.recordings import recording_options, remedy_for, unrecorded
 from pipeline.collect.tools import (
     NSYS_PLACES,
     allowed_environment,
     ask,
     find_nsys,
-    has_gpu,
     refuse_full_disk,
     tool_version,
     unwritable,
@@ -26,6 +26,7 @@ from pipeline.collect.tools import (
 from pipeline.collect.workloads import (
     Program,
     Request,
+    captured_by,
     child_environment,
     described,
     fresh,
@@ -38,6 +39,7 @@ from pipeline.model import Capture
 
 # nsys exports a million kernels in seconds: what takes an hour has hung.
 _EXPORT_LIMIT_S: Final = 3600.0
+_HEAD_BYTES: Final = 1 << 16
 _STARTED_BY: Final = {
     "cudaProfilerApi": "by a call of cudaProfilerStart on a GPU",
     "nvtx": "by the range that --nsys-arg=--nvtx-capture=NAME names",
@@ -58,6 +60,7 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     left = replace(request, timeout_s=request.timeout_s - measured.seconds)
     profiled = _profile(nsys, program, left, report=report)
     failure, findings = partial_capture(program, profiled)
+    findings = (*findings, *unrecorded(request.recordings, _first_words(request.logs / "profile.log")))
     request.progress(f"exporting {report.name}")
     exported_s = _export_part(report, database, nsys=nsys, log=request.logs / "export.log", failure=failure)
     return Capture(
@@ -105,7 +108,7 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
 
 def _profile(nsys: Path, program: Program, request: Request, *, report: Path) -> Outcome:
     request.progress(f"profiling {program.name} with nsys")
-    capture_range = request.capture_range or _automatic_range(program)
+    capture_range = captured_by(program, request)
     log = request.logs / "profile.log"
     child = _child(nsys, program, request, report=report, capture_range=capture_range)
     outcome = run_logged(child, log=log, timeout_s=request.timeout_s, verbose=request.verbose)
@@ -118,12 +121,14 @@ def _profile(nsys: Path, program: Program, request: Request, *, report: Path) ->
 def _child(nsys: Path, program: Program, request: Request, *, report: Path, capture_range: str) -> Child:
     environment = child_environment(request, needs_workloads=program.kind == "workload")
     session = f"nightsight{uuid.uuid4().hex[:12]}"
+    known = _known_options(nsys)
     options = [
-        *(f"--trace={request.trace}", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true"),
+        *(f"--trace={request.trace}", "--cpuctxsw=none", "--force-overwrite=true"),
+        *recording_options(request.recordings, known=known),
         # nsys takes a % in this name for the start of a pattern
         *("-o", str(report.with_suffix("")).replace("%", "%%"), f"--session-new={session}"),
         *([] if capture_range == "none" else [f"--capture-range={capture_range}", "--capture-range-end=stop"]),
-        *_environment_options(nsys, environment),
+        *_environment_options(environment, known=known),
         *request.nsys_arguments,
     ]
     isolated = isolation()
@@ -136,25 +141,21 @@ def _child(nsys: Path, program: Program, request: Request, *, report: Path, capt
     return Child(command, environment, lambda pid: inside(isolated, pid, stop))
 
 
-def _automatic_range(program: Program) -> str:
-    """Our workloads call cudaProfilerStart after their warm-up, where they use a GPU."""
-    on_cpu = re.search(r"--device[ =]cpu\b", " ".join(program.command))
-    return "cudaProfilerApi" if program.kind == "workload" and has_gpu() and not on_cpu else "none"
+def _known_options(nsys: Path) -> str:
+    """Return what nsys says of its options; "" if it does not say."""
+    try:
+        return ask([str(nsys), "profile", "--help"])
+    except ToolError:
+        return ""
 
 
-def _environment_options(nsys: Path, environment: Mapping[str, str]) -> list[str]:
+def _environment_options(environment: Mapping[str, str], *, known: str) -> list[str]:
     """Ask nsys not to add variables to ours, when it can be told so.
 
     It splits --env-var at commas and knows no way to quote one. The clean environment that it is started with keeps
     the caller's variables out in any case.
     """
-    if any(_BREAKS_ENV_VAR.search(value) for value in environment.values()):
-        return []
-    try:
-        is_known = "--inherit-environment" in ask([str(nsys), "profile", "--help"])
-    except ToolError:
-        is_known = False
-    if not is_known:
+    if "--inherit-environment" not in known or any(_BREAKS_ENV_VAR.search(value) for value in environment.values()):
         return []
     pairs = ",".join(f"{name}={value}" for name, value in environment.items())
     return ["--inherit-environment=false", f"--env-var={pairs}"]
@@ -173,7 +174,8 @@ def _nothing_captured(
     said = last_lines(log, 1000)
     if not outcome.ok and not outcome.stopped and not _RECORDED.search(said):
         first, *more = said.split("\n")[:10]
-        return ToolError(f"nsys did not start {program.name}: {first or outcome.ending}", "\n".join([*more, f"{log}"]))
+        hint = [line for line in (remedy_for(said), *more, f"{log}") if line]
+        return ToolError(f"nsys did not start {program.name}: {first or outcome.ending}", "\n".join(hint))
     if not outcome.ok:
         return program_failed(program, outcome, log)
     if capture_range == "none":
@@ -195,6 +197,11 @@ def _export_part(report: Path, target: Path, *, nsys: Path, log: Path, failure: 
             raise
         raise WorkloadError(f"{failure}, and what was captured cannot be read", error.hint) from error
     return time.monotonic() - started
+
+
+def _first_words(log: Path) -> str:
+    with log.open("rb") as file:
+        return file.read(_HEAD_BYTES).decode(errors="replace")
 
 
 def _has_content(path: Path) -> bool:

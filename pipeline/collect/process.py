@@ -18,6 +18,8 @@ from typing import IO, Final
 
 from pipeline.collect.tools import not_started, unwritable, writable_folder
 
+Listener = Callable[[str], bool]
+"""Takes what a process prints, and says whether that was enough of it."""
 MARKER: Final = "NIGHTSIGHT_RUN"
 # After SIGINT nsys still has to write its report, which takes minutes for a large one.
 GRACE_S = 60.0
@@ -30,18 +32,19 @@ _TAIL_BYTES: Final = 1 << 17
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process ended. `status` is a shell's: 128 + n for signal n."""
+    """How a process ended. `status` is a shell's: 128 + n for signal n; `satisfied`: a listener had heard enough."""
 
     status: int
     timed_out: bool
     interrupted: bool
     seconds: float
     limit_s: float
+    satisfied: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself, with status 0."""
-        return self.status == 0 and not self.stopped
+        """Whether it ended by itself, with status 0, or when a listener had heard enough."""
+        return self.satisfied or (self.status == 0 and not self.stopped)
 
     @property
     def stopped(self) -> bool:
@@ -63,35 +66,44 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Child:
-    """What is started, with which variables. `ask_to_end` makes, of its process id, a command that ends it politely."""
+    """What is started, with which variables. `ask_to_end` makes, of its process id, a command that ends it politely.
+
+    It then has `patience_s` to do so.
+    """
 
     command: Sequence[str]
     environment: Mapping[str, str]
     ask_to_end: Callable[[int], Sequence[str]] = lambda _: ()
+    patience_s: float = 0.0
 
 
-def run_logged(child: Child, *, log: Path, timeout_s: float, verbose: bool = False) -> Outcome:
+def run_logged(
+    child: Child, *, log: Path, timeout_s: float, verbose: bool = False, listen: Listener | None = None
+) -> Outcome:
     """Run a child in a session of its own with all its output in `log`, and leave no process of it behind.
 
     At the time limit, or at Ctrl-C, it is asked to end if it can be, then its group gets SIGINT and time to write its
-    files, then SIGTERM, then SIGKILL; a second Ctrl-C kills at once. `verbose` passes the output on to our stderr.
+    files, then SIGTERM, then SIGKILL; a second Ctrl-C kills at once. `verbose` passes the output on to our stderr;
+    `listen` gets it as it comes, and ends the child in the same way when it has heard enough.
     """
     marked = replace(child, environment={MARKER: uuid.uuid4().hex, **child.environment})
-    timed_out = interrupted = False
+    listeners = ([_to_stderr] if verbose else []) + ([listen] if listen else [])
+    timed_out = interrupted = satisfied = False
     started = time.monotonic()
     try:
         process = _start(marked, log)
         try:
-            timed_out = not _ends_in_time(process, log, timeout_s=timeout_s, verbose=verbose)
+            satisfied = _heard_enough(process, log, timeout_s=timeout_s, listeners=listeners)
+            timed_out = not satisfied and process.poll() is None
         except KeyboardInterrupt:
             interrupted = True
-        if timed_out or interrupted:
+        if process.poll() is None:
             _stop(process, marked, log)
     finally:
         _kill_marked(marked.environment[MARKER])
     code = -signal.SIGKILL if process.returncode is None else process.returncode
     seconds = time.monotonic() - started
-    return Outcome(128 - code if code < 0 else code, timed_out, interrupted, seconds, timeout_s)
+    return Outcome(128 - code if code < 0 else code, timed_out, interrupted, seconds, timeout_s, satisfied)
 
 
 def last_lines(log: Path, count: int = 15) -> str:
@@ -132,16 +144,25 @@ def _start_into(child: Child, sink: IO[bytes]) -> subprocess.Popen[bytes]:
         raise not_started(child.command[0], error) from error
 
 
-def _ends_in_time(process: subprocess.Popen[bytes], log: Path, *, timeout_s: float, verbose: bool) -> bool:
+def _heard_enough(
+    process: subprocess.Popen[bytes], log: Path, *, timeout_s: float, listeners: Sequence[Listener]
+) -> bool:
+    """Wait for the end of a process or of its time, and say whether a listener had heard enough before."""
     deadline = time.monotonic() + timeout_s
     ended = False
     with log.open("rb") as output:
         while not ended and (left := deadline - time.monotonic()) > 0:
             ended = _ended(process, min(left, _POLL_S))
-            if verbose:
-                sys.stderr.write(output.read().decode(errors="replace"))
-                sys.stderr.flush()
-    return ended
+            said = output.read().decode(errors="replace") if listeners else ""
+            if any(listener(said) for listener in listeners if said) and not ended:
+                return True
+    return False
+
+
+def _to_stderr(text: str) -> bool:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    return False
 
 
 def _ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
@@ -155,6 +176,7 @@ def _ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
 def _stop(process: subprocess.Popen[bytes], child: Child, log: Path) -> None:
     try:
         _ask_to_end(process, child, log)
+        _ended(process, child.patience_s)
         for number, grace_s in ((signal.SIGINT, GRACE_S), (signal.SIGTERM, _TERMINATE_S)):
             if process.poll() is not None:
                 return

@@ -28,6 +28,11 @@ NCU_PLACES: Final = (
     "usr/local/cuda*/nsight-compute*/ncu",
     "usr/lib/nsight-compute/ncu",
 )
+ALLOW_COUNTERS: Final = (
+    "Run as root (a container: --cap-add=SYS_ADMIN), or allow every user: put 'options nvidia "
+    "NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/nvidia.conf and reboot."
+)
+"""What a user who may not read the GPU's performance counters can do."""
 _ALLOWED: Final = (
     *("PATH", "HOME", "LANG", "LC_*", "LD_LIBRARY_PATH", "TMPDIR", "CC", "CXX", "PYTHON*", "VIRTUAL_ENV"),
     *(
@@ -44,6 +49,7 @@ _ALLOWED: Final = (
     ),
 )
 _NEVER: Final = ("PYTHONSTARTUP",)
+_CAP_SYS_ADMIN: Final = 1 << 21
 _LEAST_FREE_BYTES: Final = 1 << 20
 _SECRET: Final = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL", re.IGNORECASE)
 
@@ -102,6 +108,22 @@ def has_gpu() -> bool:
         return ask([nvidia_smi, "-L"]).startswith("GPU ")
     except ToolError:
         return False
+
+
+def may_read_counters() -> bool:
+    """Say whether this process may read the GPU's performance counters; True where the driver does not say."""
+    if not re.search(r"^RmProfilingAdminOnly: *1", read_system("proc/driver/nvidia/params"), re.MULTILINE):
+        return True
+    capabilities = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", read_system("proc/self/status"), re.MULTILINE)
+    return bool(capabilities and int(capabilities[1], 16) & _CAP_SYS_ADMIN)
+
+
+def read_system(path: str) -> str:
+    """Return a file of the system's; "" if it is not there, which it is not on a machine without the driver."""
+    try:
+        return (ROOT / path).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def allowed_environment(keep: Sequence[str] = ()) -> dict[str, str]:

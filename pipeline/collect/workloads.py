@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from pipeline.collect.process import MARKER, Child, Outcome, last_lines, run_logged
-from pipeline.collect.tools import allowed_environment, unwritable, writable_folder
+from pipeline.collect.replay import Replay
+from pipeline.collect.tools import allowed_environment, has_gpu, unwritable, writable_folder
 from pipeline.errors import CaptureError, UsageError, WorkloadError
 from pipeline.model import Benchmark, Environment, Finding
 
@@ -53,7 +54,8 @@ class Request:
     """How a program is to be collected, by whichever collector.
 
     `keep_env` names variables it may see beyond the allow-list. `nsys`, `trace`, `capture_range` (None: chosen by
-    the kind of program) and `nsys_arguments` are for nsys alone.
+    the kind of program), `recordings` (of RECORDINGS) and `nsys_arguments` are for nsys alone; `ncu` and `replay` for
+    ncu, which is left out where `replay` is None.
     """
 
     captures: Path = Path("capture")
@@ -65,7 +67,10 @@ class Request:
     nsys: Path | None = None
     trace: str = "cuda,nvtx"
     capture_range: str | None = None
+    recordings: tuple[str, ...] = ()
     nsys_arguments: tuple[str, ...] = ()
+    ncu: Path | None = None
+    replay: Replay | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,14 @@ def child_environment(request: Request, *, needs_workloads: bool) -> dict[str, s
         paths = (str(PACKAGE.parent), environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return environment
+
+
+def captured_by(program: Program, request: Request) -> str:
+    """Return what switches profilers on and off: as asked for, else cudaProfilerApi for our workloads on a GPU."""
+    on_cpu = re.search(r"--device[ =]cpu\b", " ".join(program.command))
+    return request.capture_range or (
+        "cudaProfilerApi" if program.kind == "workload" and has_gpu() and not on_cpu else "none"
+    )
 
 
 def run_benchmark(program: Program, request: Request) -> Measured:

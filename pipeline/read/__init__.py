@@ -1,26 +1,43 @@
 """Readers: a file a profiler wrote becomes a Profile. Which profiler it was is told by the content, not the name."""
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
 from pipeline.errors import CaptureError
 from pipeline.model import Profile
 from pipeline.read.kineto import read_kineto
+from pipeline.read.ncu_blocks import MAGIC as NCU_REPORT
+from pipeline.read.ncu_csv import SIGNS as NCU_CSV
+from pipeline.read.ncu_csv import read_ncu_csv
+from pipeline.read.ncu_report import read_ncu_report
 from pipeline.read.nsys import read_nsys
 from pipeline.read.sqlite import MAGIC as SQLITE
 
-Kind = Literal["nsys-rep", "nsys-sqlite", "kineto", "report"]
+Kind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-csv", "kineto", "report"]
 _HEADS: Final[tuple[tuple[bytes, Kind], ...]] = (
     (SQLITE, "nsys-sqlite"),
     (b"NVIDIA Tegra Profiler Report", "nsys-rep"),
+    (NCU_REPORT, "ncu-rep"),
     (b"\x1f\x8b", "kineto"),
     (b"{", "kineto"),
     (b"[", "kineto"),
 )
 # a report.json begins with its format; a Chrome trace never does
 _REPORT: Final = re.compile(rb'\s*\{\s*"format"\s*:')
-_READABLE: Final = "readable: .nsys-rep, its SQLite export, a torch.profiler trace (.json or .json.gz), report.json"
+# a program may have written a lot before ncu's table
+_SEARCHED_BYTES: Final = 1 << 20
+_READABLE: Final = (
+    "readable: .nsys-rep, its SQLite export, .ncu-rep, ncu's CSV pages raw and details, "
+    "a torch.profiler trace (.json or .json.gz), report.json"
+)
+
+_READERS: Final[Mapping[Kind, Callable[[Path], Profile]]] = {
+    "kineto": read_kineto,
+    "ncu-rep": read_ncu_report,
+    "ncu-csv": read_ncu_csv,
+}
 
 __all__ = ["Kind", "read", "recognize"]
 
@@ -29,24 +46,34 @@ def recognize(path: Path) -> Kind:
     """Say what kind of file this is; CaptureError if it cannot be opened or is none of ours."""
     try:
         with path.open("rb") as file:
-            head = file.read(64)
+            start = file.read(_SEARCHED_BYTES)
     except OSError as error:
         raise CaptureError(f"cannot open {path}: {error.strerror}", _READABLE) from error
+    head = start[:64]
     if not head:
         raise CaptureError(f"{path.name} is empty", "the profiler did not finish writing it; capture again")
     if _REPORT.match(head):
         return "report"
-    for start, kind in _HEADS:
-        if head.lstrip().startswith(start):
+    # before the heads: a program may have written what looks like JSON
+    if b"\0" not in start and NCU_CSV.search(start):
+        return "ncu-csv"
+    for sign, kind in _HEADS:
+        if head.lstrip().startswith(sign):
             return kind
     raise CaptureError(f"{path.name} is no capture that nightsight knows", _READABLE)
 
 
-def read(path: Path) -> Profile:
-    """Read an nsys SQLite export or a torch.profiler trace; CaptureError if it is damaged or something else."""
+def read(path: Path, *, details: bool = True) -> Profile:
+    """Read an nsys SQLite export, ncu's report or CSV, or a torch.profiler trace.
+
+    CaptureError if it is damaged or something else; ToolError if there is no library to read a .ncu-rep with.
+
+    Without `details`, columns that no report needs (DETAILS in pipeline.tables) may be left out: half the time and
+    memory of a large capture.
+    """
     kind = recognize(path)
     if kind == "nsys-sqlite":
-        return read_nsys(path)
-    if kind == "kineto":
-        return read_kineto(path)
+        return read_nsys(path, details=details)
+    if kind in _READERS:
+        return _READERS[kind](path)
     raise CaptureError(f"{path.name} is a {kind} file, which holds no tables to read", _READABLE)

@@ -26,7 +26,7 @@ from pipeline.read.vocabulary import (
     label,
     without_private,
 )
-from pipeline.tables import conform, empty
+from pipeline.tables import NULLABLE, conform, empty
 
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -37,15 +37,18 @@ NVTX: Final = "NVTX_EVENTS"
 Frame = pd.DataFrame
 
 
-def read_nsys(path: Path) -> Profile:
-    """Read an nsys SQLite export; CaptureError if it is none, is damaged or lacks a column we cannot do without."""
+def read_nsys(path: Path, *, details: bool = True) -> Profile:
+    """Read an nsys SQLite export; CaptureError if it is none, is damaged or lacks a column we cannot do without.
+
+    Without `details`, DETAILS of pipeline.tables are left out.
+    """
     database = Database(path)
     if not _EXPORT_TABLES & database.columns.keys():
         raise CaptureError(
             f"{path.name} is an SQLite file but not an nsys export: none of its tables is one of nsys's",
             "make one with: nsys export --type sqlite REPORT.nsys-rep",
         )
-    return _profile(Export(database))
+    return _profile(Export(database, details=details))
 
 
 def _profile(export: Export) -> Profile:
@@ -70,7 +73,7 @@ def _read(export: Export, name: str) -> tuple[Frame, Export]:
     """Read one canonical table, with what had to be left out of it."""
     part = copy.copy(export)
     part.findings, part.unresolved = [], set()
-    return conform(name, _READERS[name][3](part)), part
+    return conform(name, _READERS[name][3](part), details=export.details), part
 
 
 def _was_traced(export: Export, event: str) -> bool:
@@ -117,8 +120,16 @@ def _start_time(export: Export) -> str:
 
 
 def _kernels(export: Export) -> Frame:
+    columns = {"name_id": "demangledName", "graph_node": "graphNodeId"}
+    if export.details:
+        return _detailed_kernels(export, columns)
+    frame = export.on_stream(KERNEL, columns, nullable=("graph_node",))
+    return frame.assign(name=export.text(frame["name_id"]))
+
+
+def _detailed_kernels(export: Export, columns: Mapping[str, str]) -> Frame:
     columns = {
-        "name_id": "demangledName",
+        **columns,
         "short_id": "shortName",
         "mangled_id": "mangledName",
         "grid_x": "gridX",
@@ -130,7 +141,6 @@ def _kernels(export: Export) -> Frame:
         "registers": "registersPerThread",
         "static_shared_bytes": "staticSharedMemory",
         "dynamic_shared_bytes": "dynamicSharedMemory",
-        "graph_node": "graphNodeId",
         "green_context": "greenContextId",
     }
     nullable = (
@@ -191,8 +201,9 @@ def _api_calls(export: Export) -> Frame:
         "correlation": "correlationId",
         "name_id": "nameId",
         "class": "eventClass",
-        "status": "returnValue",
     }
+    if export.details:
+        columns["status"] = "returnValue"
     frame = _with_ids(export.spans(RUNTIME, columns, nullable=("class", "correlation", "status")))
     export.check_ids(RUNTIME, frame)
     layer = label(frame["class"], {0: "runtime", 1: "driver"})
@@ -213,13 +224,14 @@ def _ranges(export: Export) -> Frame:
     frame = frame.assign(name=_range_names(export, frame))
     times = frame[["start_ns", "end_ns"]].fillna(0).to_numpy(dtype=np.int64)
     last = int(times[times < LIMIT].max(initial=0))
-    domains = _domain_names(frame)
+    domains = _domains(frame)
     frame = frame[frame["type"].isin(list(RANGE_STYLES))]
     frame = frame.assign(is_open=frame["end_ns"].isna(), end_ns=frame["end_ns"].fillna(last))
     frame = export.keep_possible(NVTX, frame)
     frame = _with_ids(frame.assign(style=label(frame["type"], RANGE_STYLES)))
     keys = pd.MultiIndex.from_arrays([frame["process"], frame["domain_id"].fillna(0)])
-    return frame.assign(domain=domains.reindex(keys).fillna("").to_numpy(), number=frame.index + 1)
+    domains = domains.reindex(keys).set_axis(frame.index)
+    return frame.assign(**domains.assign(domain=domains["domain"].fillna("")), number=frame.index + 1)
 
 
 def _range_names(export: Export, events: Frame) -> np.ndarray[Any, Any]:
@@ -231,13 +243,13 @@ def _range_names(export: Export, events: Frame) -> np.ndarray[Any, Any]:
     return np.where(events["text_id"].notna(), registered, inline)
 
 
-def _domain_names(events: Frame) -> "pd.Series[str]":
-    """Name each (process, domain): NVTX_EVENTS names a domain in the row that created it."""
+def _domains(events: Frame) -> Frame:
+    """Name each (process, domain), and say since when: NVTX_EVENTS names a domain in the row that created it."""
     created = events[events["type"] == DOMAIN_CREATE].sort_values("start_ns", kind="stable")
     process = created["thread"].to_numpy(dtype=np.int64) & OF_PROCESS
     index = pd.MultiIndex.from_arrays([process, created["domain_id"].fillna(0)])
-    names = pd.Series(created["name"].to_numpy(dtype=object), index=index, dtype=object)
-    return names[~names.index.duplicated()]
+    columns = {"domain": created["name"].array, "domain_start_ns": created["start_ns"].astype(NULLABLE).array}
+    return pd.DataFrame(columns, index=index)[~index.duplicated()]
 
 
 def _devices(export: Export) -> Frame:
@@ -334,9 +346,8 @@ _EXPORT_TABLES: Final = frozenset(
 
 def _with_ids(frame: Frame) -> Frame:
     """Split the global thread id into the keys of thread and process and the ids that people know."""
-    thread = frame["thread"].to_numpy(dtype=np.int64)
-    process, pid = thread & OF_PROCESS, process_id(frame["thread"])
-    return frame.assign(thread=thread, process=process, pid=pid, tid=thread & ~OF_PROCESS)
+    thread = frame["thread"].astype("int64")
+    return frame.assign(thread=thread, process=thread & OF_PROCESS, pid=process_id(thread), tid=thread & ~OF_PROCESS)
 
 
 def _list_gpus(devices: Frame) -> str:

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from pipeline.errors import CaptureError
 from pipeline.model import Finding
@@ -38,8 +37,9 @@ Frame = pd.DataFrame
 class Export:
     """One export being read: its strings, what was traced, and what had to be left out."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, details: bool = True) -> None:
         self.database = database
+        self.details = details
         self.strings = self._strings()
         self.traced = self.metadata("META_DATA_CAPTURE").get("CAPTURE_EVENT_TYPE", [])
         self.findings: list[Finding] = []
@@ -59,12 +59,9 @@ class Export:
         if absent:
             raise self._strange(source, f"has no column {', '.join(sorted(absent))}")
         chosen = {ours: f'"{theirs}"' if theirs in present else "NULL" for ours, theirs in columns.items()}
-        table = self.database.fetch(source, chosen)
-        if not all(pa.types.is_integer(kind) for kind in table.schema.types):
-            raise self._strange(source, "holds something else where whole numbers belong")
-        if lost := self.database.last_row(source) - len(table):
+        frame = self.database.numbers(source, chosen)
+        if lost := self.database.last_row(source) - len(frame):
             self.findings.append(_incomplete(source, abs(lost)))
-        frame = _to_frame(table)
         lacking = [ours for ours in columns if ours not in nullable and frame[ours].hasnans]
         return self._keep(source, frame, frame[lacking].notna().all(axis=1).to_numpy(dtype=bool))
 
@@ -100,12 +97,11 @@ class Export:
         if ambiguous := int(shared.duplicated(["process", "class", "correlation"]).sum()):
             self.findings.append(_ambiguous(source, ambiguous))
 
-    def gpus(self, frame: Frame) -> np.ndarray[Any, Any]:
+    def gpus(self, frame: Frame) -> "pd.Series[int]":
         """Return which GPU of the machine each row ran on: CUDA_VISIBLE_DEVICES renumbers them for a process."""
-        device = frame["device"].to_numpy(dtype=np.int64)
-        gpu = device.copy()
+        device = gpu = frame["device"].astype("int64")
         for process, ordinal, number in self.renumbered:
-            gpu[(device == ordinal) & (process_id(frame["process"]) == process)] = number
+            gpu = gpu.mask((device == ordinal) & (process_id(frame["process"]) == process), number)
         return gpu
 
     def _keep(self, source: str, frame: Frame, good: np.ndarray[Any, Any]) -> Frame:
@@ -164,18 +160,6 @@ class Export:
         """Return what the reader of a report must know of the export."""
         nameless = [_nameless(len(self.unresolved))] if self.unresolved else []
         return (*self.findings, *nameless)
-
-
-def _to_frame(table: pa.Table) -> Frame:
-    """Integers become int64 where none is NULL, else Arrow-backed; a column that is all NULL is of no use as text."""
-    series = {}
-    for name in table.column_names:
-        column = table[name].combine_chunks()
-        if column.null_count == 0:
-            series[name] = pd.Series(column.to_numpy(zero_copy_only=False))
-        else:
-            series[name] = pd.Series(column, dtype=pd.ArrowDtype(column.type))
-    return pd.DataFrame(series, copy=False)
 
 
 def _repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:

@@ -18,6 +18,8 @@ _ALLOCATION: Final = 0
 # before it, the stack that a call refers to was that of its neighbour (NVIDIA's release notes of the schema)
 _RIGHT_STACKS: Final = (3, 9)
 _METRIC_BITS: Final = 32
+_CUDA: Final = r"libcu(?:pti|da|dart)\.so"
+_PYTHON: Final = r"\.py$"
 
 Frame = pd.DataFrame
 
@@ -52,17 +54,29 @@ def gpu_metrics(export: Export) -> Frame:
 
 
 def call_frames(export: Export) -> Frame:
-    """Read the innermost frame of the stack of each CUDA call that has one."""
+    """Read, of the stack of each CUDA call that has one, the frame that says most: see `_telling`."""
     if RUNTIME not in export.database.columns:
         return empty("call_frames")
     columns = {"start_ns": "start", "thread": "globalTid", "stack": "callchainId"}
     calls = export.fetch(RUNTIME, columns, nullable=("stack",))
-    calls = calls[(calls["stack"].fillna(0) > 0) & (_schema(export) >= _RIGHT_STACKS)]
-    frames = export.fetch(STACKS, {"stack": "id", "symbol": "symbol", "depth": "stackDepth"})
-    innermost = frames.sort_values(["stack", "depth"]).drop_duplicates("stack")[["stack", "symbol"]]
-    found = calls.astype({"stack": "int64"}).merge(innermost, on="stack", validate="m:1")
+    # the stack numbered 0 is one; calls without a stack refer to none
+    calls = calls[calls["stack"].notna() & (_schema(export) >= _RIGHT_STACKS)]
+    found = calls.astype({"stack": "int64"}).merge(_telling(export), on="stack", validate="m:1")
     names = pd.Series(export.text(found["symbol"]))
     return found.assign(frame=renamed(names, lambda texts: texts.map(without_private)))
+
+
+def _telling(export: Export) -> Frame:
+    """Choose a frame of each stack: the innermost of Python, else the innermost with a name outside of CUDA itself."""
+    columns = {"stack": "id", "symbol": "symbol", "module": "module", "depth": "stackDepth", "unresolved": "unresolved"}
+    frames = export.fetch(STACKS, columns, nullable=("module", "unresolved"))
+    modules = pd.Series(export.text(frames["module"]), index=frames.index).cat
+    of_cuda, of_python = (
+        np.asarray(modules.categories.str.contains(pattern), dtype=bool)[modules.codes] for pattern in (_CUDA, _PYTHON)
+    )
+    known = frames.assign(rank=~of_python)[(frames["unresolved"].fillna(0) == 0).to_numpy(dtype=bool) & ~of_cuda]
+    chosen: Frame = known.sort_values(["stack", "rank", "depth"]).drop_duplicates("stack")
+    return chosen[["stack", "symbol"]]
 
 
 def _metric_names(export: Export) -> dict[tuple[int, int], str]:

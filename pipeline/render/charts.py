@@ -5,6 +5,9 @@ from typing import Final
 
 import pandas as pd
 
+from pipeline.model import Report
+from pipeline.render.curves import Kind, TimeChart, over_time
+from pipeline.render.summary import numbers
 from pipeline.render.svg import Bar, Chart, Group, ranking, share, width
 from pipeline.render.view import counted, floats, operation_names, short_name, short_text
 from pipeline.units import format_value
@@ -16,6 +19,15 @@ _BARS: Final = 10
 def charts_of(name: str, frame: Frame) -> tuple[Chart, ...]:
     """Return the charts that go with the table of a result; most have one, some none."""
     return _CHARTS[name](frame) if name in _CHARTS else ()
+
+
+def curves_of(name: str, report: Report) -> tuple[TimeChart, ...]:
+    """Return the charts over time that belong to a result; their points are in results of their own."""
+    if name not in CURVES:
+        return ()
+    kind, window_ns = CURVES[name], numbers(report).window_ns or 0.0
+    results = (result for result in report.results if result.name == kind.source)
+    return tuple(chart for result in results for chart in over_time(kind, result.rows, window_ns=window_ns))
 
 
 def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
@@ -120,4 +132,33 @@ _CHARTS: Final[Mapping[str, Callable[[Frame], tuple[Chart, ...]]]] = {
     "launch_overhead": _launches,
     "cuda_api_sum": _ranked("Total time by function", "total_ns", "api"),
     "cpu_ops": _ranked("Own time by operator", "own_ns", "cpu"),
+}
+
+CURVES: Final[Mapping[str, Kind]] = {
+    "gpu_time": Kind(
+        source="gpu_utilization",
+        title="Busy share over time, by equal stretches of the window",
+        time="from_ns",
+        levels=(("busy_pct", ""),),
+        unit="pct",
+        series="busy",
+        full=100.0,
+    ),
+    "launch_bound": Kind(
+        source="in_flight",
+        title="Operations in flight",
+        time="time_ns",
+        levels=(("in_flight_max", "maximum"), ("in_flight_avg", "mean")),
+        unit="",
+        series="api",
+        note="Maximum and mean of equal stretches of the window. At zero, the GPU waits for the CPU.",
+    ),
+    "memory_usage": Kind(
+        source="memory_over_time",
+        title="Memory allocated on the device",
+        time="time_ns",
+        levels=(("bytes", ""),),
+        unit="bytes",
+        series="bytes",
+    ),
 }

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pipeline.model import Report
-from pipeline.render.page import Banner, Page, page
+from pipeline.render.findings import Advice, Banner
+from pipeline.render.page import Page, page
 from pipeline.render.view import NAME_LENGTH, Column, Row, TableView, middle_cut
 
 ROWS: Final = 10
@@ -23,6 +24,7 @@ def render_markdown(report: Report) -> str:
         escape(" · ".join(view.facts)),
         *(_banner(banner) for banner in view.banners),
         _table(("", "", ""), [(figure.label, figure.value, figure.note) for figure in view.figures], numbers=(1,)),
+        _advice(view.advice),
         *_sections(view),
         *(f"**{escape(titles)}.** Not available: {escape(reason)}." for titles, reason in view.unavailable),
         escape(view.generator),
@@ -40,6 +42,17 @@ def escape(text: str) -> str:
 def _banner(banner: Banner) -> str:
     text = escape(" ".join(part for part in (banner.detail, banner.remedy) if part))
     return f"> **{banner.word}: {escape(banner.title)}**  \n> {text}"
+
+
+def _advice(advice: Sequence[Advice]) -> str:
+    if not advice:
+        return ""
+    items = [f"- **{escape(item.title)}**{_gain(item)}. {escape(item.remedy)}" for item in advice]
+    return "\n".join(["### Advice", "", *items])
+
+
+def _gain(item: Advice) -> str:
+    return f" – at most {escape(item.of_window)} of the window ({escape(item.gain)})" if item.gain else ""
 
 
 def _sections(view: Page) -> Iterator[str]:

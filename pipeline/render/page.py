@@ -6,15 +6,16 @@ from typing import Final
 
 import pandas as pd
 
-from pipeline.model import Environment, Finding, Report, Result
-from pipeline.render.charts import charts_of
+from pipeline.model import Environment, Report, Result
+from pipeline.render.charts import CURVES, charts_of, curves_of
+from pipeline.render.curves import TimeChart
 from pipeline.render.figures import Figure, key_figures
+from pipeline.render.findings import Advice, Banner, advice, banners
 from pipeline.render.summary import numbers
 from pipeline.render.svg import Chart, DotPlot, trials
 from pipeline.render.view import (
     Layout,
     TableView,
-    middle_cut,
     operation_names,
     printable,
     short_name,
@@ -26,10 +27,9 @@ from pipeline.units import format_value, heading
 Frame = pd.DataFrame
 Pairs = tuple[tuple[str, str], ...]
 
-_SEVERITIES: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
-_METHOD: Final = ("devices", "gpu_peaks", "diagnostics", "profiler_overhead")
-# points of a curve, for the data formats: as a table they say nothing
-_SERIES: Final = ("in_flight", "memory_over_time")
+_METHOD: Final = ("devices", "gpu_peaks", "range_coverage", "diagnostics", "profiler_overhead")
+# points of a curve: as a table they say nothing
+_SERIES: Final = tuple(kind.source for kind in CURVES.values())
 # what most captures have; what others lack is listed together and not section by section
 _CORE: Final = ("gpu_time", "cuda_gpu_kern_sum", "memory_operations", "launch_overhead", "nvtx_ranges", "cuda_api_sum")
 _FACTS: Final = {
@@ -48,17 +48,6 @@ _FACTS: Final = {
 
 
 @dataclass(frozen=True)
-class Banner:
-    """A finding, its severity in words."""
-
-    severity: str
-    word: str
-    title: str
-    detail: str
-    remedy: str
-
-
-@dataclass(frozen=True)
 class Section:
     """One result: charts and table, or the sentence `message` in their place."""
 
@@ -66,6 +55,7 @@ class Section:
     title: str
     help: str = ""
     charts: tuple[Chart, ...] = ()
+    curves: tuple[TimeChart, ...] = ()
     table: TableView | None = None
     notes: tuple[str, ...] = ()
     message: str = ""
@@ -90,6 +80,7 @@ class Page:
     title: str
     facts: tuple[str, ...]
     banners: tuple[Banner, ...]
+    advice: tuple[Advice, ...]
     figures: tuple[Figure, ...]
     sections: tuple[Section, ...]
     unavailable: Pairs
@@ -103,9 +94,10 @@ def page(report: Report) -> Page:
     return Page(
         printable(report.title),
         _facts(report.environment),
-        _banners(report.findings),
+        banners(report.findings),
+        advice(report.findings),
         key_figures(numbers(report)),
-        tuple(_section(result) for result in there if _has_section(result)),
+        tuple(_section(result, report) for result in there if _has_section(result)),
         _unavailable(report.results),
         _method(report),
         printable(report.generator) if report.generator else "",
@@ -129,25 +121,6 @@ def _facts(environment: Environment) -> tuple[str, ...]:
     return tuple(printable(fact) for fact in facts if fact)
 
 
-def _banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
-    order = list(_SEVERITIES)
-    return tuple(
-        Banner(
-            finding.severity,
-            _SEVERITIES[finding.severity],
-            _prose(finding.title, 200),
-            _prose(finding.detail, 1_000),
-            _prose(finding.remedy, 1_000),
-        )
-        for finding in sorted(findings, key=lambda finding: order.index(finding.severity))
-    )
-
-
-def _prose(text: str, length: int) -> str:
-    """Return text fit to print, "" for none: a finding may quote what a program said, at any length."""
-    return middle_cut(printable(text), length) if text else ""
-
-
 def _unavailable(results: tuple[Result, ...]) -> Pairs:
     """Return each reason for which results could not be had, after their titles."""
     titles: dict[str, list[str]] = {}
@@ -159,7 +132,7 @@ def _unavailable(results: tuple[Result, ...]) -> Pairs:
     return tuple((", ".join(names), reason) for reason, names in titles.items())
 
 
-def _section(result: Result) -> Section:
+def _section(result: Result, report: Report) -> Section:
     layout = _LAYOUTS.get(result.name) or _plain(result)
     title, notes = printable(result.title), tuple(printable(note) for note in result.notes)
     section = Section(printable(result.name), title, printable(result.help) if result.help else "", notes=notes)
@@ -167,7 +140,7 @@ def _section(result: Result) -> Section:
         return replace(
             section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none were recorded in this capture."
         )
-    section = replace(section, charts=charts_of(result.name, result.rows))
+    section = replace(section, charts=charts_of(result.name, result.rows), curves=curves_of(result.name, report))
     if result.name == "gpu_time" and len(result.rows) == 1:
         return section  # the chart and the key figures say it all
     return replace(section, table=table_view(result.rows, layout, caption=title))
@@ -190,7 +163,7 @@ def _method(report: Report) -> Method:
         texts_of(report.parameters),
         texts_of(stages),
         trials("Step time of each trial, without a profiler", times) if times else None,
-        tuple(_section(result) for result in results),
+        tuple(_section(result, report) for result in results),
         tuple((printable(result.title), printable(result.help)) for result in report.results if result.help),
     )
 
@@ -204,6 +177,12 @@ def _named_operations(frame: Frame) -> Frame:
 def _per_device(frame: Frame) -> Frame:
     """Leave out the device where all rows have the same."""
     return frame if frame["device"].nunique() > 1 else frame.drop(columns="device")
+
+
+def _per_process(frame: Frame) -> Frame:
+    """Leave out the process where all rows have the same, and repetitions where there are none."""
+    unused = [name for name in ("steps", "of_steps") if not frame[name].any()]
+    return frame.drop(columns=[*unused, *(["pid"] if frame["pid"].nunique() == 1 else [])])
 
 
 def _devices(frame: Frame) -> Frame:
@@ -254,8 +233,10 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
     "launch_overhead": Layout("launches", "Kernel", bars=("api_total_ns",), prepare=_per_device, shorten=short_name),
     "launch_phases": Layout("launch figures", "Figure", "figure", prepare=_per_device),
     "launch_bound": Layout("devices with launches", "Device", "device"),
-    "cuda_api_sync": Layout("synchronizing calls", "Function", bars=("total_ns",)),
-    "slow_copies": Layout("copies that make the CPU wait", "Function", bars=("cpu_ns",)),
+    "gpu_gaps": Layout("idle gaps", "Cause", "cause", prepare=_per_device, most=10),
+    "setup_calls": Layout("calls that load, compile, allocate or free", "Function", bars=("total_ns",)),
+    "cuda_api_sync": Layout("synchronizing calls", "Function", bars=("total_ns",), prepare=_per_process),
+    "slow_copies": Layout("copies and sets that make the CPU wait", "Function", bars=("cpu_ns",), prepare=_per_device),
     "range_iterations": Layout("repeated ranges", "Range", "path", bars=("med_ns",)),
     "osrt_sum": Layout("OS runtime calls", "Function", bars=("time_pct",), most=20),
     "memory_usage": Layout("kinds of memory", "Kind", "kind", prepare=_per_device),

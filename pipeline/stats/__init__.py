@@ -4,6 +4,7 @@ Each report is a frame whose columns are NVIDIA's names with our unit suffix; th
 docs/stats.md lists the definitions and where NVIDIA's differ from the report's.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -143,16 +144,11 @@ def _with_argument(options: Options, key: str, value: str) -> Options:
 
 
 def _filtered(profile: Profile, selection: Selection) -> tuple[Profile, list[str]]:
-    """Narrow a profile as asked; return it with the parts of the file name that say so."""
-    windows, parts = [], []
+    """Narrow a profile as asked, a range before a time; return it with the parts of nsys's file name that say so."""
+    if selection.filter_nvtx:
+        window = range_window(profile, selection.filter_nvtx)
+        return narrowed(profile, window), ["nvtx=" + re.sub(r"[/\\]", "-", selection.filter_nvtx)]
     if selection.filter_time:
         window = time_window(selection.filter_time)
-        windows.append(window)
-        bounds = (("start", window.start_ns), ("end", window.end_ns))
-        parts += [f"{name}={bound}" for name, bound in bounds if bound is not None]
-    if selection.filter_nvtx:
-        windows.append(range_window(profile, selection.filter_nvtx))
-        parts.append("nvtx=" + selection.filter_nvtx.replace("/", "-"))
-    for window in windows:
-        profile = narrowed(profile, window)
-    return profile, parts
+        return narrowed(profile, window), [f"start={window.start_ns}", f"end={window.end_ns}"]
+    return profile, []

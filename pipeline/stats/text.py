@@ -18,8 +18,13 @@ from pipeline.units import split
 Frame = pd.DataFrame
 Texts = list[str]
 
-# the unit of time: what nanoseconds are divided by, and the decimals
-_TIME_UNITS: Final[Mapping[str, tuple[float, int]]] = {"ns": (1, 1), "us": (1e3, 3), "ms": (1e6, 4), "s": (1e9, 5)}
+# the unit of time: how headers name it, what NVIDIA multiplies nanoseconds by (dividing rounds otherwise), the decimals
+_TIME_UNITS: Final[Mapping[str, tuple[str, float, int]]] = {
+    "ns": ("ns", 1, 1),
+    "us": ("us", 1e-3, 3),
+    "ms": ("ms", 1e-6, 4),
+    "s": ("sec", 1e-9, 4),
+}
 _TIME_NAMES: Final = {
     "nsec": "ns",
     "nanoseconds": "ns",
@@ -50,7 +55,7 @@ def write_stats(table: Frame, style: str, *, unit: str = "ns") -> str:
 
 def _header(column: str, unit: str) -> str:
     stem, kind = split(column)
-    return stem + (f" ({unit})" if kind == "ns" else _UNITS[kind])
+    return stem + (f" ({_TIME_UNITS[unit][0]})" if kind == "ns" else _UNITS[kind])
 
 
 def _is_text(values: "pd.Series[Any]") -> bool:
@@ -77,8 +82,8 @@ def _number(value: float, kind: str, unit: str) -> str:
     if kind.startswith("bytes"):
         return f"{value / 1e6:.3f}"
     rounded = value if isinstance(value, int) else rounded_once(value)
-    divisor, decimals = _TIME_UNITS[unit]
-    return str(rounded) if kind != "ns" or unit == "ns" else f"{float(rounded) / divisor:.{decimals}f}"
+    _, factor, decimals = _TIME_UNITS[unit]
+    return str(rounded) if kind != "ns" or unit == "ns" else f"{float(rounded) * factor:.{decimals}f}"
 
 
 def _as_csv(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:  # noqa: ARG001 (one form for all)
@@ -90,16 +95,17 @@ def _as_csv(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:  
 
 
 def _as_json(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:
-    values = [
-        [_parsed(text) for text in column] if is_number else column
-        for column, is_number in zip(columns, numeric, strict=True)
+    """Write records as NVIDIA does: numbers with the decimals they have in CSV, and "" where there is none."""
+    fields = [
+        [f"    {header}: {text if text and is_number else _quoted(text)}" for text in column]
+        for header, column, is_number in zip(map(_quoted, headers), columns, numeric, strict=True)
     ]
-    records = [dict(zip(headers, row, strict=True)) for row in zip(*values, strict=True)]
-    return json.dumps(records, indent=2, ensure_ascii=False) + "\n"
+    records = ["  {\n" + ",\n".join(row) + "\n  }" for row in zip(*fields, strict=True)]
+    return "[\n" + ",\n".join(records) + "\n]\n" if records else "[]\n"
 
 
-def _parsed(text: str) -> float | None:
-    return None if not text else float(text) if "." in text else int(text)
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _as_text(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,4 +113,19 @@ def test_a_full_kernel_name_opens_by_keyboard(browser: Any, files: dict[str, Pat
     name.locator("summary").focus()
     page.keyboard.press("Enter")
     assert name.locator(".full").is_visible()
+    page.close()
+
+
+@pytest.mark.parametrize("owner", ["gpu_time", "launch_bound", "memory_usage"])
+def test_a_curve_can_be_read_on_a_phone(owner: str, browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 360, "height": 800})
+    page.goto(files["train"].as_uri())
+    figure = page.locator(f"#{owner} .over-time")
+    texts = [label.bounding_box() for label in figure.locator(".times text, .levels span").all()]
+    assert min(box["height"] for box in texts) >= 12
+    times = [label.bounding_box() for label in figure.locator(".times text").all()]
+    assert all(left["x"] + left["width"] < right["x"] for left, right in pairwise(times))
+    assert times[-1]["x"] + times[-1]["width"] <= 360
+    curve, grid = (figure.locator(part).first.bounding_box() for part in ("path.curve-1", ".grid >> nth=-1"))
+    assert curve["width"] == pytest.approx(grid["width"], abs=5)  # with its stroke
     page.close()

@@ -20,22 +20,42 @@ from typing import Any
 
 SETTINGS: dict[str, Any] = json.loads(Path(__file__).with_name("fake.json").read_text())
 BEHAVIOUR: str = SETTINGS["behaviour"]
-HELP = """
-usage: nsys profile [<args>] [application] [<application args>]
+USAGE = "usage: nsys profile [<args>] [application] [<application args>]"
+HELP = f"""
+{USAGE}
 
 	-c, --capture-range=
 	--capture-range-end=
 	--cpuctxsw=
 	--cuda-graph-trace=<granularity>[:<launch origin>]
+	--cuda-memory-usage=
+	--cudabacktrace=
 	-e, --env-var=
 	-f, --force-overwrite=
+	--gpu-metrics-devices=
 	-n, --inherit-environment=
 	-o, --output=
+	--python-backtrace=
 	-s, --sample=
 	--session-new=
 	-t, --trace=
 """
-OLD_HELP = re.sub(r"\t.*(env-var|inherit-environment)=\n", "", HELP)
+OLD_HELP = re.sub(r"\t.*(env-var|inherit-environment)=\n", "", HELP).replace("-devices=", "-device=")
+REFUSALS = {
+    "no right to counters": "argument: all.\nInsufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM.",
+    "counters in use": (
+        "usage.\nNone of the installed GPUs are supported:\n\tNVIDIA L40S PCI[0000:01:00.0] - Already under profiling\n"
+    ),
+    "old GPU": (
+        "arguments.\nNone of the installed GPUs are supported:\n"
+        "\tTesla V100-PCIE-32GB PCI[0000:17:00.0] - Unsupported architecture\n"
+    ),
+}
+UNSAMPLED = """WARNING: CPU IP/backtrace sampling not supported, disabling.
+Try the 'nsys status --environment' command to learn more.
+
+CUDA backtraces will not be collected because CPU sampling is disabled.
+"""
 MAGIC = b"NVIDIA Tegra Profiler Report"
 
 
@@ -58,10 +78,15 @@ def profile(arguments: list[str]) -> int:
     while arguments[0].startswith("-"):
         name, _, value = arguments.pop(0).partition("=")
         if name not in re.findall(r"(?<![\w-])--?[a-z-]+", known_options()):
-            say(f"unrecognised option '{name}'\n\nusage: nsys profile [<args>] [application] [<application args>]")
+            say(f"unrecognised option '{name}'\n\n{USAGE}")
             say("Try 'nsys profile --help' for more information.")
             return 1
         options[name] = value if name.startswith("--") else arguments.pop(0)
+    if BEHAVIOUR in REFUSALS and "--gpu-metrics-devices" in options:
+        say(f"Illegal --gpu-metrics-devices {REFUSALS[BEHAVIOUR]}\n\n{USAGE}")
+        return 1
+    if BEHAVIOUR == "no sampling" and options["--sample"] != "none":
+        say(UNSAMPLED)
     report = Path(options["-o"].replace("%%", "%") + ".nsys-rep")
     with tempfile.TemporaryDirectory() as folder:
         started = Path(folder) / "started"

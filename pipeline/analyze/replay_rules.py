@@ -1,0 +1,40 @@
+"""What ncu's own rules advise for each replayed kernel, weighed by the kernel's share of the timeline."""
+
+from typing import Final
+
+from pipeline.analyze.analysis import Analysis, Table
+from pipeline.analyze.replays import in_order, replays
+from pipeline.analyze.timeline import Timeline
+
+_TEXTS: Final = ["rule", "name", "title", "kind", "message", "speedup_kind"]
+_COLUMNS: Final = ["launch", "name", "rule", "title", "message", "kind", "speedup_kind", "speedup_pct", "bound_pct"]
+_GLOBAL: Final = "global"
+
+
+def ncu_rules(timeline: Timeline) -> Table:
+    """One row per launch and piece of advice, the largest bound first, then what has none."""
+    rules = timeline.profile.table("kernel_rules").astype(dict.fromkeys(_TEXTS, "str"))
+    rules = rules[rules["kind"].isin(["optimization", "warning"]) | rules["speedup_pct"].notna()]
+    rules = rules.assign(title=rules["title"].where(rules["title"] != "", rules["name"])).drop(columns="name")
+    share = replays(timeline).set_index("launch")["gpu_pct"].astype("float64")
+    is_global = rules["speedup_kind"] == _GLOBAL
+    bound = (rules["speedup_pct"] * rules["launch"].map(share) / 100.0).where(is_global)
+    table = in_order(timeline, rules.assign(bound_pct=bound, is_local=~is_global))
+    table = table.sort_values(
+        ["bound_pct", "is_local", "speedup_pct"], ascending=[False, True, False], kind="stable", ignore_index=True
+    )
+    return Table(table[_COLUMNS])
+
+
+ANALYSES: Final = (
+    Analysis(
+        "ncu_rules",
+        "Rules of Nsight Compute",
+        "What ncu's rules say of each replayed launch. Speedup: ncu's estimate of how much shorter the launch could "
+        "get (global), or how much better one unit could be used (local), which says nothing of the launch's time. "
+        "Bound: a global estimate times the kernel's share of all kernel time in the window (GPU %), so the most that "
+        "it could save of that. Estimates overlap: they do not add up, neither of one kernel nor of one rule.",
+        ("profiled_launches", "kernel_rules"),
+        ncu_rules,
+    ),
+)

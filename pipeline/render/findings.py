@@ -1,0 +1,74 @@
+"""How findings are said: banners on what can be believed of a report, and advice with what it could gain at most."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.model import SEVERITIES, Finding
+from pipeline.render.view import middle_cut, printable
+from pipeline.units import format_value
+
+_WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
+
+
+@dataclass(frozen=True)
+class Banner:
+    """A finding on the capture or the report, its severity in words."""
+
+    severity: str
+    word: str
+    title: str
+    detail: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A finding on the program; `share` is the gain in percent of the window, for a bar, None where it is unknown."""
+
+    rule: str
+    title: str
+    gain: str
+    of_window: str
+    share: float | None
+    detail: str
+    evidence: tuple[str, ...]
+    remedy: str
+
+
+def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
+    """Return the findings that are no advice, the worst first."""
+    shown = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    return tuple(
+        Banner(
+            finding.severity,
+            _WORDS[finding.severity],
+            _prose(finding.title, 200),
+            _prose(finding.detail, 1_000),
+            _prose(finding.remedy, 1_000),
+        )
+        for finding in shown
+        if finding.severity in _WORDS
+    )
+
+
+def advice(findings: tuple[Finding, ...]) -> tuple[Advice, ...]:
+    """Return the findings that are advice, in their order."""
+    return tuple(
+        Advice(
+            printable(finding.rule),
+            _prose(finding.title, 200),
+            "" if finding.gain_ns is None else format_value(float(finding.gain_ns), "gain_ns"),
+            "" if finding.gain_pct is None else format_value(finding.gain_pct, "gain_pct"),
+            finding.gain_pct,
+            _prose(finding.detail, 1_000),
+            tuple(_prose(text, 300) for text in finding.evidence),
+            _prose(finding.remedy, 1_000),
+        )
+        for finding in findings
+        if finding.severity == "advice"
+    )
+
+
+def _prose(text: str, length: int) -> str:
+    """Return text fit to print, "" for none: a finding may quote what a program said, at any length."""
+    return middle_cut(printable(text), length) if text else ""

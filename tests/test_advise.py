@@ -1,0 +1,296 @@
+"""Advice: each rule speaks where its fault is drawn, and stays silent where it is not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.advise import RULES, advise
+from pipeline.advise.cases import Tables
+from pipeline.analyze import analyze
+from pipeline.model import Finding, Profile
+from pipeline.read.nsys import read_nsys
+from pipeline.tables import conform
+from tests.timeline import draw
+
+CaptureFile = Callable[[str], Path]
+
+# one launch ahead, and the GPU computes from beginning to end
+BUSY = """
+    nvtx  [step][step][step][step]
+    cpu   L..L..L..L..L...........
+    s7    aaaaabbbbbaaaaabbbbbaaaa
+    """
+
+
+def advice(profile: Profile) -> dict[str, Finding]:
+    return {finding.rule: finding for finding in advise(analyze(profile)[0])}
+
+
+def gains(picture: str) -> dict[str, float]:
+    """The gain of each piece of advice in microseconds."""
+    return {rule: (finding.gain_ns or 0) / 1000 for rule, finding in advice(draw(picture)).items()}
+
+
+def with_memory(profile: Profile, **columns: str) -> Profile:
+    table = conform("memory_ops", profile.table("memory_ops").assign(**columns))
+    return Profile({**profile.tables, "memory_ops": table})
+
+
+def test_nothing_is_said_of_a_gpu_that_is_kept_busy() -> None:
+    assert advice(draw(BUSY)) == {}
+
+
+def test_a_few_idle_moments_in_a_long_window_are_no_cause_for_advice() -> None:
+    picture = "cpu  LL..\n" + f"s7   {'a' * 300}.{'b' * 300}"
+    assert advice(draw(picture)) == {}
+
+
+def test_pageable_copies_cost_what_the_gpu_did_not_compute_from_call_to_end() -> None:
+    picture = "cpu  LCCCCL...\ns7   aa..HHb..b"
+    assert gains(picture)["cuda_memcpy_async"] == 4
+    pinned = with_memory(draw(picture), source_kind="Pinned")
+    assert "cuda_memcpy_async" not in advice(pinned)
+
+
+def test_hidden_pageable_copies_cost_nothing() -> None:
+    assert "cuda_memcpy_async" not in gains("cpu  LCCCC\ns7   aaaaaaaa\ns8   ...HHH..")
+
+
+def test_blocking_copies_are_told_from_asynchronous_ones() -> None:
+    profile = with_memory(draw("cpu  LBBBBBL..\ns7   aa.DDD.bb"), target_kind="Pinned")
+    found = advice(profile)
+    assert found["cuda_memcpy_sync"].gain_ns == 5000
+    assert found["cuda_memcpy_sync"].evidence == (
+        "GPU 0: cudaMemcpy (Device-to-Host) in (no range), 1 ×: 4.000 µs without a kernel",
+    )
+    assert "cuda_memcpy_async" not in found
+
+
+def test_a_blocking_copy_costs_what_the_gpu_idles_after_it_too() -> None:
+    # a copy that need not be waited for leaves ten idle microseconds to be filled
+    picture = "cpu  L.BBBBBBBBBB..........L\ns7   aaaaaaaaaaaD...........b"
+    assert gains(picture)["cuda_memcpy_sync"] == 1 + 10
+    assert gains(picture.replace("B", "C"))["cuda_memcpy_async"] == 1 + 10
+
+
+@pytest.mark.parametrize(("kind", "found"), [("Pinned", True), ("Managed", True), ("Device", False)])
+def test_sets_of_memory_that_the_cpu_uses_block(kind: str, *, found: bool) -> None:
+    profile = with_memory(draw("cpu  LBBBBBL..\ns7   aa.MMM.bb"), target_kind=kind)
+    calls = profile.table("api_calls")
+    names = calls["name"].astype("str").replace("cudaMemcpy", "cudaMemset")
+    tables = {**profile.tables, "api_calls": conform("api_calls", calls.assign(name=names))}
+    assert ("cuda_memset_sync" in advice(Profile(tables))) is found
+
+
+def test_a_wait_costs_no_more_than_it_lasts() -> None:
+    # two idle microseconds inside the call, and five more before the next work
+    assert gains("cpu  L.SSSS.....L.\ns7   aaaa.........b")["cuda_api_sync"] == 4
+
+
+def test_a_wait_costs_no_more_than_the_gpu_idles_until_the_next_one() -> None:
+    assert gains("cpu  L.SSSSSSL.\ns7   aaaaaaaa.b")["cuda_api_sync"] == 1
+
+
+def test_waits_of_another_thread_do_not_end_the_loss_of_one() -> None:
+    waiting = "cpu:7  L.SSSSSS.....L.\ns7     aaaaaaa.......b"
+    assert gains(waiting)["cuda_api_sync"] == 6
+    assert gains(f"{waiting}\ncpu:8  ...S")["cuda_api_sync"] >= 6
+
+
+def test_a_busy_gpu_does_not_hide_that_another_one_of_the_process_idles() -> None:
+    picture = "cpu  LL.SSSSSS.......L.\ns7   aaaaaaa...........b\ns7:1  .cccccccccccccccccc"
+    assert gains(picture)["cuda_api_sync"] == 6
+
+
+def test_waits_of_every_step_are_a_case_of_their_own() -> None:
+    picture = """
+        nvtx  [step  ][step  ][step  ]
+        cpu   L.SSS...L.SSS...L.SSS...
+        s7    .aa......aa......aa....b
+        """
+    found = advice(draw(picture))
+    assert "cuda_api_sync" not in found
+    assert found["sync_every_step"].gain_ns == 9000
+    assert found["sync_every_step"].evidence == (
+        "cudaStreamSynchronize in step, 3 × in 3 of 3 repetitions: 9.000 µs lost",
+    )
+
+
+def test_a_wait_in_the_first_step_alone_is_not_one_of_every_step() -> None:
+    picture = """
+        nvtx  [step  ][step  ][step  ]
+        cpu   L.SSS...L.......L.......
+        s7    .aa......aa......aa.....
+        """
+    assert "sync_every_step" not in gains(picture)
+
+
+def test_long_gaps_are_named_with_their_cause_and_what_ended_them() -> None:
+    found = advice(draw("nvtx  [load      ]\ncpu   L........L..\ns7    .a.........b"))["gpu_gaps"]
+    assert found.gain_ns == 9000
+    assert found.evidence == ("GPU 0, 9.000 µs from 1.000 µs on: host code; ended by b in load",)
+
+
+def test_every_long_gap_counts() -> None:
+    found = advice(draw("cpu  " + "L..." * 40 + "\ns7   " + "aa.." * 40))["gpu_gaps"]
+    assert found.gain_ns == 39 * 2000
+
+
+def test_neighbouring_stretches_of_low_use_are_one() -> None:
+    found = advice(draw("cpu  L" + "." * 60 + "L\n" + f"s7   {'a' * 30}{'.' * 30}{'b' * 30}"))["gpu_time_util"]
+    assert found.gain_ns == 30_000
+    assert found.evidence == (
+        "GPU 0, 30.00 µs to 60.00 µs: 0 % busy",
+        "Most idle time of GPU 0: host code, 33.3 % of the window",
+    )
+
+
+def test_a_gpu_that_waits_for_launches() -> None:
+    assert gains("cpu  LLLL.LLLL.LLLL\ns7   ...aa...aa...aa")["launch_bound"] == 6
+
+
+def test_kernels_shorter_than_their_launch() -> None:
+    short = gains("cpu  LLL.LLL.LLL.LLL\ns7   ..a...b...a...b.")
+    assert short["many_tiny_kernels"] == short["launch_bound"] + 4
+    assert "many_tiny_kernels" not in gains("cpu  LL..LL..LL..\ns7   .aaa.aaa.aaa")
+
+
+def test_short_graphs_are_no_kernels_to_put_into_a_graph() -> None:
+    assert "many_tiny_kernels" not in gains("cpu  GGG.GGG.GGG.GGG\ns7   ..G...G...G...G.")
+
+
+def test_short_kernels_of_a_gpu_that_is_kept_busy_are_no_fault() -> None:
+    assert gains("cpu  LLL.LLL............\ns8   ..aabbbbbbbbbbbbbbbbbb") == {}
+
+
+def test_copies_are_exposed_where_nothing_hides_them() -> None:
+    assert gains("cpu  LC......L\ns7   aaaa....bb\ns8   ..HHHH....")["exposed_copies"] == 2
+    assert "exposed_copies" not in gains("cpu  LC......L\ns7   aaaaaaaabb\ns8   ..HHHH....")
+
+
+def test_modules_that_are_loaded_in_the_window() -> None:
+    found = advice(draw("nvtx  [step   ]\ncpu   LJJJJL..\ns7    a.....bb"))["jit_in_measured_range"]
+    assert found.gain_ns == 4000
+    assert found.evidence == ("cuLibraryLoadData in step, 1 ×: 4.000 µs",)
+
+
+def test_first_launches_that_take_longer_count_as_loading() -> None:
+    picture = "nvtx  [measure               ]\ncpu   LLLLLLLLLL.L.L.L.L.L.L.\ns7    .........aa.aa.aa.aa.aa."
+    found = advice(draw(picture))["jit_in_measured_range"]
+    assert found.gain_ns == 9000
+    assert found.evidence == ("GPU 0: idle for 9.000 µs because first launches took longer than later ones",)
+    # the others take a microsecond each: that is what launching costs
+    assert gains(picture)["launch_bound"] == 4
+
+
+def test_memory_that_is_allocated_in_every_step() -> None:
+    picture = """
+        nvtx  [step  ][step  ][step  ]
+        cpu   AAA.L...AAA.L...AAA.L...
+        s7    b....aaa.....aaa.....aaa
+        """
+    found = advice(draw(picture))["allocation_in_loop"]
+    assert found.gain_ns == 8000
+    assert found.evidence == ("cudaMalloc in step, 3 × in 3 of 3 repetitions: 9.000 µs",)
+    assert "allocation_in_loop" not in gains(picture.replace("step", "load", 1))
+
+
+def test_frees_of_every_step_cost_the_idle_time_after_them() -> None:
+    picture = """
+        nvtx  [step      ][step      ][step      ]
+        cpu   LFFFF.......LFFFF.......LFFFF.......
+        s7    aaaaa.......aaaaa.......aaaaa......b
+        """
+    assert gains(picture)["allocation_in_loop"] == 12
+
+
+def test_pages_that_move_by_themselves_belong_to_no_range_and_need_none() -> None:
+    profile = draw("nvtx  [s]\ncpu   L..\ns7    .aHHDD.b")
+    kernels = profile.table("kernels").iloc[:1]
+    pages = profile.table("memory_ops").assign(operation="Unified Host-to-Device", correlation=None)
+    moved = {"kernels": kernels, "memory_ops": conform("memory_ops", pages)}
+    assert "low_coverage" not in advice(Profile({**profile.tables, **moved}))
+
+
+@pytest.mark.parametrize(("outside", "said"), [(1, ()), (2, ("9 of 11 GPU operations (81.8 %) belong to a range",))])
+def test_work_outside_of_ranges(outside: int, said: tuple[str, ...]) -> None:
+    picture = f"nvtx  {'[s]' * 9}\ncpu   {'.L.' * 9}{'.L' * outside}\ns7    {'ab' * 20}"
+    found = advice(draw(picture[: picture.rindex("ab" * 20) + 9 + outside])).get("low_coverage")
+    assert tuple(text.partition(";")[0] for text in (found.evidence if found else ())) == said
+
+
+def test_devices_and_processes_are_not_added_up() -> None:
+    one = gains("cpu  CCCC.L\ns7   ....H.a")["cuda_memcpy_async"]
+    two = gains("cpu  CCCCCCCC..L\ns7   ....H......\ns7:1  ........H.a")["cuda_memcpy_async"]
+    assert two <= 2 * one
+
+
+def test_a_capture_without_gpu_work_has_no_advice() -> None:
+    assert advice(draw("cpu  LSSS")) == {}
+    assert advise(()) == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.text("L.SABCJF", max_size=40),
+    st.text("ab.HDM", min_size=1, max_size=60),
+    st.text("c.P", max_size=60),
+)
+def test_no_gain_exceeds_the_window(calls: str, first: str, second: str) -> None:
+    results = analyze(draw(f"nvtx  [step][step][step]\ncpu   {calls}\ns7    {first}\ns8    {second}"))[0]
+    window = Tables(results).window_ns
+    for finding in advise(results):
+        assert finding.evidence
+        if finding.gain_ns is not None and finding.gain_pct is not None:
+            assert 0 < finding.gain_ns <= window
+            assert finding.gain_pct == pytest.approx(100 * finding.gain_ns / window)
+
+
+def test_the_same_program_gets_the_same_advice_whenever_it_ran() -> None:
+    profile = draw("nvtx  [step][step][step]\ncpu   LSSS..LSSS..LSSS..\ns7    .a.....a.....a....")
+    later = {
+        name: table.assign(**{column: table[column] + 10**15 for column in table if column in ("start_ns", "end_ns")})
+        for name, table in profile.tables.items()
+    }
+    assert advice(Profile(later)) == advice(profile)
+
+
+def test_every_rule_of_nvidia_has_its_name() -> None:
+    names = {rule.name for rule in RULES}
+    assert names >= {"cuda_memcpy_async", "cuda_memcpy_sync", "cuda_memset_sync", "cuda_api_sync"}
+    assert names >= {"gpu_gaps", "gpu_time_util"}
+    assert len(names) == len(RULES)
+
+
+# -- real captures ----------------------------------------------------------------------------------------------------
+
+
+def test_the_advice_on_a_training_loop(capture_file: CaptureFile) -> None:
+    found = advice(read_nsys(capture_file("train")))
+    assert set(found) == {"gpu_time_util", "gpu_gaps", "jit_in_measured_range"}
+    assert "cuLibraryLoadData in iteration # / forward, 7 × in 1 of 20 repetitions" in str(found)
+
+
+def test_pageable_copies_of_two_processes_are_found(capture_file: CaptureFile) -> None:
+    found = advice(read_nsys(capture_file("ddp2")))["cuda_memcpy_async"]
+    assert found.gain_ns is not None
+    assert 0 < found.gain_ns < 12_300_000_000
+
+
+def test_the_name_of_a_kernel_is_the_function_s_own() -> None:
+    profile = draw("cpu  L........L\ns7   .a.........b")
+    kernels = profile.table("kernels").assign(name="std::enable_if<!(false), void>::type gemvx::kernel<int>(int)")
+    (evidence,) = advice(Profile({**profile.tables, "kernels": conform("kernels", kernels)}))["gpu_gaps"].evidence
+    assert "ended by kernel in" in evidence
+
+
+def test_names_of_any_length_are_cut() -> None:
+    profile = draw("cpu  L........L\ns7   .a.........b")
+    kernels = profile.table("kernels").assign(name="void at::native::" + "x" * 500 + "<int>(int)")
+    evidence = advice(Profile({**profile.tables, "kernels": conform("kernels", kernels)}))["gpu_gaps"].evidence[0]
+    assert "ended by " + "x" * 59 + "… in" in evidence
+    assert pd.Series(evidence).str.len().item() < 150

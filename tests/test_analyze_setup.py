@@ -1,0 +1,38 @@
+"""Calls that belong before what is measured: which they are, where they were made, and in how many repetitions."""
+
+import pandas as pd
+
+from pipeline.analyze.setup import setup_calls
+from pipeline.analyze.timeline import Timeline
+from pipeline.model import Profile
+from pipeline.tables import conform
+from tests.timeline import draw
+
+
+def rows(profile: Profile, *columns: str) -> list[list[object]]:
+    return list(setup_calls(Timeline(profile)).frame[list(columns)].to_numpy().tolist())
+
+
+def test_calls_are_listed_by_kind_function_and_range() -> None:
+    picture = """
+        nvtx  [step  ][step  ][step  ]
+        cpu   LAAFJJJ.L.A.....L.......
+        s7    a.......a.......a......b
+        """
+    assert rows(draw(picture), "kind", "name", "path", "calls", "total_ns", "max_ns", "steps", "of_steps") == [
+        ["allocation and free", "cudaMalloc", "step", 2, 3000, 2000, 2, 3],
+        ["module load and JIT", "cuLibraryLoadData", "step", 1, 3000, 3000, 1, 3],
+        ["allocation and free", "cudaFree", "step", 1, 1000, 1000, 1, 3],
+    ]
+
+
+def test_calls_before_the_window_are_the_warm_up() -> None:
+    assert rows(draw("nvtx  .....[measure]\ncpu   AAA..L......\ns7    ......aaaa.."), "name") == []
+
+
+def test_a_driver_call_inside_a_runtime_call_is_not_counted_again() -> None:
+    profile = draw("cpu  AAAA\ns7   a..a")
+    outer = profile.table("api_calls")
+    inner = outer.assign(name="cuMemAlloc_v2", layer="driver", start_ns=1000, end_ns=3000)
+    calls = conform("api_calls", pd.concat([inner, outer]))
+    assert rows(Profile({**profile.tables, "api_calls": calls}), "name", "calls") == [["cudaMalloc", 1]]

@@ -1,0 +1,401 @@
+"""The reader of .ncu-rep files: real reports, damaged ones, and files made up block by block."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import CaptureError, ToolError
+from pipeline.model import Profile
+from pipeline.read import ncu_library, read, recognize
+from pipeline.read.ncu_blocks import Launch, read_blocks
+from pipeline.read.ncu_lines import instructions
+from pipeline.read.ncu_model import base_unit, plain_message, range_path
+from pipeline.read.ncu_report import read_ncu_report
+from pipeline.tables import TABLES
+from tests import ncu
+
+SESSION = ncu.field(
+    3, ncu.field(1, 42) + ncu.field(8, ncu.field(1, "Nsight Compute Target") + ncu.field(2, "2025.3 (b)"))
+)
+SHAPE = b"".join(ncu.field(axis, 8) for axis in (1, 2, 3))
+KERNEL = ncu.field(6, "k") + ncu.field(10, SHAPE) + ncu.field(11, SHAPE) + ncu.field(13, ncu.field(1, 0))
+RESULT = ncu.block(ncu.field(2, 1) + ncu.field(4, ncu.field(1, "metric")), KERNEL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ncu")
+
+
+@pytest.fixture(scope="module")
+def measure(folder: Path) -> Profile:
+    """Five kernels of PyTorch and Triton inside NVTX ranges."""
+    return read(ncu.unpack("measure.ncu-rep", folder))
+
+
+@pytest.fixture(scope="module")
+def lines(folder: Path) -> Profile:
+    """Four kernels with line information and source, in each of two processes."""
+    return read(ncu.unpack("lines.ncu-rep", folder))
+
+
+def value(profile: Profile, launch: int, metric: str, instance: str = "") -> float:
+    metrics = profile.table("kernel_metrics")
+    chosen = metrics[(metrics["launch"] == launch) & (metrics["metric"] == metric) & (metrics["instance"] == instance)]
+    (found,) = chosen["value"]
+    return float(found)
+
+
+def test_tables_have_the_canonical_columns_and_types(measure: Profile, lines: Profile) -> None:
+    for profile in (measure, lines):
+        assert set(profile.tables) == {"profiled_launches", "kernel_metrics", "kernel_rules", "kernel_lines", "devices"}
+        for name, frame in profile.tables.items():
+            assert dict(frame.dtypes.astype(str)) == dict(TABLES[name])
+        assert set(profile.missing) == TABLES.keys() - profile.tables.keys()
+
+
+def test_environment_holds_facts_of_the_machine(measure: Profile) -> None:
+    environment = measure.environment
+    assert (environment.collector, environment.collector_version) == ("ncu", "2025.3.1.0")
+    assert (environment.gpu, environment.cuda, environment.captured_utc) == (
+        "NVIDIA H200",
+        "13.0",
+        "2026-11-20 09:22:41",
+    )
+
+
+def test_nothing_private_is_read(measure: Profile, lines: Profile) -> None:
+    for profile in (measure, lines):
+        frames = [ncu.comparable(frame).to_csv() for frame in profile.tables.values()]
+        text = "".join([*frames, *vars(profile.environment).values(), *profile.missing.values()])
+        for private in ("/home", "anyone", "/tmp", "/usr", "/opt/", "127.0.0.1", "python3"):
+            assert private not in text
+
+
+def test_launches_are_in_order_of_replay_over_all_processes(lines: Profile) -> None:
+    launches = lines.table("profiled_launches")
+    assert list(launches["launch"]) == list(range(8))
+    assert list(launches["pid"]) == [2423] * 4 + [2596] * 4
+    assert list(launches["short_name"]) == ["scaled", "scaled", "strided", "tensor"] * 2
+    shape = launches.loc[3, ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]]
+    assert list(shape) == [8, 1, 1, 32, 1, 1]
+    assert launches["mangled_name"].str.startswith("_ZN7project").all()
+
+
+def test_ranges_around_a_launch(measure: Profile) -> None:
+    paths = ["measure / softmax", "measure / softmax", "measure / matmul"] + ["measure / elementwise"] * 2
+    assert list(measure.table("profiled_launches")["range_path"]) == paths
+
+
+def test_metrics_are_in_base_units(measure: Profile) -> None:
+    metrics = measure.table("kernel_metrics")
+    time = metrics[metrics["metric"] == "gpu__time_duration.sum"]
+    assert set(time["unit"]) == {"ns"}
+    assert value(measure, 0, "gpu__time_duration.sum") == 64576
+    assert not metrics["metric"].str.contains(":").any()
+    assert not metrics.duplicated(["launch", "metric", "instance"]).any()
+    words = metrics[metrics["text"] != ""]
+    assert words["value"].isna().all()
+    assert (words[words["metric"] == "device__attribute_display_name"]["text"] == "NVIDIA H200").all()
+
+
+def test_what_was_not_collected_has_no_row(measure: Profile) -> None:
+    metrics = measure.table("kernel_metrics")
+    assert "sass__inst_executed_register_spilling_mem_local" not in set(metrics["metric"])
+    assert metrics[metrics["text"] == ""]["value"].notna().all()
+
+
+def test_instances_with_names_add_up(measure: Profile) -> None:
+    metrics = measure.table("kernel_metrics")
+    opcodes = metrics[(metrics["metric"] == "sass__inst_executed_per_opcode") & (metrics["instance"] != "")]
+    sums = opcodes.groupby("launch")["value"].sum()
+    assert len(sums) == 5
+    for launch, executed in sums.items():
+        assert executed == value(measure, int(str(launch)), "sass__inst_executed_per_opcode")
+
+
+def test_rules_are_plain_words(measure: Profile) -> None:
+    rules = measure.table("kernel_rules")
+    assert len(rules) == 43
+    assert not rules["message"].str.contains("@").any()
+    assert set(rules["kind"]) == {"info", "optimization"}
+    rule = ncu.comparable(rules).query("launch == 0 and rule == 'HighPipeUtilization'").iloc[0]
+    assert (rule["section"], rule["title"], rule["speedup_kind"]) == (
+        "ComputeWorkloadAnalysis",
+        "Low Utilization",
+        "local",
+    )
+    assert rule["speedup_pct"] == pytest.approx(85.8715, abs=1e-3)
+    assert rules["speedup_pct"].isna().eq(rules["speedup_kind"] == "").all()
+
+
+def test_instructions_add_up_to_the_counters_of_the_kernel(measure: Profile, lines: Profile) -> None:
+    for profile in (measure, lines):
+        sums = profile.table("kernel_lines").groupby("launch")[["instructions", "samples"]].sum()
+        for launch in profile.table("profiled_launches")["launch"]:
+            assert sums.loc[launch, "instructions"] == value(profile, launch, "inst_executed")
+            assert sums.loc[launch, "samples"] == value(profile, launch, "smsp__pcsamp_sample_count")
+
+
+def test_the_hottest_line_has_its_source(lines: Profile) -> None:
+    strided = lines.table("kernel_lines").query("launch == 2")
+    assert strided["pc_bytes"].is_monotonic_increasing
+    hottest = ncu.comparable(strided).sort_values("samples").iloc[-1]
+    assert (hottest["file"], hottest["line"]) == ("lines.cu", 17)
+    assert hottest["source"] == "tile[threadIdx.x] = in[(i * 17) % n];"
+    assert (hottest["sass"], hottest["stall"]) == ("STS.64 [R3], R4", "long_scoreboard")
+    assert 0 < hottest["stall_samples"] <= hottest["samples"]
+
+
+def test_without_line_information_instructions_stay(measure: Profile) -> None:
+    matmul = measure.table("kernel_lines").query("launch == 2")
+    assert matmul["line"].isna().all()
+    assert (matmul["file"] == "").all()
+    assert (matmul["sass"] != "").all()
+
+
+class _Uncounted:
+    """A launch for which ncu collected nothing per instruction."""
+
+    def metric_names(self) -> tuple[str, ...]:
+        return ()
+
+    def metric_by_name(self, _name: str) -> None:
+        return None
+
+
+def test_without_counters_there_are_no_instructions() -> None:
+    frame = instructions([_Uncounted()])
+    assert frame.empty
+    assert list(frame) == list(TABLES["kernel_lines"])
+
+
+def test_a_device_is_what_nsys_says_of_it(measure: Profile) -> None:
+    device = measure.table("devices").iloc[0]
+    assert (device["name"], device["compute_capability"], device["multiprocessors"]) == ("NVIDIA H200", "9.0", 132)
+    assert (device["memory_bytes"], device["l2_bytes"]) == (150_109_880_320, 62_914_560)
+    assert device["memory_bandwidth_bytes_per_s"] == 4_814_304_000_000
+    assert device["clock_hz"] == 1_980_000_000
+
+
+def test_a_missing_table_says_why(measure: Profile) -> None:
+    assert "no timeline" in measure.why_missing("kernels")
+
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"NVR\0", b"NVR\0\2\0\0\0\x08\x07", b"NVR\0" + b"x" * 500, b"NVR\0" + bytes(500), ncu.report(version=8)],
+)
+def test_garbage_behind_the_first_bytes_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "some.ncu-rep"
+    path.write_bytes(content)
+    assert recognize(path) == "ncu-rep"
+    with pytest.raises(CaptureError, match=r"some\.ncu-rep is damaged or cut off"):
+        read(path)
+
+
+def test_an_empty_report_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "some.ncu-rep"
+    path.touch()
+    for reader in (read, read_ncu_report):
+        with pytest.raises(CaptureError, match=r"some\.ncu-rep"):
+            reader(path)
+
+
+@pytest.mark.parametrize("place", range(10, 14))
+def test_a_flipped_bit_in_the_size_of_a_block_is_found(place: int, tmp_path: Path) -> None:
+    content = bytearray(ncu.content("lines.ncu-rep"))
+    content[place] ^= 4
+    path = tmp_path / "flipped.ncu-rep"
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match=r"flipped\.ncu-rep is damaged"):
+        read(path)
+
+
+LINES = ncu.content("lines.ncu-rep")
+
+
+@settings(max_examples=40)
+@given(st.integers(0, len(LINES) - 1) | st.integers(0, 200))
+def test_a_cut_report_is_refused_wherever_it_is_cut(folder: Path, size: int) -> None:
+    path = folder / "cut.ncu-rep"
+    path.write_bytes(LINES[:size])
+    with pytest.raises(CaptureError, match=r"cut\.ncu-rep"):
+        read_blocks(path)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, len(LINES) - 1), st.integers(0, 7))
+def test_any_flipped_bit_is_refused_or_leaves_all_launches(folder: Path, place: int, bit: int) -> None:
+    content = bytearray(LINES)
+    content[place] ^= 1 << bit
+    path = folder / "flip.ncu-rep"
+    path.write_bytes(content)
+    try:
+        assert len(read_blocks(path).launches) == 8
+    except CaptureError as error:
+        assert "flip.ncu-rep" in error.message
+
+
+def test_what_the_library_drops_in_silence_is_noticed(tmp_path: Path) -> None:
+    content = bytearray(LINES)
+    # the value of an instance gets another field number: without a required field the library drops the launch
+    instance = ncu.field(1, ncu.field(5, 0)) + ncu.field(2, ncu.field(5, 256))
+    place = content.index(ncu.field(3, instance)) + len(ncu.field(3, instance)) - 5
+    assert content[place] == 2 << 3 | 2
+    content[place] = 7 << 3 | 2
+    path = tmp_path / "dropped.ncu-rep"
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match=r"dropped\.ncu-rep is damaged: the ncu_report library"):
+        read(path)
+
+
+# -- framing ----------------------------------------------------------------------------------------------------------
+
+
+def blocks_of(content: bytes, folder: Path) -> tuple[Launch, ...]:
+    path = folder / "made.ncu-rep"
+    path.write_bytes(content)
+    return read_blocks(path).launches
+
+
+def test_a_made_up_report_is_whole(tmp_path: Path) -> None:
+    shape = (8, 8, 8)
+    expected = Launch("kernel", 42, "k", grid=shape, block=shape, metrics=1)
+    assert blocks_of(ncu.report(ncu.block(SESSION), RESULT), tmp_path) == (expected,)
+
+
+def test_ranges_and_graphs_are_launches_too(tmp_path: Path) -> None:
+    process = ncu.field(6, ncu.field(1, 5))
+    results = ncu.block(ncu.field(7, 1) + ncu.field(9, 2) + process, b"", b"", b"")
+    launches = blocks_of(ncu.report(ncu.block(SESSION), results), tmp_path)
+    assert [(launch.kind, launch.pid) for launch in launches] == [("range", 5), ("graph", 5), ("graph", 5)]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "reason"),
+    [
+        ((ncu.block(SESSION),), "no launch"),
+        ((RESULT,), "not all there"),
+        ((ncu.block(SESSION), RESULT, ncu.block(ncu.field(1, 1), b"")), "not all there"),
+        ((ncu.block(SESSION), RESULT[:-1]), "ends inside"),
+        ((ncu.block(SESSION), RESULT, b"\0\0"), "ends inside"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), KERNEL)), "name is not there"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(13, b""))), "has no name"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), b"\xff" * 12)), "does not end"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), b"\x0b")), "no known kind"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), b"\x32\x09k")), "over the end"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(6, b"\xff"))), "not UTF-8"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(6, 3))), "where a text should"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(10, 3))), "where a message should"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, "x"))), "where a number should"),
+        ((ncu.block(SESSION), ncu.block(b"", KERNEL)), "another size"),
+    ],
+)
+def test_each_kind_of_damage_is_named(blocks: tuple[bytes, ...], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match=reason):
+        blocks_of(ncu.report(*blocks), tmp_path)
+
+
+def test_a_report_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match=r"gone\.ncu-rep cannot be read"):
+        read_blocks(tmp_path / "gone.ncu-rep")
+
+
+# -- the library ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Look for a module that is nowhere, on a machine that has no Nsight Compute; return its name."""
+    name = "ncu_report_of_a_test"
+    monkeypatch.setattr(ncu_library, "_MODULE", name)
+    monkeypatch.setattr(ncu_library, "_ROOT", tmp_path)
+    return name
+
+
+def _ship(home: Path, module: str, mark: str) -> None:
+    folder = home / "extras/python"
+    folder.mkdir(parents=True)
+    (folder / f"{module}.py").write_text(f"MARK = {mark!r}\n")
+
+
+def test_without_a_library_the_error_says_what_to_install(no_package: str, tmp_path: Path) -> None:
+    path = tmp_path / "lines.ncu-rep"
+    path.write_bytes(LINES)
+    with pytest.raises(ToolError, match=no_package) as caught:
+        read(path)
+    assert "pip install" in caught.value.hint
+
+
+def test_the_newest_installed_nsight_compute_has_the_module(
+    no_package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in ("2025.3.1", "2025.10.0", "2024.1.0"):
+        _ship(tmp_path / "opt/nvidia/nsight-compute" / version, no_package, version)
+    monkeypatch.delitem(sys.modules, no_package, raising=False)
+    before = list(sys.path)
+    assert ncu_library.library().MARK == "2025.10.0"
+    assert sys.path == before
+    del sys.modules[no_package]
+
+
+def test_the_ncu_on_path_comes_first(no_package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _ship(tmp_path / "opt/nvidia/nsight-compute/2026.1.0", no_package, "installed")
+    _ship(tmp_path / "home", no_package, "on PATH")
+    program = tmp_path / "home/ncu"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert ncu_library.library().MARK == "on PATH"
+    del sys.modules[no_package]
+
+
+# -- words and units --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("", (1, "")),
+        ("%", (1, "%")),
+        ("Kbyte", (1e3, "byte")),
+        ("Tbyte/s", (1e12, "byte/s")),
+        ("Gbyte/second", (1e9, "byte/s")),
+        ("byte/block", (1, "byte/block")),
+        ("us", (1e3, "ns")),
+        ("usecond", (1e3, "ns")),
+        ("msecond", (1e6, "ns")),
+        ("s", (1e9, "ns")),
+        ("Ghz", (1e9, "hz")),
+        ("MHz", (1e6, "hz")),
+        ("cycle/nsecond", (1e9, "hz")),
+        ("sector/us", (1e6, "sector/s")),
+        ("sector/ns", (1e9, "sector/s")),
+        ("inst/cycle", (1, "inst/cycle")),
+        ("%/Kbyte", (1e3, "%/byte")),
+        ("register/thread", (1, "register/thread")),
+        ("Quux", (1, "Quux")),
+    ],
+)
+def test_units_become_base_units(unit: str, expected: tuple[float, str]) -> None:
+    assert base_unit(unit) == expected
+    assert base_unit(expected[1]) == (1, expected[1])
+
+
+def test_messages_lose_their_markup_and_folders() -> None:
+    markup = "See @section:Stats:the Statistics@ and @url:the guide:https://docs.nvidia.com/a#b@ for @sass:12:this@."
+    assert plain_message(markup) == "See the Statistics and the guide (https://docs.nvidia.com/a#b) for this."
+    assert plain_message("@source:/home/me/k.cu:3:k.cu, line 4@ of /home/me/k.cu") == "k.cu, line 4 of k.cu"
+    assert plain_message("L1/TEX and/or 3/4 of C:\\Users\\me\\k.cu") == "L1/TEX and/or 3/4 of k.cu"
+
+
+def test_range_paths_name_domains_but_the_default_one() -> None:
+    ranges = [("<default domain>", "step"), ("cuDNN", "conv"), ("", "x")]
+    assert range_path(ranges) == "step / cuDNN:conv / x"

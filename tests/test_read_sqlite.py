@@ -1,0 +1,47 @@
+"""Reading numbers batch by batch: whatever the batches, NULLs and row numbers are, the column is that of the file."""
+
+import sqlite3
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from unittest.mock import patch
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import CaptureError
+from pipeline.read import sqlite
+from pipeline.read.sqlite import Database
+
+VALUE = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
+
+
+def database(folder: Path, rows: Sequence[tuple[int, object]]) -> Database:
+    path = folder / "numbers.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, value)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
+    connection.close()
+    return Database(path)
+
+
+@given(st.lists(VALUE, max_size=20), st.integers(-30, 30), st.integers(1, 7))
+def test_numbers_are_those_of_the_file(values: list[int | None], first: int, batch: int) -> None:
+    rows = [(first + row, value) for row, value in enumerate(values)]
+    with tempfile.TemporaryDirectory() as folder, patch.object(sqlite, "_BATCH_ROWS", batch):
+        found = database(Path(folder), rows).numbers("t", {"id": "id", "value": "value"})
+    assert found["id"].tolist() == [row for row, _ in rows]
+    assert [None if pd.isna(value) else value for value in found["value"]] == values
+    assert str(found["value"].dtype) == ("int64[pyarrow]" if None in values else "int64")
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+@pytest.mark.parametrize("wrong", ["soon", 0.5])
+def test_what_is_no_whole_number_names_file_and_table(tmp_path: Path, wrong: object, batch: int) -> None:
+    with (
+        patch.object(sqlite, "_BATCH_ROWS", batch),
+        pytest.raises(CaptureError, match=r"numbers\.sqlite: (cannot read )?table t"),
+    ):
+        database(tmp_path, [(1, 1), (2, 2), (3, wrong)]).numbers("t", {"value": "value"})

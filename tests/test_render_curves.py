@@ -1,0 +1,321 @@
+import math
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipeline.model import Report
+from pipeline.read.nsys import read_nsys
+from pipeline.render import render_html, render_markdown
+from pipeline.render.curves import GRID, PANELS, Kind, TimeChart, over_time
+from pipeline.render.page import Section, page
+from pipeline.workflow import build_report
+from tests.reports import HOSTILE, gpu_table, result, small_report
+from tests.test_render_html import Outline
+from tests.timeline import draw
+
+KIND = Kind("source", "Level", "time_ns", (("level", ""),), "", "api")
+TWO = Kind("source", "Level", "time_ns", (("most_bytes", "maximum"), ("mean_bytes", "mean")), "bytes", "bytes")
+Point = tuple[int, int]
+
+times = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-1000, 1000)
+levels = st.floats(min_value=-1e9) | st.integers(0, 100).map(float) | st.just(math.nan)
+
+
+def table(*rows: tuple[int, int, float]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["device", "time_ns", "level"])
+
+
+def chart(frame: pd.DataFrame, *, kind: Kind = KIND, window_ns: float = 0.0) -> TimeChart:
+    (drawn,) = over_time(kind, frame, window_ns=window_ns)
+    return drawn
+
+
+def points(path: str) -> list[Point]:
+    """Follow a path: the corners of the curve, base line included."""
+    x, y = 0, 0
+    corners = []
+    for letter, numbers in re.findall(r"([MHV])([^MHV]+)", path):
+        values = [int(text) for text in numbers.split()]
+        x, y = (values[0], values[1]) if letter == "M" else (values[0], y) if letter == "H" else (x, values[0])
+        corners.append((x, y))
+    return corners
+
+
+def heights(path: str) -> list[int]:
+    """Return the highest point of a curve at each place across, measured from the base line."""
+    corners = points(path)
+    highest = [0] * (GRID + 1)
+    for (begin, y), (end, to) in pairwise(corners):
+        for x in range(begin, end + 1):
+            highest[x] = max(highest[x], GRID - min(y, to))
+    return highest
+
+
+def report_with(name: str, frame: pd.DataFrame, *, beside: str = "launch_bound") -> Report:
+    owner = gpu_table(25.0) if beside == "gpu_time" else pd.DataFrame({"device": [0], "kind": ["Device"]})
+    results = (result("gpu_time", gpu_table(25.0)), result(beside, owner), result(name, frame))
+    return small_report(results=results[beside == "gpu_time" :])
+
+
+def section_of(report: Report, name: str) -> Section:
+    return next(section for section in page(report).sections if section.anchor == name)
+
+
+# -- curves -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_level_holds_until_the_next_and_the_last_to_the_end() -> None:
+    drawn = chart(table((0, 0, 1), (0, 200, 4), (0, 500, 0)), window_ns=1000)
+    assert drawn.panels[0].paths == ("M0 1000V750H200V0H500V1000H1000V1000",)
+    assert [(tick.place, tick.text) for tick in drawn.levels] == [(0, "4"), (50, "2"), (100, "0")]
+
+
+def test_a_curve_begins_with_its_first_level() -> None:
+    assert chart(table((0, 250, 2)), window_ns=1000).panels[0].paths == ("M250 1000V0H1000V1000",)
+
+
+def test_a_level_that_stays_is_drawn_once() -> None:
+    same = table(*((0, time, 2) for time in range(0, 1000, 2)))
+    assert chart(same, window_ns=1000).panels[0].paths == ("M0 1000V0H1000V1000",)
+
+
+def test_of_many_levels_at_one_place_the_highest_and_the_last_remain() -> None:
+    crowd = [(0, 500_000 + place, level) for place, level in enumerate((3, 10, 1, 2))]
+    drawn = chart(table((0, 0, 5), *crowd), window_ns=1_000_000)
+    assert points(drawn.panels[0].paths[0])[2:6] == [(500, 500), (500, 0), (500, 800), (1000, 800)]
+
+
+def test_a_spike_that_falls_back_at_once_is_seen() -> None:
+    drawn = chart(table((0, 0, 2), (0, 500_000, 4), (0, 500_001, 2)), window_ns=1_000_000)
+    assert drawn.panels[0].paths == ("M0 1000V500H500V0V500H1000V1000",)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 1_000_000)), min_size=1, max_size=300))
+def test_thinning_drops_no_maximum(rows: list[tuple[int, int]]) -> None:
+    drawn = chart(table(*((0, time, level) for time, level in rows)), window_ns=100_000)
+    top = float(drawn.levels[0].text.replace(",", ""))
+    reached = heights(drawn.panels[0].paths[0])
+    for time, level in rows:
+        place = GRID * time / 100_000
+        assert max(reached[math.floor(place)], reached[math.ceil(place)]) >= math.floor(GRID * level / top)
+    assert max(reached) == pytest.approx(GRID * max(level for _, level in rows) / top, abs=0.5)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), times, levels), max_size=60), st.floats(-1e3, 1e18) | st.just(0.0))
+@example([(0, -(1 << 63), 1e308), (1, (1 << 63) - 1, math.inf)], 1.0)
+@example([(0, 0, 5e-324)], 0.0)
+def test_whatever_table_comes_in_all_is_on_the_chart(rows: list[tuple[int, int, float]], window_ns: float) -> None:
+    charts = over_time(KIND, table(*rows), window_ns=window_ns)
+    assert len(charts) == any(math.isfinite(level) for _, _, level in rows)
+    for drawn in charts:
+        places = [tick.place for tick in (*drawn.levels, *drawn.times)]
+        peaks = [place for panel in drawn.panels if panel.peak for place in (panel.peak.x, panel.peak.y)]
+        assert all(0 <= place <= 100 for place in [*places, *peaks, *(drawn.window or ())])
+        assert 2 <= len(drawn.levels) <= 4
+        assert len(drawn.times) <= 6
+        assert sum(drawn.window or ()) <= 100.01
+        for panel in drawn.panels:
+            corners = points(panel.paths[0])
+            assert all(0 <= place <= GRID for corner in corners for place in corner)
+            assert corners == sorted(corners, key=lambda corner: corner[0])
+            assert not re.search(r"nan|inf", panel.summary)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.integers(0, 30), times, levels, levels), max_size=40))
+def test_the_page_of_any_table_is_valid(rows: list[tuple[int, int, float, float]]) -> None:
+    columns = ["device", "time_ns", "in_flight_avg", "in_flight_max"]
+    outline = Outline(render_html(report_with("in_flight", pd.DataFrame(rows, columns=columns))))
+    assert outline.open == []
+    assert "style" not in {attribute for _, found in outline.elements for attribute in found}
+
+
+# -- axes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("highest", "texts"),
+    [
+        (0, ["1", "0"]),
+        (1, ["1", "0"]),
+        (2, ["2", "1", "0"]),
+        (5, ["6", "4", "2", "0"]),
+        (25, ["30", "20", "10", "0"]),
+        (100, ["100", "50", "0"]),
+        (142, ["150", "100", "50", "0"]),
+        (1024, ["1,200", "800", "400", "0"]),
+    ],
+)
+def test_levels_are_round(highest: int, texts: list[str]) -> None:
+    assert [tick.text for tick in chart(table((0, 0, highest))).levels] == texts
+
+
+def test_levels_have_a_unit_and_the_digits_they_need() -> None:
+    frame = pd.DataFrame({"device": 0, "time_ns": [0], "most_bytes": [740_568_985], "mean_bytes": [1.0]})
+    assert [tick.text for tick in chart(frame, kind=TWO).levels] == ["750 MB", "500 MB", "250 MB", "0"]
+    frame["most_bytes"] = 1_400_000_000
+    assert [tick.text for tick in chart(frame, kind=TWO).levels] == ["1.5 GB", "1.0 GB", "0.5 GB", "0"]
+
+
+def test_a_share_is_drawn_up_to_all_of_it() -> None:
+    kind = Kind("source", "Busy", "time_ns", (("level", ""),), "pct", "busy", full=100.0)
+    drawn = chart(table((0, 0, 3.0), (0, 5, 1.0)), kind=kind)
+    assert [tick.text for tick in drawn.levels] == ["100 %", "50 %", "0"]
+    assert heights(drawn.panels[0].paths[0])[0] == 30
+
+
+@pytest.mark.parametrize(
+    ("window_ns", "texts"),
+    [
+        (1, ["0", "1 ns"]),
+        (23_666_469, ["0", "5", "10", "15", "20 ms"]),
+        (3_490_039_828, ["0", "1", "2", "3 s"]),
+        (1_000_000_000, ["0", "0.2", "0.4", "0.6", "0.8", "1.0 s"]),
+    ],
+)
+def test_times_are_round_and_the_last_has_the_unit(window_ns: int, texts: list[str]) -> None:
+    drawn = chart(table((0, 0, 1)), window_ns=window_ns)
+    assert [tick.text for tick in drawn.times] == texts
+    assert (drawn.window, drawn.notes) == (None, ())
+
+
+def test_what_lies_outside_the_window_is_told_from_it() -> None:
+    drawn = chart(table((0, -3_000, 1), (0, 500, 2)), window_ns=1_000)
+    assert [(tick.place, tick.text) for tick in drawn.times] == [
+        (0, "-3"),
+        (25, "-2"),
+        (50, "-1"),
+        (75, "0"),
+        (100, "1 µs"),
+    ]
+    assert drawn.window == (75.0, 25.0)
+    assert drawn.notes == ("Shaded: the window; time 0 is its start.",)
+    assert [tick.is_at_end for tick in drawn.times] == [False, False, False, False, True]
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def test_devices_have_panels_of_their_own_over_the_same_axes() -> None:
+    drawn = chart(table((0, 0, 1), (1, 0, 4), (1, 600, 2), (0, 500, 2)), window_ns=1000)
+    assert [panel.label for panel in drawn.panels] == ["Device 0", "Device 1"]
+    assert [panel.paths for panel in drawn.panels] == [
+        ("M0 1000V750H500V500H1000V1000",),
+        ("M0 1000V0H600V500H1000V1000",),
+    ]
+
+
+def test_range_and_maximum_are_said_in_words() -> None:
+    frame = pd.DataFrame(
+        {"device": 0, "time_ns": [0, 10_000, 20_000], "most_bytes": [9, 3_000, 5], "mean_bytes": [4, 1_000, 2]}
+    )
+    (panel,) = chart(frame, kind=TWO, window_ns=30_000).panels
+    assert panel.label == ""
+    assert panel.remark == "maximum 3.000 kB at 10.00 µs"
+    assert panel.summary == "Level, from 0 to 30.00 µs: between 2 B and 3.000 kB, the maximum 3.000 kB at 10.00 µs"
+    assert panel.peak is not None
+    assert panel.peak.x == pytest.approx(33.33)
+
+
+def test_a_flat_curve_has_no_peak() -> None:
+    (panel,) = chart(table((0, 0, 2), (0, 5, 2)), window_ns=10).panels
+    assert (panel.remark, panel.summary) == ("2 throughout", "Level, from 0 to 10 ns: 2 throughout")
+    assert panel.peak is None
+
+
+def test_more_devices_than_fit_are_counted() -> None:
+    drawn = chart(table(*((device, 0, device) for device in range(PANELS + 3))))
+    assert len(drawn.panels) == PANELS
+    assert drawn.notes[-1].startswith(f"The first {PANELS} of {PANELS + 3} devices.")
+    assert drawn.levels[0].text == "20"
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame(), table(), table((0, 0, math.nan)), table().drop(columns="device")])
+def test_a_table_with_nothing_to_draw_has_no_chart(frame: pd.DataFrame) -> None:
+    assert over_time(KIND, frame, window_ns=10) == ()
+
+
+# -- on the page ------------------------------------------------------------------------------------------------------
+
+
+def series(columns: Sequence[str]) -> pd.DataFrame:
+    frame = pd.DataFrame({"device": [0] * 4, columns[0]: [0, 250_000_000, 500_000_000, 750_000_000]})
+    return frame.assign(**{name: [1, 2, 0, 1] for name in columns[1:]})
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "columns"),
+    [
+        ("launch_bound", "in_flight", ("time_ns", "in_flight_avg", "in_flight_max")),
+        ("memory_usage", "memory_over_time", ("time_ns", "bytes")),
+        ("gpu_time", "gpu_utilization", ("from_ns", "to_ns", "busy_pct")),
+    ],
+)
+def test_each_series_is_a_chart_of_its_owner_and_no_section(owner: str, name: str, columns: tuple[str, ...]) -> None:
+    report = report_with(name, series(columns), beside=owner)
+    (drawn,) = section_of(report, owner).curves
+    assert drawn.times[-1].text == "1.0 s"
+    assert name not in [section.anchor for section in page(report).sections]
+    assert 'class="curve' in render_html(report)
+    assert name not in render_markdown(report)
+
+
+@pytest.mark.parametrize("owner", ["launch_bound", "memory_usage", "gpu_time"])
+def test_a_report_without_the_series_has_no_chart(owner: str) -> None:
+    report = report_with("other", series(("time_ns", "level")), beside=owner)
+    assert section_of(report, owner).curves == ()
+
+
+def test_the_chart_stands_above_the_table() -> None:
+    frame = series(("time_ns", "in_flight_avg", "in_flight_max"))
+    html = render_html(report_with("in_flight", frame))
+    places = [html.index(mark) for mark in ('id="launch_bound"', 'class="chart over-time"', 'class="of-launch_bound"')]
+    assert places == sorted(places)
+    assert html.index(">maximum</span>") < html.index(">mean</span>")
+
+
+def test_the_maximum_is_drawn_behind_the_mean() -> None:
+    frame = series(("time_ns", "in_flight_avg", "in_flight_max")).assign(in_flight_avg=0.5)
+    html = render_html(report_with("in_flight", frame))
+    drawn = re.findall(r'<path class="curve curve-(\d) series-api" d="([^"]*)"', html)
+    assert [level for level, _ in drawn] == ["2", "1"]
+    assert [max(heights(path)) for _, path in drawn] == [1000, 250]
+
+
+def test_a_device_with_a_hostile_name_is_text() -> None:
+    frame = series(("time_ns", "bytes"))
+    frame = pd.concat([frame.assign(device=name) for name in HOSTILE[:9]])
+    outline = Outline(render_html(report_with("memory_over_time", frame, beside="memory_usage")))
+    assert outline.open == []
+    assert f"Device {HOSTILE[0]}" in outline.text["bdi"]
+
+
+def test_a_drawn_timeline_has_its_curve_on_the_page() -> None:
+    profile = draw(
+        """
+        cpu  L.L.L.......
+        s0   ......aabbcc
+        """
+    )
+    (drawn,) = section_of(build_report(profile, "drawn"), "launch_bound").curves
+    assert drawn.panels[0].paths[0] == "M0 1000V0H334V333H668V667H1000V1000"
+    assert [tick.text for tick in drawn.times] == ["0", "2", "4", "6 µs"]
+
+
+def test_real_curves_are_small_and_keep_their_peak(capture_file: Callable[[str], Path]) -> None:
+    report = build_report(read_nsys(capture_file("train")), "train")
+    (in_flight,) = section_of(report, "launch_bound").curves
+    (memory,) = section_of(report, "memory_usage").curves
+    assert in_flight.panels[0].remark == "maximum 25 at 3.462 s"
+    assert memory.panels[0].remark == "maximum 740.6 MB at 3.432 s"
+    paths = [path for drawn in (in_flight, memory) for path in drawn.panels[0].paths]
+    assert sum(map(len, paths)) < 4_000
+    most = report.result("in_flight").rows["in_flight_max"]
+    assert max(heights(paths[0])) == round(GRID * int(np.max(most)) / 30)
