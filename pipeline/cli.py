@@ -245,7 +245,9 @@ def _replay(options: Mapping[str, Any]) -> "Replay":
 @click.option("--format", "style", type=click.Choice(FORMATS), default="html", show_default=True, help="What to write.")
 @nsys_option
 def report(files: tuple[Path, ...], output: Path | None, style: str, nsys: Path | None) -> None:
-    """Make the report of files captured elsewhere: .nsys-rep (needs nsys), its SQLite export, a torch trace.
+    """Make the report of files captured elsewhere.
+
+    They may be a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
 
     Example: nightsight report train.sqlite -o train.html
     """

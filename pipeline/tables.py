@@ -191,6 +191,11 @@ DETAILS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Columns that are in NVIDIA's own tables and in no report: most of what a large capture holds."""
 
+OF_REPLAY: Final = ("profiled_launches", "kernel_metrics", "kernel_rules", "kernel_lines")
+"""The tables that only ncu fills."""
+NOT_REPLAYED: Final = "no kernel was replayed with ncu"
+"""Why a timeline has none of them."""
+
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
 
 STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")

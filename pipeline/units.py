@@ -5,12 +5,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-SUFFIXES: Final = ("bytes_per_s", "per_s", "bytes", "pct", "ns", "hz")
+SUFFIXES: Final = ("bytes_per_s", "flop_per_s", "flop_per_byte", "per_s", "bytes", "pct", "ns", "hz")
 
 _SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
     "ns": ((1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")),
     "bytes": ((1, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")),
     "bytes_per_s": ((1, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s"), (1e12, "TB/s")),
+    "flop_per_s": (
+        (1, "FLOP/s"),
+        (1e3, "kFLOP/s"),
+        (1e6, "MFLOP/s"),
+        (1e9, "GFLOP/s"),
+        (1e12, "TFLOP/s"),
+        (1e15, "PFLOP/s"),
+    ),
+    "flop_per_byte": ((1, "FLOP/byte"),),
     "per_s": ((1, "/s"), (1e3, "k/s"), (1e6, "M/s")),
     "hz": ((1, "Hz"), (1e3, "kHz"), (1e6, "MHz"), (1e9, "GHz")),
     "pct": ((1, "%"),),
@@ -20,7 +29,8 @@ _DIGITS: Final = 4
 _MOST_DECIMALS: Final = 3
 ABSENT: Final = "–"
 _SLIVERS: Final = ("<", ">-")
-_WORDS: Final = {"med": "median", "stddev": "std dev", "api": "API", "cpu": "CPU", "gpu": "GPU", "l2": "L2"}
+_ACRONYMS: Final = ("api", "cpu", "gpu", "sm", "dram", "l1", "l2", "fp64", "fp32", "fp16", "flop", "mio", "imc", "lg")
+_WORDS: Final = {"med": "median", "stddev": "std dev", **{word: word.upper() for word in _ACRONYMS}}
 
 
 @dataclass(frozen=True)
@@ -49,8 +59,13 @@ class Scale:
 
 
 def split(column: str) -> tuple[str, str]:
-    """Split a column name into stem and unit: `api_total_ns` is (`api_total`, `ns`)."""
+    """Split a column name into stem and unit: `api_total_ns` is (`api_total`, `ns`).
+
+    A rate may be all of its name: `flop_per_s` is (`flop_per_s`, `flop_per_s`).
+    """
     for suffix in SUFFIXES:
+        if column == suffix and "_per_" in suffix:
+            return column, suffix
         if column.endswith("_" + suffix):
             return column[: -len(suffix) - 1], suffix
     return column, ""

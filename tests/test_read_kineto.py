@@ -13,6 +13,7 @@ import pytest
 from pipeline.model import Profile
 from pipeline.read.kineto import read_kineto
 from pipeline.read.nsys import read_nsys
+from pipeline.tables import OF_REPLAY
 from tests.kineto import ON_GPU, Event, call, copy, kernel, refusal, write
 
 DATA = Path(__file__).parent / "data"
@@ -47,7 +48,7 @@ def test_all_tables_of_a_cuda_trace() -> None:
         "devices": 1,
         "diagnostics": 0,
     }
-    assert set(profile.missing) == {"graph_launches", "syncs", "overheads"}
+    assert set(profile.missing) == {"graph_launches", "syncs", "overheads", *OF_REPLAY}
     assert profile.findings == ()
 
 

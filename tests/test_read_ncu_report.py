@@ -1,15 +1,15 @@
 """The reader of .ncu-rep files: real reports, damaged ones, and files made up block by block."""
 
-import sys
+import importlib
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import CaptureError, ToolError
+from pipeline.errors import CaptureError
 from pipeline.model import Profile
-from pipeline.read import ncu_library, read, recognize
+from pipeline.read import ncu_dump, read, recognize
 from pipeline.read.ncu_blocks import Launch, read_blocks
 from pipeline.read.ncu_lines import instructions
 from pipeline.read.ncu_model import base_unit, plain_message, range_path
@@ -157,20 +157,24 @@ def test_without_line_information_instructions_stay(measure: Profile) -> None:
     assert (matmul["sass"] != "").all()
 
 
-class _Uncounted:
-    """A launch for which ncu collected nothing per instruction."""
-
-    def metric_names(self) -> tuple[str, ...]:
-        return ()
-
-    def metric_by_name(self, _name: str) -> None:
-        return None
-
-
 def test_without_counters_there_are_no_instructions() -> None:
-    frame = instructions([_Uncounted()])
+    frame = instructions([{"code": [], "counters": {}}])
     assert frame.empty
     assert list(frame) == list(TABLES["kernel_lines"])
+
+
+def test_instructions_without_samples_have_counts_alone() -> None:
+    frame = instructions([{"code": [(16, "EXIT", "/a/k.cu", 3, " x")], "counters": {"inst_executed": [(16, 5)]}}])
+    assert frame["instructions"].tolist() == [5]
+    assert frame[["samples", "stall_samples"]].isna().all(axis=None)
+    assert frame[["file", "line", "source", "stall"]].to_numpy().tolist() == [["k.cu", 3, "x", ""]]
+
+
+def test_the_module_reads_the_same_in_this_process(folder: Path, lines: Profile) -> None:
+    read_here = ncu_dump.launches(importlib.import_module("ncu_report"), str(folder / "lines.ncu-rep"))
+    assert [launch["function"] for launch in read_here] == list(lines.table("profiled_launches")["short_name"])
+    rows = sum(len(launch["code"]) for launch in read_here)
+    assert rows == len(lines.table("kernel_lines"))
 
 
 def test_a_device_is_what_nsys_says_of_it(measure: Profile) -> None:
@@ -252,7 +256,7 @@ def test_what_the_library_drops_in_silence_is_noticed(tmp_path: Path) -> None:
     content[place] = 7 << 3 | 2
     path = tmp_path / "dropped.ncu-rep"
     path.write_bytes(content)
-    with pytest.raises(CaptureError, match=r"dropped\.ncu-rep is damaged: the ncu_report library"):
+    with pytest.raises(CaptureError, match=r"dropped\.ncu-rep is damaged: NVIDIA's ncu_report module"):
         read(path)
 
 
@@ -306,55 +310,6 @@ def test_each_kind_of_damage_is_named(blocks: tuple[bytes, ...], reason: str, tm
 def test_a_report_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match=r"gone\.ncu-rep cannot be read"):
         read_blocks(tmp_path / "gone.ncu-rep")
-
-
-# -- the library ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """Look for a module that is nowhere, on a machine that has no Nsight Compute; return its name."""
-    name = "ncu_report_of_a_test"
-    monkeypatch.setattr(ncu_library, "_MODULE", name)
-    monkeypatch.setattr(ncu_library, "_ROOT", tmp_path)
-    return name
-
-
-def _ship(home: Path, module: str, mark: str) -> None:
-    folder = home / "extras/python"
-    folder.mkdir(parents=True)
-    (folder / f"{module}.py").write_text(f"MARK = {mark!r}\n")
-
-
-def test_without_a_library_the_error_says_what_to_install(no_package: str, tmp_path: Path) -> None:
-    path = tmp_path / "lines.ncu-rep"
-    path.write_bytes(LINES)
-    with pytest.raises(ToolError, match=no_package) as caught:
-        read(path)
-    assert "pip install" in caught.value.hint
-
-
-def test_the_newest_installed_nsight_compute_has_the_module(
-    no_package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for version in ("2025.3.1", "2025.10.0", "2024.1.0"):
-        _ship(tmp_path / "opt/nvidia/nsight-compute" / version, no_package, version)
-    monkeypatch.delitem(sys.modules, no_package, raising=False)
-    before = list(sys.path)
-    assert ncu_library.library().MARK == "2025.10.0"
-    assert sys.path == before
-    del sys.modules[no_package]
-
-
-def test_the_ncu_on_path_comes_first(no_package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _ship(tmp_path / "opt/nvidia/nsight-compute/2026.1.0", no_package, "installed")
-    _ship(tmp_path / "home", no_package, "on PATH")
-    program = tmp_path / "home/ncu"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent))
-    assert ncu_library.library().MARK == "on PATH"
-    del sys.modules[no_package]
 
 
 # -- words and units --------------------------------------------------------------------------------------------------

@@ -15,6 +15,10 @@ SIZES = st.floats(min_value=1e-3, max_value=1e12)
         ("api_total_ns", ("api_total", "ns")),
         ("rate_bytes_per_s", ("rate", "bytes_per_s")),
         ("steps_per_s", ("steps", "per_s")),
+        ("peak_flop_per_s", ("peak", "flop_per_s")),
+        ("l2_flop_per_byte", ("l2", "flop_per_byte")),
+        ("flop_per_s", ("flop_per_s", "flop_per_s")),
+        ("bytes_per_s", ("bytes_per_s", "bytes_per_s")),
         ("columns", ("columns", "")),
         ("ns", ("ns", "")),
     ],
@@ -25,7 +29,14 @@ def test_the_suffix_is_the_unit(column: str, expected: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("column", "expected"),
-    [("api_med_ns", "API median"), ("l2_bytes", "L2"), ("stddev_ns", "Std dev"), ("name", "Name"), ("", "")],
+    [
+        ("api_med_ns", "API median"),
+        ("l2_bytes", "L2"),
+        ("stddev_ns", "Std dev"),
+        ("sm_pct", "SM"),
+        ("name", "Name"),
+        ("", ""),
+    ],
 )
 def test_heading_is_words(column: str, expected: str) -> None:
     assert heading(column) == expected
@@ -44,6 +55,10 @@ def test_heading_is_words(column: str, expected: str) -> None:
         (828.4, "a_per_s", "828.4 /s"),
         (1_980_000_000, "a_hz", "1.980 GHz"),
         (4.8e12, "a_bytes_per_s", "4.800 TB/s"),
+        (12, "a_flop_per_s", "12 FLOP/s"),
+        (6.67e13, "flop_per_s", "66.70 TFLOP/s"),
+        (2.135e15, "a_flop_per_s", "2.135 PFLOP/s"),
+        (0.5618, "flop_per_byte", "0.562 FLOP/byte"),
         (1_224, "count", "1,224"),
         (None, "a_ns", ABSENT),
         (math.nan, "a_ns", ABSENT),

@@ -64,7 +64,7 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
         case["message"],
         _REMEDY,
         (
-            f"{kernel}, {shape}: {case['launches']:,} launches, {time} in the window",
+            f"{kernel}, {shape}, {case['launches']:,} ×: {time} in the window",
             f"{case['title']}: at most {saved} of that (ncu's global estimate)",
         ),
         gain_ns=gain,

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from pipeline.analyze.timeline import Timeline
+from pipeline.analyze.timeline import Timeline, once
 from pipeline.tables import empty
 
 Frame = pd.DataFrame
@@ -149,6 +149,7 @@ def device_names(timeline: Timeline) -> "pd.Series[str]":
     return rows["text"].astype("str").reindex(launches).fillna("")
 
 
+@once
 def _totals(timeline: Timeline) -> Frame:
     metrics = _table(timeline)
     return metrics[np.asarray(metrics["instance"] == "", dtype=bool)]

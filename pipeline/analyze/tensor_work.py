@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.replay_metrics import OPCODES_IN_FULL, TENSOR, collected, matching, parts
-from pipeline.analyze.timeline import Timeline
+from pipeline.analyze.timeline import Timeline, once
 
 Frame = pd.DataFrame
 
@@ -64,14 +64,15 @@ def uncounted(timeline: Timeline) -> tuple[str, ...]:
     return tuple(text.format(count) for text, count in notes.items() if count)
 
 
+@once
 def _counters(timeline: Timeline) -> Frame:
     """Launch, counter, op, type, sparsity and flop_per_s; a count, a rate per cycle and one per second are the same."""
     rows = matching(timeline, TENSOR)
     rows = rows[rows["rate"] != _PEAK].fillna({"op": "", "sparsity": "", "rate": ""})
-    of_launch = collected(timeline, ["sm_hz", "replay_ns"]).loc[rows["launch"]]
+    clock, time = collected(timeline, ["sm_hz", "replay_ns"]).loc[rows["launch"]].to_numpy().T
     per_cycle, per_s = (rows["rate"].to_numpy() == rate for rate in (".per_cycle_elapsed", ".per_second"))
-    factor = np.select([per_cycle, per_s], [of_launch["sm_hz"], np.ones(len(rows))], 1e9 / of_launch["replay_ns"])
-    counter = rows["metric"].astype("str").str.partition(".")[0]
+    factor = np.where(per_cycle, clock, np.where(per_s, 1.0, 1e9 / time))
+    counter = rows["metric"].astype("str").str.replace(r"\..*", "", regex=True)
     rows = rows.assign(counter=counter, flop_per_s=rows["value"] * factor)
     return rows.groupby(["launch", "counter", "op", "type", "sparsity"])["flop_per_s"].max().reset_index()
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pipeline.errors import CaptureError
 from pipeline.model import Environment, Finding, Profile
 from pipeline.read.vocabulary import cuda_version
-from pipeline.tables import categorical, conform, empty
+from pipeline.tables import NOT_REPLAYED, OF_REPLAY, categorical, conform, empty
 
 Frame = pd.DataFrame
 Fields = Mapping[str, Any]
@@ -120,7 +120,7 @@ class _Trace:
             self._refuse_foreign()
             self.findings.append(_NOTHING_RECORDED)
         tables |= {"devices": self._devices(), "diagnostics": empty("diagnostics")}
-        missing = _NEVER | self._not_recorded(tables)
+        missing = _NEVER | dict.fromkeys(OF_REPLAY, NOT_REPLAYED) | self._not_recorded(tables)
         kept = {name: conform(name, table) for name, table in tables.items() if name not in missing}
         return Profile(kept, missing, self._environment(kept), tuple(self.findings))
 

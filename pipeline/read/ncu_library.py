@@ -1,22 +1,18 @@
 """Where NVIDIA's `ncu_report` module is: the package on PyPI, or the one that each Nsight Compute ships."""
 
-import importlib
-import os
+import importlib.util
+import json
 import re
 import shutil
+import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.errors import ToolError
+from pipeline.errors import CaptureError, ToolError
+from pipeline.read import ncu_dump
 
-Native = Any
-"""An object of the library, which has no types: its module, or a context, action, metric or rule."""
-
-_MODULE: Final = "ncu_report"
 _FOLDER: Final = Path("extras/python")
 _PLACES: Final = (
     "opt/nvidia/nsight-compute/*",
@@ -25,49 +21,33 @@ _PLACES: Final = (
     "usr/lib/nsight-compute",
 )
 _ROOT = Path("/")
+_INSTALL: Final = (
+    "pip install 'nightsight[ncu]' (or ncu-report), or install Nsight Compute, or print the report where it is: "
+    "ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
+)
+_AGAIN: Final = "profile or copy it again; a newer ncu-report may read what a newer ncu wrote"
+
+Dump = list[dict[str, Any]]
 
 
-def library() -> Native:
-    """Import `ncu_report`; ToolError if neither the package nor an Nsight Compute that ships it is here."""
-    # modules that SWIG made warn of themselves from Python 3.12 on
-    with warnings.catch_warnings(), _own_symbols():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        reasons = []
-        for folder in (None, *_shipped()):
-            try:
-                return _import(folder)
-            except (ImportError, OSError) as error:
-                reasons.append(str(error).splitlines()[0] if str(error) else type(error).__name__)
-    raise ToolError(
-        f"no module {_MODULE} is here to read .ncu-rep files with ({reasons[-1]})",
-        "pip install 'nightsight[ncu]' (or ncu-report), or install Nsight Compute, or print the report where it is: "
-        "ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv",
-    )
+def dump(path: Path) -> Dump:
+    """Return what `ncu_report` reads of a report, as pipeline.read.ncu_dump gives it.
 
-
-@contextmanager
-def _own_symbols() -> Iterator[None]:
-    """Let what is loaded prefer its own symbols: with those of pyarrow's C++ library, ncu_report 2025.3 crashes."""
-    if not hasattr(os, "RTLD_DEEPBIND"):
-        yield
-        return
-    before = sys.getdlopenflags()
-    sys.setdlopenflags(before | os.RTLD_DEEPBIND)
-    try:
-        yield
-    finally:
-        sys.setdlopenflags(before)
-
-
-def _import(folder: Path | None) -> Native:
-    """Import the module, from `folder` if one is given: what it ships imports its own parts by name."""
-    if folder is None:
-        return importlib.import_module(_MODULE)
-    sys.path.insert(0, str(folder))
-    try:
-        return importlib.import_module(_MODULE)
-    finally:
-        sys.path.remove(str(folder))
+    ToolError if neither the package nor an Nsight Compute that ships the module is here; CaptureError if it crashes.
+    """
+    package = [""] if importlib.util.find_spec(ncu_dump.MODULE) else []
+    reason = "neither the package nor Nsight Compute is installed"
+    for folder in (*package, *map(str, _shipped())):
+        # -P: the folder of the program has a module of the same name
+        command = [sys.executable, "-P", ncu_dump.__file__, str(path), folder]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode == 0:
+            read: Dump = json.loads(done.stdout)
+            return read
+        if done.returncode != ncu_dump.ABSENT:
+            raise CaptureError(f"{path.name} cannot be read: NVIDIA's {ncu_dump.MODULE} module failed on it", _AGAIN)
+        reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    raise ToolError(f"no module {ncu_dump.MODULE} is here to read .ncu-rep files with ({reason})", _INSTALL)
 
 
 def _shipped() -> Iterator[Path]:
@@ -76,7 +56,7 @@ def _shipped() -> Iterator[Path]:
     homes = [Path(program).resolve().parent] if program else []
     installed = [home for place in _PLACES for home in _ROOT.glob(place)]
     for home in (*homes, *sorted(installed, key=_version, reverse=True)):
-        if (home / _FOLDER / f"{_MODULE}.py").is_file():
+        if (home / _FOLDER / f"{ncu_dump.MODULE}.py").is_file():
             yield home / _FOLDER
 
 

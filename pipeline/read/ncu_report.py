@@ -1,49 +1,45 @@
-"""What NVIDIA's `ncu_report` library makes of a .ncu-rep file, as tables; damage is found by pipeline.read.ncu_blocks.
+"""What NVIDIA's `ncu_report` module makes of a .ncu-rep file, as tables; damage is found by pipeline.read.ncu_blocks.
 
-The library reports success on files that are empty, cut off or not reports at all.
+The module reports success on files that are empty, cut off or not reports at all.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
 from pipeline.errors import CaptureError
 from pipeline.model import Environment, Profile
-from pipeline.read.ncu_blocks import Blocks, Launch, read_blocks
-from pipeline.read.ncu_library import Native, library
+from pipeline.read.ncu_blocks import Launch, read_blocks
+from pipeline.read.ncu_library import Dump, dump
 from pipeline.read.ncu_lines import instructions
 from pipeline.read.ncu_model import METRIC_COLUMNS, SHAPE, clean, in_base_units, plain_message, profile, range_path
 from pipeline.tables import TABLES
 
 Frame = pd.DataFrame
 
-# lists of the names of other metrics
-_LISTS: Final = ("group:", "breakdown:")
 _KINDS: Final = {1: "info", 2: "optimization", 3: "warning", 4: "error"}
 _SPEEDUPS: Final = {1: "local", 2: "global"}
-_DIFFERS: Final = "the ncu_report library reads another number of launches or metrics from it than it holds"
+_DIFFERS: Final = "NVIDIA's ncu_report module reads another number of launches or metrics from it than it holds"
 _HINT: Final = "profile or copy it again; a newer ncu-report may read what a newer ncu wrote"
 
 
 def read_ncu_report(path: Path) -> Profile:
-    """Read a .ncu-rep file; CaptureError if it is damaged or cut off, ToolError if there is no library to read it with.
+    """Read a .ncu-rep file; CaptureError if it is damaged or cut off, ToolError if there is no module to read it with.
 
     What cannot be found is a bit that flips inside a number or a text, and the loss of all launches after some launch:
     the format has no checksums and no count of its launches.
     """
     blocks = read_blocks(path)
-    # context and ranges own what the actions are made of: without a reference to them, memory in use is freed
-    context = library().load_report(str(path))
-    ranges = [context.range_by_idx(place) for place in range(context.num_ranges())]
-    actions = _actions(path, ranges, blocks)
+    dumped = dump(path)
+    _refuse_unless_same(path, dumped, blocks.launches)
     tables = {
-        "profiled_launches": _launches(actions, blocks.launches),
-        "kernel_metrics": _metrics(actions),
-        "kernel_rules": _rules(actions),
-        "kernel_lines": instructions(actions),
+        "profiled_launches": _launches(dumped, blocks.launches),
+        "kernel_metrics": _metrics(dumped),
+        "kernel_rules": _rules(dumped),
+        "kernel_lines": instructions(dumped),
     }
     session = blocks.session
     environment = Environment(
@@ -57,112 +53,63 @@ def read_ncu_report(path: Path) -> Profile:
     return profile(tables, {"diagnostics": "ncu keeps its warnings out of its report"}, environment)
 
 
-def _actions(path: Path, ranges: Sequence[Native], blocks: Blocks) -> list[Native]:
-    """Return what the library found; CaptureError unless it is what the file holds."""
-    actions = [part.action_by_idx(place) for part in ranges for place in range(part.num_actions())]
-    agree = len(actions) == len(blocks.launches) and all(
-        launch.metrics is None or (launch.metrics, launch.function) == (len(action.metric_names()), action.name())
-        for action, launch in zip(actions, blocks.launches, strict=True)
+def _refuse_unless_same(path: Path, dumped: Dump, launches: Sequence[Launch]) -> None:
+    """Raise CaptureError unless the module read what the file holds: it drops what it cannot read in silence."""
+    agree = len(dumped) == len(launches) and all(
+        launch.metrics is None or (launch.metrics, launch.function) == (read["names"], read["function"])
+        for read, launch in zip(dumped, launches, strict=True)
     )
     if not agree:
         raise CaptureError(f"{path.name} is damaged: {_DIFFERS}", _HINT)
-    return actions
 
 
-def _launches(actions: Sequence[Native], launches: Sequence[Launch]) -> Frame:
-    rows: list[dict[str, object]] = []
-    for action, launch in zip(actions, launches, strict=True):
-        sizes = zip(SHAPE, (*launch.grid, *launch.block), strict=True)
-        rows.append(
-            {
-                "launch": len(rows),
-                "kind": launch.kind,
-                "process": launch.pid,
-                "pid": launch.pid,
-                "device": int(_number(action, "launch__device_id", "device__attribute_device_index")),
-                "context": launch.context,
-                "stream": launch.stream,
-                "name": clean(action.name(action.NameBase_DEMANGLED)),
-                "short_name": clean(action.name(action.NameBase_FUNCTION)),
-                "mangled_name": clean(action.name(action.NameBase_MANGLED)),
-                "range_path": _path(action),
-                "compute_capability": _capability(action),
-                **dict(sizes),
-            }
-        )
-    return Frame(rows)
+def _launches(dumped: Dump, launches: Sequence[Launch]) -> Frame:
+    return Frame([_launch(*pair, number) for number, pair in enumerate(zip(dumped, launches, strict=True))])
 
 
-def _number(action: Native, *names: str) -> float:
-    """Return the first of the metrics `names` that was collected, 0 if none was."""
-    metrics = (action.metric_by_name(name) for name in names)
-    return next((metric.as_double() for metric in metrics if metric is not None), 0.0)
+def _launch(read: Mapping[str, Any], launch: Launch, number: int) -> dict[str, object]:
+    numbers = {metric: value for metric, instance, value, _ in read["metrics"] if not instance}
+    major, minor = (numbers.get(f"device__attribute_compute_capability_{part}") for part in ("major", "minor"))
+    return {
+        "launch": number,
+        "kind": launch.kind,
+        "process": launch.pid,
+        "pid": launch.pid,
+        "device": int(numbers.get("launch__device_id", numbers.get("device__attribute_device_index", 0))),
+        "context": launch.context,
+        "stream": launch.stream,
+        "name": clean(read["name"]),
+        "short_name": clean(read["function"]),
+        "mangled_name": clean(read["mangled"]),
+        "range_path": range_path((clean(domain), clean(name)) for domain, name in read["ranges"]),
+        "compute_capability": f"{major:.0f}.{minor:.0f}" if major is not None and minor is not None else "",
+        **dict(zip(SHAPE, (*launch.grid, *launch.block), strict=True)),
+    }
 
 
-def _capability(action: Native) -> str:
-    major, minor = (_number(action, f"device__attribute_compute_capability_{part}") for part in ("major", "minor"))
-    return f"{major:.0f}.{minor:.0f}" if major else ""
-
-
-def _path(action: Native) -> str:
-    """The push/pop ranges around a launch: nested within a domain, and the domains in the order of their numbers."""
-    state = action.nvtx_state()
-    if state is None:
-        return ""
-    domains = [state.domain_by_id(number) for number in state.domains()]
-    return range_path((clean(each.name()), clean(name)) for each in domains for name in each.push_pop_ranges())
-
-
-def _metrics(actions: Sequence[Native]) -> Frame:
-    rows = [row for launch, action in enumerate(actions) for row in _of_launch(launch, action)]
+def _metrics(dumped: Dump) -> Frame:
+    rows = [_metric(number, *metric) for number, read in enumerate(dumped) for metric in read["metrics"]]
     return in_base_units(Frame(rows, columns=METRIC_COLUMNS))
 
 
-def _of_launch(launch: int, action: Native) -> list[tuple[int, str, str, float, str, str]]:
-    """The metrics of a launch as rows of METRIC_COLUMNS."""
-    rows = []
-    for name in action.metric_names():
-        metric = action.metric_by_name(name)
-        if name.startswith(_LISTS) or not metric.has_value():
-            continue
-        value, unit = metric.value(), metric.unit()
-        is_text = isinstance(value, str)
-        rows.append((launch, name, "", math.nan if is_text else float(value), unit, clean(value) if is_text else ""))
-        rows += [(launch, name, part, number, unit, "") for part, number in _instances(metric).items()]
-    return rows
+def _metric(launch: int, name: str, instance: str, value: float | str, unit: str) -> tuple[object, ...]:
+    """A row of METRIC_COLUMNS."""
+    if isinstance(value, str):
+        return launch, name, clean(instance), math.nan, unit, clean(value)
+    return launch, name, clean(instance), float(value), unit, ""
 
 
-def _instances(metric: Native) -> Mapping[str, float]:
-    """Return the parts of a metric that have names (opcodes); not those per address, or per step of a curve."""
-    if not metric.num_instances() or not metric.has_correlation_ids():
-        return {}
-    ids = metric.correlation_ids()
-    if ids.kind() != ids.ValueKind_STRING:
-        return {}
-    return {clean(ids.as_string(place)): metric.as_double(place) for place in range(metric.num_instances())}
-
-
-def _rules(actions: Sequence[Native]) -> Frame:
-    rows = [
-        _rule(launch, rule)
-        for launch, action in enumerate(actions)
-        for rule in action.rule_results()
-        if rule.has_rule_message()
-    ]
+def _rules(dumped: Dump) -> Frame:
+    rows = [_rule(number, rule) for number, read in enumerate(dumped) for rule in read["rules"]]
     return Frame(rows, columns=list(TABLES["kernel_rules"]))
 
 
-def _rule(launch: int, rule: Native) -> dict[str, object]:
-    message = rule.rule_message()
-    speedup = rule.speedup_estimation() if rule.has_speedup_estimation() else {"type": 0, "speedup": math.nan}
+def _rule(launch: int, rule: Mapping[str, Any]) -> dict[str, object]:
     return {
         "launch": launch,
-        "section": clean(rule.section_identifier()),
-        "rule": clean(rule.rule_identifier()),
-        "name": clean(rule.name()),
-        "title": clean(message["title"]),
-        "kind": _KINDS.get(int(message["type"]), "info"),
-        "message": plain_message(clean(message["message"])),
-        "speedup_kind": _SPEEDUPS.get(int(speedup["type"]), ""),
-        "speedup_pct": speedup["speedup"],
+        **{key: clean(rule[key]) for key in ("section", "rule", "name", "title")},
+        "kind": _KINDS.get(rule["type"], "info"),
+        "message": plain_message(clean(rule["message"])),
+        "speedup_kind": _SPEEDUPS.get(rule["speedup_type"], ""),
+        "speedup_pct": rule["speedup_pct"],
     }

@@ -26,7 +26,7 @@ from pipeline.read.vocabulary import (
     label,
     without_private,
 )
-from pipeline.tables import NULLABLE, conform, empty
+from pipeline.tables import NOT_REPLAYED, NULLABLE, OF_REPLAY, conform, empty
 
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -54,6 +54,7 @@ def read_nsys(path: Path, *, details: bool = True) -> Profile:
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
     missing = {"cpu_ops": "nsys records no PyTorch operators; --collector torch does"}
+    missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
     # SQLite gives rows to several threads at a time; two are enough to keep the conversion to pandas busy
     with ThreadPoolExecutor(2) as pool:

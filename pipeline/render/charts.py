@@ -7,13 +7,15 @@ import pandas as pd
 
 from pipeline.model import Report
 from pipeline.render.curves import Kind, TimeChart, over_time
+from pipeline.render.replayed import brief, by_kind, by_reason
 from pipeline.render.summary import numbers
-from pipeline.render.svg import Bar, Chart, Group, ranking, share, width
+from pipeline.render.svg import Bar, Chart, Group, Mix, ranking, share, stacks, width
 from pipeline.render.view import counted, floats, operation_names, short_name, short_text
-from pipeline.units import format_value
+from pipeline.units import format_value, heading
 
 Frame = pd.DataFrame
 _BARS: Final = 10
+_KERNELS: Final = 12
 
 
 def charts_of(name: str, frame: Frame) -> tuple[Chart, ...]:
@@ -28,6 +30,11 @@ def curves_of(name: str, report: Report) -> tuple[TimeChart, ...]:
     kind, window_ns = CURVES[name], numbers(report).window_ns or 0.0
     results = (result for result in report.results if result.name == kind.source)
     return tuple(chart for result in results for chart in over_time(kind, result.rows, window_ns=window_ns))
+
+
+def mixes_of(name: str, frame: Frame) -> tuple[Mix, ...]:
+    """Return the stacked bars that go with the table of a result."""
+    return _MIXES[name](frame) if name in _MIXES else ()
 
 
 def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
@@ -124,6 +131,57 @@ def _launches(frame: Frame) -> tuple[Chart, ...]:
     return (Chart("Total API time of the launches, by kernel", groups),)
 
 
+def _replayed(frame: Frame) -> tuple[Chart, ...]:
+    """Per kernel, how much of the GPU's peaks it reached; no bar for what was not collected."""
+    rows = zip(brief(frame["name"]), frame.to_dict("records"), strict=True)
+    groups = tuple(
+        Group(
+            label,
+            tuple(
+                Bar(series, title, format_value(row[column], column), width(row[column], 100.0))
+                for column, (series, title) in _PEAKS.items()
+                if pd.notna(row.get(column))
+            ),
+        )
+        for label, row in list(rows)[:_KERNELS]
+    )
+    note = (
+        "Full width: the peak that can be sustained; of occupancy, all warps that a multiprocessor holds. Where "
+        "compute and memory are both low, a kernel mostly waits or leaves units without work."
+    )
+    drawn = tuple(group for group in groups if group.bars)
+    return (Chart("Throughput of compute and memory, and achieved occupancy", drawn, note, True),) if drawn else ()
+
+
+_PEAKS: Final = {
+    "sm_pct": ("kernel", "Compute"),
+    "memory_pct": ("copy", "Memory"),
+    "occupancy_pct": ("api", "Occupancy"),
+}
+
+
+def _stalls(frame: Frame) -> tuple[Mix, ...]:
+    note = "The five largest reasons of each kernel; a reason below 1 % is not named."
+    return _mix("Reasons why warps did not issue an instruction", by_reason(frame), note)
+
+
+def _instructions(frame: Frame) -> tuple[Mix, ...]:
+    return _mix("Instructions that warps executed", by_kind(frame), "A kind below 1 % is not named.")
+
+
+def _mix(title: str, frame: Frame, note: str) -> tuple[Mix, ...]:
+    """Stack the columns of percentages, in their order."""
+    top = frame.head(_KERNELS)
+    shares = {short_text(heading(column)): floats(top[column]) for column in top.columns if column.endswith("_pct")}
+    drawn = tuple(stack for stack in stacks(brief(top["name"]), shares) if stack.segments)
+    return (Mix(title, drawn, note),) if drawn else ()
+
+
+_MIXES: Final[Mapping[str, Callable[[Frame], tuple[Mix, ...]]]] = {
+    "ncu_stalls": _stalls,
+    "ncu_instructions": _instructions,
+}
+
 _CHARTS: Final[Mapping[str, Callable[[Frame], tuple[Chart, ...]]]] = {
     "gpu_time": _gpu_time,
     "time_split": _split,
@@ -131,6 +189,7 @@ _CHARTS: Final[Mapping[str, Callable[[Frame], tuple[Chart, ...]]]] = {
     "memory_operations": _memory,
     "launch_overhead": _launches,
     "cuda_api_sum": _ranked("Total time by function", "total_ns", "api"),
+    "ncu_kernels": _replayed,
     "cpu_ops": _ranked("Own time by operator", "own_ns", "cpu"),
 }
 

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,8 @@ import numpy as np
 from pipeline.render.view import Floats
 from pipeline.units import Scale, format_value, scale_for, split
 
+MIX_COLORS: Final = 6
+_LEAST_NAMED: Final = 1.0  # percent
 _LEAST_WIDTH: Final = 0.1  # percent: what there is must be seen
 
 
@@ -60,6 +62,59 @@ class DotPlot:
     median: float
     low: str
     high: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a stacked bar, in percent from the left; what is too small to name has no `text`."""
+
+    series: str
+    text: str
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The parts of one thing in one bar; `summary` names them in words."""
+
+    label: str
+    segments: tuple[Segment, ...]
+    summary: str
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Stacked bars of shares, each 100 % wide at most; a kind of part has the same colour in all of them."""
+
+    title: str
+    stacks: tuple[Stack, ...]
+    note: str = ""
+
+
+def stacks(labels: Sequence[str], shares: Mapping[str, Floats]) -> tuple[Stack, ...]:
+    """Return one bar per label, its parts in the order of `shares` (percent, by kind of part).
+
+    The kinds with the largest sums have a colour of their own, the others share one.
+    """
+    known = {kind: np.nan_to_num(values, posinf=0.0, neginf=0.0).clip(0, 100) for kind, values in shares.items()}
+    ranks = sorted(known, key=lambda kind: -float(known[kind].sum()))
+    series = {kind: f"mix-{rank}" for rank, kind in enumerate(ranks[:MIX_COLORS], start=1)}
+    return tuple(
+        _stack(label, {kind: float(values[place]) for kind, values in known.items()}, series)
+        for place, label in enumerate(labels)
+    )
+
+
+def _stack(label: str, parts: Mapping[str, float], series: Mapping[str, str]) -> Stack:
+    segments, end = [], 0.0
+    for kind, part in parts.items():
+        extent = min(part, 100.0 - end)
+        if extent > 0:
+            text = f"{kind} {format_value(part, 'part_pct')}" if part >= _LEAST_NAMED else ""
+            segments.append(Segment(series.get(kind, "others"), text, _round(end), _round(extent)))
+            end += extent
+    return Stack(label, tuple(segments), ", ".join(segment.text for segment in segments if segment.text))
 
 
 def ranking(

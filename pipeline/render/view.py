@@ -64,12 +64,13 @@ class Row:
 
 @dataclass(frozen=True)
 class TableView:
-    """A table as it is printed; `more` says what was left out."""
+    """A table as it is printed; `more` says what was left out, a folded one opens on request."""
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     more: str = ""
+    is_folded: bool = False
 
 
 def name_cell(name: str, shorten: Callable[[str], str]) -> Cell:
@@ -132,30 +133,42 @@ class Layout:
     """How one kind of table is shown.
 
     noun: what its rows are, in the plural. header: the heading of the first column, which shows column `name`.
-    bars: columns with a bar in each cell. most: the number of rows shown. `prepare` rearranges the frame before.
+    full: the column that says more about each name, "" for the name itself where that is shortened. bars: columns with
+    a bar in each cell. most: the number of rows shown. `prepare` rearranges the frame before. is_folded: a chart says
+    the same.
     """
 
     noun: str
     header: str = "Name"
     name: str = "name"
+    full: str = ""
     bars: tuple[str, ...] = ()
     most: int = ROWS
     prepare: Callable[[pd.DataFrame], pd.DataFrame] = _unchanged
     shorten: Callable[[str], str] = short_text
+    is_folded: bool = False
 
 
 def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str) -> TableView:
     """Show the first rows of `frame`; the column `level`, if there is one, indents them."""
     frame = layout.prepare(frame)
     shown = frame.head(layout.most)
-    values = [name for name in frame.columns if name not in (layout.name, "level")]
+    values = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]
     columns = [_column(shown[name], largest=_largest(frame[name]) if name in layout.bars else 0.0) for name in values]
-    names = [name_cell(name, layout.shorten) for name in shown[layout.name].astype("str")]
+    names = _names(shown, layout)
     levels = shown["level"].tolist() if "level" in shown else [0] * len(shown)
     cells = list(zip(*(cells for _, cells in columns), strict=True)) if columns else [()] * len(shown)
     rows = tuple(Row(name, row, int(level)) for name, row, level in zip(names, cells, levels, strict=True))
     headers = (Column(layout.header, is_number=False), *(column for column, _ in columns))
-    return TableView(caption, headers, rows, _left_out(len(frame), layout))
+    return TableView(caption, headers, rows, _left_out(len(frame), layout), layout.is_folded)
+
+
+def _names(frame: pd.DataFrame, layout: Layout) -> list[Cell]:
+    names = frame[layout.name].astype("str")
+    if layout.full not in frame:
+        return [name_cell(name, layout.shorten) for name in names]
+    texts = frame[layout.full].astype("str")
+    return [Cell(layout.shorten(name), printable(text)) for name, text in zip(names, texts, strict=True)]
 
 
 def floats(column: "pd.Series[Any]") -> Floats:

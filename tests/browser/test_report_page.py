@@ -12,13 +12,14 @@ import pytest
 from pipeline.read.nsys import read_nsys
 from pipeline.render import IndexEntry, render_html, render_index
 from pipeline.workflow import build_report
+from tests.replay_tables import replay_report
 from tests.reports import HOSTILE, hostile_report, small_report
 
 pytestmark = pytest.mark.browser
 
 # before any fixture narrows PATH
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PAGES = ("train", "small", "hostile", "index")
+PAGES = ("train", "small", "hostile", "replays", "index")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str]
         "train": render_html(train),
         "small": render_html(small_report()),
         "hostile": render_html(hostile_report()),
+        "replays": render_html(replay_report()),
         "index": render_index(runs),
     }
     folder = tmp_path_factory.mktemp("pages")
@@ -128,4 +130,23 @@ def test_a_curve_can_be_read_on_a_phone(owner: str, browser: Any, files: dict[st
     assert times[-1]["x"] + times[-1]["width"] <= 360
     curve, grid = (figure.locator(part).first.bounding_box() for part in ("path.curve-1", ".grid >> nth=-1"))
     assert curve["width"] == pytest.approx(grid["width"], abs=5)  # with its stroke
+    page.close()
+
+
+def test_a_roofline_can_be_read_on_a_phone(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 380, "height": 800})
+    page.goto(files["replays"].as_uri())
+    plane = page.locator("#ncu_roofline .plane")
+    field = plane.locator(".field").bounding_box()
+    assert field["width"] > 250
+    texts = [label.bounding_box() for label in plane.locator("text").all()]
+    assert min(box["height"] for box in texts) >= 12
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 380 for box in texts)
+    times = [label.bounding_box() for label in plane.locator(".times text").all()]
+    assert all(left["x"] + left["width"] < right["x"] for left, right in pairwise(times))
+    points = [point.bounding_box() for point in plane.locator("svg svg path").all()]
+    assert len(points) == 4
+    for point in points:
+        assert field["x"] - 8 <= point["x"] <= field["x"] + field["width"]
+        assert field["y"] - 8 <= point["y"] <= field["y"] + field["height"]
     page.close()

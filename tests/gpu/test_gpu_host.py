@@ -61,12 +61,14 @@ print("planted-output-456", flush=True)
 
 
 def nightsight(
-    *arguments: object, cwd: Path, expect: int = 0, environment: dict[str, str] | None = None
+    command: str, *arguments: object, cwd: Path, expect: int = 0, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline", *map(str, arguments)]
+    """Run a command of ours; `replay` is `profile` with ncu, which all others do without."""
+    begin = {"profile": ("profile", "--no-ncu"), "replay": ("profile",)}.get(command, (command,))
+    whole = [sys.executable, "-m", "pipeline", *begin, *map(str, arguments)]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     variables = {**os.environ, "PYTHONPATH": path, **(environment or {})}
-    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(whole, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == expect, done.stderr
     return done
 
@@ -83,7 +85,7 @@ def attached(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def mlp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("mlp")
-    nightsight("profile", "mlp", cwd=root, environment={"CI_JOB_NAME": SECRET})
+    nightsight("replay", "mlp", cwd=root, environment={"CI_JOB_NAME": SECRET})
     return run_folder(root)
 
 
@@ -98,6 +100,30 @@ def test_mlp_has_kernels_ranges_and_step_times(mlp: Path) -> None:
     assert kernels["measure / step / backward"] > kernels["measure / step / forward"] > 0
     assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() == kernels["measure"]
     assert not distrusted(report)
+
+
+def test_the_kernels_that_take_most_of_the_time_were_replayed(mlp: Path) -> None:
+    report = Report.from_json((mlp / "report.json").read_text())
+    (match,) = report.result("ncu_match").rows.to_dict("records")
+    assert match["match_pct"] == 100
+    assert match["coverage_pct"] >= 90
+    kernels = report.result("ncu_kernels").rows
+    assert 1 <= len(kernels) <= 12
+    assert kernels["memory_pct"].between(0, 100).all()
+    assert sum(report.stages_s.values()) < 90
+
+
+def test_kernels_that_are_not_there_are_named(tmp_path: Path) -> None:
+    said = nightsight("replay", "--collector", "ncu", "--ncu-kernel", "no_such", "mlp", cwd=tmp_path, expect=3).stderr
+    assert "No kernel was replayed" in said
+    assert "elementwise_kernel" in said
+
+
+def test_a_budget_keeps_what_was_replayed(tmp_path: Path) -> None:
+    nightsight("replay", "--collector", "ncu", "--ncu-all", "--ncu-budget", "16", "mlp", cwd=tmp_path)
+    report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
+    assert "replay_cut_short" in {finding.rule for finding in report.findings}
+    assert len(report.result("ncu_kernels").rows) >= 1
 
 
 def test_nothing_private_is_attached_nor_in_the_capture(mlp: Path) -> None:

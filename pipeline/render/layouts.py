@@ -1,0 +1,123 @@
+"""How the table of each result is laid out: what its rows are called, what is left out, and which cells have bars."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from pipeline.model import Result
+from pipeline.render import replayed
+from pipeline.render.view import Layout, operation_names, printable, short_name
+from pipeline.units import heading
+
+Frame = pd.DataFrame
+
+
+def layout_of(result: Result) -> Layout:
+    """Return the layout of a result; without one of its own its first text column, or else its first, names rows."""
+    return _LAYOUTS.get(result.name) or _plain(result)
+
+
+def _plain(result: Result) -> Layout:
+    columns = list(result.rows.columns) or ["name"]
+    name = "name" if "name" in columns else str(columns[0])
+    return Layout("rows", heading(name), name)
+
+
+def _named_operations(frame: Frame) -> Frame:
+    """Name each memory operation, in place of what its name is made of."""
+    rest = frame.drop(columns=["operation", "source_kind", "target_kind"])
+    return rest.assign(name=operation_names(frame))
+
+
+def _per_device(frame: Frame) -> Frame:
+    """Leave out the device where all rows have the same."""
+    return frame if frame["device"].nunique() > 1 else frame.drop(columns="device")
+
+
+def _per_process(frame: Frame) -> Frame:
+    """Leave out the process where all rows have the same, and repetitions where there are none."""
+    unused = [name for name in ("steps", "of_steps") if not frame[name].any()]
+    return frame.drop(columns=[*unused, *(["pid"] if frame["pid"].nunique() == 1 else [])])
+
+
+def _devices(frame: Frame) -> Frame:
+    """Leave out the window, which is the same for all, and the kinds of work that no device did."""
+    unused = [kind for kind in _KINDS_OF_WORK if kind in frame and not frame[kind].any()]
+    columns = [name for kind in unused for name in _KINDS_OF_WORK[kind]]
+    return frame.drop(columns=[*columns, "window", "window_ns"], errors="ignore")
+
+
+_KINDS_OF_WORK: Final = {
+    "copies": ("copies", "copy_ns", "copied_bytes"),
+    "sets": ("sets", "set_ns"),
+    "graph_launches": ("graph_launches", "graph_ns"),
+}
+
+
+def _tree(frame: Frame) -> Frame:
+    """Put every range below the one around it, named by the last part of its path; drop what is the same for all."""
+    paths = frame["path"].astype("str").tolist()
+    levels = dict(zip(paths, frame["level"].tolist(), strict=True))
+    first = {path: row for row, path in enumerate(paths)}
+    chains = [_chain(path, levels) for path in paths]
+    places = [tuple(first[path] for path in reversed(chain)) for chain in chains]
+    names = [path[len(chain[1]) + 3 :] if len(chain) > 1 else path for path, chain in zip(paths, chains, strict=True)]
+    idle = ["style"] if frame["style"].nunique() == 1 else []
+    if (frame["instances"] == 1).all():
+        idle += ["cpu_med_ns", "cpu_min_ns", "cpu_max_ns"]
+    named = frame.assign(name=names, level=[len(chain) - 1 for chain in chains])
+    named = named.drop(columns=["path", *idle], errors="ignore")
+    return named.iloc[sorted(range(len(paths)), key=places.__getitem__)]
+
+
+def _chain(path: str, levels: Mapping[str, int]) -> list[str]:
+    """Return `path` and the paths around it, innermost first; a name may itself hold the separator."""
+    chain = [path]
+    while " / " in path:
+        path = path.rpartition(" / ")[0]
+        if levels.get(path) == levels[chain[-1]] - 1:
+            chain.append(path)
+    return chain
+
+
+_LAYOUTS: Final[Mapping[str, Layout]] = {
+    "gpu_time": Layout("devices with GPU work", "Device", "device", prepare=_devices),
+    "time_split": Layout("parts of the window", "Category", "category", bars=("share_pct",), prepare=_per_device),
+    "cuda_gpu_kern_sum": Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name),
+    "memory_operations": Layout("copies and sets", "Operation", bars=("time_pct",), prepare=_named_operations),
+    "launch_overhead": Layout("launches", "Kernel", bars=("api_total_ns",), prepare=_per_device, shorten=short_name),
+    "launch_phases": Layout("launch figures", "Figure", "figure", prepare=_per_device),
+    "launch_bound": Layout("devices with launches", "Device", "device"),
+    "gpu_gaps": Layout("idle gaps", "Cause", "cause", prepare=_per_device, most=10),
+    "setup_calls": Layout("calls that load, compile, allocate or free", "Function", bars=("total_ns",)),
+    "cuda_api_sync": Layout("synchronizing calls", "Function", bars=("total_ns",), prepare=_per_process),
+    "slow_copies": Layout("copies and sets that make the CPU wait", "Function", bars=("cpu_ns",), prepare=_per_device),
+    "range_iterations": Layout("repeated ranges", "Range", "path", bars=("med_ns",)),
+    "osrt_sum": Layout("OS runtime calls", "Function", bars=("time_pct",), most=20),
+    "memory_usage": Layout("kinds of memory", "Kind", "kind", prepare=_per_device),
+    "ncu_kernels": Layout(
+        "replayed kernels", "Kernel", bars=("gpu_pct",), prepare=replayed.kernels, shorten=replayed.short_numbered
+    ),
+    "ncu_rules": Layout("rules", "Rule", "title", full="message", bars=("bound_pct",), prepare=replayed.rules, most=20),
+    "ncu_roofline": Layout(
+        "kinds of arithmetic", "Kernel", bars=("of_peak_pct",), prepare=replayed.points, shorten=replayed.short_numbered
+    ),
+    "ncu_roofs": Layout("roofs", "Roof", "roof", prepare=replayed.roofs),
+    "ncu_stalls": Layout(
+        "kernels", "Kernel", prepare=replayed.by_reason, shorten=replayed.short_numbered, is_folded=True
+    ),
+    "ncu_instructions": Layout(
+        "kernels", "Kernel", prepare=replayed.by_kind, shorten=replayed.short_numbered, is_folded=True
+    ),
+    "ncu_source": Layout(
+        "lines", "Line or instruction", "source", bars=("share_pct",), prepare=replayed.hottest, most=30
+    ),
+    "ncu_match": Layout("captures", "Launches replayed", "replayed"),
+    "nvtx_ranges": Layout("ranges", "Range", bars=("cpu_total_ns", "kernel_ns"), prepare=_tree),
+    "cuda_api_sum": Layout("CUDA calls", "Function", bars=("time_pct",)),
+    "cpu_ops": Layout("operators", "Operator", bars=("own_pct",)),
+    "devices": Layout("devices", "Device", "device"),
+    "diagnostics": Layout("warnings and errors", "Text", "text", shorten=printable),
+    "profiler_overhead": Layout("kinds of overhead", "What", bars=("total_ns",), most=10),
+}

@@ -1,0 +1,109 @@
+"""Advice from ncu's rules, weighed by what their kernels take of the window."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.advise import advise
+from pipeline.analyze import analyze
+from pipeline.analyze.timeline import Timeline
+from pipeline.model import Finding
+from tests.replays import alone, joined, launch, rule
+from tests.timeline import draw
+
+# kernels from beginning to end, launched ahead: nothing else to advise
+BUSY = "cpu  L..L..\ns7   aaaaaaaabb"
+
+
+def findings(timeline: Timeline) -> list[Finding]:
+    return [found for found in advise(analyze(timeline.profile)[0]) if found.rule.startswith("ncu_")]
+
+
+def test_the_gain_is_the_estimate_times_the_time_of_the_kernel() -> None:
+    (found,) = findings(joined(draw(BUSY), launch("a", rules=[rule("UncoalescedGlobalAccess", 50)])))
+    assert found == Finding(
+        "ncu_uncoalesced_global_access",
+        "advice",
+        "Accesses to global memory are scattered: a",
+        "UncoalescedGlobalAccess says",
+        "Where in the kernel, and what else there is: Hottest lines, Warp stalls and Rules of Nsight Compute.",
+        (
+            "a, grid 1, 1, 1, block 1, 1, 1, 1 ×: 8.000 µs in the window",
+            "UncoalescedGlobalAccess title: at most 50.0 % of that (ncu's global estimate)",
+        ),
+        gain_ns=4000,
+        gain_pct=40,
+    )
+
+
+def test_each_kernel_is_told_once_by_its_best_estimate() -> None:
+    rules = [rule("CPIStall", 30), rule("SharedMemoryConflicts", 60), rule("New", 5)]
+    first, second = findings(
+        joined(draw(BUSY), launch("b", rules=rules), launch("a", rules=rules[:1]), launch("a", rules=rules))
+    )
+    assert (first.rule, first.gain_ns) == ("ncu_shared_memory_conflicts", 4800)
+    assert (second.title, second.gain_ns) == ("Banks of shared memory conflict: b", 1200)
+
+
+def test_advice_of_both_tools_is_ranked_together() -> None:
+    timeline = joined(draw("cpu  LLLLLL....L.\ns7   .....aaaa..bb"), launch("a", rules=[rule("CPIStall", 30)]))
+    found = advise(analyze(timeline.profile)[0])
+    gains = [finding.gain_ns or 0 for finding in found]
+    assert gains == sorted(gains, reverse=True)
+    assert {"ncu_cpi_stall", "launch_bound"} <= {finding.rule for finding in found}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        rule("CPIStall", 90, speedup_kind="local"),
+        rule("CPIStall", None),
+        rule("MemoryL2Compression", 90),
+        rule("CPIStall", 1),
+    ],
+)
+def test_estimates_that_promise_no_time_are_no_advice(said: Any) -> None:
+    assert findings(joined(draw(BUSY), launch("a", rules=[said]))) == []
+
+
+def test_without_a_timeline_or_a_match_nothing_can_be_weighed() -> None:
+    assert findings(alone(launch("a", rules=[rule()]))) == []
+    assert findings(joined(draw(BUSY), launch("x", rules=[rule()]))) == []
+
+
+def test_five_kernels_are_enough() -> None:
+    launches = [launch(name, rules=[rule()]) for name in "abcdefg"]
+    found = findings(joined(draw("s7   aabbccddeeffgg"), *launches))
+    assert len(found) == 5
+
+
+def test_gpus_that_work_side_by_side_are_not_added_up() -> None:
+    (found,) = findings(joined(draw("s7    aaaaaaaa\ns7:1  aaaa...."), launch("a", rules=[rule("CPIStall", 50)])))
+    assert found.gain_ns == 4000
+
+
+def test_rules_without_a_title_of_ours_keep_theirs_and_long_names_are_cut() -> None:
+    drawn = draw(BUSY)
+    (found,) = findings(joined(drawn, launch("a", rules=[rule("SOLNewRule", 50)])))
+    assert (found.rule, found.title) == ("ncu_sol_new_rule", "SOLNewRule title: a")
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.sampled_from("abx"), st.floats(0, 100)), max_size=6),
+    st.text("ab.", max_size=30),
+    st.text("a.", max_size=30),
+)
+def test_no_gain_exceeds_the_time_of_the_kernel_or_the_window(said: Any, first: str, second: str) -> None:
+    launches = [launch(name, rules=[rule("CPIStall", speedup)]) for name, speedup in said]
+    timeline = joined(draw(f"s7   .{first}\ns8   .{second}"), *launches)
+    window = timeline.window.length_ns
+    found = findings(timeline)
+    assert len({finding.title for finding in found}) == len(found)
+    for finding in found:
+        assert finding.gain_ns is not None
+        assert finding.gain_pct is not None
+        assert 0 < finding.gain_ns <= window
+        assert finding.gain_pct == pytest.approx(100 * finding.gain_ns / window)

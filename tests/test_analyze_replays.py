@@ -1,0 +1,490 @@
+"""Replayed launches joined with the timeline, and what is said of each: made-up reports, and a real one."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.analyze import ANALYSES, analyze
+from pipeline.analyze.groups import SHAPE
+from pipeline.analyze.replay_instructions import kind_of, ncu_instructions
+from pipeline.analyze.replay_kernels import ncu_kernels
+from pipeline.analyze.replay_metrics import METRICS
+from pipeline.analyze.replay_rules import ncu_rules
+from pipeline.analyze.replay_source import ncu_source
+from pipeline.analyze.replay_stalls import ncu_stalls
+from pipeline.analyze.replays import ncu_match, replays
+from pipeline.analyze.timeline import Timeline
+from pipeline.model import Profile, Report
+from pipeline.read import read
+from pipeline.tables import conform
+from tests.ncu import unpack
+from tests.replays import alone, joined, launch, line, replayed, rule
+from tests.timeline import draw
+
+CYCLES = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+OPCODES = "sass__inst_executed_per_opcode"
+
+
+def row(timeline: Timeline) -> dict[str, Any]:
+    table = ncu_kernels(timeline).frame
+    assert len(table) == 1
+    return dict(table.iloc[0])
+
+
+def column(timeline: Timeline, name: str) -> list[Any]:
+    return list(ncu_kernels(timeline).frame[name])
+
+
+@pytest.fixture
+def measure(tmp_path: Path) -> Profile:
+    return read(unpack("measure.ncu-rep", tmp_path))
+
+
+def with_timeline(report: Profile) -> Profile:
+    """Add a timeline of the report's kernels as nsys spells them: the n-th ran n times, n microseconds each."""
+    launches = report.table("profiled_launches")
+    spelled = launches["name"].astype("str").str.replace("<unnamed>", "(anonymous namespace)", regex=False)
+    drawn = draw("s7   " + "".join(chr(ord("a") + number) * (number + 1) + "." for number in range(len(launches))))
+    kernels = pd.concat([drawn.table("kernels").assign(name=spelled, **launches[SHAPE])], ignore_index=True)
+    return Profile({**drawn.tables, "kernels": conform("kernels", kernels), **report.tables})
+
+
+# -- the join ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_stands_for_all_kernels_of_its_name_and_size() -> None:
+    found = row(joined(draw("s7   aa.aaaa.bb"), launch("a")))
+    assert (found["launches"], found["timeline_med_ns"], found["gpu_total_ns"]) == (2, 3000, 6000)
+    assert found["gpu_pct"] == 75
+
+
+def test_kernels_of_another_size_are_others() -> None:
+    found = row(joined(draw("s7   aa"), launch("a", grid=2)))
+    assert pd.isna(found["gpu_pct"])
+    assert pd.isna(found["launches"])
+
+
+def test_only_kernels_that_begin_in_the_window_count() -> None:
+    found = row(joined(draw("nvtx  ....[measure]\ns7    aa...aa..bb.."), launch("a")))
+    assert (found["launches"], found["gpu_pct"]) == (1, 50)
+
+
+def test_the_kernel_with_most_time_comes_first_and_one_without_a_match_last() -> None:
+    launches = [launch(name, {"gpu__time_duration.sum": time}) for name, time in (("x", 9), ("a", 5), ("b", 1))]
+    assert column(joined(draw("s7   aa.bbb"), *launches), "name") == ["b", "a", "x"]
+
+
+def test_without_a_timeline_the_longest_replay_comes_first() -> None:
+    launches = [launch(name, {"gpu__time_duration.sum": time}) for name, time in (("a", 1), ("b", 5))]
+    timeline = alone(*launches, launch("c"))
+    assert column(timeline, "name") == ["b", "a", "c"]
+    assert ncu_kernels(timeline).frame["gpu_pct"].isna().all()
+    table = ncu_match(timeline)
+    assert table.frame.isna().to_numpy().tolist() == [[False, True, True, True]]
+    assert table.notes == ("There is no timeline of kernels and grids to match with.",)
+
+
+def test_a_timeline_without_grids_is_not_matched() -> None:
+    drawn = draw("s7   aa")
+    kernels = conform("kernels", drawn.table("kernels"), details=False)
+    timeline = joined(Profile({**drawn.tables, "kernels": kernels}), launch("a"))
+    assert pd.isna(row(timeline)["gpu_pct"])
+    assert "no timeline of kernels and grids" in ncu_match(timeline).notes[0]
+
+
+def test_times_of_replays_and_of_the_timeline_are_apart() -> None:
+    found = row(joined(draw("s7   aa"), launch("a", {"gpu__time_duration.sum": 77_000})))
+    assert (found["timeline_med_ns"], found["replay_ns"]) == (2000, 77_000)
+
+
+def renamed(profile: Profile, **names: str) -> Profile:
+    kernels = profile.table("kernels")
+    spelled = kernels["name"].astype("str").replace(names)
+    return Profile({**profile.tables, "kernels": conform("kernels", kernels.assign(name=spelled))})
+
+
+@pytest.mark.parametrize(
+    ("nsys", "ncu", "is_same"),
+    [
+        ("void at::(anonymous namespace)::f<int, (int)7>(T1)", "void at::<unnamed>::f<int, 7>(int)", True),
+        ("void at::native::f<true>(int)", "native::f<(bool)1>", True),
+        ("void at::native::f<true>(int)", "f<(bool)1>", True),
+        ("void at::native::f<true>(int)", "other::f<(bool)1>", False),
+        ("void at::native::f<true>(int)", "f<(bool)0>", False),
+    ],
+)
+def test_names_match_however_they_are_spelled(nsys: str, ncu: str, *, is_same: bool) -> None:
+    found = row(joined(renamed(draw("s7   aa"), a=nsys), launch(ncu)))
+    assert pd.notna(found["gpu_pct"]) is is_same
+
+
+def test_a_name_without_namespaces_that_could_mean_two_kernels_means_none() -> None:
+    two = renamed(draw("s7   aa.bb"), a="x::f<int>", b="y::f<int>")
+    assert pd.isna(row(joined(two, launch("f<int>")))["gpu_pct"])
+    assert row(joined(two, launch("y::f<int>")))["gpu_pct"] == 50
+
+
+def test_one_kernel_on_two_devices_is_one_group_whose_gpus_are_not_added_up() -> None:
+    drawn = draw("s7    aaaa....\ns7:1  aaaaaa..")
+    table = ncu_kernels(joined(drawn, launch(device=0), launch(device=1))).frame
+    assert table["device"].tolist() == [0, 1]
+    assert table["gpu_pct"].tolist() == [100, 100]
+    assert table["gpu_total_ns"].tolist() == [10_000, 10_000]
+    assert table["busiest_gpu_ns"].tolist() == [6000, 6000]
+    match = ncu_match(joined(drawn, launch(device=0), launch(device=1))).frame.iloc[0]
+    assert (match["matched"], match["coverage_pct"]) == (2, 100)
+
+
+def test_the_match_counts_a_kernel_once_and_names_what_is_missing() -> None:
+    table = ncu_match(joined(draw("s7   aaa.b"), launch("a"), launch("a"), launch("x"), launch("b", grid=9)))
+    assert table.frame.to_numpy().tolist() == [[4, 2, 50, 75]]
+    assert table.notes == ("Not in the window with this name, grid and block: x; b.",)
+
+
+def test_long_lists_of_unmatched_kernels_are_cut() -> None:
+    (note,) = ncu_match(joined(draw("s7   a"), *(launch(f"k{number}" + "x" * 200) for number in range(7)))).notes
+    assert note.endswith("… and 2 more.")
+    assert len(note) < 500
+
+
+NAMES = st.sampled_from(["a", "b", "c", "x", "ns::a", "other::ns::a"])
+LAUNCHES = st.lists(
+    st.builds(
+        launch,
+        NAMES,
+        st.dictionaries(st.sampled_from(["gpu__time_duration.sum", "sm__sol_pct"]), st.floats(0, 100)),
+        grid=st.integers(1, 2),
+        device=st.integers(0, 1),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=40)
+@given(LAUNCHES, st.text("ab.", max_size=30), st.text("ac.", max_size=30))
+def test_joining_adds_no_row_and_shares_stay_within_the_whole(launches: Any, first: str, second: str) -> None:
+    timeline = joined(draw(f"s7    .{first}\ns7:1  .{second}"), *launches)
+    table = ncu_kernels(timeline).frame
+    assert sorted(table["launch"]) == list(range(len(launches)))
+    assert (table["gpu_pct"].dropna() <= 100 + 1e-9).all()
+    assert (table["busiest_gpu_ns"].dropna() <= table["gpu_total_ns"].dropna()).all()
+    for match in ncu_match(timeline).frame.to_dict("records"):
+        assert 0 <= match["matched"] <= match["replayed"] == len(launches)
+        assert 0 <= match["coverage_pct"] <= 100 + 1e-9
+
+
+@settings(max_examples=40)
+@given(LAUNCHES, st.permutations(["a", "b", "c"]), st.integers(0, 10**15))
+def test_neither_the_order_of_kernels_nor_when_they_ran_changes_anything(
+    launches: Any, order: list[str], shift: int
+) -> None:
+    drawn = draw("s7   aa.b.aaa.cc")
+    kernels = drawn.table("kernels")
+    kernels = kernels.assign(start_ns=kernels["start_ns"] + shift, end_ns=kernels["end_ns"] + shift)
+    kernels = pd.concat([kernels[kernels["name"] == name] for name in order], ignore_index=True)
+    moved = Profile({**drawn.tables, "kernels": conform("kernels", kernels)})
+    expected = ncu_kernels(joined(drawn, *launches)).frame
+    pd.testing.assert_frame_equal(ncu_kernels(joined(moved, *launches)).frame, expected)
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("figure", sorted(METRICS))
+def test_no_metric_is_tried_twice_for_a_figure(figure: str) -> None:
+    assert len(set(METRICS[figure])) == len(METRICS[figure])
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        *("replay_ns", "sm_pct", "memory_pct", "dram_pct", "l2_pct", "l1_pct", "l2_hit_pct", "l1_hit_pct"),
+        *("tensor_pct", "occupancy_pct", "theoretical_pct", "registers", "shared_bytes", "waves"),
+    ],
+)
+def test_any_of_its_names_gives_a_figure_and_the_first_one_wins(figure: str) -> None:
+    for name in METRICS[figure]:
+        assert row(alone(launch("a", {name: 7})))[figure] == 7
+    names = {name: float(number) for number, name in enumerate(METRICS[figure], start=3)}
+    assert row(alone(launch("a", names)))[figure] == 3
+
+
+def test_each_launch_falls_back_by_itself() -> None:
+    first, second, *_ = METRICS["dram_pct"]
+    assert column(alone(launch("a", {first: 1}), launch("b", {second: 2}), launch("c")), "dram_pct")[:2] == [1, 2]
+
+
+def test_what_was_not_collected_is_missing_and_named_and_zero_is_zero() -> None:
+    timeline = alone(launch("a", {METRICS["l1_hit_pct"][0]: 0.0}), launch("b"))
+    table = ncu_kernels(timeline)
+    assert table.frame["l1_hit_pct"].fillna(-1).tolist() == [0, -1]
+    assert pd.isna(table.frame["registers"]).all()
+    assert pd.isna(table.frame["tail_pct"]).all()
+    assert set(table.frame["limiter"]) == {""}
+    (note,) = table.notes
+    assert "Registers" in note
+    assert "L1 hit" not in note
+
+
+def test_tensor_cores_that_work_on_fp64_alone_are_in_use() -> None:
+    metrics = {METRICS["tensor_pct"][0]: 0.0, METRICS["tensor_fp64_pct"][0]: 40.0}
+    assert row(alone(launch("a", metrics)))["tensor_pct"] == 40
+
+
+@pytest.mark.parametrize(
+    ("limits", "limiter"),
+    [
+        ({"registers": 2, "shared_mem": 4, "blocks": 32, "warps": 16, "barriers": 32}, "registers"),
+        ({"registers": 4, "shared_mem": 1, "blocks": 32, "warps": 16}, "shared memory"),
+        ({"registers": 1, "shared_mem": 1, "blocks": 32, "warps": 5, "barriers": 21}, "registers, shared memory"),
+        ({"barriers": 2, "blocks": 3, "warps": 4}, "barriers"),
+        ({"blocks": 16, "warps": 17}, "blocks"),
+    ],
+)
+def test_the_limiter_allows_the_fewest_blocks(limits: dict[str, float], limiter: str) -> None:
+    metrics = {f"launch__occupancy_limit_{name}": value for name, value in limits.items()}
+    assert row(alone(launch("a", metrics)))["limiter"] == limiter
+
+
+@pytest.mark.parametrize(
+    ("waves", "tail"), [(0.25, 100), (1, 0), (1.5, 50), (2, 0), (2.9999999, 0), (9.1, 10), (15.515152, 6.25)]
+)
+def test_the_tail_is_the_last_wave_if_it_is_partial(waves: float, tail: float) -> None:
+    metrics = {"launch__waves_per_multiprocessor": waves}
+    assert row(alone(launch("a", metrics)))["tail_pct"] == pytest.approx(tail)
+
+
+def test_coalescing_is_a_ratio_of_counts_or_as_given_and_missing_without_loads() -> None:
+    sectors, requests, ratio = (
+        METRICS[name][0] for name in ("load_sectors", "load_requests", "load_sectors_per_request")
+    )
+    assert row(alone(launch("a", {sectors: 64, requests: 2})))["sectors_per_request"] == 32
+    assert row(alone(launch("a", {ratio: 8})))["sectors_per_request"] == 8
+    assert pd.isna(row(alone(launch("a", {sectors: 0, requests: 0})))["sectors_per_request"])
+
+
+@pytest.mark.parametrize(("total", "ideal", "excessive"), [(40, 10, 75), (10, 10, 0), (0, 0, None)])
+def test_excessive_sectors_are_those_beyond_the_ideal(total: float, ideal: float, excessive: float | None) -> None:
+    metrics = {METRICS["sectors"][0]: total, METRICS["ideal_sectors"][0]: ideal}
+    found = row(alone(launch("a", metrics)))["excessive_pct"]
+    assert pd.isna(found) if excessive is None else found == excessive
+
+
+def test_ranges_that_are_replayed_have_no_grid() -> None:
+    nothing: dict[str, Any] = dict.fromkeys(SHAPE, 0)
+    found = row(joined(draw("s7   a"), launch("step", kind="range", range_path="measure / step", **nothing)))
+    assert (found["grid"], found["block"], found["path"]) == ("", "", "measure / step")
+    assert row(alone(launch(grid=256, block=8)))["grid"] == "256, 1, 1"
+
+
+# -- stalls and instructions ------------------------------------------------------------------------------------------
+
+
+def test_stalls_are_shares_of_all_cycles_in_which_warps_do_not_issue() -> None:
+    cycles = {"long_scoreboard": 6.0, "wait": 3.0, "barrier": 1.0, "selected": 90.0, "membar": 0.0}
+    table = ncu_stalls(alone(launch("a", {CYCLES.format(name): value for name, value in cycles.items()}))).frame
+    assert table[["reason", "stall_pct"]].to_numpy().tolist() == [
+        ["long scoreboard", 60],
+        ["wait", 30],
+        ["barrier", 10],
+    ]
+
+
+def test_at_most_five_stalls_are_listed_and_samples_serve_where_cycles_lack() -> None:
+    samples = {f"smsp__pcsamp_warps_issue_stalled_{name}": 10.0 for name in ("wait", "gmma", "misc", "drain", "membar")}
+    more = {
+        "smsp__pcsamp_warps_issue_stalled_no_instructions": 50.0,
+        "smsp__pcsamp_warps_issue_stalled_wait_not_issued": 9.0,
+    }
+    by_cycles = launch("b", {CYCLES.format("wait"): 1.0, **samples})
+    table = ncu_stalls(alone(launch("a", {**samples, **more}), by_cycles, launch("c")))
+    sampled, counted = (table.frame[table.frame["launch"] == number] for number in (0, 1))
+    assert sampled["reason"].tolist() == ["no instruction", "drain", "membar", "misc", "wait"]
+    assert sampled["stall_pct"].tolist() == [50, 10, 10, 10, 10]
+    assert counted["reason"].tolist() == ["wait"]
+    assert table.notes == ("Launches whose stalls were not collected (section WarpStateStats): 1.",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "opcodes"),
+    [
+        ("tensor", "HMMA HGMMA IMMA DMMA QGMMA BMMA UTCHMMA UTCQMMA OMMA"),
+        ("fp64", "DADD DFMA DMUL DSETP"),
+        ("fp32", "FADD FFMA FMUL FMNMX FSETP FSEL MUFU FCHK FADD2 FFMA2"),
+        ("fp16", "HADD2 HFMA2 HMUL2 HSETP2 HMNMX2"),
+        ("integer", "IADD3 IMAD ISETP LOP3 LEA SHF UIADD3 UISETP ULOP3 VIADD VIMNMX FLO POPC USHF UIMAD ULEA IDP"),
+        ("load_store", "LDG STG LDS STS LDC ULDC LDGSTS LDSM ATOMG RED UTMALDG UTMASTG TEX SULD STAS REDUX UBLKCP"),
+        (
+            "control",
+            "BRA EXIT BAR BSSY BSYNC CALL RET NANOSLEEP DEPBAR LDGDEPBAR MEMBAR WARPSYNC SYNCS FENCE WARPGROUP",
+        ),
+        ("other", "MOV UMOV F2F F2FP I2F I2FP FRND S2R S2UR PRMT SHFL SEL VOTEU PLOP3 P2R NOP CS2R R2UR"),
+    ],
+)
+def test_the_kind_of_opcodes(kind: str, opcodes: str) -> None:
+    names = pd.Series(opcodes.split(), dtype="str")
+    assert dict(zip(names, kind_of(names), strict=True)) == dict.fromkeys(names, kind)
+
+
+def test_the_mix_is_a_share_of_all_instructions() -> None:
+    table = ncu_instructions(alone(launch("a", {OPCODES: {"FFMA": 30.0, "LDG": 10.0, "MOV": 10.0}}), launch("b")))
+    mix, missing = table.frame.to_dict("records")
+    assert (mix["instructions"], mix["fp32_pct"], mix["load_store_pct"], mix["other_pct"]) == (50, 60, 20, 20)
+    assert mix["tensor_pct"] == 0
+    assert pd.isna(missing["fp32_pct"])
+    assert table.notes == ("Launches whose opcodes were not counted (section InstructionStats): 1.",)
+
+
+@given(st.dictionaries(st.text("ABDFGHILMQSTU2", min_size=1, max_size=6), st.floats(1, 1e9), min_size=1))
+def test_every_instruction_is_of_one_kind(counts: dict[str, float]) -> None:
+    mix = ncu_instructions(alone(launch("a", {OPCODES: counts}))).frame
+    assert mix.filter(like="_pct").sum(axis=1).item() == pytest.approx(100)
+
+
+# -- rules and lines --------------------------------------------------------------------------------------------------
+
+
+def test_the_bound_of_a_rule_is_its_estimate_times_the_share_of_the_kernel() -> None:
+    rules = [rule("Big", 80), rule("Local", 90, speedup_kind="local"), rule("Silent", None), rule("Small", 10)]
+    timeline = joined(draw("s7   aaa.b"), launch("b", rules=[rule("Most", 99)]), launch("a", rules=rules))
+    table = ncu_rules(timeline).frame
+    assert table[["name", "rule"]].to_numpy().tolist() == [
+        *(["a", "Big"], ["b", "Most"], ["a", "Small"], ["a", "Local"], ["a", "Silent"])
+    ]
+    assert table["bound_pct"].tolist()[:3] == [60, 24.75, 7.5]
+    assert table["bound_pct"].isna().tolist()[3:] == [True, True]
+
+
+def test_remarks_without_an_estimate_are_left_out_and_titles_default_to_names() -> None:
+    rules = [
+        *(rule("Info", None, kind="info"), rule("Error", None, kind="error"), rule("Estimated", 5, kind="info")),
+        rule("Warned", None, kind="warning", title=""),
+    ]
+    table = ncu_rules(alone(launch("a", rules=rules))).frame
+    assert table["title"].tolist() == ["Estimated title", "Warned"]
+    assert table["bound_pct"].isna().all()
+
+
+def test_samples_are_added_up_by_line_and_so_are_stalls() -> None:
+    lines = [line(3, "wait"), line(2, "barrier"), line(2, "barrier"), line(13, "imc_miss", number=7), line(0, number=9)]
+    table = ncu_source(alone(launch("a", lines=lines))).frame
+    assert table[["file", "line", "samples", "share_pct", "stall"]].to_numpy().tolist() == [
+        ["k.cu", 7, 13, 65, "imc miss"],
+        ["k.cu", 1, 7, 35, "barrier"],
+    ]
+    assert table["pc"].isna().all()
+
+
+def test_instructions_stand_for_themselves_where_there_are_no_lines() -> None:
+    lines = [line(1, number=None, pc_bytes=0), line(2, "wait", number=None, pc_bytes=16), line(1, number=4)]
+    table = ncu_source(alone(launch("a", lines=lines))).frame
+    assert table[["line", "pc", "source"]].astype(object).fillna("-").to_numpy().tolist() == [
+        ["-", 16, "MOV"],
+        ["-", 0, "MOV"],
+        [4, "-", "x = y;"],
+    ]
+
+
+def test_ten_lines_of_each_launch_are_enough() -> None:
+    many = [line(number, number=number) for number in range(1, 15)]
+    table = ncu_source(alone(launch("a", lines=many), launch("b", lines=many[:2]), launch("c", lines=[line(None)])))
+    assert table.frame["launch"].value_counts().to_dict() == {0: 10, 1: 2}
+    assert table.frame["line"].tolist()[:2] == [14, 13]
+    assert table.notes == ("Launches whose instructions were not sampled (section SourceCounters): 1.",)
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
+def test_every_result_says_why_it_is_not_there() -> None:
+    results = {result.name: result for result in analyze(draw("s7   aa"))[0] if result.name.startswith("ncu_")}
+    assert len(results) == 8
+    assert all(result.table is None and result.unavailable for result in results.values())
+
+
+def test_a_report_of_names_alone_gives_every_result() -> None:
+    for result in analyze(replayed(launch("a"), launch("b")))[0]:
+        if result.name.startswith("ncu_"):
+            assert result.table is not None
+
+
+# -- a real report ----------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_a_real_report(measure: Profile) -> None:
+    table = ncu_kernels(Timeline(measure)).frame.set_index("launch")
+    matmul, copy = table.loc[2], table.loc[4]
+    assert matmul["limiter"] == "registers, shared memory"
+    assert matmul["path"] == "measure / matmul"
+    assert round(matmul["tensor_pct"], 1) == 90.3
+    assert table["tensor_pct"].drop(2).tolist() == [0, 0, 0, 0]
+    # what ncu's rule says: 29360128 excessive sectors, 78 % of all
+    assert round(copy["excessive_pct"]) == 78
+    assert copy["sectors_per_request"] == 32
+    assert table[["replay_ns", "registers", "shared_bytes", "waves", "occupancy_pct"]].notna().all(axis=None)
+
+
+def test_a_real_report_matches_a_timeline_in_the_spelling_of_nsys(measure: Profile) -> None:
+    timeline = Timeline(with_timeline(measure))
+    table = ncu_kernels(timeline).frame
+    assert table["launch"].tolist() == [4, 3, 2, 1, 0]
+    assert table["gpu_total_ns"].tolist() == [5000, 4000, 3000, 2000, 1000]
+    assert table["gpu_pct"].sum() == pytest.approx(100)
+    assert ncu_match(timeline).frame.to_numpy().tolist() == [[5, 5, 100, pytest.approx(100)]]
+
+
+def test_the_rules_of_a_real_report_are_bounded_by_the_time_of_its_kernels(measure: Profile) -> None:
+    timeline = Timeline(with_timeline(measure))
+    table = ncu_rules(timeline).frame
+    assert table["bound_pct"].dropna().is_monotonic_decreasing
+    share = table["launch"].map(replays(timeline).set_index("launch")["gpu_pct"])
+    assert (table["bound_pct"].dropna() <= share[table["bound_pct"].notna()]).all()
+    assert set(table["speedup_kind"][table["bound_pct"].notna()]) == {"global"}
+
+
+def test_instructions_of_a_real_report_agree_with_the_categories_of_nvidia(measure: Profile) -> None:
+    metrics = measure.table("kernel_metrics")
+    theirs = metrics[metrics["metric"] == "sass__inst_executed_per_opcode_category"]
+    theirs = theirs[theirs["instance"] != ""].pivot_table("value", "launch", "instance", "sum", observed=True)
+    ours = ncu_instructions(Timeline(measure)).frame.set_index("launch").sort_index()
+    floating = ours[["fp64_pct", "fp32_pct", "fp16_pct"]].sum(axis=1) * ours["instructions"] / 100
+    pd.testing.assert_series_equal(floating, theirs["Floating Point"], check_names=False)
+    assert ours["instructions"].tolist() == theirs.sum(axis=1).tolist()
+
+
+def test_lines_of_a_real_report(tmp_path: Path) -> None:
+    table = ncu_source(Timeline(read(unpack("lines.ncu-rep", tmp_path)))).frame
+    first = table[table["launch"] == 2].iloc[0]
+    assert (first["file"], first["line"], first["stall"]) == ("lines.cu", 17, "long scoreboard")
+    assert first["source"] == "tile[threadIdx.x] = in[(i * 17) % n];"
+    assert (table.groupby("launch")["share_pct"].sum() <= 100 + 1e-9).all()
+
+
+def test_results_of_a_real_report_survive_json(measure: Profile) -> None:
+    results, _ = analyze(with_timeline(measure))
+    report = Report.from_json(Report("measure", measure.environment, results).to_json())
+    for result in results:
+        if result.name.startswith("ncu_"):
+            assert len(result.rows) > 0
+            assert report.result(result.name).rows.shape == result.rows.shape
+
+
+def test_the_csv_pages_of_a_report_give_the_same_figures(measure: Profile, tmp_path: Path) -> None:
+    ours = ncu_kernels(Timeline(measure)).frame
+    theirs = ncu_kernels(Timeline(read(unpack("measure.base.csv", tmp_path)))).frame
+    same = ["launch", "grid", "block", "path", "registers", "limiter"]
+    pd.testing.assert_frame_equal(theirs[same], ours[same])
+    for figure in ("sm_pct", "dram_pct", "l2_hit_pct", "occupancy_pct", "waves", "replay_ns", "sectors_per_request"):
+        assert theirs[figure].tolist() == pytest.approx(ours[figure].tolist(), rel=0.01, nan_ok=True)
+
+
+def test_the_analyses_are_registered_together() -> None:
+    names = [analysis.name for analysis in ANALYSES if analysis.name.startswith("ncu_")]
+    assert names == [
+        *("ncu_match", "ncu_kernels", "ncu_rules", "ncu_roofline", "ncu_roofs", "ncu_stalls", "ncu_instructions"),
+        "ncu_source",
+    ]

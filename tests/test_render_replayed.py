@@ -1,0 +1,195 @@
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.model import Report
+from pipeline.render import render_html, render_markdown
+from pipeline.render.nav import links
+from pipeline.render.page import Section, page
+from pipeline.render.svg import MIX_COLORS, stacks
+from pipeline.render.view import TableView
+from tests.replay_tables import instructions, kernels, lines, replay_report, rules, stalls
+from tests.reports import HOSTILE
+from tests.test_render_html import Outline
+
+
+def section_of(report: Report, name: str) -> Section:
+    view = page(report)
+    return next(section for section in (*view.sections, *view.method.sections) if section.anchor == name)
+
+
+def table_of(report: Report, name: str) -> TableView:
+    table = section_of(report, name).table
+    assert table is not None
+    return table
+
+
+def titles(table: TableView) -> list[str]:
+    return [column.title for column in table.columns]
+
+
+def test_a_launch_has_the_same_number_in_every_section() -> None:
+    report = replay_report(ncu_instructions=instructions(0, 2))
+    assert [row.name.text for row in table_of(report, "ncu_kernels").rows] == ["1. gemm<64>", "2. gemm<64>", "3. add"]
+    assert [row.name.text for row in table_of(report, "ncu_instructions").rows] == ["3. gemm<64>", "1. gemm<64>"]
+    assert [point.number for point in section_of(report, "ncu_roofline").rooflines[0].points] == ["1", "3"]
+    assert table_of(report, "ncu_rules").rows[0].cells[-1].text == "1. gemm<64>"
+
+
+def test_kernels_of_one_name_are_told_apart_by_grid_and_block() -> None:
+    table = table_of(replay_report(), "ncu_kernels")
+    assert [[cell.text for cell in row.cells[:2]] for row in table.rows[:2]] == [
+        ["1, 1, 1", "64, 1, 1"],
+        ["2, 1, 1", "64, 1, 1"],
+    ]
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    first = ["Kernel", "Grid", "Block", "GPU", "Launches", "Timeline median", "Replay", "SM", "Memory", "Occupancy"]
+    assert titles(table_of(replay_report(), "ncu_kernels")) == [*first, "Limiter", "Path"]
+    alone = kernels(path="", gpu_pct=np.nan, limiter="", device=[0, 0, 1])
+    shown = titles(table_of(replay_report(ncu_kernels=alone), "ncu_kernels"))
+    assert not {"Path", "GPU", "Limiter"} & set(shown)
+    assert "Device" in shown
+
+
+def test_peaks_are_bars_and_what_was_not_collected_is_none() -> None:
+    frame = kernels(memory_pct=[30.0, np.nan, 0.0])
+    (chart,) = section_of(replay_report(ncu_kernels=frame), "ncu_kernels").charts
+    bars = [[(bar.label, bar.value, bar.width) for bar in group.bars] for group in chart.groups]
+    compute, occupancy = ("Compute", "60.0 %", 60.0), ("Occupancy", "12.5 %", 12.5)
+    assert bars == [
+        [compute, ("Memory", "30.0 %", 30.0), occupancy],
+        [compute, occupancy],
+        [compute, ("Memory", "0 %", 0.0), occupancy],
+    ]
+
+
+def test_kernels_without_any_peak_have_no_chart() -> None:
+    frame = kernels(sm_pct=np.nan, memory_pct=np.nan, occupancy_pct=np.nan)
+    assert section_of(replay_report(ncu_kernels=frame), "ncu_kernels").charts == ()
+
+
+def test_a_rule_has_its_message_behind_its_title_and_estimates_apart() -> None:
+    frame = pd.concat([rules(), rules().assign(speedup_kind="local", bound_pct=np.nan)])
+    table = table_of(replay_report(ncu_rules=frame), "ncu_rules")
+    assert titles(table) == ["Rule", "Bound", "Global estimate", "Local estimate", "Kernel"]
+    assert (table.rows[0].name.text, table.rows[0].name.full) == ("Small Grid", "See https://x <b>.")
+    assert [[cell.text for cell in row.cells[:3]] for row in table.rows] == [["12.0", "40.0", "–"], ["–", "–", "40.0"]]
+
+
+def test_a_line_is_placed_without_its_folder_and_an_instruction_by_address() -> None:
+    frame = lines(("/home/someone/k.cu", 12, None), ("C:\\Users\\someone\\k.cu", 3, None), ("", None, 0x2790))
+    report = replay_report(ncu_source=frame)
+    places = [
+        row.cells[titles(table_of(report, "ncu_source")).index("Place") - 1]
+        for row in table_of(report, "ncu_source").rows
+    ]
+    assert [cell.text for cell in places] == ["k.cu:12", "k.cu:3", "0x2790"]
+    assert "someone" not in render_html(report)
+
+
+def test_only_the_first_lines_are_shown() -> None:
+    table = table_of(replay_report(ncu_source=lines(*[("k.cu", place, None) for place in range(31)])), "ncu_source")
+    assert len(table.rows) == 30
+    assert table.more.startswith("The first 30 of 31 lines.")
+
+
+def test_stalls_are_one_bar_and_one_row_per_kernel() -> None:
+    section = section_of(replay_report(ncu_stalls=stalls(wait=20.0, mio_throttle=60.0, misc=0.4)), "ncu_stalls")
+    (stack,) = section.mixes[0].stacks
+    assert (stack.label, stack.summary) == ("1. gemm<64>", "MIO throttle 60.0 %, Wait 20.0 %")
+    assert [(part.x, part.width) for part in stack.segments] == [(0, 60), (60, 20), (80, 0.4)]
+    assert section.table is not None
+    assert titles(section.table) == ["Kernel", "MIO throttle", "Wait", "Misc"]
+    assert section.table.is_folded
+
+
+def test_kinds_of_instructions_that_none_has_are_left_out() -> None:
+    section = section_of(replay_report(), "ncu_instructions")
+    assert [stack.summary for stack in section.mixes[0].stacks] == ["FP32 70.0 %, Integer 29.5 %"] * 2
+    assert section.table is not None
+    assert titles(section.table) == ["Kernel", "Instructions", "FP32", "Integer", "Load store"]
+
+
+def test_launches_without_counts_have_a_row_and_no_bar() -> None:
+    frame = instructions(2, 1).assign(fp32_pct=[70.0, np.nan], integer_pct=[29.5, np.nan], load_store_pct=[0.5, np.nan])
+    section = section_of(replay_report(ncu_instructions=frame), "ncu_instructions")
+    assert [stack.label for stack in section.mixes[0].stacks] == ["1. gemm<64>"]
+    assert section.table is not None
+    assert [row.cells[1].text for row in section.table.rows] == ["70.0", "–"]
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=3), st.floats(), max_size=9))
+def test_parts_follow_one_another_within_the_bar(shares: dict[str, float]) -> None:
+    (stack,) = stacks(["k"], {kind: np.array([value]) for kind, value in shares.items()})
+    end = 0.0
+    for part in stack.segments:
+        assert part.x == pytest.approx(end, abs=0.02)
+        end = part.x + part.width
+    assert end <= 100.02
+
+
+def test_the_largest_kinds_have_colours_of_their_own_in_all_bars() -> None:
+    shares = {f"k{place}": np.array([place + 1.0, 1.0]) for place in range(MIX_COLORS + 2)}
+    first, second = stacks(["a", "b"], shares)
+    series = [part.series for part in first.segments]
+    assert series == [part.series for part in second.segments]
+    assert (series.count("others"), len(set(series))) == (2, MIX_COLORS + 1)
+
+
+def test_how_replays_were_matched_and_roofs_are_with_the_method() -> None:
+    view = page(replay_report())
+    assert [section.anchor for section in view.method.sections] == ["ncu_match", "ncu_roofs"]
+    assert titles(table_of(replay_report(), "ncu_roofs")) == ["Roof", "Bandwidth", "Arithmetic", "GPU"]
+
+
+def test_without_ncu_the_page_says_so_once() -> None:
+    none = replay_report(**{result.name: None for result in replay_report().results if result.name != "gpu_time"})
+    assert page(none).unavailable == (("Single kernels (Nsight Compute)", "ncu was off"),)
+    some = replay_report(ncu_source=None, ncu_stalls=None)
+    assert page(some).unavailable == (("ncu_stalls, ncu_source", "ncu was off"),)
+
+
+def test_links_are_in_groups_and_what_has_none_keeps_its_title() -> None:
+    groups = links([("gpu_time", "GPU time"), ("gpu_gaps", "Gaps"), ("other", "Other"), ("ncu_kernels", "Replayed")])
+    assert [(group.group, group.targets) for group in groups] == [
+        ("GPU", (("gpu_time", "busy time"), ("gpu_gaps", "idle gaps"))),
+        ("", (("other", "Other"),)),
+        ("Nsight Compute", (("ncu_kernels", "kernels"),)),
+    ]
+
+
+def test_the_page_is_sound_and_hostile_text_stays_text() -> None:
+    names = tuple(dict.fromkeys(HOSTILE))
+    hostile = replay_report(
+        ncu_kernels=kernels(names, limiter=names, path=names, grid=names),
+        ncu_rules=rules(names, names),
+        ncu_source=lines(*((name, 1, None) for name in names), source=names[0]),
+        ncu_stalls=pd.DataFrame({"launch": range(len(names)), "name": names, "reason": names, "stall_pct": 50.0}),
+        ncu_roofs=replay_report().result("ncu_roofs").rows.assign(gpu=names[0]),
+        ncu_roofline=replay_report().result("ncu_roofline").rows.assign(kind=names[3], name=names[0]),
+    )
+    for report in (replay_report(), hostile, Report.from_json(hostile.to_json())):
+        text = render_html(report)
+        outline = Outline(text)
+        assert outline.open == []
+        assert not {"script", "b"} & {tag for tag, _ in outline.elements}
+        attributes = {name for _, found in outline.elements for name in found}
+        assert not [name for name in attributes if name == "style" or name.startswith("on")]
+        for svg in outline.all("svg"):
+            assert svg.get("aria-hidden") == "true" or (svg.get("role") == "img" and svg.get("aria-label"))
+
+
+def test_a_report_read_back_from_json_looks_the_same() -> None:
+    assert render_html(Report.from_json(replay_report().to_json())) == render_html(replay_report())
+
+
+def test_markdown_folds_every_table_of_replays() -> None:
+    text = render_markdown(replay_report())
+    assert [
+        f"<summary>{name.replace('_', chr(92) + '_')}</summary>" in text
+        for name in ("ncu_kernels", "ncu_rules", "ncu_roofline", "ncu_stalls", "ncu_instructions", "ncu_source")
+    ] == [True] * 6

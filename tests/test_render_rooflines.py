@@ -1,0 +1,140 @@
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pipeline.render.rooflines import MOST, SHAPES, Roofline, rooflines
+from pipeline.render.svg import Dot
+from tests.replay_tables import H200, points, roofs
+
+positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+anything = st.floats() | positive
+kinds = st.sampled_from(["FP64", "FP32", "tensor BF16"])
+
+
+def chart(frame: pd.DataFrame, above: pd.DataFrame = H200) -> Roofline:
+    (drawn,) = rooflines(frame, above)
+    return drawn
+
+
+def dots(drawn: Roofline) -> list[Dot]:
+    lines = [dot for roof in drawn.roofs for dot in (roof.begin, roof.end, roof.at)]
+    return [*lines, *(dot for point in drawn.points for dot in (point.at, point.l2) if dot)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), kinds, anything, anything, anything), max_size=12),
+    st.lists(st.tuples(st.sampled_from(["DRAM", "L2", "FP64", "FP32"]), anything, anything), max_size=6),
+)
+@example([(0, "FP32", 5e-324, 1.7e308, 5e-324)], [("DRAM", 1.7e308, None), ("FP32", None, 5e-324)])
+def test_whatever_table_comes_in_all_is_on_the_plot(
+    rows: list[tuple[int, str, float, float, float]], above: list[tuple[str, float | None, float | None]]
+) -> None:
+    for drawn in rooflines(points(*rows), roofs(*above)):
+        places = [place for dot in dots(drawn) for place in (dot.x, dot.y)]
+        places += [tick.place for tick in (*drawn.rates, *drawn.intensities)]
+        assert all(0 <= place <= 100 for place in places)
+        assert len(drawn.rates) >= 2
+        assert len(drawn.intensities) >= 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), kinds, anything, anything, anything), max_size=12))
+def test_what_is_zero_or_missing_leaves_no_point(rows: list[tuple[int, str, float, float, float]]) -> None:
+    known = [row for row in rows if all(0 < value < math.inf for value in row[2:4])]
+    drawn = rooflines(points(*rows), H200)
+    assert bool(drawn) == bool(known)
+    largest = max((row[2] for row in known), default=0.0)  # all rows have one name here
+    assert sum(len(each.points) for each in drawn) == sum(row[2] >= 0.01 * largest for row in known)
+
+
+@given(st.lists(st.tuples(positive, positive), min_size=2, max_size=8))
+def test_more_arithmetic_is_higher_and_more_per_byte_is_further_right(rows: list[tuple[float, float]]) -> None:
+    frame = points(*((0, "FP32", rate, intensity, math.nan) for rate, intensity in rows))
+    drawn = chart(frame.assign(name=[f"{place}. k" for place in range(len(rows))]))
+    by_rate = sorted(zip((rate for rate, _ in rows), (-point.at.y for point in drawn.points), strict=True))
+    by_byte = sorted(zip((byte for _, byte in rows), (point.at.x for point in drawn.points), strict=True))
+    assert [place for _, place in by_rate] == sorted(-point.at.y for point in drawn.points)
+    assert [place for _, place in by_byte] == sorted(point.at.x for point in drawn.points)
+
+
+def test_points_and_roofs_lie_on_common_decades() -> None:
+    drawn = chart(points((0, "FP32", 1e13, 100.0, 10.0), (1, "FP32", 1e12, 10.0, 1.0)))
+    assert [(tick.text, tick.place) for tick in drawn.rates] == [("1 T", 100), ("10 T", 50), ("100 T", 0)]
+    assert [(tick.text, tick.place) for tick in drawn.intensities] == [("1", 0), ("10", 50), ("100", 100)]
+    assert [(point.at, point.l2) for point in drawn.points] == [
+        (Dot(100, 50), Dot(50, 50)),
+        (Dot(50, 100), Dot(0, 100)),
+    ]
+    lines = {roof.label: (roof.begin, roof.end) for roof in drawn.roofs}
+    assert lines == {
+        "DRAM: 1.000 TB/s": (Dot(0, 100), Dot(100, 0)),
+        "L2: 10.00 TB/s": (Dot(0, 50), Dot(50, 0)),
+        "FP32: 100.0 TFLOP/s": (Dot(50, 0), Dot(100, 0)),
+    }
+
+
+def test_only_the_kinds_that_occur_have_roofs_and_equal_ones_share_a_line() -> None:
+    drawn = chart(points((0, "FP32", 1e13, 100.0, math.nan), (1, "FP64", 1e13, 100.0, math.nan)))
+    labels = [roof.label for roof in drawn.roofs if roof.position != "slope"]
+    assert labels == ["FP32, FP64: 100.0 TFLOP/s"]
+
+
+def test_a_label_between_two_near_roofs_goes_below_the_lower_one() -> None:
+    above = roofs(("FP32", None, 6e13), ("FP64", None, 7e13))
+    drawn = chart(points((0, "FP32", 1e10, 1.0, math.nan), (0, "FP64", 1e10, 1.0, math.nan)), above)
+    assert [(roof.label[:4], roof.position) for roof in drawn.roofs] == [("FP32", "under"), ("FP64", "over")]
+
+
+def test_points_without_known_roofs_are_drawn_alone() -> None:
+    drawn = chart(points((0, "FP32", 1e13, 100.0, math.nan)), pd.DataFrame())
+    assert (len(drawn.points), drawn.roofs, drawn.title) == (1, (), "Device 0")
+
+
+def test_each_device_has_its_own_plot_and_roofs() -> None:
+    frame = points((0, "FP32", 1e13, 1.0, math.nan), (1, "FP32", 1e12, 1.0, math.nan)).assign(device=[0, 1])
+    both = pd.concat([roofs(("FP32", None, 1e14)), roofs(("FP32", None, 2e14), device=1)])
+    drawn = rooflines(frame, both)
+    assert [roof.label for each in drawn for roof in each.roofs] == ["FP32: 100.0 TFLOP/s", "FP32: 200.0 TFLOP/s"]
+
+
+def test_a_kind_that_is_a_trifle_of_its_kernel_is_in_the_table_only() -> None:
+    frame = points((0, "FP32", 1e13, 1.0, math.nan), (0, "FP16", 9e10, 1.0, math.nan), (1, "FP16", 9e10, 1.0, math.nan))
+    drawn = chart(frame.assign(name=["1. a", "1. a", "2. b"]))
+    assert [(point.number, point.key.kind) for point in drawn.points] == [("1", "FP32"), ("2", "FP16")]
+    assert "Not drawn: 1 kind of arithmetic" in drawn.notes[1]
+
+
+def test_kinds_differ_in_shape_and_not_only_in_colour() -> None:
+    names = [f"tensor {place}" for place in range(2 * len(SHAPES))]
+    drawn = chart(points(*((place, kind, 1e13, 1.0, math.nan) for place, kind in enumerate(names))))
+    looks = [(key.series, key.shape) for key in drawn.keys]
+    assert len(set(looks)) == len(names)
+    assert len({key.shape for key in drawn.keys[: len(SHAPES)]}) == len(SHAPES)
+
+
+def test_a_number_stands_where_no_other_point_is() -> None:
+    frame = points(
+        (0, "FP32", 1e13, 100.0, math.nan), (1, "FP32", 1e13, 105.0, math.nan), (2, "FP32", 1e9, 1e-3, math.nan)
+    )
+    sides = [point.side[2] for point in chart(frame.assign(name=["1. a", "2. b", "3. c"])).points]
+    assert sides == ["end", "start", "start"]
+
+
+def test_a_point_says_in_words_what_it_is() -> None:
+    (point,) = chart(points((0, "FP32", 1e13, 100.0, 10.0)).assign(name="7. void gemm(int)")).points
+    assert point.title == (
+        "7. gemm, FP32: 10.00 TFLOP/s, 50.0 % of its peak, 100 FLOP/byte of DRAM, 10 FLOP/byte of L2"
+    )
+
+
+def test_a_plot_has_a_limit() -> None:
+    drawn = chart(points(*((place, "FP32", 1e13, 1.0 + place, math.nan) for place in range(MOST + 1))))
+    assert len(drawn.points) == MOST
+    assert drawn.notes[-1] == f"The first {MOST} of {MOST + 1} points."
+
+
+@pytest.mark.parametrize("column", ["kind", "flop_per_s", "flop_per_byte", "device"])
+def test_a_table_that_lacks_a_column_has_no_plot(column: str) -> None:
+    assert rooflines(points((0, "FP32", 1e13, 1.0, 1.0)).drop(columns=column), H200) == ()
