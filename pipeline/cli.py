@@ -4,14 +4,18 @@ Nothing heavy is imported before a command runs: `--help` answers without pandas
 """
 
 import errno
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from pipeline import __version__
 from pipeline.errors import PipelineError
@@ -19,10 +23,11 @@ from pipeline.errors import PipelineError
 if TYPE_CHECKING:
     from pipeline.collect.replay import Replay
 
-FORMATS: Final = ("html", "json", "csv", "parquet", "markdown")
+FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "perfetto", "speedscope")
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _TOOL: Final = click.Path(dir_okay=False, path_type=Path)
 _REST: Final = "nightsight.rest"
+_HOW: Final = ("clock_control", "cache_control", "replay_mode", "graph_profiling")
 
 
 class _Group(click.Group):
@@ -52,72 +57,62 @@ class _WithRest(click.Command):
         return super().parse_args(ctx, args[:cut])
 
 
+class _Number(click.FloatRange):
+    """A number in a range, which nan is not although it compares as if it were."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+        number = float(super().convert(value, param, ctx))
+        return self.fail(f"{value} is no number.", param, ctx) if isnan(number) else number
+
+
+def _expression(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Refuse what is no regular expression, before a program has run for it."""
+    try:
+        # ncu gets it in a group, and its grammar has no flags
+        re.compile(f".(?:{value})")
+    except re.error as error:
+        raise click.BadParameter(f"{value!r} is no regular expression of ncu: {error.msg}.") from error
+    return value
+
+
 def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what can be said of the replay of kernels."""
+    count, above_zero = click.IntRange(min=1), _Number(min=0, min_open=True)
+    share = _Number(0, 100, min_open=True)
+    shown = partial(click.option, show_default=True)
+    several = partial(click.option, multiple=True, metavar="NAME,...", help="Collect these; not the default set then.")
     decorators = (
         click.option("--ncu", type=_TOOL, metavar="PATH", help="The ncu to use (default: found by itself)."),
         click.option("--no-ncu", is_flag=True, help="Do not replay kernels with ncu after nsys."),
-        click.option(
-            "--ncu-coverage",
-            type=click.FloatRange(0, 100, min_open=True),
-            default=90,
-            show_default=True,
-            metavar="PERCENT",
-            help="Replay the fewest kernels that take this share of the GPU time ...",
+        shown("--ncu-coverage", type=share, default=90, metavar="PERCENT", help=_COVERAGE),
+        shown(
+            "--ncu-kernels", type=count, default=12, metavar="N", help="At most so many; of those chosen by name too."
         ),
-        click.option(
-            "--ncu-kernels",
-            type=click.IntRange(min=1),
-            default=12,
-            show_default=True,
-            metavar="N",
-            help="... but at most so many launches.",
-        ),
-        click.option(
-            "--ncu-launches",
-            type=click.IntRange(min=1),
-            default=1,
-            show_default=True,
-            metavar="N",
-            help="Of each kernel, grid and block.",
-        ),
-        click.option("--ncu-kernel", default="", metavar="REGEX", help="Replay the kernels of this base name."),
-        click.option("--ncu-range", default="", metavar="NAME", help="Replay what runs in this NVTX range."),
+        shown("--ncu-launches", type=count, default=1, metavar="N", help="Replay so many launches of each."),
+        click.option("--ncu-kernel", default="", metavar="REGEX", callback=_expression, help=_KERNEL),
+        click.option("--ncu-range", default="", metavar="NAME", help="Replay what runs in this push/pop NVTX range."),
         click.option("--ncu-all", is_flag=True, help="Replay every kernel, grid and block; without a limit."),
-        click.option("--ncu-set", default="full", show_default=True, metavar="SET", help="What is collected."),
-        click.option("--ncu-section", multiple=True, metavar="NAME", help="Collect sections in place of the set."),
-        click.option("--ncu-metric", multiple=True, metavar="NAME", help="Collect metrics in place of the set."),
-        click.option(
-            "--ncu-budget",
-            type=click.FloatRange(min=0, min_open=True),
-            default=300,
-            show_default=True,
-            metavar="SECONDS",
-            help="Keep what is done by then.",
-        ),
-        click.option(
-            "--clock-control", type=click.Choice(["none", "base", "reset"]), default="none", show_default=True
-        ),
-        click.option("--cache-control", type=click.Choice(["all", "none"]), default="all", show_default=True),
-        click.option(
-            "--replay-mode",
-            type=click.Choice(["kernel", "application", "range", "app-range"]),
-            default="kernel",
-            show_default=True,
-            help="How ncu runs a kernel again.",
-        ),
-        click.option(
-            "--graph-profiling",
-            type=click.Choice(["node", "graph"]),
-            default="node",
-            show_default=True,
-            help="Whether ncu replays the kernels of a CUDA graph, or the graph.",
-        ),
+        click.option("--ncu-set", metavar="SET", help="What is collected.  [default: full]"),
+        several("--ncu-sections"),
+        several("--ncu-metrics"),
+        shown("--ncu-budget", type=above_zero, default=300, metavar="SECONDS", help="Keep what is done by then."),
+        shown("--clock-control", type=click.Choice(["none", "base", "reset"]), default="none", help=_CLOCKS),
+        shown("--cache-control", type=click.Choice(["all", "none"]), default="all", help=_CACHES),
+        shown("--replay-mode", type=click.Choice(_MODES), default="kernel", help=_AGAIN),
+        shown("--graph-profiling", type=click.Choice(["node", "graph"]), default="node", help=_GRAPHS),
     )
     for decorator in reversed(decorators):
         command = decorator(command)
     return command
 
+
+_COVERAGE: Final = "Replay the fewest kernels, each with grid and block, that take this share of the GPU time."
+_KERNEL: Final = "Replay kernels whose base name has this in it."
+_CLOCKS: Final = "Whether ncu locks the GPU's clocks."
+_CACHES: Final = "Whether ncu empties the caches before each pass."
+_MODES: Final = ("kernel", "application", "range", "app-range")
+_AGAIN: Final = "How ncu runs a kernel again; application: by running the whole program again."
+_GRAPHS: Final = "Whether ncu replays the kernels of a CUDA graph, or the graph."
 
 nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: found by itself).")
 
@@ -157,7 +152,7 @@ def main() -> None:
 @click.option("--keep-env", multiple=True, metavar="NAME", help="Let the program see this variable; NAME* is a prefix.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=_Number(min=0, min_open=True),
     metavar="SECONDS",
     default=3600,
     help="Stop after this time (with the run that is only timed) and keep what was captured.  [default: 3600]",
@@ -193,6 +188,7 @@ def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
     rest = ctx.meta[_REST]
     if target is None and not rest:
         raise click.UsageError("Name a workload or a script, or give a command after `--`.")
+    _refuse_contradictions(ctx)
     plan = Plan(target, rest, options["collector"], options["python"], options["reports"])
     # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) end the program and keep what was captured, as Ctrl-C
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -215,11 +211,39 @@ def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
     click.echo(f"report: {path}")
 
 
+def _refuse_contradictions(ctx: click.Context) -> None:
+    """Refuse options of ncu that others make meaningless: nothing that was asked for is left out without a word."""
+    values = ctx.params
+    given = {name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    of_ncu = {name for name in given if name.startswith("ncu") or name in _HOW}
+    chosen = next((name for name in ("ncu_all", "ncu_kernel", "ncu_range") if values[name]), "")
+    without = "--no-ncu" if values["no_ncu"] else "--collector torch" if values["collector"] == "torch" else ""
+    alone = "--collector ncu" if values["collector"] == "ncu" else ""
+    meaningless = (
+        (of_ncu, without),
+        ({"no_ncu"} & given, alone),
+        ({"ncu_coverage"} & given, _option(chosen) or alone),
+        ({"ncu_kernel", "ncu_range", "ncu_kernels"} & given, "--ncu-all" if values["ncu_all"] else ""),
+    )
+    for names, other in meaningless:
+        if names and other:
+            raise click.UsageError(f"{', '.join(map(_option, sorted(names)))} means nothing with {other}.")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}" if name else ""
+
+
 def _replay(options: Mapping[str, Any]) -> "Replay":
     from pipeline.collect.replay import Replay
 
-    parts = [(name, value) for name in ("section", "metric") for value in options[f"ncu_{name}"]]
-    collected = [text for name, value in parts for text in (f"--{name.replace('metric', 'metrics')}", value)]
+    sections = [name for given in options["ncu_sections"] for name in given.split(",")]
+    metrics = ",".join(options["ncu_metrics"])
+    collected = [
+        *(("--set", options["ncu_set"] or "full") if options["ncu_set"] or not (sections or metrics) else ()),
+        *(text for name in sections for text in ("--section", name)),
+        *(("--metrics", metrics) if metrics else ()),
+    ]
     return Replay(
         coverage_pct=options["ncu_coverage"],
         most=0 if options["ncu_all"] else options["ncu_kernels"],
@@ -228,8 +252,8 @@ def _replay(options: Mapping[str, Any]) -> "Replay":
         nvtx_range=options["ncu_range"],
         everything=options["ncu_all"],
         budget_s=options["ncu_budget"],
-        collected=tuple(collected) or ("--set", options["ncu_set"]),
-        **{name: options[name] for name in ("clock_control", "cache_control", "replay_mode", "graph_profiling")},
+        collected=tuple(collected),
+        **{name: options[name] for name in _HOW},
     )
 
 
@@ -242,19 +266,36 @@ def _replay(options: Mapping[str, Any]) -> "Replay":
     metavar="PATH",
     help="Where to write: a file (- for standard output); a folder for csv, parquet or several files.",
 )
-@click.option("--format", "style", type=click.Choice(FORMATS), default="html", show_default=True, help="What to write.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(FORMATS),
+    help="What to write (default: what the ending of the file says, or html).",
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(min=200_000),
+    default=2_000_000,
+    show_default=True,
+    metavar="N",
+    help="Draw the timeline as finely as a page of this size can hold.",
+)
 @nsys_option
-def report(files: tuple[Path, ...], output: Path | None, style: str, nsys: Path | None) -> None:
+def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_bytes: int, nsys: Path | None) -> None:
     """Make the report of files captured elsewhere.
 
     They may be a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
 
-    Example: nightsight report train.sqlite -o train.html
+    \b
+    Examples:
+      nightsight report train.sqlite -o train.html
+      nightsight report train.sqlite --format csv -o tables/
+      nightsight report train.nsys-rep --format perfetto     # for ui.perfetto.dev
     """
-    from pipeline.workflow import render_files
+    from pipeline.workflow import Output, render_files
 
     with _progress() as progress:
-        written = list(render_files(files, output, style=style, nsys=nsys, progress=progress))
+        written = list(render_files(files, Output(output, style or "", max_bytes), nsys=nsys, progress=progress))
     for path in written:
         click.echo(f"report: {path}")
 

@@ -34,6 +34,7 @@ class Environment:
     os: str = ""
     python: str = ""
     torch: str = ""
+    commit: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+_PEERS: Final = "nccl|nvshmem|deep_ep|multimem|cross_device_reduce|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+_ANY_CASE: Final = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", _PEERS)
+# torch.compile names its kernels after the operators around them, which may communicate: they do not
+NO_PEERS: Final = f"(?!(?!triton_[a-z]+_fused).*(?:{_ANY_CASE}))"
+"""Begins an expression for names that no kernel which communicates has; in Python's and in ECMAScript's grammar."""
+
 
 def normalised(name: str) -> str:
     """Return the one spelling of a kernel's name: equal for one kernel, different for different ones.
@@ -30,6 +36,11 @@ def unqualified(name: str) -> str:
     nothing but the namespace collide here.
     """
     return _settle(name, qualified=False)
+
+
+def communicates(name: str) -> bool:
+    """Whether a kernel, by its name, waits for others of its kind that run elsewhere."""
+    return re.match(NO_PEERS, name) is None
 
 
 def base_name(name: str) -> str:

@@ -2,11 +2,12 @@
 
 import datetime as dt
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Final, get_type_hints
 
@@ -15,13 +16,16 @@ from pipeline.advise import advise
 from pipeline.analyze import analyze
 from pipeline.analyze.groups import choose_kernels
 from pipeline.collect import COLLECTORS, Choice, choose_collector
-from pipeline.collect.ncu import replay_kernels
+from pipeline.collect.ncu import Replayed, not_replayed, replay_kernels
 from pipeline.collect.nsys import export_sqlite, required_nsys
+from pipeline.collect.replay import COMMUNICATING, Replay
+from pipeline.collect.tools import find_ncu
 from pipeline.collect.workloads import Program, Request, resolve
 from pipeline.errors import PipelineError, UsageError, WorkloadError
 from pipeline.model import SEVERITIES, Capture, Environment, Finding, Profile, Report
+from pipeline.names import communicates
 from pipeline.read import read, recognize
-from pipeline.render import FORMATS, IndexEntry, index_entry, render_index
+from pipeline.render import FORMATS, IndexEntry, Source, format_of, index_entry, render_index
 from pipeline.stats import Selection, stats_texts
 from pipeline.store import new_run, publish, runs, write_file
 
@@ -47,6 +51,7 @@ def profile_program(plan: Plan, request: Request) -> Path:
     """
     program = resolve(plan.target, plan.arguments, python=plan.python)
     collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=request.recordings)
+    _check_ncu(collector, request)
     run = new_run(plan.reports, program.name, started=dt.datetime.now(dt.UTC))
     request = replace(request, captures=run.captures, logs=run.logs)
     capture = COLLECTORS[collector](program, request)
@@ -56,7 +61,7 @@ def profile_program(plan: Plan, request: Request) -> Path:
     request.progress("writing the report")
     findings = (fallback,) if fallback else ()
     report = build_report(profile, capture.workload, capture=capture, findings=findings)
-    publish(run, _run_files(report, failed=bool(capture.failure)))
+    publish(run, _run_files(Source(report, profile), failed=bool(capture.failure)))
     write_file(plan.reports / "index.html", _index(plan.reports).encode())
     path = run.folder / "report.html"
     if capture.failure:
@@ -66,49 +71,93 @@ def profile_program(plan: Plan, request: Request) -> Path:
     return path
 
 
+def _check_ncu(collector: str, request: Request) -> None:
+    """Refuse, before anything runs, an ncu that is not there, and kernels chosen for a collector that has none."""
+    replay = request.replay
+    if replay and collector != "torch":
+        find_ncu(request.ncu)
+    elif replay and replay.is_chosen:
+        raise UsageError(
+            "--ncu-kernel, --ncu-range and --ncu-all need ncu, and this machine's collector is torch.profiler",
+            "Leave them out, or run where there are a GPU and nsys; without nsys: --collector ncu.",
+        )
+
+
 def _with_replay(program: Program, request: Request, capture: Capture, profile: Profile) -> tuple[Capture, Profile]:
     """Look closer, with ncu, at the kernels that take most of the time; what goes wrong is a finding."""
     replay = request.replay
-    if replay is None or not len(profile.tables.get("kernels", ())):
+    if replay is None or not any(len(profile.tables.get(name, ())) for name in ("kernels", "graph_launches")):
         return capture, profile
-    if not replay.is_chosen:
-        chosen = choose_kernels(profile, coverage_pct=replay.coverage_pct, most=replay.most)
-        expected = chosen.launches * replay.launches
-        replay = replace(replay, names=chosen.names, base=chosen.base, skip=chosen.skip, expected=expected)
     request.progress("replaying kernels with ncu")
-    spent_s = sum(capture.stages_s.values())
-    replayed = replay_kernels(program, replace(request, timeout_s=request.timeout_s - spent_s), replay)
+    left_s = request.timeout_s - sum(capture.stages_s.values())
+    replayed = _replayed(program, replace(request, timeout_s=left_s), replay, profile)
+    interrupted = replayed.outcome and replayed.outcome.interrupted
     capture = replace(
         capture,
         parameters={**capture.parameters, **(replay.described if replayed.report else {})},
         findings=(*capture.findings, *replayed.findings),
         stages_s={**capture.stages_s, "replay": replayed.seconds},
+        failure=f"the replay {replayed.outcome.ending}" if replayed.outcome and interrupted else "",
     )
     if replayed.report is None:
         return capture, profile
     try:
         return capture, profile.joined(read(replayed.report))
     except PipelineError as error:
-        finding = Finding("no_kernel_metrics", "warning", "ncu's report cannot be read", error.message, error.hint)
+        # of a library that does not load, its path
+        said = re.sub(r"\S*/\S*", "<…>", error.message)
+        finding = Finding("no_kernel_metrics", "warning", "ncu's report cannot be read", said, error.hint)
         return replace(capture, findings=(*capture.findings, finding)), profile
 
 
-def render_files(
-    paths: Sequence[Path], output: Path | None, *, style: str, nsys: Path | None, progress: Progress
-) -> Iterator[str]:
-    """Render the report of each captured file, yielding where it was written.
+def _replayed(program: Program, request: Request, replay: Replay, profile: Profile) -> Replayed:
+    """Replay what was asked for, or what the timeline says is worth it."""
+    if replay.is_whole and _may_wait_for_peers(profile):
+        reason = "Nothing was replayed: in a range or graph replayed as a whole, kernels would wait for their peers"
+        return not_replayed(reason, "Replay its kernels one by one: --replay-mode kernel --graph-profiling node.")
+    if not replay.is_chosen:
+        chosen = choose_kernels(profile, coverage_pct=replay.coverage_pct, most=replay.most)
+        if not chosen.names:
+            return not_replayed(
+                f"Nothing was replayed: there are only {COMMUNICATING}, or CUDA graphs that were traced as a whole",
+                "To see the kernels of graphs: --nsys-arg=--cuda-graph-trace=node.",
+            )
+        expected = chosen.launches * replay.launches
+        replay = replace(replay, names=chosen.names, base=chosen.base, skip=chosen.skip, expected=expected)
+    return replay_kernels(program, request, replay)
 
-    `output` is the file (`-`: standard output), or with several paths the folder of the files; by default they go
-    into the current one.
+
+def _may_wait_for_peers(profile: Profile) -> bool:
+    """Whether there is more than one process or GPU, or a kernel that communicates: graphs do not show theirs."""
+    work = [profile.tables[name] for name in ("kernels", "graph_launches") if len(profile.tables.get(name, ()))]
+    places = {
+        place for table in work for place in table[["process", "device"]].drop_duplicates().itertuples(index=False)
+    }
+    names = profile.tables["kernels"]["name"].cat.categories if "kernels" in profile.tables else ()
+    return len(places) > 1 or any(communicates(name) for name in names)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written where: `path` is a file (`-`: standard output), or with several captures the folder of the files.
+
+    By default they go into the current one. Without a `style` the ending of the path says it. A page has `most_bytes`.
     """
+
+    path: Path | None
+    style: str
+    most_bytes: int
+
+
+def render_files(paths: Sequence[Path], output: Output, *, nsys: Path | None, progress: Progress) -> Iterator[str]:
+    """Render the report of each captured file, yielding where it was written."""
+    style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
-    for path, target in zip(paths, _targets(paths, output, form.suffix), strict=True):
-        contents = form.render(_load_report(path, nsys=nsys, progress=progress))
+    if form.is_folder and str(output.path) == "-":
+        raise UsageError(f"{style} is several files, which cannot go to standard output", "name a folder with -o")
+    for path, target in zip(paths, _targets(paths, output.path, form.suffix), strict=True):
+        contents = form.render(replace(_source(path, nsys=nsys, progress=progress), most_bytes=output.most_bytes))
         if str(target) == "-":
-            if "" not in contents:
-                raise UsageError(
-                    f"{style} is several files, which cannot go to standard output", "name a folder with -o"
-                )
             sys.stdout.buffer.write(contents[""])
             continue
         for name, content in contents.items():
@@ -137,7 +186,7 @@ def _title(path: Path) -> str:
     return name or path.name
 
 
-_ENDINGS: Final = (".gz", ".nsys-rep", ".sqlite", ".json", ".report")
+_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report")
 
 
 def print_stats(profile: Profile, selection: Selection, *, path: Path, output: str) -> Iterator[str]:
@@ -174,11 +223,11 @@ def build_report(
     )
 
 
-def _load_report(path: Path, *, nsys: Path | None, progress: Progress) -> Report:
+def _source(path: Path, *, nsys: Path | None, progress: Progress) -> Source:
     if recognize(path) == "report":
-        return Report.from_json(path.read_bytes())
+        return Source(Report.from_json(path.read_bytes()))
     with profile_of(path, nsys=nsys, progress=progress, details=False) as profile:
-        return build_report(profile, _title(path))
+        return Source(build_report(profile, _title(path)), profile)
 
 
 @contextmanager
@@ -202,13 +251,14 @@ def _merge(read_off: Environment, said: Environment) -> Environment:
     return replace(Environment(**filled), collector_version=version)
 
 
-def _run_files(report: Report, *, failed: bool) -> dict[str, bytes]:
+def _run_files(source: Source, *, failed: bool) -> dict[str, bytes]:
+    report = source.report
     entry = asdict(index_entry(report, run_id="", href="", failed=failed))
     of_run = {name: value for name, value in entry.items() if name not in _OF_FOLDER}
     document = {**of_run, "environment": asdict(report.environment), "stages_s": report.stages_s}
     return {
         "report.json": report.to_json().encode(),
-        "report.html": FORMATS["html"].render(report)[""],
+        "report.html": FORMATS["html"].render(source)[""],
         "run.json": (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode(),
     }
 
@@ -220,7 +270,7 @@ def _index(root: Path) -> str:
         IndexEntry(
             run_id=folder.name,
             href=f"{folder.relative_to(root)}/report.html",
-            **{name: document[name] for name in wanted},
+            **{name: document[name] for name in wanted & document.keys()},
         )
         for folder, document in runs(root)
         if _describes_a_run(document)
@@ -231,7 +281,9 @@ def _index(root: Path) -> str:
 def _describes_a_run(document: Mapping[str, object]) -> bool:
     """Whether run.json has what the list shows, in the right types: other versions, and people, write them too."""
     types = get_type_hints(IndexEntry)
-    return all(name in _OF_FOLDER or isinstance(document.get(name, ...), kind) for name, kind in types.items())
+    defaults = {field.name: field.default for field in fields(IndexEntry) if field.default is not MISSING}
+    given = {**defaults, **document}
+    return all(name in _OF_FOLDER or isinstance(given.get(name, ...), kind) for name, kind in types.items())
 
 
 _OF_FOLDER: Final = ("run_id", "href")

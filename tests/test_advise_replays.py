@@ -38,6 +38,29 @@ def test_the_gain_is_the_estimate_times_the_time_of_the_kernel() -> None:
     )
 
 
+def test_no_estimate_saves_more_than_the_kernel_takes() -> None:
+    (found,) = findings(joined(draw(BUSY), launch("b", rules=[rule("CPIStall", 350)])))
+    assert found.gain_ns == 2000
+
+
+def test_time_of_another_grid_is_not_claimed() -> None:
+    assert findings(joined(draw(BUSY), launch("a", grid=2, rules=[rule("CPIStall", 50)]))) == []
+
+
+def test_rules_of_a_csv_page_have_identifiers_alone() -> None:
+    printed = {**rule("SOLNewRule", 50, title=""), "name": ""}
+    (found,) = findings(joined(draw(BUSY), launch("a", rules=[printed])))
+    assert found.title == "SOLNewRule: a"
+    assert found.evidence[1].startswith("SOLNewRule: at most")
+
+
+def test_replays_in_several_ranges_are_weighed_by_the_time_in_these() -> None:
+    drawn = draw("nvtx  [x   ][y   ]\ncpu   L.....L......\ns7    .aaaa..aa")
+    launches = [launch("a", range_path=path, rules=[rule("CPIStall", 50)]) for path in "yx"]
+    (found,) = findings(joined(drawn, *launches))
+    assert found.gain_ns == 2000
+
+
 def test_each_kernel_is_told_once_by_its_best_estimate() -> None:
     rules = [rule("CPIStall", 30), rule("SharedMemoryConflicts", 60), rule("New", 5)]
     first, second = findings(

@@ -230,9 +230,17 @@ def test_what_was_not_collected_is_missing_and_named_and_zero_is_zero() -> None:
     assert "L1 hit" not in note
 
 
-def test_tensor_cores_that_work_on_fp64_alone_are_in_use() -> None:
-    metrics = {METRICS["tensor_pct"][0]: 0.0, METRICS["tensor_fp64_pct"][0]: 40.0}
-    assert row(alone(launch("a", metrics)))["tensor_pct"] == 40
+@pytest.mark.parametrize("kind", ["tensor_fp64_pct", "tensor_integer_pct"])
+def test_tensor_cores_that_work_on_one_type_alone_are_in_use(kind: str) -> None:
+    for name in METRICS[kind]:
+        metrics = {METRICS["tensor_pct"][-1]: 0.0, name: 40.0}
+        assert row(alone(launch("a", metrics)))["tensor_pct"] == 40
+
+
+def test_tensor_cores_of_cc_8_in_older_releases() -> None:
+    pipe = "sm__inst_executed_pipe_tensor_op_{}.avg.pct_of_peak_sustained_active"
+    metrics = {pipe.format(kind): share for kind, share in (("hmma", 7.0), ("imma", 0.0), ("dmma", 0.0))}
+    assert row(alone(launch("a", metrics)))["tensor_pct"] == 7
 
 
 @pytest.mark.parametrize(
@@ -251,7 +259,8 @@ def test_the_limiter_allows_the_fewest_blocks(limits: dict[str, float], limiter:
 
 
 @pytest.mark.parametrize(
-    ("waves", "tail"), [(0.25, 100), (1, 0), (1.5, 50), (2, 0), (2.9999999, 0), (9.1, 10), (15.515152, 6.25)]
+    ("waves", "tail"),
+    [(0.0, 100), (0.25, 100), (1, 0), (1.5, 50), (2, 0), (2.9999999, 0), (9.1, 10), (15.515152, 6.25)],
 )
 def test_the_tail_is_the_last_wave_if_it_is_partial(waves: float, tail: float) -> None:
     metrics = {"launch__waves_per_multiprocessor": waves}
@@ -265,6 +274,7 @@ def test_coalescing_is_a_ratio_of_counts_or_as_given_and_missing_without_loads()
     assert row(alone(launch("a", {sectors: 64, requests: 2})))["sectors_per_request"] == 32
     assert row(alone(launch("a", {ratio: 8})))["sectors_per_request"] == 8
     assert pd.isna(row(alone(launch("a", {sectors: 0, requests: 0})))["sectors_per_request"])
+    assert pd.isna(row(alone(launch("a", {sectors: 0, requests: 0, ratio: 0})))["sectors_per_request"])
 
 
 @pytest.mark.parametrize(("total", "ideal", "excessive"), [(40, 10, 75), (10, 10, 0), (0, 0, None)])
@@ -316,8 +326,11 @@ def test_at_most_five_stalls_are_listed_and_samples_serve_where_cycles_lack() ->
         ("fp64", "DADD DFMA DMUL DSETP"),
         ("fp32", "FADD FFMA FMUL FMNMX FSETP FSEL MUFU FCHK FADD2 FFMA2"),
         ("fp16", "HADD2 HFMA2 HMUL2 HSETP2 HMNMX2"),
-        ("integer", "IADD3 IMAD ISETP LOP3 LEA SHF UIADD3 UISETP ULOP3 VIADD VIMNMX FLO POPC USHF UIMAD ULEA IDP"),
-        ("load_store", "LDG STG LDS STS LDC ULDC LDGSTS LDSM ATOMG RED UTMALDG UTMASTG TEX SULD STAS REDUX UBLKCP"),
+        (
+            "integer",
+            "IADD3 IMAD ISETP LOP3 LEA SHF UIADD3 UISETP ULOP3 VIADD VIMNMX FLO POPC USHF UIMAD ULEA IDP REDUX CREDUX",
+        ),
+        ("load_store", "LDG STG LDS STS LDC ULDC LDGSTS LDSM ATOMG RED UTMALDG UTMASTG TEX SULD STAS REDG UBLKCP"),
         (
             "control",
             "BRA EXIT BAR BSSY BSYNC CALL RET NANOSLEEP DEPBAR LDGDEPBAR MEMBAR WARPSYNC SYNCS FENCE WARPGROUP",
@@ -359,13 +372,19 @@ def test_the_bound_of_a_rule_is_its_estimate_times_the_share_of_the_kernel() -> 
     assert table["bound_pct"].isna().tolist()[3:] == [True, True]
 
 
+def test_no_bound_exceeds_the_share_of_the_kernel() -> None:
+    table = ncu_rules(joined(draw("s7   aaa.b"), launch("a", rules=[rule("Big", 400)]))).frame
+    assert table["bound_pct"].tolist() == [75]
+
+
 def test_remarks_without_an_estimate_are_left_out_and_titles_default_to_names() -> None:
     rules = [
         *(rule("Info", None, kind="info"), rule("Error", None, kind="error"), rule("Estimated", 5, kind="info")),
         rule("Warned", None, kind="warning", title=""),
+        {**rule("Printed", None, kind="warning", title=""), "name": ""},
     ]
     table = ncu_rules(alone(launch("a", rules=rules))).frame
-    assert table["title"].tolist() == ["Estimated title", "Warned"]
+    assert table["title"].tolist() == ["Estimated title", "Warned", "Printed"]
     assert table["bound_pct"].isna().all()
 
 

@@ -120,6 +120,7 @@ def test_a_count_a_rate_per_cycle_and_a_rate_per_second_say_the_same(count: floa
         ("HMMA.16816.F32.BF16", "BF16", 4096),
         ("HMMA.1688.F32.TF32", "TF32", 2048),
         ("HMMA.884.F32.F32.STEP0", "FP16", 512),
+        ("HMMA.884.F16.F16.STEP0", "FP16", 1024),
         ("HGMMA.64x128x16.F32.BF16", "BF16", 65_536),
         ("QGMMA.64x256x32.F32.E4M3.E4M3", "FP8", 262_144),
         ("IMMA.16832.S8.S8", "INT8", 8192),
@@ -191,6 +192,19 @@ def test_nothing_collected_gives_no_points_and_no_roofs() -> None:
 
 
 # -- real reports -----------------------------------------------------------------------------------------------------
+
+
+def test_a_point_of_a_real_report_is_what_the_figures_of_its_csv_give_by_hand(tmp_path: Path) -> None:
+    report = read(unpack("lines.raw.csv", tmp_path))
+    table = ncu_roofline(Timeline(report)).frame
+    (point,) = table[(table["launch"] == 0) & (table["kind"] == "FP32")].to_dict("records")
+    (tensor,) = table[(table["launch"] == 3) & (table["kind"] == "tensor FP16")].to_dict("records")
+    # 103.577011 ffma per cycle at 2.027972 GHz; 106.153846 GB/s of DRAM
+    assert point["flop_per_s"] == pytest.approx(2 * 103.577011 * 2.027972e9)
+    assert point["flop_per_byte"] == pytest.approx(2 * 103.577011 * 2.027972 / 106.153846)
+    # 4,194,304 operations in 3.04 us; 2.189474 GB/s
+    assert tensor["flop_per_s"] == pytest.approx(4_194_304 / 3.04e-6, rel=1e-5)
+    assert tensor["flop_per_byte"] == pytest.approx(4_194_304 / 3.04e-6 / 2.189474e9, rel=1e-5)
 
 
 def test_a_real_matrix_product_does_what_its_size_says(measure: Profile) -> None:

@@ -1,6 +1,7 @@
 """Collecting with ncu: what it is asked for, how it is ended, and in which ways it fails."""
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -9,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from pipeline.cli import main
 from pipeline.collect.ncu import collect_ncu, replay_kernels
 from pipeline.collect.replay import Replay
 from pipeline.collect.workloads import Program, Request, resolve
-from pipeline.errors import ToolError
-from pipeline.model import Report
+from pipeline.errors import ToolError, UsageError, WorkloadError
 from pipeline.read import read
 
 FakeNcu = Callable[..., Path]
@@ -39,6 +37,12 @@ def seen(ncu: Path) -> dict[str, Any]:
     return dict(json.loads(ncu.with_name("ncu.seen.json").read_text())["options"])
 
 
+def replays(ncu: Path, *names: str) -> list[str]:
+    """Which of these kernels its filter lets through."""
+    expression = seen(ncu)["--kernel-name"].removeprefix("regex:")
+    return [name for name in names if re.search(expression, name)]
+
+
 def test_a_replay_leaves_a_report_that_can_be_read(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu()
     said: list[str] = []
@@ -54,25 +58,72 @@ def test_chosen_kernels_are_asked_for_by_name(fake_ncu: FakeNcu, program: Progra
     replay = Replay(names=("_Z3addPf", "a.b"), base="mangled", skip=2, launches=3, collected=("--section", "Occupancy"))
     replay_kernels(program, request_, replay)
     options = seen(ncu)
-    assert (options["--kernel-name-base"], options["--kernel-name"]) == ("mangled", r"regex:^(_Z3addPf|a\.b)$")
+    assert options["--kernel-name-base"] == "mangled"
+    assert replays(ncu, "_Z3addPf", "a.b", "axb", "x_Z3addPf", "_Z3addPfx") == ["_Z3addPf", "a.b"]
     assert (options["--launch-skip"], options["--launch-count"]) == ("2", "3")
     assert (options["--filter-mode"], options["--section"]) == ("per-launch-config", "Occupancy")
     assert options["--nvtx-push-pop-scope"] == "process"
+    assert options["--import-source"] == "yes"
     assert "--set" not in options
     assert "--profile-from-start" not in options
 
 
+PEERS = (
+    *("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "NCCLKernel", "nvshmemi_put", "_ZN7deep_ep9intranode8dispatchEv"),
+    *("one_shot_all_reduce_kernel", "oneShotAllReduceKernel", "multimem_kernel", "cross_device_reduce_1stage"),
+)
+
+
 @pytest.mark.parametrize(
-    ("name", "matches"),
-    [("add", True), ("gelu_kernel", True), ("ncclDevKernel_AllReduce_Sum", False), ("nvshmem_x", False)],
+    "replay",
+    [
+        Replay(everything=True),
+        Replay(nvtx_range="step"),
+        Replay(pattern="nccl|all|_|k|K"),
+        Replay(names=("add", *PEERS)),
+        Replay(),
+    ],
 )
 def test_kernels_that_communicate_are_never_replayed(
-    fake_ncu: FakeNcu, program: Program, request_: Request, name: str, *, matches: bool
+    fake_ncu: FakeNcu, program: Program, request_: Request, replay: Replay
 ) -> None:
     ncu = fake_ncu()
-    replay_kernels(program, request_, Replay(everything=True))
-    expression = seen(ncu)["--kernel-name"].removeprefix("regex:")
-    assert bool(re.search(expression, name)) is matches
+    replay_kernels(program, request_, replay)
+    assert replays(ncu, *PEERS) == []
+    base = seen(ncu)["--kernel-name-base"]
+    # function names have no namespaces to tell them by
+    assert base == "function" if replay.pattern or replay.names else base == "mangled"
+
+
+@pytest.mark.parametrize("pattern", ["add", "^my_add$", "add|mul", "a.d"])
+def test_kernels_are_found_by_a_part_of_their_name(
+    fake_ncu: FakeNcu, program: Program, request_: Request, pattern: str
+) -> None:
+    ncu = fake_ncu()
+    replay_kernels(program, request_, Replay(pattern=pattern))
+    assert replays(ncu, "my_add", "reduce_kernel", "other") == ["my_add"]
+
+
+def test_what_torch_compile_names_after_communication_is_replayed(
+    fake_ncu: FakeNcu, program: Program, request_: Request
+) -> None:
+    ncu = fake_ncu()
+    replay_kernels(program, request_, Replay())
+    assert replays(ncu, "triton_poi_fused_add_all_reduce_wait_tensor_0", "triton_all_reduce") == [
+        "triton_poi_fused_add_all_reduce_wait_tensor_0"
+    ]
+
+
+@pytest.mark.parametrize(
+    "whole", [{"replay_mode": "range"}, {"replay_mode": "app-range"}, {"graph_profiling": "graph"}]
+)
+def test_ncu_alone_replays_nothing_as_a_whole(
+    fake_ncu: FakeNcu, program: Program, request_: Request, whole: dict[str, Any]
+) -> None:
+    ncu = fake_ncu()
+    with pytest.raises(UsageError, match="may wait for their peers"):
+        collect_ncu(program, replace(request_, replay=Replay(**whole)))
+    assert not ncu.with_name("ncu.seen.json").exists()
 
 
 def test_a_range_is_quoted_for_the_filter(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
@@ -87,7 +138,7 @@ def test_an_ncu_without_process_scope_is_not_asked_for_it(
 ) -> None:
     ncu = fake_ncu("old")
     replay_kernels(program, request_, Replay())
-    assert "--nvtx-push-pop-scope" not in seen(ncu)
+    assert not {"--nvtx-push-pop-scope", "--import-source"} & seen(ncu).keys()
     assert "--nvtx" in seen(ncu)
 
 
@@ -113,7 +164,72 @@ def test_no_more_launches_are_replayed_than_wanted(fake_ncu: FakeNcu, program: P
     begun = time.monotonic()
     replayed = replay_kernels(program, request_, Replay(most=2))
     assert time.monotonic() - begun < 20
+    assert replayed.report is not None
+    (finding,) = replayed.findings
+    assert (finding.title, finding.severity) == ("Only the first 2 launches were replayed", "info")
+    assert "--ncu-all" in finding.remedy
+
+
+def test_several_launches_of_each_kernel_are_within_the_limit(
+    fake_ncu: FakeNcu, program: Program, request_: Request
+) -> None:
+    fake_ncu("endless")
+    said: list[str] = []
+    replay = Replay(names=("a",), most=1, launches=3, expected=3)
+    replayed = replay_kernels(program, replace(request_, progress=said.append), replay)
+    assert replayed.findings == ()
+    assert "replaying kernels with ncu: 3 of 3 done" in said
+
+
+def test_a_time_limit_is_told_from_the_budget(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
+    ncu = fake_ncu("slow")
+    (finding,) = replay_kernels(program, replace(request_, timeout_s=2), Replay(expected=3)).findings
+    assert finding.title.endswith("within 2 s")
+    assert "--timeout" in finding.remedy
+    ncu.with_name("ncu.seen.json").unlink()
+    (finding,) = replay_kernels(program, replace(request_, timeout_s=-1), Replay(expected=3)).findings
+    assert finding.title == "No time was left to replay kernels"
+    assert not ncu.with_name("ncu.seen.json").exists()
+
+
+def test_what_the_program_prints_is_not_taken_for_ncus(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
+    fake_ncu("mixed")
+    said: list[str] = []
+    replayed = replay_kernels(program, replace(request_, progress=said.append), Replay(expected=2))
+    assert replayed.findings == ()
+    assert said[-1] == "replaying kernels with ncu: 2 of 2 done"
+
+
+def test_explicit_choices_have_a_most(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
+    fake_ncu("endless")
+    said: list[str] = []
+    replay_kernels(program, replace(request_, progress=said.append), Replay(pattern="x", most=3))
+    assert re.fullmatch(r"replaying kernels with ncu: [12] of at most 3 done(, at most \d+ s left)?", said[0])
+
+
+def test_application_replay_shows_which_run_it_is(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
+    ncu = fake_ncu("application")
+    said: list[str] = []
+    replayed = replay_kernels(program, replace(request_, progress=said.append), Replay(replay_mode="application"))
+    assert seen(ncu)["--replay-mode"] == "application"
     assert (replayed.report is not None, replayed.findings) == (True, ())
+    assert said[-1] == "replaying kernels with ncu: run 2 of the program"
+
+
+def test_a_percent_sign_in_a_folder_is_no_pattern(fake_ncu: FakeNcu, program: Program, tmp_path: Path) -> None:
+    fake_ncu()
+    request = Request(captures=tmp_path / "%p", logs=tmp_path / "log", timeout_s=60)
+    assert replay_kernels(program, request, Replay()).report == tmp_path / "%p" / "train.ncu-rep"
+
+
+def test_it_is_ended_without_a_program_called_kill(
+    fake_ncu: FakeNcu, program: Program, request_: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ncu = fake_ncu("slow")
+    (tmp_path / "slim").mkdir()
+    (tmp_path / "slim" / "sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", f"{ncu.parent}{os.pathsep}{tmp_path / 'slim'}")
+    assert replay_kernels(program, request_, Replay(budget_s=2)).report is not None
 
 
 @pytest.mark.parametrize(
@@ -121,21 +237,31 @@ def test_no_more_launches_are_replayed_than_wanted(fake_ncu: FakeNcu, program: P
     [
         ("no permission", ("may not read the GPU's performance counters", "CAP_SYS_ADMIN|SYS_ADMIN")),
         ("busy", ("Another profiler", "dcgmi")),
-        ("unknown section", ("no such section", "did not match any section")),
-        ("no kernels", ("No kernel was replayed", "matches gelu, in the range step|gelu_kernel, elementwise_kernel")),
+        ("unknown section", ("does not know what it was to collect", "refused NoSuch", "--list-sections")),
+        ("unknown metric", ("does not know what it was to collect", "refused no_such", "--query-metrics")),
+        ("no kernels", ("No kernel was replayed", "matches gelu in the range step", "gelu_kernel, elementwise_kernel")),
+        ("unheard of", ("ncu ended with exit status 1, and nothing was replayed", "ncu.log")),
+        ("killed", ("ncu was ended by SIGKILL", "ncu.log")),
     ],
 )
 def test_why_there_is_no_report_is_said_with_what_to_do(
     fake_ncu: FakeNcu, program: Program, request_: Request, behaviour: str, words: tuple[str, ...]
 ) -> None:
     fake_ncu(behaviour)
-    replayed = replay_kernels(program, request_, Replay(pattern="gelu"))
+    collected = ("--section", "NoSuch", "--section", "Occupancy", "--metrics", "no_such,sm__cycles.sum")
+    replay = Replay(pattern="gelu", nvtx_range="step", collected=collected)
+    begun = time.monotonic()
+    replayed = replay_kernels(program, request_, replay)
+    # what denies the counters ends it: the program would run to its end for nothing
+    assert time.monotonic() - begun < 20
     (finding,) = replayed.findings
     assert replayed.report is None
     for word in words:
         assert re.search(word, f"{finding.title} {finding.detail} {finding.remedy}")
-    with pytest.raises(ToolError, match=words[0]):
-        collect_ncu(program, replace(request_, replay=Replay(pattern="gelu")))
+    assert not re.search("Occupancy|sm__cycles|hunter2|alice", finding.detail)
+    with pytest.raises(ToolError, match=words[0]) as raised:
+        collect_ncu(program, replace(request_, replay=replay))
+    assert str(request_.logs / "ncu.log") in raised.value.hint
 
 
 def test_a_program_that_fails_under_replay_keeps_what_was_done(
@@ -149,10 +275,62 @@ def test_a_program_that_fails_under_replay_keeps_what_was_done(
     assert finding.detail.startswith("3 launches were replayed before.")
 
 
+def test_a_program_that_fails_before_its_first_kernel_is_its_own_error(
+    fake_ncu: FakeNcu, program: Program, request_: Request
+) -> None:
+    fake_ncu("program fails at once")
+    (finding,) = replay_kernels(program, request_, Replay()).findings
+    assert finding.title == "The program under ncu ended with exit status 3, and nothing was replayed"
+    with pytest.raises(WorkloadError, match="train ended with exit status 3") as raised:
+        collect_ncu(program, request_)
+    assert "trained" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("replay", "words"),
+    [
+        (Replay(names=("_Z3add", "_Z3mul")), "None of the 2 kernels chosen in the timeline"),
+        (Replay(nvtx_range="step"), "ncu found none in the range step.*push/pop"),
+        (Replay(), "The program launched none.*--capture-range none"),
+    ],
+)
+def test_what_was_looked_for_in_vain_is_named(
+    fake_ncu: FakeNcu, program: Program, request_: Request, replay: Replay, words: str
+) -> None:
+    fake_ncu("no kernels")
+    (finding,) = replay_kernels(program, request_, replay).findings
+    assert re.search(words, f"{finding.detail} {finding.remedy}")
+    assert "_Z3" not in finding.detail
+
+
+@pytest.mark.parametrize(("behaviour", "has_report"), [("slow", True), ("nothing yet", False)])
+def test_ctrl_c_keeps_what_is_done(
+    fake_ncu: FakeNcu, program: Program, request_: Request, interrupt: Any, behaviour: str, *, has_report: bool
+) -> None:
+    ncu = fake_ncu(behaviour)
+    interrupt(ncu.with_name("ncu.seen.json"))
+    replayed = replay_kernels(program, request_, Replay())
+    assert (replayed.report is not None) is has_report
+    assert "interrupted" in replayed.findings[0].title
+
+
+def test_an_ncu_that_does_not_run_is_no_path_in_a_report(program: Program, request_: Request, tmp_path: Path) -> None:
+    broken = tmp_path / "ncu"
+    broken.write_text("#!/bin/sh\necho /home/alice/lib.so >&2; exit 1\n")
+    broken.chmod(0o755)
+    (finding,) = replay_kernels(program, replace(request_, ncu=broken), Replay()).findings
+    assert finding.title == "ncu does not run"
+    assert "/" not in f"{finding.detail} {finding.remedy}"
+
+
 def test_without_ncu_it_is_said_where_it_was_looked_for(program: Program, request_: Request) -> None:
     (finding,) = replay_kernels(program, request_, Replay()).findings
     assert (finding.severity, finding.title) == ("info", "ncu was not found")
     assert "opt/nvidia/nsight-compute" in finding.remedy
+    with pytest.raises(ToolError) as raised:
+        collect_ncu(program, request_)
+    # there is nothing else to leave ncu out for
+    assert "--no-ncu" not in raised.value.hint
 
 
 def test_counters_are_asked_for_before_minutes_are_spent(
@@ -174,63 +352,21 @@ def test_nothing_that_is_said_of_a_failure_names_a_path(fake_ncu: FakeNcu, progr
     assert "/" not in finding.detail.replace("<…>", "")
 
 
-# -- the whole of `profile` --------------------------------------------------------------------------------------------
-
-
-def profiled(tmp_path: Path, *options: str) -> tuple[Result, Report]:
-    (tmp_path / "train.py").write_text("print('done')\n")
-    reports = ("--reports", str(tmp_path / "reports"))
-    result = CliRunner().invoke(main, ["profile", *reports, *options, str(tmp_path / "train.py")])
-    return result, Report.from_json((tmp_path / "reports/train/latest/report.json").read_text())
-
-
-def test_profile_replays_the_fewest_kernels_that_take_most_of_the_time(
-    fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path
-) -> None:
-    fake_nsys()
-    ncu = fake_ncu()
-    result, report = profiled(tmp_path, "--collector", "nsys", "--ncu-coverage", "50")
-    assert result.exit_code == 0
-    options = seen(ncu)
-    # the one kernel of `gelu` that takes more than half of the time
-    assert options["--kernel-name-base"] == "mangled"
-    assert options["--kernel-name"].count("|") < 6
-    assert report.parameters["ncu collects"] == "set full"
-    assert "replay" in report.stages_s
-    assert len(report.result("cuda_gpu_kern_sum").rows)
-
-
-@pytest.mark.parametrize("behaviour", ["no permission", "no kernels", "garbage", "program fails"])
-def test_the_timeline_stands_when_the_replay_fails(
-    fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path, behaviour: str
-) -> None:
-    fake_nsys()
-    fake_ncu(behaviour)
-    result, report = profiled(tmp_path, "--collector", "nsys")
-    assert result.exit_code == 0
-    assert {finding.rule for finding in report.findings} & {"no_kernel_metrics", "replay_failed"}
-    assert str(tmp_path) not in report.to_json()
-
-
-def test_no_ncu_leaves_it_out(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path) -> None:
-    fake_nsys()
-    ncu = fake_ncu()
-    _, report = profiled(tmp_path, "--collector", "nsys", "--no-ncu")
-    assert not ncu.with_name("ncu.seen.json").exists()
-    assert "replay" not in report.stages_s
-
-
-def test_ncu_alone_makes_a_report(fake_ncu: FakeNcu, tmp_path: Path) -> None:
-    ncu = fake_ncu()
-    result, report = profiled(tmp_path, "--collector", "ncu", "--ncu-metric", "gpu__time_duration.sum")
-    assert result.exit_code == 0
-    assert report.environment.collector == "ncu"
-    assert seen(ncu)["--metrics"] == "gpu__time_duration.sum"
-    assert "--set" not in seen(ncu)
-
-
 def test_ncu_alone_makes_a_capture(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu()
     capture = collect_ncu(program, request_)
     assert (capture.collector, capture.environment.collector_version) == ("ncu", "2025.3.1.0")
     assert capture.parameters["ncu clock control"] == "none"
+
+
+def test_the_program_sees_the_same_variables_as_under_nsys(
+    fake_ncu: FakeNcu, request_: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI_JOB_TOKEN", "planted")
+    monkeypatch.setenv("KEPT", "kept")
+    (tmp_path / "train.py").write_text("import os; print('sees', sorted(os.environ))\n")
+    fake_ncu()
+    replay_kernels(resolve(str(tmp_path / "train.py"), ()), replace(request_, keep_env=("KEPT",)), Replay())
+    said = (request_.logs / "ncu.log").read_text()
+    assert "'KEPT'" in said
+    assert "CI_JOB_TOKEN" not in said

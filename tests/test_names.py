@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.names import base_name, normalised, unqualified
+from pipeline.names import base_name, communicates, normalised, unqualified
 from pipeline.tables import renamed
 from tests import ncu
 from tests.conftest import DATA
@@ -184,3 +184,19 @@ def test_spaces_and_parameters_of_templates_say_nothing(arguments: list[str], pa
     assert settled == normalised(settled)
     assert unqualified(settled) == unqualified(name)
     assert settled.startswith("a::k<")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096>)", True),
+        ("void nvshmemi_transfer_rma<true>(int)", True),
+        ("void deep_ep::internode::dispatch<false>(int)", True),
+        ("void vllm::cross_device_reduce_1stage<float, 2>(void)", True),
+        ("triton_poi_fused_all_reduce_add_0", False),
+        ("reduce_kernel<512, 1>", False),
+        ("", False),
+    ],
+)
+def test_kernels_that_wait_for_others_are_known_by_name(name: str, expected: bool) -> None:
+    assert communicates(name) is expected

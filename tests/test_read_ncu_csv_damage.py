@@ -144,6 +144,32 @@ def test_what_is_no_page_of_kernels_is_refused(text: str, reason: str, written: 
         written(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        ncu.page((*ncu.IDENTITY, "Grid Size", "x__y.sum"), [[""] * 13, [*ncu.identity(), "", "1"]]),
+        ncu.page((*ncu.IDENTITY, "ID", "x__y.sum"), [[""] * 13, [*ncu.identity(), "0", "1"]]),
+        ncu.page((*ncu.DETAILS, "Metric Value"), [[*ncu.identity(), "a", "b", "c", "1", "2"]]),
+        ncu.page((*ncu.IDENTITY[:4], "x__y.sum"), [[""] * 5, ["0", "7", "p", "h", "1"]]),
+    ],
+)
+def test_columns_that_are_there_twice_or_lack_are_refused(text: str, written: Callable[..., Profile]) -> None:
+    with pytest.raises(CaptureError, match="no page of ncu has"):
+        written(text)
+
+
+def test_rows_of_one_header_and_rows_without_one_are_not_lost(written: Callable[..., Profile]) -> None:
+    with pytest.raises(CaptureError, match="before the header"):
+        written(RAW.partition("\n")[2] + RAW)
+
+
+def test_two_runs_whose_numbers_are_the_same_are_not_one(written: Callable[..., Profile]) -> None:
+    other = ncu.raw_page({"x__y.sum": ("Kbyte", "1.5")}, [ncu.identity(0, kernel="other(int)")])
+    with pytest.raises(CaptureError, match="different kernels of one number"):
+        written(RAW + other)
+    assert len(written(RAW + RAW).table("profiled_launches")) == 2
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match=r"gone\.csv cannot be read"):
         read_ncu_csv(tmp_path / "gone.csv")

@@ -1,8 +1,10 @@
 """The reader of .ncu-rep files: real reports, damaged ones, and files made up block by block."""
 
 import importlib
+import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from pipeline.model import Profile
 from pipeline.read import ncu_dump, read, recognize
 from pipeline.read.ncu_blocks import Launch, read_blocks
 from pipeline.read.ncu_lines import instructions
-from pipeline.read.ncu_model import base_unit, plain_message, range_path
+from pipeline.read.ncu_model import METRIC_COLUMNS, base_unit, in_base_units, plain_message, range_path
 from pipeline.read.ncu_report import read_ncu_report
 from pipeline.tables import TABLES
 from tests import ncu
@@ -342,6 +344,12 @@ def test_a_report_that_is_not_there(tmp_path: Path) -> None:
 def test_units_become_base_units(unit: str, expected: tuple[float, str]) -> None:
     assert base_unit(unit) == expected
     assert base_unit(expected[1]) == (1, expected[1])
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_ratios_of_nothing_were_not_collected(value: float) -> None:
+    rows = [(0, "x__y.ratio", "", value, "%", ""), (0, "x__z.ratio", "", 2.0, "Kbyte", "")]
+    assert in_base_units(pd.DataFrame(rows, columns=METRIC_COLUMNS))["value"].tolist() == [2000]
 
 
 def test_messages_lose_their_markup_and_folders() -> None:

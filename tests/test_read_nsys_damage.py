@@ -15,7 +15,7 @@ from pipeline.analyze import analyze
 from pipeline.errors import CaptureError, MissingTable
 from pipeline.model import Profile
 from pipeline.read import read
-from pipeline.render import FORMATS
+from pipeline.render import FORMATS, Source
 from pipeline.stats import REPORTS, stats_table, write_stats
 from pipeline.workflow import build_report
 from tests.build import GENERATIONS, build
@@ -55,7 +55,7 @@ def _everything(profile: Profile) -> set[str]:
     """Make all that can be made of a profile; return the rules of what the report says of it."""
     report = build_report(profile, "damaged")
     for form in FORMATS.values():
-        form.render(report)
+        form.render(Source(report, profile))
     for name in REPORTS:
         try:
             write_stats(stats_table(profile, name), "csv")

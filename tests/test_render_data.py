@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.model import Report
 from pipeline.read.nsys import read_nsys
-from pipeline.render import FORMATS
+from pipeline.render import FORMATS, Source
 from pipeline.workflow import build_report
 from tests.reports import HOSTILE, kernel_table, result, small_report
 
@@ -22,13 +22,15 @@ AVAILABLE = {"gpu_time", "cuda_gpu_kern_sum", "launch_overhead", "diagnostics"}
 PRINT_ALL = """
 import sys
 from pipeline.model import Report
-from pipeline.render import FORMATS
+from pipeline.render import FORMATS, Source
 from tests.reports import hostile_report, small_report
+from tests.timeline import draw
 
+events = draw("nvtx  [load      ]\\ncpu   L........L..\\ns7    .a.........b")
 bare = small_report(results=(), findings=(), benchmark=None)
 for report in (Report.from_json(sys.stdin.read()), small_report(), hostile_report(), bare):
     for name, form in FORMATS.items():
-        for file, content in form.render(report).items():
+        for file, content in form.render(Source(report, events)).items():
             sys.stdout.buffer.write(f"{name} {file} {len(content)}\\n".encode() + content)
 """
 
@@ -48,30 +50,30 @@ def rendered(report: bytes, *, seed: str) -> bytes:
 
 @pytest.mark.parametrize("name", ["html", "json", "markdown"])
 def test_single_file_formats_have_one_unnamed_file(name: str) -> None:
-    assert list(FORMATS[name].render(small_report())) == [""]
+    assert list(FORMATS[name].render(Source(small_report()))) == [""]
 
 
 @pytest.mark.parametrize("name", ["csv", "parquet"])
 def test_table_formats_have_one_file_per_available_result(name: str) -> None:
     suffix = FORMATS[name].suffix
     assert suffix == f".{name}"
-    assert set(FORMATS[name].render(small_report())) == {f"{table}{suffix}" for table in AVAILABLE}
+    assert set(FORMATS[name].render(Source(small_report()))) == {f"{table}{suffix}" for table in AVAILABLE}
 
 
 def test_json_reads_back() -> None:
     report = small_report()
-    written = FORMATS["json"].render(report)[""]
+    written = FORMATS["json"].render(Source(report))[""]
     assert Report.from_json(written.decode()).to_json() == report.to_json()
 
 
 def test_csv_has_raw_values_under_column_names() -> None:
-    lines = FORMATS["csv"].render(small_report())["cuda_gpu_kern_sum.csv"].decode().splitlines()
+    lines = FORMATS["csv"].render(Source(small_report()))["cuda_gpu_kern_sum.csv"].decode().splitlines()
     assert lines[0] == "time_pct,total_ns,instances,stddev_ns,name"
     assert lines[2] == '33.333333333333336,1000000,10,,"add(int, float *, float *)"'
 
 
 def test_parquet_keeps_types_and_missing_values() -> None:
-    written = FORMATS["parquet"].render(small_report())["cuda_gpu_kern_sum.parquet"]
+    written = FORMATS["parquet"].render(Source(small_report()))["cuda_gpu_kern_sum.parquet"]
     frame = pq.read_table(io.BytesIO(written)).to_pandas()
     assert frame["total_ns"].dtype == "int64"
     assert frame["stddev_ns"].isna().all()
@@ -81,15 +83,17 @@ def test_parquet_keeps_types_and_missing_values() -> None:
 def test_categories_and_read_back_text_give_the_same_parquet() -> None:
     table = kernel_table()
     kinds = [table, table.astype({"name": "category"}), table.astype({"name": object})]
-    files = {FORMATS["parquet"].render(small_report(results=(result("k", kind),)))["k.parquet"] for kind in kinds}
+    files = {
+        FORMATS["parquet"].render(Source(small_report(results=(result("k", kind),))))["k.parquet"] for kind in kinds
+    }
     assert len(files) == 1
 
 
 def test_half_a_surrogate_pair_is_written_as_its_escape() -> None:
-    written = FORMATS["json"].render(small_report(title="\ud800"))[""]
+    written = FORMATS["json"].render(Source(small_report(title="\ud800")))[""]
     assert json.loads(written.decode())["title"] == "\ud800"
 
 
 def test_a_file_name_cannot_lead_out_of_its_folder() -> None:
     report = small_report(results=(result("../../etc/x", kernel_table(HOSTILE[:1])),))
-    assert list(FORMATS["csv"].render(report)) == ["______etc_x.csv"]
+    assert list(FORMATS["csv"].render(Source(report))) == ["______etc_x.csv"]

@@ -17,14 +17,11 @@ def test_key_figures_of_one_gpu() -> None:
     assert figures_of(small_report()) == {
         "Window": ("1.000 s", "the range “measure”"),
         "GPU busy": ("25.0 %", "idle 750.0 ms"),
-        "Top kernel": ("66.7 %", "of all kernel time: reduce_kernel<512, 1>"),
-        "Kernel time": ("250.0 ms", "7 kernels"),
+        "Kernel time": ("250.0 ms", "7 kernels; 66.7 % in reduce_kernel<512, 1>"),
         "Copy time": ("1.500 µs", "2.000 MB in 1 copy"),
         "Launches": ("20", "median API time 4.000 µs per launch"),
-        "Step, unprofiled": (
-            "1.100 ms",
-            "median of 2 trials of 20 steps; mean 1.100 ms, std dev 0.141 ms; 909.1 steps/s",
-        ),
+        "Steps per second, unprofiled": ("909.1", "median of 2 trials of 20 steps"),
+        "Step, unprofiled": ("1.100 ms", "mean 1.100 ms, std dev 0.141 ms"),
     }
 
 
@@ -64,6 +61,15 @@ def test_the_window_is_named(window: str, note: str) -> None:
 def test_graphs_traced_as_a_whole_have_a_figure() -> None:
     report = with_gpu_time(25.0, graph_launches=2, graph_ns=3_000_000_000)
     assert figures_of(report)["CUDA graph time"] == ("3.000 s", "2 graph runs")
+
+
+def test_the_gpu_s_waits_for_launches_are_a_mean_over_devices() -> None:
+    bound = pd.DataFrame({"device": [0, 1], "launches": 20, "launch_idle_pct": [10.0, 20.0]})
+    report = with_gpu_time(25.0)
+    figures = figures_of(replace(report, results=(*report.results, result("launch_bound", bound))))
+    assert "Launches" not in figures
+    note = "of the window; 20 launches, median API time 4.000 µs per launch"
+    assert figures["GPU waits for launches"] == ("15.0 %", note)
 
 
 def test_launches_without_recorded_calls_have_no_typical_time() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline.model import Report
+from pipeline.model import Finding, Report
 from pipeline.read.nsys import read_nsys
 from pipeline.render import IndexEntry, index_entry, render_html, render_index
 from pipeline.render.index import index_page
@@ -98,22 +98,25 @@ def test_tags_match_and_nothing_is_inline(name: str, pages: dict[str, str]) -> N
     attributes = {attribute for _, found in outline.elements for attribute in found}
     assert "style" not in attributes
     assert not [attribute for attribute in attributes if attribute.startswith("on")]
-    assert not {"script", "link", "iframe", "img", "object", "form", "base"} & {tag for tag, _ in outline.elements}
+    assert not [attributes for attributes in outline.all("script") if "src" in attributes]
+    assert not {"link", "iframe", "img", "object", "form", "base"} & {tag for tag, _ in outline.elements}
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_policy_allows_the_page_s_own_style_and_nothing_else(name: str, pages: dict[str, str]) -> None:
-    (style,) = re.findall(r"<style>(.*?)</style>", pages[name], re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+def test_the_policy_allows_the_page_s_own_style_and_script_and_nothing_else(name: str, pages: dict[str, str]) -> None:
+    blocks = (re.findall(rf"<{tag}>(.*?)</{tag}>", pages[name], re.DOTALL) for tag in ("style", "script"))
+    style, script = (digest for (block,) in blocks for digest in [hashlib.sha256(block.encode()).digest()])
+    style_hash, script_hash = (base64.b64encode(digest).decode() for digest in (style, script))
     assert policy_of(pages[name]) == (
-        f"default-src 'none'; style-src 'sha256-{digest}'; script-src 'none'; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; style-src 'sha256-{style_hash}'; script-src 'sha256-{script_hash}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
     )
 
 
 @pytest.mark.parametrize("name", ["train", "small", "bare"])
 def test_the_page_names_no_address(name: str, pages: dict[str, str]) -> None:
-    assert not re.search(r"https?:|url\(|@import|//[a-z]", pages[name])
+    assert not re.search(r"https?:|url\(|@import", pages[name])
+    assert not re.search(r"//[a-z]", re.sub(r"<script.*?</script>", "", pages[name], flags=re.DOTALL))
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -198,11 +201,42 @@ def test_the_index_is_grouped_by_workload_newest_first() -> None:
 
 
 def test_what_tells_runs_apart_comes_first_in_the_index() -> None:
-    (_, table), *_ = index_page([entry(step_ns=1_500_000.0, window_ns=2e9), entry(run_id="2", window_ns=80.0)]).groups
+    (group,) = index_page([entry(step_ns=1_500_000.0, window_ns=2e9), entry(run_id="2", window_ns=80.0)]).groups
+    table = group.table
     titles = ["Run", "Outcome", "Step, unprofiled", "GPU busy", "Window", "Kernel time", "GPU", "Collector"]
-    assert [column.title for column in table.columns] == [*titles, "Captured (UTC)"]
+    assert [column.title for column in table.columns] == [*titles, "Captured (UTC)", "Commit"]
     texts = [[cell.text for cell in row.cells[1:4]] for row in table.rows]
     assert texts == [["–", "50.0", "80 ns"], ["1.500", "50.0", "2.000"]]
+
+
+def test_a_group_draws_how_its_step_time_went_oldest_first() -> None:
+    times = {"1": 3e6, "2": 1e6, "3": 2e6}
+    entries = [entry(run_id=run, captured_utc=f"2026-11-2{run}", step_ns=time) for run, time in times.items()]
+    (group,) = index_page([*entries, entry(run_id="4", captured_utc="2026-11-24", step_ns=9e6, failed=True)]).groups
+    assert group.spark
+    assert list(group.spark.points) == [(0, 0), (50, 100), (100, 50)]
+    assert (group.spark.title, group.spark.low, group.spark.high) == (
+        "Step, unprofiled, last 3 complete runs",
+        "1.000 ms",
+        "3.000 ms",
+    )
+    assert "from 1.000 ms to 3.000 ms" in render_index(entries)
+
+
+@pytest.mark.parametrize("times", [(), (1e6,)])
+def test_one_time_makes_no_line(times: tuple[float, ...]) -> None:
+    entries = [entry(run_id=str(time), step_ns=time, window_ns=None) for time in times] or [entry()]
+    assert index_page(entries).groups[0].spark is None
+
+
+def test_advice_links_to_the_section_that_shows_its_evidence() -> None:
+    findings = (
+        Finding("many_tiny_kernels", "advice", "Tiny", "d", evidence=("e",)),
+        Finding("gpu_gaps", "advice", "Gaps", "d"),
+    )
+    text = render_html(small_report(findings=findings))
+    assert '<a href="#cuda_gpu_kern_sum">Kernel time</a>' in text
+    assert 'href="#gpu_gaps"' not in text
 
 
 def test_a_report_s_line_in_the_index_has_its_key_numbers() -> None:

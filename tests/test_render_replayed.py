@@ -8,6 +8,7 @@ from pipeline.model import Report
 from pipeline.render import render_html, render_markdown
 from pipeline.render.nav import links
 from pipeline.render.page import Section, page
+from pipeline.render.replayed import hottest
 from pipeline.render.svg import MIX_COLORS, stacks
 from pipeline.render.view import TableView
 from tests.replay_tables import instructions, kernels, lines, replay_report, rules, stalls
@@ -176,7 +177,8 @@ def test_the_page_is_sound_and_hostile_text_stays_text() -> None:
         text = render_html(report)
         outline = Outline(text)
         assert outline.open == []
-        assert not {"script", "b"} & {tag for tag, _ in outline.elements}
+        assert "b" not in {tag for tag, _ in outline.elements}
+        assert len([block for block in outline.all("script") if "id" not in block]) == 1
         attributes = {name for _, found in outline.elements for name in found}
         assert not [name for name in attributes if name == "style" or name.startswith("on")]
         for svg in outline.all("svg"):
@@ -193,3 +195,8 @@ def test_markdown_folds_every_table_of_replays() -> None:
         f"<summary>{name.replace('_', chr(92) + '_')}</summary>" in text
         for name in ("ncu_kernels", "ncu_rules", "ncu_roofline", "ncu_stalls", "ncu_instructions", "ncu_source")
     ] == [True] * 6
+
+
+def test_a_line_whose_text_ncu_does_not_have_is_named_by_its_place() -> None:
+    frame = lines(("/home/someone/k.py", 12, None), source="")
+    assert hottest(frame)["source"].tolist() == ["k.py:12"]

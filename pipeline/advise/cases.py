@@ -98,8 +98,9 @@ def gaps(tables: Tables) -> Case:
     """Look for idle time in long pieces."""
     found = tables.rows("gpu_gaps", "device", "time_ns", "gap_ns", "share_pct", "cause", "after", "path")
     long = found[found["share_pct"] >= LONG_GAP_PCT]
-    after = long["after"].astype("str")
-    ending = ("ended by " + after.map(_base) + " in " + long["path"]).where(after != "", "nothing followed")
+    after, path = (long[column].astype("str") for column in ("after", "path"))
+    names = after.map(_base).astype("str")  # without rows, `map` forgets the type
+    ending = ("ended by " + names + " in " + path).where(after != "", "nothing followed")
     sentence = "GPU {device}, {gap_ns} from {time_ns} on: {cause}; {ending}"
     return Case(_worst(long, "device", "gap_ns"), _sentences(long.assign(ending=ending), "gap_ns", sentence))
 

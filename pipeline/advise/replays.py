@@ -44,7 +44,7 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     rules, kernels = tables.rows("ncu_rules", *_RULES)[_RULES], tables.rows("ncu_kernels", *_KERNELS)[_KERNELS]
     rules = rules[(rules["speedup_kind"] == "global") & (rules["rule"] != _NOT_FOR_MOST)]
     cases = rules.merge(kernels[kernels["busiest_gpu_ns"].notna()], on="launch", validate="m:1")
-    gain = cases["speedup_pct"].astype("float64") / 100 * cases["busiest_gpu_ns"].astype("float64")
+    gain = cases["speedup_pct"].astype("float64").clip(0, 100) / 100 * cases["busiest_gpu_ns"].astype("float64")
     cases = cases.assign(gain_ns=gain.clip(upper=tables.window_ns))
     cases = cases.sort_values("gain_ns", ascending=False, kind="stable").drop_duplicates(_GROUP)
     cases = cases[cases["gain_ns"] * 100 >= _LEAST_PCT * max(tables.window_ns, 1)]

@@ -5,6 +5,7 @@ from typing import Final
 from pipeline.analyze import (
     api,
     copies,
+    distributions,
     facts,
     gaps,
     iterations,
@@ -38,6 +39,7 @@ ANALYSES: Final[tuple[Analysis, ...]] = (
     *copies.ANALYSES,
     *launch.ANALYSES,
     *latency.ANALYSES,
+    *distributions.ANALYSES,
     *replays.ANALYSES,
     *replay_kernels.ANALYSES,
     *replay_rules.ANALYSES,

@@ -4,16 +4,17 @@ A group is one kernel with one grid and one block. Kernels that communicate are 
 would wait for their peers for ever.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from pipeline.analyze.split import COMMUNICATION_NAMES
 from pipeline.analyze.timeline import Timeline
 from pipeline.intervals import Ints
 from pipeline.model import Profile
+from pipeline.names import communicates
 from pipeline.tables import duration
 
 SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
@@ -24,8 +25,9 @@ _LEAST_TO_SKIP: Final = 2
 class Chosen:
     """Kernels by name, mangled or else base names (`base`), and what choosing these means.
 
-    `launches`: how many groups they make, so many are replayed; `skip`: how many launches of each group come first,
-    before the window or as its first; `coverage_pct`: their share of the time of all kernels that can be replayed.
+    `launches`: how many groups of theirs are replayed, one launch of each; `skip`: how many launches of each group
+    come first, before the window or as its first; `coverage_pct`: their share of the time of all kernels that can be
+    replayed, with all of their groups.
     """
 
     names: tuple[str, ...]
@@ -41,10 +43,10 @@ def kernel_groups(timeline: Timeline, name: str) -> pd.DataFrame:
     Columns: the name, SHAPE, launches, total_ns, and `before`, the launches that came before the window.
     """
     kernels, window = timeline.profile.table("kernels"), timeline.window
-    communicates = kernels["name"].cat.categories.str.contains(COMMUNICATION_NAMES, case=False)
+    waits = np.array([communicates(name) for name in kernels["name"].cat.categories], dtype=bool)
     is_early, is_late = kernels["start_ns"] < window.start_ns, kernels["start_ns"] >= window.end_ns
     inside = ~(is_early | is_late)
-    replayable = ~np.asarray(communicates, dtype=bool)[kernels["name"].cat.codes] & ~is_late
+    replayable = ~waits[kernels["name"].cat.codes] & ~is_late
     chosen = kernels[[name, *SHAPE]].assign(inside=inside, time=duration(kernels).where(inside, 0))[replayable]
     grouped = chosen.groupby([name, *SHAPE], observed=True)
     groups = grouped.agg(launches=("inside", "sum"), total_ns=("time", "sum"), all=("inside", "size")).reset_index()
@@ -70,17 +72,30 @@ def choose_kernels(profile: Profile, *, coverage_pct: float, most: int) -> Chose
     return Chosen(
         tuple(str(value) for value in names.index[taken]),
         base,
-        len(mine),
+        min(len(mine), most),
         int((mine["before"] + (mine["launches"] >= _LEAST_TO_SKIP)).min()) if len(mine) else 0,
         100.0 * int(mine["total_ns"].sum()) / total if total else 0.0,
     )
 
 
 def _fewest(time: Ints, count: Ints, *, coverage_pct: float, most: int) -> list[int]:
-    """Take from the front what fits into `most`, the first in any case, until enough of the time is covered."""
+    """Take from the front what fits into `most`, the first in any case, until enough of the time is covered.
+
+    One that did not fit comes first if as many of its groups as do are likely to take more time than what did.
+    """
+    wanted = time.sum() * coverage_pct / 100
+    taken = _taken(range(len(time)), time, count, (wanted, most))
+    alone = time * np.minimum(1.0, most / count)
+    if alone.max(initial=0.0) <= time[taken].sum():
+        return taken
+    best = int(alone.argmax())
+    return _taken([best, *(place for place in range(len(time)) if place != best)], time, count, (wanted, most))
+
+
+def _taken(order: Iterable[int], time: Ints, count: Ints, limits: tuple[float, int]) -> list[int]:
     taken: list[int] = []
-    covered, used, wanted = 0, 0, time.sum() * coverage_pct / 100
-    for position in range(len(time)):
+    covered, used, (wanted, most) = 0, 0, limits
+    for position in order:
         if covered >= wanted or used >= most:
             break
         if not taken or used + count[position] <= most:

@@ -9,10 +9,15 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.ranges import nested_ranges, without_numbers
-from pipeline.analyze.timeline import Timeline
-from pipeline.tables import categorical, duration
+from pipeline.analyze.ranges import nested_ranges, range_work, without_numbers
+from pipeline.analyze.timeline import Timeline, once
+from pipeline.tables import NULLABLE, categorical, duration
 
+POINTS: Final = 2000
+"""How many instances of a path `iteration_times` has at most."""
+
+_PATHS: Final = 3
+_GPU: Final = {"kernels", "memory_ops", "api_calls"}
 _LEAST: Final = 3
 _NAMED: Final = 5
 # an instance counts as an outlier when it takes this many times the median
@@ -21,6 +26,49 @@ _FACTOR: Final = 1.5
 
 def iterations(timeline: Timeline) -> Table:
     """One row per path that occurs at least three times, in order of time."""
+    samples = _samples(timeline)
+    grouped = samples.groupby("path", observed=True)["length"]
+    table = grouped.agg(instances="size", first_ns="first", med_ns="median", max_ns="max").reset_index()
+    table["p95_ns"] = grouped.quantile(0.95).to_numpy()
+    table["first_seen"] = samples.groupby("path", observed=True)["start_ns"].min().to_numpy()
+    table = table[table["instances"] >= _LEAST].merge(_outliers(samples), on="path", how="left", validate="1:1")
+    table = table.sort_values(["first_seen", "path"], ignore_index=True)
+    columns = ["path", "instances", "first_ns", "med_ns", "p95_ns", "max_ns", "outliers"]
+    return Table(table[columns].astype({"path": "str"}).fillna({"outliers": ""}))
+
+
+def iteration_times(timeline: Timeline) -> Table:
+    """One row per instance of the outermost repeated paths, those with most time first, in order of start."""
+    samples = _samples(timeline)
+    sizes = samples.groupby("path", observed=True).agg(
+        instances=("length", "size"), level=("level", "min"), total=("length", "sum")
+    )
+    repeated = sizes[sizes["instances"] >= _LEAST].reset_index()
+    chosen = repeated.sort_values(["level", "total", "path"], ascending=[True, False, True]).head(_PATHS)
+    tables = [_thinned(samples[samples["path"] == path]) for path in chosen["path"].astype("str")]
+    rows = pd.concat([samples.head(0), *tables], ignore_index=True)
+    busy = pd.Series(pd.NA, range(len(rows)), dtype=NULLABLE)
+    if timeline.profile.tables.keys() >= _GPU:
+        busy = range_work(timeline)["gpu_busy_ns"].iloc[rows["row"]].reset_index(drop=True).astype(NULLABLE)
+    table = rows.assign(start_ns=rows["start_ns"] - timeline.window.start_ns, time_ns=rows["length"], gpu_busy_ns=busy)
+    return Table(table[["path", "number", "start_ns", "time_ns", "gpu_busy_ns"]].astype({"path": "str"}))
+
+
+def _thinned(instances: pd.DataFrame) -> pd.DataFrame:
+    """Keep POINTS instances: the slowest, which are looked for, and of the others one in so many."""
+    if len(instances) <= POINTS:
+        return instances
+    slowest = instances["length"].nlargest(_NAMED).index
+    evenly = np.linspace(0, len(instances) - 1, POINTS - _NAMED).round().astype(np.int64)
+    return instances[instances.index.isin(instances.index[evenly].union(slowest))]
+
+
+@once
+def _samples(timeline: Timeline) -> pd.DataFrame:
+    """Return all ranges in order of start, named by their repetition and with their `number` among these.
+
+    Columns: path, start_ns, length (ns), level, number, and row, that in `nested_ranges`.
+    """
     ranges = nested_ranges(timeline)
     paths = ranges["path"].cat
     pattern = without_numbers(paths.categories)
@@ -29,17 +77,11 @@ def iterations(timeline: Timeline) -> Table:
             "path": categorical(pattern.to_numpy(dtype=object), paths.codes.to_numpy()),
             "start_ns": ranges["start_ns"],
             "length": duration(ranges),
+            "level": ranges["level"],
+            "row": np.arange(len(ranges)),
         }
     ).sort_values("start_ns", kind="stable")
-    grouped = samples.groupby("path", observed=True)["length"]
-    samples["number"] = grouped.cumcount()
-    table = grouped.agg(instances="size", first_ns="first", med_ns="median", max_ns="max").reset_index()
-    table["p95_ns"] = grouped.quantile(0.95).to_numpy()
-    table["first_seen"] = samples.groupby("path", observed=True)["start_ns"].min().to_numpy()
-    table = table[table["instances"] >= _LEAST].merge(_outliers(samples), on="path", how="left", validate="1:1")
-    table = table.sort_values(["first_seen", "path"], ignore_index=True)
-    columns = ["path", "instances", "first_ns", "med_ns", "p95_ns", "max_ns", "outliers"]
-    return Table(table[columns].astype({"path": "str"}).fillna({"outliers": ""}))
+    return samples.assign(number=samples.groupby("path", observed=True).cumcount())
 
 
 def _outliers(samples: pd.DataFrame) -> pd.DataFrame:
@@ -65,5 +107,15 @@ ANALYSES: Final = (
         "those that took more than 1.5 times the median, counted from 0.",
         ("ranges",),
         iterations,
+    ),
+    Analysis(
+        "iteration_times",
+        "Times of repetitions",
+        f"Each instance of the three outermost repeated ranges, in the order they began: Number counts from 0, Start is "
+        f"since the start of the window, Time is the CPU's, GPU busy is the time in which the GPU worked on what was "
+        f"launched inside (overlaps once, devices added up). At most {POINTS:,} of each, evenly picked, and always the "
+        f"slowest {_NAMED}.",
+        ("ranges",),
+        iteration_times,
     ),
 )

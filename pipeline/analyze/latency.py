@@ -11,7 +11,7 @@ import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.split import IDLE, LAUNCH, SYNC, Calls, causing_calls, devices_at_work, idle_causes, time_split
-from pipeline.analyze.timeline import Flags, Operations, Timeline, busy_spans, once, operation_column
+from pipeline.analyze.timeline import Flags, Operations, Timeline, busy_spans, distinct, once, operation_column
 from pipeline.intervals import Ints, depth, gaps, open_time, union
 
 API: Final = "API time"
@@ -51,24 +51,36 @@ class _Work(NamedTuple):
         return np.minimum(self.call_end, self.start)
 
 
+class LaunchTimes(NamedTuple):
+    """Launches whose work began in the window and whose call was recorded, one entry each.
+
+    `api` is the call's time and `wait` that from its end to the start on the GPU, at least 0, both in ns; `met_idle`
+    tells which had nothing to wait for, `is_first` which are the first of a kernel in a process and on a device.
+    """
+
+    device: Ints
+    api: Ints
+    wait: Ints
+    met_idle: Flags
+    is_first: Flags
+
+
 def launch_phases(timeline: Timeline) -> Table:
     """Per device, figure and first or steady launches: how many, sum, median, 95th percentile, most."""
-    work = _work(timeline)
-    launched = _launched(timeline, work)
-    idle, first = _met_idle_gpu(work), _first(work)
-    wait = np.maximum(work.start - work.call_end, 0)
-    rows = []
-    for device in np.unique(work.device[launched]):
-        mine = launched & work.is_known & (work.device == device)
+    times, rows = launch_times(timeline), []
+    for device in distinct(times.device):
+        mine = times.device == device
         figures = {
-            API: (work.call_end - work.call_start, mine),
-            LATENCY: (wait, mine & idle),
-            QUEUE: (wait, mine & ~idle),
+            API: (times.api, mine),
+            LATENCY: (times.wait, mine & times.met_idle),
+            QUEUE: (times.wait, mine & ~times.met_idle),
         }
         for figure, (time, which) in figures.items():
-            for launch, chosen in (("first", which & first), ("steady", which & ~first)):
+            for launch, chosen in (("first", which & times.is_first), ("steady", which & ~times.is_first)):
                 if chosen.any():
                     rows.append([device, figure, launch, *_statistics(time[chosen])])
+    work = _work(timeline)
+    launched = _launched(timeline, work)
     return Table(pd.DataFrame(rows, columns=_PHASES), _unmatched(int((launched & ~work.is_known).sum()), launched))
 
 
@@ -130,6 +142,20 @@ def _first_idle(timeline: Timeline, work: _Work, *, device: int) -> int:
     longer = np.append(surplus[here], 0)[ended_by]
     causes = idle_causes(timeline, device=device, idle=(start[longer > 0], end[longer > 0]))
     return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer[longer > 0]).sum())
+
+
+@once
+def launch_times(timeline: Timeline) -> LaunchTimes:
+    """Return what each launch took on the CPU and until it started."""
+    work = _work(timeline)
+    chosen = _launched(timeline, work) & work.is_known
+    return LaunchTimes(
+        work.device[chosen],
+        (work.call_end - work.call_start)[chosen],
+        np.maximum(work.start - work.call_end, 0)[chosen],
+        _met_idle_gpu(work)[chosen],
+        _first(work)[chosen],
+    )
 
 
 @once

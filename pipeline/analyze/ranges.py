@@ -30,7 +30,8 @@ def range_time(timeline: Timeline) -> Table:
     table = table.join(first.agg(style=("style", "first"), level=("level", "first"), start=("start_ns", "min")))
     notes: tuple[str, ...] = ()
     if {"kernels", "memory_ops", "api_calls"} <= profile.tables.keys():
-        table, notes = table.join(_gpu_work(timeline, ranges)), (_coverage(timeline),)
+        work = range_work(timeline).assign(path=ranges["path"]).groupby("path", observed=True).sum()
+        table, notes = table.join(work), (_coverage(timeline),)
     table = table.sort_values(["start", "level"]).drop(columns="start").reset_index()
     return Table(table.astype({"path": "str"}), notes)
 
@@ -131,9 +132,13 @@ def _innermost_by(key: str, ranges: pd.DataFrame, of: Ints, time: Ints) -> Ints:
     return found
 
 
-def _gpu_work(timeline: Timeline, ranges: pd.DataFrame) -> pd.DataFrame:
-    """GPU operations and their time per path, inner ranges included."""
-    operations = timeline.operations
+@once
+def range_work(timeline: Timeline) -> pd.DataFrame:
+    """Return the GPU operations and their time of each row of `nested_ranges`, inner ranges included.
+
+    `gpu_busy_ns` counts overlaps on a device once and adds up devices. Needs the tables of GPU work and api_calls.
+    """
+    ranges, operations = nested_ranges(timeline), timeline.operations
     row = np.where(operations.call >= 0, np.append(call_owners(timeline)[0], -1)[operations.call], -1)
     owned = row >= 0
     length = operations.end - operations.start
@@ -144,7 +149,7 @@ def _gpu_work(timeline: Timeline, ranges: pd.DataFrame) -> pd.DataFrame:
             sums[kind] = _with_enclosing(ranges, row[mine])
             sums[_TIMES[kind]] = _with_enclosing(ranges, row[mine], length[mine])
     sums |= _gpu_spans(timeline, ranges, np.flatnonzero(owned), row[owned])
-    return pd.DataFrame({**sums, "path": ranges["path"]}).groupby("path", observed=True).sum()
+    return pd.DataFrame(sums)
 
 
 def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints) -> dict[str, Ints]:

@@ -17,13 +17,13 @@ _KINDS: Final = {
     "tensor": r"[BDHIOQ]MMA|[BHIQ]GMMA|UTC\w*MMA",
     "control": r"BRA|BRX|BRXU|JMP|JMX|JMXU|CALL|RET|EXIT|KILL|BREAK|BPT|BSSY|BSYNC|BMOV|BAR|\w*DEPBAR|WARPSYNC|"
     r"WARPGROUP\w*|NANOSLEEP|YIELD|\w*MEMBAR|FENCE|\w*ERRBAR|SYNCS\w*|UCGABAR\w*|USETMAXREG|ACQBULK|PREEXIT|ELECT",
-    "load_store": r"U?(?:LD|ST|ATOM|RED)\w*|U?CCTL\w*|SU(?:LD|ST|RED|ATOM)\w*|T(?:EX|LD|XD|XQ|MML)\w*|UTMA\w*|"
+    "load_store": r"U?(?:LD|ST|ATOM|RED(?!UX))\w*|U?CCTL\w*|SU(?:LD|ST|RED|ATOM)\w*|T(?:EX|LD|XD|XQ|MML)\w*|UTMA\w*|"
     r"UBLK\w*|QSPC",
     "fp64": r"D(?:ADD|FMA|MUL|MNMX|SET)\w*",
     "fp16": r"H(?:ADD|FMA|MUL|MNMX|SET)\w*",
     "fp32": r"U?F(?:ADD|FMA|MUL|MNMX|SET|SEL|CHK|CMP|SWZADD)\w*|MUFU|RRO",
     "integer": r"U?(?:I(?:ADD|MAD|MUL|MNMX|ABS|DP|SET|SCADD|NEG|SAD|CMP)\w*|X?MAD|LOP\w*|LEA|SH[FLR]|BREV|POPC|FLO|"
-    r"BMSK|BF[EI]|SGXT|V(?:I?ADD|I?ABSDIFF|I?MNMX|HMNMX)\w*)",
+    r"BMSK|BF[EI]|SGXT|V(?:I?ADD|I?ABSDIFF|I?MNMX|HMNMX)\w*)|C?REDUX",
 }
 _SHARES: Final = {
     **{kind: f"{kind}_pct" for kind in ("fp64", "fp32", "fp16", "integer", "tensor", "load_store", "control")},

@@ -28,7 +28,8 @@ _FIGURES: Final = [
     *("sectors_per_request", "excessive_pct"),
 ]
 _DERIVED: Final = ("limiter", "tail_pct", "sectors_per_request", "excessive_pct")
-_READ: Final = [name for name in _FIGURES if name not in _DERIVED]
+_READ: Final = [name for name in _FIGURES if name not in (*_DERIVED, "tensor_pct")]
+_TENSOR: Final = ["tensor_pct", "tensor_fp64_pct", "tensor_integer_pct"]
 _COLUMNS: Final = [
     *("launch", "name", "grid", "block", "path", "device", "gpu_pct", "launches", "timeline_med_ns", "gpu_total_ns"),
     *("busiest_gpu_ns", "replay_ns", *_FIGURES),
@@ -41,14 +42,14 @@ _NO_PART: Final = 1e-6
 def ncu_kernels(timeline: Timeline) -> Table:
     """One row per replayed launch, the one whose kernel took the most GPU time first."""
     launches = replays(timeline)
-    values = collected(timeline, [*_READ, "tensor_fp64_pct", *_LIMITS, *_PARTS]).loc[launches["launch"]]
+    values = collected(timeline, [*_READ, *_TENSOR, *_LIMITS, *_PARTS]).loc[launches["launch"]]
     values = values.reset_index(drop=True)
     table = launches.join(values).assign(
         grid=_shape(launches, "grid"),
         block=_shape(launches, "block"),
         path=launches["range_path"].astype("str"),
-        # either of them may be all that a chip has
-        tensor_pct=values[["tensor_pct", "tensor_fp64_pct"]].max(axis=1),
+        # any of them may be all that a chip has, or that a kernel uses
+        tensor_pct=values[_TENSOR].max(axis=1),
         limiter=_limiter(values),
         tail_pct=_tail(values["waves"]),
         sectors_per_request=_sectors_per_request(values),
@@ -77,13 +78,16 @@ def _limiter(values: Frame) -> "pd.Series[str]":
 def _tail(waves: "pd.Series[float]") -> "pd.Series[float]":
     """Return the share of the last wave in all, if that is not full: at most so much time runs on a part of the GPU."""
     partial = waves % 1
-    is_partial = (partial > _NO_PART) & (partial < 1 - _NO_PART)
+    # ncu's CSV rounds the waves of a few blocks to 0.00
+    is_partial = (partial < 1 - _NO_PART) & ((partial > _NO_PART) | (waves < _NO_PART))
     return (100.0 / (waves // 1 + 1)).where(is_partial, waves.where(waves.isna(), 0.0))
 
 
 def _sectors_per_request(values: Frame) -> "pd.Series[float]":
     loads = values["load_requests"]
-    return (values["load_sectors"] / loads.where(loads > 0)).fillna(values["load_sectors_per_request"])
+    return (values["load_sectors"] / loads.where(loads > 0)).fillna(
+        values["load_sectors_per_request"].where(loads.isna())
+    )
 
 
 def _share(part: "pd.Series[Any]", total: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -105,14 +109,15 @@ ANALYSES: Final = (
         "Replayed kernels",
         "Launches that Nsight Compute (ncu) replayed. Path: the NVTX ranges around the launch. GPU %, launches, "
         "timeline median, GPU total: of the timeline's kernels with the same name, grid and block in the window, as a "
-        "share of the time of all kernels. Busiest GPU: the same time on the GPU that has most of it. Replay: ncu's "
-        "own duration, with its clock and cache settings; it does not compare with times of the timeline. SM, memory, "
-        "DRAM, L2, L1: throughput in percent of the peak that can be sustained. Tensor: cycles in which the tensor "
-        "pipe is active. Occupancy: active warps in percent of the most that a multiprocessor holds, achieved and "
-        "theoretical. Limiter: what keeps the theoretical one from being higher. Shared: bytes per block, the "
-        "driver's own included. Waves: blocks in the grid over blocks that fit the GPU at once. Tail: the last, "
-        "partial wave as a share of all waves, the most it can cost. Sectors per request: 32-byte sectors that a "
-        "global load of a warp touches; 4 are needed for 4 bytes a thread. Excessive: global sectors beyond what "
+        "share of the time of all kernels; where one kernel was replayed in several paths, of those in its own. "
+        "Busiest GPU: the same time on the GPU that has most of it. Replay: ncu's own duration, with its clock and "
+        "cache settings; it does not compare with times of the timeline. SM, memory, DRAM, L2, L1: throughput in "
+        "percent of the peak that can be sustained. Tensor: cycles in which the tensor pipe is active. Occupancy: "
+        "active warps in percent of the most that a multiprocessor holds, achieved and theoretical. Limiter: what "
+        "keeps the theoretical one from being higher. Shared: bytes per block, the driver's own included. Waves: "
+        "blocks in the grid over blocks that fit the GPU at once. Tail: the last, partial wave as a share of all "
+        "waves, the most it can cost. Sectors per request: 32-byte sectors that a global load of a warp touches; 4 "
+        "are needed for 4 bytes a thread. Excessive: global sectors beyond what "
         "the bytes asked for would fill. An empty cell was not collected, or is a ratio of nothing.",
         ("profiled_launches", "kernel_metrics"),
         ncu_kernels,

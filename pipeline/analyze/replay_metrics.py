@@ -25,6 +25,20 @@ OPERATIONS: Final[Mapping[str, Mapping[str, int]]] = {
 }
 _INSTRUCTIONS: Final = [name for names in OPERATIONS.values() for name in names]
 
+
+def _tensor_pipe(kind: str) -> tuple[str, ...]:
+    """Metrics of how busy tensor cores are with one kind of instruction."""
+    return (
+        f"sm__pipe_tensor_subpipe_{kind}_cycles_active.{_SOL}",
+        f"sm__pipe_tensor_op_{kind}_cycles_active.{_SOL}",
+        f"sm__pipe_tensor_op_{kind}_cycles_active_v2.{_SOL}",
+        f"sm__pipe_tensor_op_{kind}_cycles_active.{_ACTIVE}",
+        # all that releases of 2020 to 2022 collect on cc 8.x
+        f"sm__inst_executed_pipe_tensor_op_{kind}.{_SOL}",
+        f"sm__inst_executed_pipe_tensor_op_{kind}.{_ACTIVE}",
+    )
+
+
 METRICS: Final[Mapping[str, tuple[str, ...]]] = {
     "replay_ns": ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max"),
     "sm_pct": (f"sm__throughput.{_SOL}", "sm__sol_pct"),
@@ -45,16 +59,14 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
         f"sm__pipe_tc_cycles_active.{_SOL}",
         f"sm__pipe_tensor_cycles_active.{_SOL}",
         f"sm__pipe_tensor_cycles_active_v2.{_SOL}",
-        f"sm__pipe_tensor_subpipe_hmma_cycles_active.{_SOL}",
-        f"sm__pipe_tensor_op_hmma_cycles_active.{_SOL}",
-        f"sm__pipe_tensor_op_hmma_cycles_active_v2.{_SOL}",
+        *_tensor_pipe("hmma"),
+        f"sm__pipe_tensor_cycles_active.{_ACTIVE}",
         f"sm__inst_executed_pipe_tensor.{_SOL}",
         f"sm__inst_executed_pipe_tensor.{_ACTIVE}",
     ),
-    "tensor_fp64_pct": (
-        f"sm__pipe_tensor_op_dmma_cycles_active.{_SOL}",
-        f"sm__pipe_tensor_subpipe_dmma_cycles_active.{_SOL}",
-    ),
+    # those above that are of FP16 alone leave out these
+    "tensor_fp64_pct": _tensor_pipe("dmma"),
+    "tensor_integer_pct": _tensor_pipe("imma"),
     "occupancy_pct": (f"sm__warps_active.{_ACTIVE}",),
     "theoretical_pct": ("sm__maximum_warps_per_active_cycle_pct",),
     "limit_registers": ("launch__occupancy_limit_registers",),

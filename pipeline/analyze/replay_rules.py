@@ -15,10 +15,12 @@ def ncu_rules(timeline: Timeline) -> Table:
     """One row per launch and piece of advice, the largest bound first, then what has none."""
     rules = timeline.profile.table("kernel_rules").astype(dict.fromkeys(_TEXTS, "str"))
     rules = rules[rules["kind"].isin(["optimization", "warning"]) | rules["speedup_pct"].notna()]
-    rules = rules.assign(title=rules["title"].where(rules["title"] != "", rules["name"])).drop(columns="name")
+    # ncu's CSV has neither titles nor names
+    title = rules["title"].where(rules["title"] != "", rules["name"]).where(lambda texts: texts != "", rules["rule"])
+    rules = rules.assign(title=title).drop(columns="name")
     share = replays(timeline).set_index("launch")["gpu_pct"].astype("float64")
     is_global = rules["speedup_kind"] == _GLOBAL
-    bound = (rules["speedup_pct"] * rules["launch"].map(share) / 100.0).where(is_global)
+    bound = (rules["speedup_pct"].clip(0, 100) * rules["launch"].map(share) / 100.0).where(is_global)
     table = in_order(timeline, rules.assign(bound_pct=bound, is_local=~is_global))
     table = table.sort_values(
         ["bound_pct", "is_local", "speedup_pct"], ascending=[False, True, False], kind="stable", ignore_index=True

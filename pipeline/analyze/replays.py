@@ -1,16 +1,19 @@
 """Which kernels of the timeline each launch that ncu replayed stands for: those of its name, grid and block.
 
-A launch is matched with one such group or none, so that joining them adds no row. Times of replays are ncu's own.
+Where one kernel was replayed in several NVTX ranges, each replay stands for those in its own. A launch is matched with
+one such group or none, so that joining them adds no row. Times of replays are ncu's own.
 """
 
 import re
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.groups import SHAPE
 from pipeline.analyze.replay_metrics import collected
+from pipeline.analyze.replay_ranges import PART, told_apart
 from pipeline.analyze.timeline import Timeline, once
 from pipeline.names import normalised, unqualified
 from pipeline.tables import duration, renamed
@@ -18,7 +21,7 @@ from pipeline.tables import duration, renamed
 Frame = pd.DataFrame
 
 _GROUP: Final = ["name", *SHAPE]
-_FIGURES: Final = ["launches", "timeline_med_ns", "gpu_total_ns", "busiest_gpu_ns", "gpu_pct"]
+_TIMED: Final = ["group", "row", "time", "gpu"]
 _MATCH: Final = ["replayed", "matched", "match_pct", "coverage_pct"]
 _MOST_NAMED: Final = 5
 _NAME_LENGTH: Final = 80
@@ -35,7 +38,7 @@ def ncu_match(timeline: Timeline) -> Table:
             ("There is no timeline of kernels and grids to match with.",),
         )
     matched = launches["gpu_pct"].notna()
-    coverage = launches[matched].drop_duplicates(_GROUP)["gpu_pct"].sum()
+    coverage = launches[matched].drop_duplicates(PART)["gpu_pct"].sum()
     values = (len(launches), int(matched.sum()), 100.0 * matched.mean(), coverage)
     return Table(Frame([values], columns=_MATCH), _unmatched(launches["name"][~matched]))
 
@@ -49,15 +52,18 @@ def has_timeline(timeline: Timeline) -> bool:
 def replays(timeline: Timeline) -> Frame:
     """Return one row per replayed launch, the one whose group took the most GPU time first, else the longest replay.
 
-    Columns of `profiled_launches`, the name normalised; `replay_ns`; and of the group in the window, NaN where there is
-    none: launches, timeline_med_ns, gpu_total_ns, busiest_gpu_ns (on the GPU that has most of it), and gpu_pct, its
-    share of the time of all kernels.
+    Columns of `profiled_launches`, the name normalised; `replay_ns`; group and part, equal for those that stand for the
+    same kernels; and of these in the window, NaN where there are none: launches, timeline_med_ns, gpu_total_ns,
+    busiest_gpu_ns (on the GPU that has most of it), and gpu_pct, their share of the time of all kernels.
     """
     launches = timeline.profile.table("profiled_launches")
     launches = launches.assign(name=renamed(launches["name"], lambda names: names.map(normalised)))
     launches = launches.astype({"name": "str"}).join(collected(timeline, ["replay_ns"]), on="launch", validate="m:1")
-    groups = _groups(timeline, launches)
-    joined = _in_full(launches, groups).merge(groups, on=_GROUP, how="left", validate="m:1")
+    kernels, total_ns = _timed(timeline, launches)
+    groups = kernels.drop_duplicates("group")[[*_GROUP, "group"]].astype({"name": "str"})
+    launches = _in_full(launches, groups).merge(groups, on=_GROUP, how="left", validate="m:1")
+    kernels, launches = told_apart(timeline, kernels[_TIMED], launches.fillna({"group": -1}).astype({"group": "int64"}))
+    joined: Frame = launches.merge(_figures(kernels, total_ns), on=PART, how="left", validate="m:1")
     order = ["gpu_total_ns", "replay_ns", "launch"]
     return joined.sort_values(order, ascending=[False, False, True], ignore_index=True)
 
@@ -67,23 +73,32 @@ def in_order(timeline: Timeline, rows: Frame) -> Frame:
     return replays(timeline)[["launch", "name"]].merge(rows, on="launch", how="inner", validate="1:m")
 
 
-def _groups(timeline: Timeline, launches: Frame) -> Frame:
-    """One row per group of kernels that began in the window and whose grid and block were replayed."""
+def _timed(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
+    """Return kernels that began in the window and whose grid and block were replayed, and the time of all in it.
+
+    Columns: name (normalised) and SHAPE; group, the number of these; row (in their table), time, and gpu.
+    """
     if not has_timeline(timeline):
-        return Frame(columns=[*_GROUP, *_FIGURES]).astype({**dict.fromkeys(SHAPE, "int64"), "name": "str"})
+        return Frame(columns=[*_GROUP, *_TIMED]).astype({**dict.fromkeys([*SHAPE, *_TIMED], "int64"), "name": "str"}), 0
     kernels, window = timeline.profile.table("kernels"), timeline.window
-    timed = kernels[_GROUP].assign(time=duration(kernels), gpu=timeline.operations.device[: len(kernels)])
+    gpu = timeline.operations.device[: len(kernels)]
+    timed = kernels[_GROUP].assign(row=np.arange(len(kernels)), time=duration(kernels), gpu=gpu)
     timed = timed[(kernels["start_ns"] >= window.start_ns) & (kernels["start_ns"] < window.end_ns)]
     total = int(timed["time"].sum())
     # names are long to spell out, and most belong to other grids
     timed = timed.merge(launches[SHAPE].drop_duplicates(), on=SHAPE, validate="m:1")
     names = renamed(timed["name"].cat.remove_unused_categories(), lambda names: names.map(normalised))
     timed = timed.assign(name=names)
-    groups = timed.groupby(_GROUP, observed=True)["time"].agg(launches="size", timeline_med_ns="median")
-    by_gpu = timed.groupby([*_GROUP, "gpu"], observed=True)["time"].sum().groupby(level=_GROUP, observed=True)
-    groups = groups.assign(gpu_total_ns=by_gpu.sum(), busiest_gpu_ns=by_gpu.max()).reset_index()
-    shared: Frame = groups.assign(gpu_pct=100.0 * groups["gpu_total_ns"] / max(total, 1))
-    return shared.astype({"name": "str"})
+    return timed.assign(group=timed.groupby(_GROUP, observed=True).ngroup()), total
+
+
+def _figures(kernels: Frame, total_ns: int) -> Frame:
+    """One row per group and part."""
+    parts = kernels.groupby(PART)["time"].agg(launches="size", timeline_med_ns="median")
+    by_gpu = kernels.groupby([*PART, "gpu"])["time"].sum().groupby(level=PART)
+    parts = parts.assign(gpu_total_ns=by_gpu.sum(), busiest_gpu_ns=by_gpu.max())
+    figures: Frame = parts.assign(gpu_pct=100.0 * parts["gpu_total_ns"] / max(total_ns, 1)).reset_index()
+    return figures
 
 
 def _in_full(launches: Frame, groups: Frame) -> Frame:
@@ -118,8 +133,9 @@ ANALYSES: Final = (
         "ncu_match",
         "Replays and timeline",
         "Replayed: launches that Nsight Compute (ncu) measured. Matched: those whose kernel (normalised name, grid and "
-        "block) also ran in the window of the timeline. Coverage: the share of the time of all kernels in the window "
-        "that the matched kernels stand for; each counts once, however often it was replayed.",
+        "block) also ran in the window of the timeline; NVTX ranges tell several replays of one kernel apart. "
+        "Coverage: the share of the time of all kernels in the window that the matched kernels stand for; each counts "
+        "once, however often it was replayed.",
         ("profiled_launches",),
         ncu_match,
     ),

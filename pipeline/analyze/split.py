@@ -15,6 +15,7 @@ from pipeline.analyze.api import api_name
 from pipeline.analyze.copies import is_pageable
 from pipeline.analyze.timeline import Flags, Timeline, busy_spans, once, operation_column
 from pipeline.intervals import Ints, Spans, covered, inside, length, touches, union, without
+from pipeline.names import communicates
 from pipeline.tables import empty, renamed
 
 COMPUTE: Final = "compute"
@@ -43,8 +44,6 @@ _CALLS: Final = {
     BLOCKING_COPY: "^cu(?:da)?Memcpy(?!.*Async)",
     SYNC: "^cu(?:da)?[A-Z].*Synchronize",
 }
-COMMUNICATION_NAMES: Final = "nccl|nvshmem"
-"""An expression for the names of kernels that communicate."""
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts take a few times that
 _LATENCY_NS: Final = 10_000
 _MOST_FUNCTIONS: Final = 3
@@ -157,7 +156,7 @@ def _facts(timeline: Timeline) -> _Facts:
     operations, profile = timeline.operations, timeline.profile
     kind = np.array([BUSY.index(category) for category in (COMPUTE, COPIES, GRAPHS)])[operations.kind]
     names = profile.table("kernels")["name"].cat
-    collective = np.asarray(names.categories.str.contains(COMMUNICATION_NAMES, case=False), dtype=bool)
+    collective = np.array([communicates(name) for name in names.categories], dtype=bool)
     kind[operations.of("kernels")] += collective[names.codes] * (BUSY.index(COMMUNICATION) - BUSY.index(COMPUTE))
     copies, memory = np.flatnonzero(operations.of("memory_ops")), profile.table("memory_ops")["operation"]
     kind[copies[memory == "Peer-to-Peer"]] = BUSY.index(COMMUNICATION)

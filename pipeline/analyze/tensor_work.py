@@ -23,6 +23,8 @@ _OPCODE: Final = (
 )
 _TENSOR_OPCODE: Final = r"^(?:[BDHIOQ]G?MMA|UTC\w*MMA)\b"
 _TYPES: Final = {"B": "int1", "D": "fp64", "H": "fp16", "I": "int8", "O": "fp4", "Q": "fp8"}
+# cc 7.0 takes four steps for each of the four products that a warp does at once, but two to add them up in FP16
+_HALF_AS_MANY: Final = r"^HMMA\.884\.F16\b"
 _MARKED_TYPES: Final = {r"\.BF16\b": "bf16", r"\.TF32\b": "tf32", r"\.[SU]4\b": "int4"}
 _ROUNDING: Final = 0.01
 
@@ -109,7 +111,8 @@ def _flops(opcodes: "pd.Series[str]") -> "pd.Series[float]":
     """Return what one warp does by executing each once; NaN for names without a shape (UTCHMMA of cc 10)."""
     found = opcodes.str.extract(_OPCODE)
     m, n, k = (found[f"g{axis}"].fillna(found[axis]).astype("float64") for axis in "mnk")
-    return 2 * m * n * k / np.where(found["group"] == "G", 4, 1)
+    flops: pd.Series[float] = 2 * m * n * k / np.where(found["group"] == "G", 4, 1)
+    return flops.where(~opcodes.str.contains(_HALF_AS_MANY), 2 * flops)
 
 
 def _types(opcodes: "pd.Series[str]") -> "pd.Series[str]":

@@ -110,6 +110,15 @@ def has_gpu() -> bool:
         return False
 
 
+def commit() -> str:
+    """Name the Git commit of the working directory, with a + if tracked files differ from it; "" if there is none."""
+    try:
+        head = ask(["git", "rev-parse", "--short=12", "HEAD"]).strip()
+        return head + "+" * bool(ask(["git", "status", "--porcelain", "--untracked-files=no"]).strip())
+    except ToolError:
+        return ""
+
+
 def may_read_counters() -> bool:
     """Say whether this process may read the GPU's performance counters; True where the driver does not say."""
     if not re.search(r"^RmProfilingAdminOnly: *1", read_system("proc/driver/nvidia/params"), re.MULTILINE):

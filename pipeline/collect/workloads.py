@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from pipeline.collect.process import MARKER, Child, Outcome, last_lines, run_logged
 from pipeline.collect.replay import Replay
-from pipeline.collect.tools import allowed_environment, has_gpu, unwritable, writable_folder
+from pipeline.collect.tools import allowed_environment, commit, has_gpu, unwritable, writable_folder
 from pipeline.errors import CaptureError, UsageError, WorkloadError
 from pipeline.model import Benchmark, Environment, Finding
 
@@ -186,6 +186,7 @@ def described(collector: str, version: str, facts: Mapping[str, str]) -> Environ
         cuda=facts.get("cuda", ""),
         python=facts.get("python", ""),
         torch=facts.get("torch", ""),
+        commit=commit(),
     )
 
 

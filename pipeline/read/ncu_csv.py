@@ -6,6 +6,7 @@ are called `section: item: label`. Labels that occur twice there are numbered (`
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,9 +34,12 @@ SIGNS: Final = re.compile(
 )
 
 _CELL: Final = r'"[^"]*(?:""[^"]*)*"'
-# a row may stand behind what the program wrote without a line end, but not inside a cell
+_LETTERS: Final = r'"(?:[^"]|"")*?[^\W\d](?:[^"]|"")*"'
+# a row may stand behind what the program wrote without a line end, but not inside a cell: there, quotes are doubled;
+# behind a comma or a quote it is no rest of another row if it goes on with the names of a program, host and kernel
 _ROW: Final = re.compile(
-    rf'(?<![,"])(?:"ID","Process ID"|"\d{{1,10}}","\d{{1,10}}"|^"","")(?:,{_CELL})*,?(?=\r?$)',
+    rf'(?:"ID","Process ID"|^"",""|(?<![,"])"\d{{1,10}}","\d{{1,10}}"'
+    rf'|"\d{{1,10}}","\d{{1,10}}"(?=,{_LETTERS},{_CELL},{_LETTERS},))(?:,{_CELL})*,?(?=\r?$)',
     re.MULTILINE,
 )
 _ROW_START: Final = re.compile(r'(?<![,"])"\d{1,10}","\d{1,10}","')
@@ -79,6 +83,7 @@ def read_ncu_csv(path: Path) -> Profile:
     if not pages:
         _refuse(path, text)
     launches = pd.concat([page.launches() for page in pages], ignore_index=True)
+    _refuse_two_of_one_number(path, launches)
     launches = launches.assign(launch=pd.factorize(pd.MultiIndex.from_frame(launches[["pid", "id"]]))[0])
     metrics = pd.concat([page.metrics(launches) for page in pages], ignore_index=True)
     metrics = metrics.drop_duplicates(["launch", "metric", "instance"]).sort_values("launch", kind="stable")
@@ -94,6 +99,13 @@ def read_ncu_csv(path: Path) -> Profile:
     return profile(tables, missing, Environment(collector="ncu"))
 
 
+def _refuse_two_of_one_number(path: Path, launches: Frame) -> None:
+    """Raise CaptureError if a process has two launches of one number: pages of two runs, of which one would be lost."""
+    number = ["pid", "id"]
+    if launches[[*number, "name", *SHAPE]].drop_duplicates().duplicated(number).any():
+        raise CaptureError(f"{path.name} holds different kernels of one number", "give the pages of each run by itself")
+
+
 def _pages(path: Path, text: str) -> "Iterator[_Page]":
     """Yield the tables of a file that have rows: each begins with a header."""
     header: list[str] = []
@@ -104,6 +116,8 @@ def _pages(path: Path, text: str) -> "Iterator[_Page]":
             header, rows = cells, []
         elif header:
             rows.append(cells)
+        elif cells[0]:
+            raise CaptureError(f"{path.name} has rows of kernels before the header", _AGAIN)
     yield from _page(path, header, rows)
 
 
@@ -165,7 +179,8 @@ class _Page:
 
     def check(self) -> None:
         """Raise CaptureError unless each row has as many cells as it must have; metrics' rows lack those of rules."""
-        if self.is_details == ("Metric Value" not in self.header) or self.header.count("Kernel Name") != 1:
+        twice = [name for name, count in Counter(self.header).items() if count > 1 and not _RAW_METRIC.fullmatch(name)]
+        if self.is_details == ("Metric Value" not in self.header) or "Kernel Name" not in self.header or twice:
             raise CaptureError(f"{self.file} has columns that no page of ncu has", _AGAIN)
         if not all(self._least(cells) <= len(cells) <= len(self.header) for cells in self.rows):
             raise CaptureError(f"{self.file} is cut off, or a row of it has lost cells", _AGAIN)
@@ -203,10 +218,10 @@ class _Page:
         return in_base_units(rows[METRIC_COLUMNS])
 
     def _raw_metrics(self, frame: Frame, launch: "pd.Series[int]") -> Frame:
-        names = [name for name in self.header if _RAW_METRIC.fullmatch(name)]
-        units = dict(zip(self.header, self.rows[0], strict=True))
-        cells = frame[names].to_numpy()
-        metrics = {"metric": names * len(frame), "unit": [units[name] for name in names] * len(frame)}
+        places = [place for place, name in enumerate(self.header) if _RAW_METRIC.fullmatch(name)]
+        names, units = ([cells[place] for place in places] for cells in (self.header, self.rows[0]))
+        cells = frame.iloc[:, places].to_numpy()
+        metrics = {"metric": names * len(frame), "unit": units * len(frame)}
         return Frame({**metrics, "cell": cells.ravel(), "launch": launch.repeat(len(names)).to_numpy()})
 
     def rules(self, launches: Frame) -> Frame:

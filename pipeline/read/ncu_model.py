@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from pipeline.model import Environment, Profile
@@ -77,12 +78,16 @@ def range_path(ranges: Iterable[tuple[str, str]]) -> str:
 
 
 def in_base_units(metrics: Frame) -> Frame:
-    """Convert `value` and `unit` of each row; what is neither a number nor words was not collected and is left out."""
+    """Convert `value` and `unit` of each row; what is neither a number nor words was not collected and is left out.
+
+    Ratios of nothing are no numbers: ncu writes some as infinite.
+    """
     units = metrics["unit"].astype("category")
     bases = [base_unit(unit) for unit in units.cat.categories]
     codes = units.cat.codes.to_numpy()
     factors, names = (pd.Series([base[place] for base in bases], dtype=object).to_numpy() for place in (0, 1))
     converted = metrics.assign(value=metrics["value"] * factors[codes].astype("float64"), unit=names[codes])
+    converted = converted.assign(value=converted["value"].where(np.isfinite(converted["value"])))
     return converted[converted["value"].notna() | (converted["text"] != "")]
 
 

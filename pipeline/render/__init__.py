@@ -1,21 +1,30 @@
-"""Renderers: a Report in the form somebody asked for. Adding one is a function and a line in FORMATS."""
+"""Renderers: a report, or the events it was made of, in the form somebody asked for.
+
+Adding one is a function and a line in FORMATS.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.model import Report
+from pipeline.errors import UsageError
+from pipeline.model import Profile, Report
 from pipeline.render.data import render_csv, render_json, render_parquet
-from pipeline.render.html import render_html, render_index
+from pipeline.render.html import MOST_BYTES, render_html, render_index
 from pipeline.render.index import IndexEntry, index_entry
 from pipeline.render.markdown import render_markdown
+from pipeline.render.perfetto import perfetto_trace
+from pipeline.render.speedscope import speedscope_profile
 from pipeline.render.summary import Numbers, numbers
 
 __all__ = [
     "FORMATS",
+    "MOST_BYTES",
     "Format",
     "IndexEntry",
     "Numbers",
+    "Source",
+    "format_of",
     "index_entry",
     "numbers",
     "render_html",
@@ -25,17 +34,46 @@ __all__ = [
 
 
 @dataclass(frozen=True)
+class Source:
+    """What is rendered: a report, the profile it was made of if that is at hand, and the most bytes of its page."""
+
+    report: Report
+    profile: Profile | None = None
+    most_bytes: int = MOST_BYTES
+
+    @property
+    def events(self) -> Profile:
+        """The profile; UsageError if it is not at hand."""
+        if self.profile is None:
+            raise UsageError("a report.json holds no events", "name the capture that it was made of")
+        return self.profile
+
+
+@dataclass(frozen=True)
 class Format:
     """A form of a report: its file name suffix, and its files by name; a single file has the name ""."""
 
     suffix: str
-    render: Callable[[Report], dict[str, bytes]]
+    render: Callable[[Source], dict[str, bytes]]
+    is_folder: bool = False
+
+
+def format_of(name: str) -> str:
+    """Return the format that a file name asks for by its ending, `html` if it asks for none."""
+    files = (style for style, form in FORMATS.items() if not form.is_folder and name.endswith(form.suffix))
+    return max(files, key=lambda style: len(FORMATS[style].suffix), default="html")
+
+
+def _page(source: Source) -> bytes:
+    return render_html(source.report, source.profile, most_bytes=source.most_bytes).encode()
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "html": Format(".html", lambda report: {"": render_html(report).encode()}),
-    "json": Format(".json", render_json),
-    "csv": Format(".csv", render_csv),
-    "parquet": Format(".parquet", render_parquet),
-    "markdown": Format(".md", lambda report: {"": render_markdown(report).encode()}),
+    "html": Format(".html", lambda source: {"": _page(source)}),
+    "json": Format(".json", lambda source: render_json(source.report)),
+    "csv": Format(".csv", lambda source: render_csv(source.report), is_folder=True),
+    "parquet": Format(".parquet", lambda source: render_parquet(source.report), is_folder=True),
+    "markdown": Format(".md", lambda source: {"": render_markdown(source.report).encode()}),
+    "perfetto": Format(".perfetto.json.gz", lambda source: {"": perfetto_trace(source.events)}),
+    "speedscope": Format(".speedscope.json", lambda source: {"": speedscope_profile(source.events)}),
 }

@@ -42,15 +42,18 @@ def _gpu(run: Numbers) -> Iterator[Figure]:
     idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
     mean = f"mean of {len(devices)} devices, {_span(devices, 'busy_pct')}; {idle} on average"
     yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), mean if over else idle)
-    if run.top_kernel_pct is not None:
-        name = short_name(run.top_kernel, _NAME_LENGTH)
-        yield Figure("Top kernel", format_value(run.top_kernel_pct, "time_pct"), f"of all kernel time: {name}")
     kernels = _joined(counted(run.kernels or 0, "kernel"), over)
-    yield Figure("Kernel time", format_value(run.kernel_ns, "kernel_ns"), kernels)
+    yield Figure("Kernel time", format_value(run.kernel_ns, "kernel_ns"), kernels + _top_kernel(run))
     yield from _memory(run, over)
     if run.graph_launches:
         graphs = _joined(counted(run.graph_launches, "graph run"), over)
         yield Figure("CUDA graph time", format_value(run.graph_ns, "graph_ns"), graphs)
+
+
+def _top_kernel(run: Numbers) -> str:
+    if run.top_kernel_pct is None:
+        return ""
+    return f"; {format_value(run.top_kernel_pct, 'time_pct')} in {short_name(run.top_kernel, _NAME_LENGTH)}"
 
 
 def _memory(run: Numbers, over: str) -> Iterator[Figure]:
@@ -79,16 +82,22 @@ def _launches(run: Numbers) -> Iterator[Figure]:
     medians = run.launch_api_med_ns
     several = ", by device" if len(set(medians)) > 1 else ""
     known = f"median API time {_span(medians, 'launch_api_med_ns')} per launch{several}"
-    yield Figure("Launches", f"{run.launches:,.0f}", known if medians else "their API time was not recorded")
+    known = known if medians else "their API time was not recorded"
+    if run.launch_idle_pct is None:
+        yield Figure("Launches", f"{run.launches:,.0f}", known)
+        return
+    waits = format_value(run.launch_idle_pct, "launch_idle_pct")
+    yield Figure("GPU waits for launches", waits, f"of the window; {counted(run.launches, 'launch')}, {known}")
 
 
 def _steps(run: Numbers) -> Iterator[Figure]:
     if run.step_ns is not None and run.step_mean_ns is not None:
         scale = scale_for("ns", [run.step_ns])
         spread = f"mean {scale.with_unit(run.step_mean_ns)}, std dev {scale.with_unit(run.step_stddev_ns)}"
-        rate = Scale(1, "steps/s", 1).with_unit(1e9 / run.step_ns)
         trials = f"{counted(run.trials, 'trial')} of {counted(run.steps_per_trial, 'step')}"
-        yield Figure("Step, unprofiled", scale.with_unit(run.step_ns), f"median of {trials}; {spread}; {rate}")
+        rate = Scale(1, "", 1).with_unit(1e9 / run.step_ns)
+        yield Figure("Steps per second, unprofiled", rate, f"median of {trials}")
+        yield Figure("Step, unprofiled", scale.with_unit(run.step_ns), spread)
     if run.profiled_step_ns is not None:
         mean = f"mean of {counted(run.profiled_steps or 0, 'step')}"
         ratio = f"{run.profiled_step_ns / run.step_ns:.1f}× unprofiled" if run.step_ns else ""

@@ -11,17 +11,23 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.model import Report
+from pipeline.model import Profile, Report
 from pipeline.render.index import IndexEntry, index_page
 from pipeline.render.page import page
 
 _PACKAGE: Final = Path(__file__).parent.parent
 _FOLDERS: Final = (_PACKAGE / "templates", _PACKAGE.parent / "templates")  # in a wheel, in a checkout
+MOST_BYTES: Final = 2_000_000
 _POLICY: Final = "content-security-policy"
+_STYLES: Final = ("page", "text", "tables", "charts", "timeline", "media")
+_SCRIPTS: Final = ("payload", "tables", "timeline", "page")
 
 
-def render_html(report: Report) -> str:
-    """Write the report as one HTML page that needs no other file."""
+def render_html(report: Report, profile: Profile | None = None, *, most_bytes: int = MOST_BYTES) -> str:
+    """Write the report as one HTML page that needs no other file; with a timeline if the profile is at hand.
+
+    The timeline is drawn as finely as `most_bytes` for the whole page allow; the rest of the page is not cut.
+    """
     return _render("report.html", page=page(report))
 
 
@@ -31,7 +37,7 @@ def render_index(entries: Sequence[IndexEntry]) -> str:
 
 
 def _render(template: str, **values: object) -> str:
-    text = _environment().get_template(template).render(policy=_POLICY, style=_style(), **values)
+    text = _environment().get_template(template).render(policy=_POLICY, style=_style(), script=_script(), **values)
     # the first occurrence is the meta tag's: all that a report can put into the page comes after it
     return text.replace(_POLICY, _policy(text), 1)
 
@@ -56,8 +62,19 @@ def _breakable(name: str) -> Markup:
 
 @cache
 def _style() -> Markup:
-    path = next(folder / "report.css" for folder in _FOLDERS if (folder / "report.css").is_file())
-    return Markup(path.read_text(encoding="utf-8"))  # noqa: S704 (our own file)
+    return _joined("styles", ".css", _STYLES)
+
+
+@cache
+def _script() -> Markup:
+    """Join the scripts into one: they share their names with one another and with nothing else."""
+    return Markup('"use strict";\n(() => {{\n{}}})();').format(_joined("scripts", ".js", _SCRIPTS))
+
+
+def _joined(kind: str, suffix: str, names: Sequence[str]) -> Markup:
+    folder = next(folder / kind for folder in _FOLDERS if (folder / kind).is_dir())
+    texts = ((folder / f"{name}{suffix}").read_text(encoding="utf-8") for name in names)
+    return Markup("\n").join(map(Markup, texts))  # our own files
 
 
 def _policy(text: str) -> str:

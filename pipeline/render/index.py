@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 from urllib.parse import quote
 
 from pipeline.model import Report
 from pipeline.render.summary import numbers
 from pipeline.render.view import Cell, Column, Row, TableView, counted, printable
-from pipeline.units import ABSENT, Scale, format_cell, scale_for, split
+from pipeline.units import ABSENT, Scale, format_cell, format_value, scale_for, split
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class IndexEntry:
     kernel_ns: float | None
     step_ns: float | None
     failed: bool
+    commit: str = ""
 
 
 # what tells runs apart comes first: a narrow screen shows only that
@@ -35,14 +37,40 @@ _NUMBERS: Final = {
     "Window": "window_ns",
     "Kernel time": "kernel_ns",
 }
-_TEXTS: Final = {"GPU": "gpu", "Collector": "collector", "Captured (UTC)": "captured_utc"}
+_TEXTS: Final = {"GPU": "gpu", "Collector": "collector", "Captured (UTC)": "captured_utc", "Commit": "commit"}
+_SPARK: Final = ("step_ns", "window_ns")
+_MOST_DOTS: Final = 40
+
+
+@dataclass(frozen=True)
+class Spark:
+    """How a number went over the newest runs, oldest first: places in percent, and the same in words."""
+
+    title: str
+    points: tuple[tuple[float, float], ...]
+    low: str
+    high: str
+
+    @property
+    def lines(self) -> tuple[tuple[tuple[float, float], tuple[float, float]], ...]:
+        """The lines from each point to the next."""
+        return tuple(pairwise(self.points))
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one workload."""
+
+    workload: str
+    table: TableView
+    spark: Spark | None
 
 
 @dataclass(frozen=True)
 class IndexPage:
     """The runs of each workload, the workload that ran last first."""
 
-    groups: tuple[tuple[str, TableView], ...]
+    groups: tuple[Group, ...]
     summary: str
 
 
@@ -61,6 +89,7 @@ def index_entry(report: Report, *, run_id: str, href: str, failed: bool) -> Inde
         kernel_ns=run.kernel_ns,
         step_ns=run.step_ns,
         failed=failed,
+        commit=environment.commit,
     )
 
 
@@ -72,7 +101,7 @@ def index_page(entries: Sequence[IndexEntry]) -> IndexPage:
     return IndexPage(groups, f"{counted(len(newest), 'run')} of {counted(len(workloads), 'workload')}")
 
 
-def _group(workload: str, runs: Sequence[IndexEntry]) -> tuple[str, TableView]:
+def _group(workload: str, runs: Sequence[IndexEntry]) -> Group:
     scales = {title: scale_for(split(name)[1], _known(runs, name)) for title, name in _NUMBERS.items()}
     columns = (
         *(Column(title, is_number=False) for title in ("Run", "Outcome")),
@@ -80,7 +109,28 @@ def _group(workload: str, runs: Sequence[IndexEntry]) -> tuple[str, TableView]:
         *(Column(title, is_number=False) for title in _TEXTS),
     )
     name = printable(workload)
-    return name, TableView(f"Runs of {name}", columns, tuple(_row(entry, scales) for entry in runs))
+    table = TableView(f"Runs of {name}", columns, tuple(_row(entry, scales) for entry in runs))
+    return Group(name, table, _spark(runs))
+
+
+def _spark(runs: Sequence[IndexEntry]) -> Spark | None:
+    """Draw the step time, or else the window, of the newest complete runs; nothing unless there are two."""
+    complete = [entry for entry in reversed(runs) if not entry.failed]
+    name = next((name for name in _SPARK if len(_known(complete, name)) > 1), None)
+    if name is None:
+        return None
+    values = _known(complete, name)[-_MOST_DOTS:]
+    low, high = min(values), max(values)
+    span = high - low or 1.0
+    steps = len(values) - 1
+    points = tuple(
+        (round(100 * place / steps, 2), round(100 - 100 * (value - low) / span, 2) if high > low else 50.0)
+        for place, value in enumerate(values)
+    )
+    title = next(title for title, column in _NUMBERS.items() if column == name)
+    return Spark(
+        f"{title}, last {len(values)} complete runs", points, *(format_value(end, name) for end in (low, high))
+    )
 
 
 def _row(entry: IndexEntry, scales: dict[str, Scale]) -> Row:

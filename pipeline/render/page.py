@@ -27,6 +27,7 @@ _METHOD: Final = (
 _SERIES: Final = tuple(kind.source for kind in CURVES.values())
 # what most captures have; what others lack is listed together and not section by section
 _CORE: Final = ("gpu_time", "cuda_gpu_kern_sum", "memory_operations", "launch_overhead", "nvtx_ranges", "cuda_api_sum")
+_LEAD: Final = "time_split"
 _FACTS: Final = {
     "gpu": "GPU",
     "driver": "Driver",
@@ -39,6 +40,7 @@ _FACTS: Final = {
     "collector_version": "Collector version",
     "schema_version": "Schema of its files",
     "captured_utc": "Captured (UTC)",
+    "commit": "Commit",
 }
 
 
@@ -74,7 +76,7 @@ class Method:
 class Page:
     """A report ready to be placed on a page.
 
-    unavailable: titles of results, with why these are not there.
+    lead: the section that comes before the advice. unavailable: titles of results, with why these are not there.
     """
 
     title: str
@@ -83,6 +85,7 @@ class Page:
     advice: tuple[Advice, ...]
     figures: tuple[Figure, ...]
     nav: tuple[Links, ...]
+    lead: Section | None
     sections: tuple[Section, ...]
     unavailable: Pairs
     method: Method
@@ -98,10 +101,11 @@ def page(report: Report) -> Page:
         printable(report.title),
         _facts(report.environment),
         banners(report.findings),
-        advice(report.findings),
+        advice(report.findings, {section.anchor: section.title for section in sections}),
         key_figures(numbers(report)),
         links((section.anchor, section.title) for section in sections),
-        sections,
+        next((section for section in sections if section.anchor == _LEAD), None),
+        tuple(section for section in sections if section.anchor != _LEAD),
         _unavailable(report.results),
         _method(report),
         printable(report.generator) if report.generator else "",
@@ -121,6 +125,7 @@ def _facts(environment: Environment) -> tuple[str, ...]:
         environment.driver and f"driver {environment.driver}",
         environment.cuda and f"CUDA {environment.cuda}",
         environment.torch and f"PyTorch {environment.torch}",
+        environment.commit and f"commit {environment.commit}",
     )
     return tuple(printable(fact) for fact in facts if fact)
 

@@ -100,14 +100,17 @@ def rules(frame: Frame) -> Frame:
 
 
 def hottest(frame: Frame) -> Frame:
-    """Place each line by file and number, an instruction by its address in the kernel."""
+    """Place each line by file and number, which also name it if its text is missing; an instruction by its address."""
+    place = pd.Series(
+        [_place(row) for row in frame[["file", "line", "pc"]].to_dict("records")], frame.index, dtype="str"
+    )
     return Frame(
         {
-            "source": frame["source"],
+            "source": frame["source"].astype("str").where(frame["source"].astype("str") != "", place),
             "share_pct": frame["share_pct"],
             "samples": frame["samples"],
             "stall": frame["stall"],
-            "place": [_place(row) for row in frame[["file", "line", "pc"]].to_dict("records")],
+            "place": place,
             "kernel": brief(frame["name"]),
         }
     )

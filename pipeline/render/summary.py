@@ -18,9 +18,10 @@ _STEP: Final = "measure / step"
 class Numbers:
     """The numbers of one run; None, "" or () is what was not measured.
 
-    Of the GPU, all within the window: `busy_pct` and `idle_ns` are means over the devices, counts and the other times
-    are sums over them, and `launch_api_med_ns` is one median per device. `top_*_pct` is the share of the time of all
-    kernels, or of all operators. `step_ns` is the median over the unprofiled trials, `profiled_step_ns` a mean.
+    Of the GPU, all within the window: `busy_pct`, `idle_ns` and `launch_idle_pct` (the GPU waits because a launch is
+    under way) are means over the devices, counts and the other times are sums over them, and `launch_api_med_ns` is one
+    median per device. `top_*_pct` is the share of the time of all kernels, or of all operators. `step_ns` is the median
+    over the unprofiled trials, `profiled_step_ns` a mean.
     """
 
     window: str = ""
@@ -39,6 +40,7 @@ class Numbers:
     graph_ns: float | None = None
     launches: float | None = None
     launch_api_med_ns: tuple[float, ...] = ()
+    launch_idle_pct: float | None = None
     top_kernel: str = ""
     top_kernel_pct: float | None = None
     operators: int | None = None
@@ -62,6 +64,8 @@ def numbers(report: Report) -> Numbers:
     if len(devices):
         summary = _with_devices(summary, devices)
         summary = _with_kernels(summary, _rows(report, "cuda_gpu_kern_sum"))
+        waits = _values(_rows(report, "launch_bound"), "launch_idle_pct")
+        summary = replace(summary, launch_idle_pct=float(waits.mean()) if len(waits) else None)
     summary = _with_operators(summary, _rows(report, "cpu_ops"))
     return _with_trials(summary, report.benchmark) if report.benchmark else summary
 

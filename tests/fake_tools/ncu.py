@@ -5,6 +5,8 @@ What it prints and the statuses it ends with are those of ncu 2025.3.1. `fake.js
 
 import json
 import lzma
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,17 +21,23 @@ BEHAVIOUR: str = SETTINGS["behaviour"]
 WITH_VALUE = (
     *("--set", "--section", "--metrics", "--clock-control", "--cache-control", "--replay-mode", "--graph-profiling"),
     *("--filter-mode", "--launch-count", "--launch-skip", "--kernel-name-base", "--kernel-name", "-o"),
-    *("--nvtx-push-pop-scope", "--nvtx-include", "--profile-from-start", "--target-processes"),
+    *("--nvtx-push-pop-scope", "--nvtx-include", "--profile-from-start", "--target-processes", "--import-source"),
 )
 KERNELS = ("softmax_kernel", "cunn_SoftMaxForwardReg", "nvjet_sm90_tst_256x128_64x4_1...")
 REFUSALS = {
+    "unknown section": "==ERROR== Option '--section NoSuch' did not match any section.\n"
+    "==ERROR== Use --list-sections to see the list of available sections.",
+    "unheard of": "==ERROR== Something went wrong in /home/alice: password=hunter2",
+}
+# what ends a replay at its first kernel; the program goes on, and afterwards no kernel was profiled
+DENIALS = {
     "no permission": "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance "
     "Counters on the target device 0. For instructions see https://developer.nvidia.com/ERR_NVGPUCTRPERM",
     "busy": "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other tool (like "
     "DCGM) is concurrently collecting profiling data.",
-    "unknown section": "==ERROR== Option '--section NoSuch' did not match any section.\n"
-    "==ERROR== Use --list-sections to see the list of available sections.",
+    "unknown metric": "==ERROR== Failed to find metric regex:^no_such(\\.(sum|min|max|avg))?$",
 }
+DONE = "0%....50%....100% - 38 passes"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         say("NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 36562893) (public-release)")
         return 0
     if arguments == ["--help"]:
-        say("  --nvtx-push-pop-scope arg (=thread)" if BEHAVIOUR != "old" else "  --nvtx")
+        say("  --nvtx-push-pop-scope arg (=thread)\n  --import-source arg (=no)" if BEHAVIOUR != "old" else "  --nvtx")
         return 0
     options, command = parsed(list(arguments))
     Path(__file__).with_name("ncu.seen.json").write_text(json.dumps({"options": options, "command": command}))
@@ -56,42 +64,65 @@ def parsed(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def profile(options: dict[str, str], command: list[str]) -> int:
-    target = Path(options["-o"] + ".ncu-rep")
+    target = Path(re.sub("%(.)", lambda macro: "%" if macro[1] == "%" else "0", options["-o"]) + ".ncu-rep")
     say("==WARNING== Note: Running with unmodified GPU clocks.")
     with subprocess.Popen(command) as program:
 
         def end(_: int, __: FrameType | None) -> None:
             program.terminate()
-            save(target)
+            if BEHAVIOUR not in {"nothing yet", *DENIALS}:
+                save(target)
             sys.exit(143)
 
         signal.signal(signal.SIGTERM, end)
         say(f"==PROF== Connected to process {program.pid} (/usr/bin/python3.12)")
+        if BEHAVIOUR in DENIALS:
+            say(DENIALS[BEHAVIOUR])
+            time.sleep(30)
         status = program.wait() or replayed()
     say(f"==PROF== Disconnected from process {program.pid}")
-    if BEHAVIOUR == "no kernels":
-        say("==WARNING== No kernels were profiled.\nAvailable Kernels:\n1. gelu_kernel\n2. elementwise_kernel")
-        return 0
-    if BEHAVIOUR == "program fails":
-        status = 3
+    return finished(target, 3 if BEHAVIOUR.startswith("program fails") else status)
+
+
+def finished(target: Path, status: int) -> int:
     if status:
         say(f"==ERROR== The application returned an error code ({status}).")
+    if BEHAVIOUR in {"no kernels", "program fails at once"}:
+        say("==WARNING== No kernels were profiled.\nAvailable Kernels:\n1. elementwise_kernel\n2. gelu_kernel")
+        return status
     save(target)
     return status
 
 
 def replayed() -> int:
-    if BEHAVIOUR == "no kernels":
-        return 0
-    for number, name in enumerate(KERNELS):
-        say(f'==PROF== Profiling "{name}" - {number} (1/1): 0%....50%....100% - 38 passes')
-        if BEHAVIOUR == "slow":
-            time.sleep(30)
-        if BEHAVIOUR == "endless":
-            time.sleep(0.5)
-    if BEHAVIOUR == "endless":
+    if BEHAVIOUR == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if BEHAVIOUR == "nothing yet":
         time.sleep(30)
+    elif BEHAVIOUR not in {"no kernels", "program fails at once"}:
+        {"application": rerun, "mixed": mix}.get(BEHAVIOUR, replay_each)()
     return 0
+
+
+def replay_each() -> None:
+    for number, name in enumerate(KERNELS):
+        say(f'==PROF== Profiling "{name}" - {number} (1/1): {DONE}')
+        time.sleep({"slow": 30, "endless": 0.5}.get(BEHAVIOUR, 0))
+    time.sleep(30 if BEHAVIOUR == "endless" else 0)
+
+
+def rerun() -> None:
+    for run in (1, 2):
+        say(f'==PROF== Profiling "{KERNELS[0]}" - 0: Application replay pass {run}')
+    say("==PROF== Creating report from application replay data: 0%....50%....100%")
+
+
+def mix() -> None:
+    """Print what the program printed, a progress bar of its own as well, within the lines of ncu."""
+    say("copied 100% - 38 passes\n1. alice@example.com\n" + "loss=0.1 " * 10_000)
+    say('==PROF== Profiling "a" - 0: 0%....epoch 1\n50%....100% - 38 passes')
+    sys.stdout.write("loss=0.2 ")
+    say('==PROF== Profiling "b" - 1: 0%....50%....100% - 1 pass')
 
 
 def save(target: Path) -> None:

@@ -1,0 +1,19 @@
+// The compressed blocks of the page: `<script type="application/gzip+base64" id="…">`.
+
+const canUnpack = typeof DecompressionStream === "function";
+
+function bytesOfBase64(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const decoded = atob(text);
+  const bytes = new Uint8Array(decoded.length);
+  for (let at = 0; at < decoded.length; at++) bytes[at] = decoded.charCodeAt(at);
+  return bytes;
+}
+
+// The bytes of the block `id`; null if the page has no such block.
+async function unpacked(id) {
+  const block = document.getElementById(id);
+  if (!block) return null;
+  const packed = new Blob([bytesOfBase64(block.textContent.trim())]).stream();
+  return new Uint8Array(await new Response(packed.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
+}
