@@ -7,7 +7,7 @@ from typing import Final
 
 SUFFIXES: Final = ("bytes_per_s", "flop_per_s", "flop_per_byte", "per_s", "bytes", "pct", "ns", "hz")
 
-_SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
+SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
     "ns": ((1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")),
     "bytes": ((1, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")),
     "bytes_per_s": ((1, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s"), (1e12, "TB/s")),
@@ -25,8 +25,8 @@ _SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
     "pct": ((1, "%"),),
     "": ((1, ""),),
 }
-_DIGITS: Final = 4
-_MOST_DECIMALS: Final = 3
+DIGITS: Final = 4
+MOST_DECIMALS: Final = 3
 ABSENT: Final = "–"
 _SLIVERS: Final = ("<", ">-")
 _ACRONYMS: Final = ("api", "cpu", "gpu", "sm", "dram", "l1", "l2", "fp64", "fp32", "fp16", "flop", "mio", "imc", "lg")
@@ -81,8 +81,8 @@ def scale_for(unit: str, values: Iterable[float]) -> Scale:
     """Choose one scale for all of a column, by its median size, so that its rows compare at a glance."""
     sizes = sorted(abs(value) for value in values if value and math.isfinite(value))
     typical = sizes[len(sizes) // 2] if sizes else 0.0
-    divisor, symbol = _SCALES[unit][0]
-    for candidate, name in _SCALES[unit]:
+    divisor, symbol = SCALES[unit][0]
+    for candidate, name in SCALES[unit]:
         if typical >= candidate or _suits(candidate, sizes):
             divisor, symbol = candidate, name
     return Scale(divisor, symbol, _decimals(unit, divisor, sizes))
@@ -104,7 +104,7 @@ def format_cell(value: float | None, column: str, *, scale: Scale) -> str:
 
 def _suits(divisor: float, sizes: list[float]) -> bool:
     """Tell whether a larger unit spares a column six-digit numbers and still shows its smallest value."""
-    least = 10.0**-_MOST_DECIMALS
+    least = 10.0**-MOST_DECIMALS
     return bool(sizes) and sizes[-1] >= 10 * divisor and sizes[0] >= least * divisor
 
 
@@ -115,7 +115,7 @@ def _decimals(unit: str, divisor: float, sizes: list[float]) -> int:
     if not sizes or (divisor == 1 and all(size == int(size) for size in sizes)):
         return 0
     typical, smallest = _magnitude(sizes[len(sizes) // 2] / divisor), _magnitude(sizes[0] / divisor)
-    return min(max(_DIGITS - 1 - typical, -smallest, 0), _MOST_DECIMALS)
+    return min(max(DIGITS - 1 - typical, -smallest, 0), MOST_DECIMALS)
 
 
 def _magnitude(value: float) -> int:

@@ -25,7 +25,7 @@ from pipeline.errors import PipelineError, UsageError, WorkloadError
 from pipeline.model import SEVERITIES, Capture, Environment, Finding, Profile, Report
 from pipeline.names import communicates
 from pipeline.read import read, recognize
-from pipeline.render import FORMATS, IndexEntry, Source, format_of, index_entry, render_index
+from pipeline.render import FORMATS, Format, IndexEntry, Source, format_of, index_entry, render_index
 from pipeline.stats import Selection, stats_texts
 from pipeline.store import new_run, publish, runs, write_file
 
@@ -156,7 +156,7 @@ def render_files(paths: Sequence[Path], output: Output, *, nsys: Path | None, pr
     if form.is_folder and str(output.path) == "-":
         raise UsageError(f"{style} is several files, which cannot go to standard output", "name a folder with -o")
     for path, target in zip(paths, _targets(paths, output.path, form.suffix), strict=True):
-        contents = form.render(replace(_source(path, nsys=nsys, progress=progress), most_bytes=output.most_bytes))
+        contents = form.render(replace(_source(path, form, nsys=nsys, progress=progress), most_bytes=output.most_bytes))
         if str(target) == "-":
             sys.stdout.buffer.write(contents[""])
             continue
@@ -223,10 +223,10 @@ def build_report(
     )
 
 
-def _source(path: Path, *, nsys: Path | None, progress: Progress) -> Source:
+def _source(path: Path, form: Format, *, nsys: Path | None, progress: Progress) -> Source:
     if recognize(path) == "report":
         return Source(Report.from_json(path.read_bytes()))
-    with profile_of(path, nsys=nsys, progress=progress, details=False) as profile:
+    with profile_of(path, nsys=nsys, progress=progress, details=form.of_events) as profile:
         return Source(build_report(profile, _title(path)), profile)
 
 

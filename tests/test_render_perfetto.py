@@ -145,6 +145,11 @@ def arrows(profile: Profile) -> list[tuple[str, str]]:
 def test_arrows_lead_from_calls_to_what_they_launched() -> None:
     copy = ("cudaMemcpyAsync", "[CUDA memcpy Host-to-Device]")
     assert arrows(draw(STEP)) == [("cudaLaunchKernel", "a"), copy]
+    during_the_call = draw("""
+        cpu  LLLL
+        s7   aa..
+    """)
+    assert arrows(during_the_call) == [("cudaLaunchKernel", "a")]
 
 
 def test_arrows_begin_at_the_outermost_call_and_end_at_all_it_launched() -> None:

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.model import Report
+from pipeline.model import Finding, Report
 from pipeline.render import render_html, render_markdown
 from pipeline.render.nav import links
 from pipeline.render.page import Section, page
@@ -200,3 +202,14 @@ def test_markdown_folds_every_table_of_replays() -> None:
 def test_a_line_whose_text_ncu_does_not_have_is_named_by_its_place() -> None:
     frame = lines(("/home/someone/k.py", 12, None), source="")
     assert hottest(frame)["source"].tolist() == ["k.py:12"]
+
+
+def test_nvidia_s_links_are_links_and_others_are_text() -> None:
+    others = "(https://evil.example/) <b> (javascript:x)"
+    detail = f"See the Guide (https://docs.nvidia.com/cuda/index.html#occupancy) or {others}"
+    findings = (Finding("ncu_occupancy", "advice", "Few warps", detail),)
+    text = render_html(replace(replay_report(), findings=findings))
+    hrefs = [link["href"] for link in Outline(text).all("a") if not (link["href"] or "").startswith("#")]
+    assert hrefs == ["https://docs.nvidia.com/cuda/index.html#occupancy"]
+    assert "See the Guide (<a href" in text
+    assert "(https://evil.example/) &lt;b&gt; (javascript:x)" in text

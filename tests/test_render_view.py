@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.model import Finding, Report
+from pipeline.render.layouts import layout_of
 from pipeline.render.page import Section, page
 from pipeline.render.svg import ranking, trials
-from pipeline.render.view import NO_NAME, ROWS, Layout, middle_cut, printable, short_name, table_view
+from pipeline.render.view import MOST_ROWS, NO_NAME, ROWS, Layout, middle_cut, printable, short_name, table_view
 from tests.reports import HOSTILE, kernel_table, launch_table, range_table, result, small_report, with_gpu_time
 
 NATIVE = "void at::native::"
@@ -268,3 +269,34 @@ def test_nothing_private_but_what_the_report_names_is_shown() -> None:
     )
     assert method.parameters == (("size", "4096"),)
     assert method.stages == (("profile", "1.500 s"),)
+
+
+def test_a_column_knows_its_name_scale_and_full_bar() -> None:
+    view = table_view(kernel_table(), Layout("kernels", "Kernel", bars=("total_ns",)), caption="c", name="kernels")
+    name, share, total, *_ = view.columns
+    assert (name.name, share.name, total.name) == ("name", "time_pct", "total_ns")
+    assert (name.scale, share.largest, total.largest) == (None, 0.0, 2_000_000.0)
+    assert total.scale is not None
+    assert [total.scale.format(value) for value in (2_000_000, 1_000_000)] == ["2.000", "1.000"]
+    assert view.name == "kernels"
+
+
+@pytest.mark.parametrize(
+    ("name", "timeline", "length"),
+    [
+        ("cuda_gpu_kern_sum", "name", ""),
+        ("range_iterations", "path", ""),
+        ("gpu_gaps", "time_ns", "gap_ns"),
+        ("devices", "", ""),
+    ],
+)
+def test_tables_say_how_their_rows_are_found_in_the_timeline(name: str, timeline: str, length: str) -> None:
+    layout = layout_of(result(name, kernel_table()))
+    assert (layout.timeline, layout.length) == (timeline, length)
+
+
+def test_all_rows_of_a_long_table_are_at_hand() -> None:
+    frame = kernel_table(tuple(f"k{place}" for place in range(MOST_ROWS + 7)))
+    whole = table_view(frame, Layout("kernels"), caption="c").whole
+    assert whole is not None
+    assert (len(whole.frame), whole.count) == (MOST_ROWS, MOST_ROWS + 7)

@@ -19,7 +19,6 @@ _STEPS: Final = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
 _EDGES: Final[Ints] = np.unique([0, *(round(step * 10**decade) for decade in range(18) for step in _STEPS), 10**18])
 
 
-
 def kernel_durations(timeline: Timeline) -> Table:
     """One row per device and class that has a kernel."""
     operations, kernels = timeline.operations, len(timeline.profile.table("kernels"))

@@ -111,10 +111,10 @@ ANALYSES: Final = (
     Analysis(
         "iteration_times",
         "Times of repetitions",
-        f"Each instance of the three outermost repeated ranges, in the order they began: Number counts from 0, Start is "
-        f"since the start of the window, Time is the CPU's, GPU busy is the time in which the GPU worked on what was "
-        f"launched inside (overlaps once, devices added up). At most {POINTS:,} of each, evenly picked, and always the "
-        f"slowest {_NAMED}.",
+        "Each instance of the three outermost repeated ranges, in the order they began. Number: counted from 0. Start: "
+        "since the start of the window. Time: the CPU's. GPU busy: time in which the GPU worked on what was launched "
+        f"inside (overlaps once, devices added up). At most {POINTS:,} of each, evenly picked, and always the slowest "
+        f"{_NAMED}.",
         ("ranges",),
         iteration_times,
     ),

@@ -51,11 +51,15 @@ class Source:
 
 @dataclass(frozen=True)
 class Format:
-    """A form of a report: its file name suffix, and its files by name; a single file has the name ""."""
+    """A form of a report: its file name suffix, and its files by name; a single file has the name "".
+
+    One `of_events` is made of a profile, with all the details of its events.
+    """
 
     suffix: str
     render: Callable[[Source], dict[str, bytes]]
     is_folder: bool = False
+    of_events: bool = False
 
 
 def format_of(name: str) -> str:
@@ -74,6 +78,6 @@ FORMATS: Final[Mapping[str, Format]] = {
     "csv": Format(".csv", lambda source: render_csv(source.report), is_folder=True),
     "parquet": Format(".parquet", lambda source: render_parquet(source.report), is_folder=True),
     "markdown": Format(".md", lambda source: {"": render_markdown(source.report).encode()}),
-    "perfetto": Format(".perfetto.json.gz", lambda source: {"": perfetto_trace(source.events)}),
-    "speedscope": Format(".speedscope.json", lambda source: {"": speedscope_profile(source.events)}),
+    "perfetto": Format(".perfetto.json.gz", lambda source: {"": perfetto_trace(source.events)}, of_events=True),
+    "speedscope": Format(".speedscope.json", lambda source: {"": speedscope_profile(source.events)}, of_events=True),
 }

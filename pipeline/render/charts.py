@@ -1,13 +1,18 @@
 """Which picture goes with which result, and what its labels say."""
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import pandas as pd
 
 from pipeline.model import Report
 from pipeline.render.curves import Kind, TimeChart, over_time
+from pipeline.render.histograms import Distribution, Histogram, Layer, histograms
 from pipeline.render.replayed import brief, by_kind, by_reason
+from pipeline.render.scatter import Scatter, copy_rates
+from pipeline.render.shares import Whole, wholes
+from pipeline.render.strips import Strips, strips
 from pipeline.render.summary import numbers
 from pipeline.render.svg import Bar, Chart, Group, Mix, ranking, share, stacks, width
 from pipeline.render.view import counted, floats, operation_names, short_name, short_text
@@ -16,6 +21,16 @@ from pipeline.units import format_value, heading
 Frame = pd.DataFrame
 _BARS: Final = 10
 _KERNELS: Final = 12
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What a section has beside bars, curves and rooflines, in the order it is shown."""
+
+    wholes: tuple[Whole, ...] = ()
+    histograms: tuple[Histogram, ...] = ()
+    scatters: tuple[Scatter, ...] = ()
+    strips: tuple[Strips, ...] = ()
 
 
 def charts_of(name: str, frame: Frame) -> tuple[Chart, ...]:
@@ -30,6 +45,21 @@ def curves_of(name: str, report: Report) -> tuple[TimeChart, ...]:
     kind, window_ns = CURVES[name], numbers(report).window_ns or 0.0
     results = (result for result in report.results if result.name == kind.source)
     return tuple(chart for result in results for chart in over_time(kind, result.rows, window_ns=window_ns))
+
+
+def pictures_of(name: str, report: Report) -> Pictures:
+    """Return the other pictures that belong to a result."""
+    return Pictures(
+        wholes(report.result(name).rows) if name == "time_split" else (),
+        histograms(HISTOGRAMS[name], _rows(report, HISTOGRAMS[name].source)) if name in HISTOGRAMS else (),
+        copy_rates(report.result(name).rows, _rows(report, "gpu_peaks")) if name == "copy_sizes" else (),
+        strips(_rows(report, ITERATIONS), report.result(name).rows) if name == "range_iterations" else (),
+    )
+
+
+def _rows(report: Report, name: str) -> Frame:
+    """Return the table of a result; an empty one where the report has none."""
+    return next((result.rows for result in report.results if result.name == name), Frame())
 
 
 def mixes_of(name: str, frame: Frame) -> tuple[Mix, ...]:
@@ -72,27 +102,6 @@ def _gpu_bar(row: Mapping[Hashable, float], column: str, largest: float) -> Bar:
 
 def _most(frame: Frame, column: str) -> float:
     return float(floats(frame[column]).max())
-
-
-def _split(frame: Frame) -> tuple[Chart, ...]:
-    """Per device, the parts of the window in the order of the table; they add up to it."""
-    largest = _most(frame, "time_ns")
-    groups = tuple(
-        Group(
-            short_text(f"{row['category']}" + (f" (device {row['device']})" if frame["device"].nunique() > 1 else "")),
-            (
-                Bar(
-                    "kernel" if row["group"] == "busy" else "others",
-                    str(row["group"]),
-                    format_value(float(row["time_ns"]), "time_ns"),
-                    width(float(row["time_ns"]), largest),
-                    format_value(float(row["share_pct"]), "share_pct"),
-                ),
-            ),
-        )
-        for row in frame.to_dict("records")
-    )
-    return (Chart("Parts of the window: busy (blue) and idle by cause (grey)", groups),)
 
 
 def _ranked(
@@ -184,7 +193,6 @@ _MIXES: Final[Mapping[str, Callable[[Frame], tuple[Mix, ...]]]] = {
 
 _CHARTS: Final[Mapping[str, Callable[[Frame], tuple[Chart, ...]]]] = {
     "gpu_time": _gpu_time,
-    "time_split": _split,
     "cuda_gpu_kern_sum": _ranked("Total time by kernel", "total_ns", "kernel", shorten=short_name),
     "memory_operations": _memory,
     "launch_overhead": _launches,
@@ -221,3 +229,32 @@ CURVES: Final[Mapping[str, Kind]] = {
         series="bytes",
     ),
 }
+
+HISTOGRAMS: Final[Mapping[str, Distribution]] = {
+    "cuda_gpu_kern_sum": Distribution(
+        source="kernel_durations",
+        title="How long kernels take",
+        layers=(
+            Layer("kernel duration", "count", "Kernels", "kernel", "kernel"),
+            Layer("kernel duration", "total_ns", "Their time together", "kernel", "kernel"),
+        ),
+        note="Ten classes per decade of duration: above how many kernels each has, below how much time these took.",
+    ),
+    "launch_phases": Distribution(
+        source="launch_latencies",
+        title="What launches take",
+        layers=(
+            Layer("API time", "count", "API time: the CPU in the launch call", "launch", "api"),
+            Layer("launch latency", "count", "Launch latency, where the stream was empty", "launch", "set"),
+        ),
+        note="Number of launches by duration, first and steady ones; ten classes per decade.",
+        least=100.0,
+    ),
+}
+ITERATIONS: Final = "iteration_times"
+SERIES: Final = (
+    *(kind.source for kind in CURVES.values()),
+    *(kind.source for kind in HISTOGRAMS.values()),
+    ITERATIONS,
+)
+"""Results that are points of a picture: as tables they say nothing."""

@@ -2,21 +2,20 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from pipeline.render.axes import Tick, level_ticks, percent, round_steps, step_scale
 from pipeline.render.svg import Dot
 from pipeline.render.view import Floats, floats, short_text
-from pipeline.units import Scale, scale_for
+from pipeline.units import scale_for
 
 GRID: Final = 1000
 """Paths are drawn on a grid of this many steps each way: whole numbers, and a resolution of 0.1 %."""
 PANELS: Final = 16
-_ROUND: Final = (1.0, 2.0, 2.5, 4.0, 5.0)
-_LEVELS: Final = 3
 _TIMES: Final = 5
 _HIGHEST: Final = 1e18  # beyond all that is counted; sums and products of it stay finite
 
@@ -37,19 +36,6 @@ class Kind:
     series: str
     full: float = 0.0
     note: str = ""
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A round value on an axis, in percent from the left or from the top."""
-
-    place: float
-    text: str
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether there is no room for half of the text beyond it."""
-        return self.place > 97
 
 
 @dataclass(frozen=True)
@@ -147,44 +133,19 @@ def _axes(kind: Kind, known: pd.DataFrame, window_ns: float) -> tuple[_Axes, tup
     """Choose the axes, and the round levels from the top down to 0."""
     time = known[kind.time]
     highest = kind.full or float(known[[column for column, _ in kind.levels]].to_numpy().max())
-    step, count = _levels(max(highest, 1.0))
-    scale = _scale(kind.unit, highest, step)
+    top, levels = level_ticks(highest, unit=kind.unit)
     begin, end = min(float(time.min()), 0.0), max(float(time.max()), window_ns)
-    places = range(count, -1, -1)
-    levels = (Tick(_percent(1 - place / count), scale.with_unit(place * step) if place else "0") for place in places)
-    return _Axes(begin, max(end, begin + 1), step * count, kind.unit), tuple(levels)
+    return _Axes(begin, max(end, begin + 1), top, kind.unit), levels
 
 
 def _times(axes: _Axes) -> Iterator[Tick]:
     """Return the round times within the axis; the last one has the unit."""
-    step = next(step for step in _round_steps(axes.length) if axes.length / step <= _TIMES)
-    scale = _scale("ns", axes.length, step)
+    step = next(step for step in round_steps(axes.length) if axes.length / step <= _TIMES)
+    scale = step_scale("ns", axes.length, step)
     first, last = math.ceil(axes.begin / step), math.floor(axes.end / step)
     for place in range(first, last + 1):
         text = scale.with_unit(place * step) if place == last else scale.format(place * step)
-        yield Tick(_percent((place * step - axes.begin) / axes.length), text)
-
-
-def _levels(highest: float) -> tuple[float, int]:
-    """Return the round step, and how many of them, that leave the least room above the highest level."""
-    counts = {step: math.ceil(highest / step) for step in _round_steps(highest)}
-    fit = [(step, count) for step, count in counts.items() if 1 < count <= _LEVELS]
-    return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]), default=(1.0, 1))
-
-
-def _round_steps(extent: float) -> list[float]:
-    """Return round whole numbers from about a tenth of `extent` up to it, in order."""
-    power = 10.0 ** math.floor(math.log10(extent))
-    steps = (factor * power / scale for scale in (10, 1) for factor in _ROUND)
-    return [step for step in steps if step >= 1 and step == int(step)]
-
-
-def _scale(unit: str, extent: float, step: float) -> Scale:
-    """Return the scale for values up to `extent`, with the decimals that multiples of `step` need."""
-    scale = scale_for(unit, [extent])
-    written = step / scale.divisor
-    decimals = next((digits for digits in range(3) if math.isclose(round(written, digits), written)), 3)
-    return replace(scale, decimals=decimals)
+        yield Tick(percent((place * step - axes.begin) / axes.length), text)
 
 
 def _panel(kind: Kind, rows: pd.DataFrame, axes: _Axes, *, label: str) -> Panel:
@@ -197,7 +158,7 @@ def _panel(kind: Kind, rows: pd.DataFrame, axes: _Axes, *, label: str) -> Panel:
     remark = f"{high} throughout" if is_flat else f"maximum {high} at {axes.time_text(time[place])}"
     between = remark if is_flat else f"between {low} and {high}, the {remark}"
     span = f"from {axes.time_text(axes.begin)} to {axes.time_text(axes.end)}"
-    peak = Dot(_percent(across[place]), _percent(down[0][place]))
+    peak = Dot(percent(across[place]), percent(down[0][place]))
     return Panel(
         label,
         remark,
@@ -227,7 +188,7 @@ def _path(across: Floats, down: Floats) -> str:
 def _stretch(axes: _Axes, window_ns: float) -> tuple[float, float] | None:
     """Return where the window is, unless there is none or nothing beside it."""
     begin, end = axes.across(np.array([0.0, window_ns]))
-    return None if not window_ns or end - begin > 0.999 else (_percent(begin), _percent(end - begin))
+    return None if not window_ns or end - begin > 0.999 else (percent(begin), percent(end - begin))
 
 
 def _notes(kind: Kind, devices: int, *, outside: bool) -> Iterator[str]:
@@ -237,7 +198,3 @@ def _notes(kind: Kind, devices: int, *, outside: bool) -> Iterator[str]:
         yield "Shaded: the window; time 0 is its start."
     if devices > PANELS:
         yield f"The first {PANELS} of {devices:,} devices. The JSON and CSV forms of this report have all of them."
-
-
-def _percent(share: float) -> float:
-    return round(100.0 * float(share), 2)

@@ -14,13 +14,32 @@ from markupsafe import Markup
 from pipeline.model import Profile, Report
 from pipeline.render.index import IndexEntry, index_page
 from pipeline.render.page import page
+from pipeline.render.timeline import MOST_BYTES as TIMELINE_BYTES
+from pipeline.render.timeline import timeline_payload
 
 _PACKAGE: Final = Path(__file__).parent.parent
 _FOLDERS: Final = (_PACKAGE / "templates", _PACKAGE.parent / "templates")  # in a wheel, in a checkout
 MOST_BYTES: Final = 2_000_000
 _POLICY: Final = "content-security-policy"
-_STYLES: Final = ("page", "text", "tables", "charts", "timeline", "media")
-_SCRIPTS: Final = ("payload", "tables", "timeline", "page")
+_NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
+_LONGEST_POLICY: Final = 400
+# where the data go: nothing that a report puts into a page has such brackets
+_TIMELINE: Final = Markup("<timeline-data>")
+_STYLES: Final = ("page", "text", "tables", "tables_tools", "charts", "pictures", "timeline", "media")
+_SCRIPTS: Final = (
+    *(
+        "payload",
+        "tables_numbers",
+        "tables_model",
+        "tables_rows",
+        "tables_box",
+        "tables_copy",
+        "tables_tools",
+        "tables",
+    ),
+    *("timeline_text", "timeline_data", "timeline_statistics", "timeline_lanes", "timeline_canvas", "timeline_events"),
+    *("timeline_draw", "timeline_panel", "timeline_pointer", "timeline_search", "timeline", "timeline_start", "page"),
+)
 
 
 def render_html(report: Report, profile: Profile | None = None, *, most_bytes: int = MOST_BYTES) -> str:
@@ -28,16 +47,26 @@ def render_html(report: Report, profile: Profile | None = None, *, most_bytes: i
 
     The timeline is drawn as finely as `most_bytes` for the whole page allow; the rest of the page is not cut.
     """
-    return _render("report.html", page=page(report))
+    view = page(report)
+    if profile is not None:
+        text = _filled("report.html", page=view, timeline=_TIMELINE)
+        room = most_bytes - len(text.encode()) - _LONGEST_POLICY
+        payload = timeline_payload(profile, results=report.results, most_bytes=min(room, TIMELINE_BYTES))
+        if payload:
+            return _with_policy(text.replace(_TIMELINE, payload.decode(), 1))
+    return _with_policy(_filled("report.html", page=view, timeline=""))
 
 
 def render_index(entries: Sequence[IndexEntry]) -> str:
     """Write the list of runs as one HTML page."""
-    return _render("index.html", page=index_page(entries))
+    return _with_policy(_filled("index.html", page=index_page(entries)))
 
 
-def _render(template: str, **values: object) -> str:
-    text = _environment().get_template(template).render(policy=_POLICY, style=_style(), script=_script(), **values)
+def _filled(template: str, **values: object) -> str:
+    return _environment().get_template(template).render(policy=_POLICY, style=_style(), script=_script(), **values)
+
+
+def _with_policy(text: str) -> str:
     # the first occurrence is the meta tag's: all that a report can put into the page comes after it
     return text.replace(_POLICY, _policy(text), 1)
 
@@ -51,13 +80,21 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["breakable"] = _breakable
+    environment.filters |= {"breakable": _breakable, "linked": _linked}
     return environment
 
 
 def _breakable(name: str) -> Markup:
     """Let a long name go on in the next line after a separator, rather than anywhere."""
     return Markup("<wbr>").join(re.split(r"(?<=[_,<…])(?=\S)", name))
+
+
+def _linked(text: str) -> Markup:
+    """Make links of NVIDIA's addresses, which its rules put in brackets; all else stays text."""
+    *parts, rest = _NVIDIA.split(text)
+    link = Markup('<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>')
+    words = (part if place % 2 == 0 else link.format(part, part.split("/")[2]) for place, part in enumerate(parts))
+    return Markup("").join((*words, rest))
 
 
 @cache

@@ -104,9 +104,9 @@ def index_page(entries: Sequence[IndexEntry]) -> IndexPage:
 def _group(workload: str, runs: Sequence[IndexEntry]) -> Group:
     scales = {title: scale_for(split(name)[1], _known(runs, name)) for title, name in _NUMBERS.items()}
     columns = (
-        *(Column(title, is_number=False) for title in ("Run", "Outcome")),
-        *(Column(title, scale.symbol if _known(runs, _NUMBERS[title]) else "") for title, scale in scales.items()),
-        *(Column(title, is_number=False) for title in _TEXTS),
+        *(Column(title, is_number=False, name=title.lower()) for title in ("Run", "Outcome")),
+        *(_column(title, scale, runs) for title, scale in scales.items()),
+        *(Column(title, is_number=False, name=name) for title, name in _TEXTS.items()),
     )
     name = printable(workload)
     table = TableView(f"Runs of {name}", columns, tuple(_row(entry, scales) for entry in runs))
@@ -131,6 +131,11 @@ def _spark(runs: Sequence[IndexEntry]) -> Spark | None:
     return Spark(
         f"{title}, last {len(values)} complete runs", points, *(format_value(end, name) for end in (low, high))
     )
+
+
+def _column(title: str, scale: Scale, runs: Sequence[IndexEntry]) -> Column:
+    name = _NUMBERS[title]
+    return Column(title, scale.symbol if _known(runs, name) else "", name=name, scale=scale)
 
 
 def _row(entry: IndexEntry, scales: dict[str, Scale]) -> Row:

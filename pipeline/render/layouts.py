@@ -83,21 +83,40 @@ def _chain(path: str, levels: Mapping[str, int]) -> list[str]:
 
 _LAYOUTS: Final[Mapping[str, Layout]] = {
     "gpu_time": Layout("devices with GPU work", "Device", "device", prepare=_devices),
-    "time_split": Layout("parts of the window", "Category", "category", bars=("share_pct",), prepare=_per_device),
-    "cuda_gpu_kern_sum": Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name),
+    "time_split": Layout(
+        "parts of the window", "Category", "category", bars=("share_pct",), prepare=_per_device, is_folded=True
+    ),
+    "cuda_gpu_kern_sum": Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name, timeline="name"),
     "memory_operations": Layout("copies and sets", "Operation", bars=("time_pct",), prepare=_named_operations),
-    "launch_overhead": Layout("launches", "Kernel", bars=("api_total_ns",), prepare=_per_device, shorten=short_name),
+    "launch_overhead": Layout(
+        "launches", "Kernel", bars=("api_total_ns",), prepare=_per_device, shorten=short_name, timeline="name"
+    ),
     "launch_phases": Layout("launch figures", "Figure", "figure", prepare=_per_device),
     "launch_bound": Layout("devices with launches", "Device", "device"),
-    "gpu_gaps": Layout("idle gaps", "Cause", "cause", prepare=_per_device, most=10),
-    "setup_calls": Layout("calls that load, compile, allocate or free", "Function", bars=("total_ns",)),
-    "cuda_api_sync": Layout("synchronizing calls", "Function", bars=("total_ns",), prepare=_per_process),
-    "slow_copies": Layout("copies and sets that make the CPU wait", "Function", bars=("cpu_ns",), prepare=_per_device),
-    "range_iterations": Layout("repeated ranges", "Range", "path", bars=("med_ns",)),
+    "gpu_gaps": Layout(
+        "idle gaps", "Cause", "cause", prepare=_per_device, most=10, timeline="time_ns", length="gap_ns"
+    ),
+    "setup_calls": Layout(
+        "calls that load, compile, allocate or free", "Function", bars=("total_ns",), timeline="name"
+    ),
+    "cuda_api_sync": Layout(
+        "synchronizing calls", "Function", bars=("total_ns",), prepare=_per_process, timeline="name"
+    ),
+    "slow_copies": Layout(
+        *("copies and sets that make the CPU wait", "Function"),
+        bars=("cpu_ns",),
+        prepare=_per_device,
+        timeline="name",
+    ),
+    "range_iterations": Layout("repeated ranges", "Range", "path", bars=("med_ns",), timeline="path"),
     "osrt_sum": Layout("OS runtime calls", "Function", bars=("time_pct",), most=20),
     "memory_usage": Layout("kinds of memory", "Kind", "kind", prepare=_per_device),
     "ncu_kernels": Layout(
-        "replayed kernels", "Kernel", bars=("gpu_pct",), prepare=replayed.kernels, shorten=replayed.short_numbered
+        *("replayed kernels", "Kernel"),
+        bars=("gpu_pct",),
+        prepare=replayed.kernels,
+        shorten=replayed.short_numbered,
+        timeline="numbered",
     ),
     "ncu_rules": Layout("rules", "Rule", "title", full="message", bars=("bound_pct",), prepare=replayed.rules, most=20),
     "ncu_roofline": Layout(
@@ -114,9 +133,9 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
         "lines", "Line or instruction", "source", bars=("share_pct",), prepare=replayed.hottest, most=30
     ),
     "ncu_match": Layout("captures", "Launches replayed", "replayed"),
-    "nvtx_ranges": Layout("ranges", "Range", bars=("cpu_total_ns", "kernel_ns"), prepare=_tree),
-    "cuda_api_sum": Layout("CUDA calls", "Function", bars=("time_pct",)),
-    "cpu_ops": Layout("operators", "Operator", bars=("own_pct",)),
+    "nvtx_ranges": Layout("ranges", "Range", bars=("cpu_total_ns", "kernel_ns"), prepare=_tree, timeline="name"),
+    "cuda_api_sum": Layout("CUDA calls", "Function", bars=("time_pct",), timeline="name"),
+    "cpu_ops": Layout("operators", "Operator", bars=("own_pct",), timeline="name"),
     "devices": Layout("devices", "Device", "device"),
     "diagnostics": Layout("warnings and errors", "Text", "text", shorten=printable),
     "profiler_overhead": Layout("kinds of overhead", "What", bars=("total_ns",), most=10),

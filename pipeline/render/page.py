@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pipeline.model import Environment, Report, Result
-from pipeline.render.charts import CURVES, charts_of, curves_of, mixes_of
+from pipeline.render.charts import SERIES, Pictures, charts_of, curves_of, mixes_of, pictures_of
 from pipeline.render.curves import TimeChart
 from pipeline.render.figures import Figure, key_figures
 from pipeline.render.findings import Advice, Banner, advice, banners
 from pipeline.render.layouts import layout_of
 from pipeline.render.nav import Links, links
+from pipeline.render.packed import packed_tables
 from pipeline.render.replayed import PREFIX, numbered
 from pipeline.render.rooflines import Roofline, rooflines_of
 from pipeline.render.summary import numbers
@@ -23,11 +24,11 @@ Pairs = tuple[tuple[str, str], ...]
 _METHOD: Final = (
     *("devices", "gpu_peaks", "range_coverage", "ncu_match", "ncu_roofs", "diagnostics", "profiler_overhead"),
 )
-# points of a curve: as a table they say nothing
-_SERIES: Final = tuple(kind.source for kind in CURVES.values())
 # what most captures have; what others lack is listed together and not section by section
 _CORE: Final = ("gpu_time", "cuda_gpu_kern_sum", "memory_operations", "launch_overhead", "nvtx_ranges", "cuda_api_sum")
 _LEAD: Final = "time_split"
+TABLE_BYTES: Final = 400_000
+"""The most bytes that a page spends on the rows of tables beyond those it prints."""
 _FACTS: Final = {
     "gpu": "GPU",
     "driver": "Driver",
@@ -55,6 +56,7 @@ class Section:
     curves: tuple[TimeChart, ...] = ()
     mixes: tuple[Mix, ...] = ()
     rooflines: tuple[Roofline, ...] = ()
+    pictures: Pictures | None = None
     table: TableView | None = None
     notes: tuple[str, ...] = ()
     message: str = ""
@@ -77,6 +79,7 @@ class Page:
     """A report ready to be placed on a page.
 
     lead: the section that comes before the advice. unavailable: titles of results, with why these are not there.
+    tables: all rows of the tables, compressed (packed_tables).
     """
 
     title: str
@@ -90,13 +93,16 @@ class Page:
     unavailable: Pairs
     method: Method
     generator: str
+    tables: str
 
 
-def page(report: Report) -> Page:
+def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     """Turn a report into the page that shows it."""
     report = replace(report, results=numbered(report.results))
     there = [result for result in report.results if result.table is not None]
     sections = tuple(_section(result, report) for result in there if _has_section(result))
+    method = _method(report)
+    tables = (section.table for section in (*sections, *method.sections) if section.table)
     return Page(
         printable(report.title),
         _facts(report.environment),
@@ -107,13 +113,14 @@ def page(report: Report) -> Page:
         next((section for section in sections if section.anchor == _LEAD), None),
         tuple(section for section in sections if section.anchor != _LEAD),
         _unavailable(report.results),
-        _method(report),
+        method,
         printable(report.generator) if report.generator else "",
+        packed_tables(tables, most_bytes=table_bytes),
     )
 
 
 def _has_section(result: Result) -> bool:
-    return result.name not in (*_METHOD, *_SERIES) and (len(result.rows) > 0 or result.name in _CORE)
+    return result.name not in (*_METHOD, *SERIES) and (len(result.rows) > 0 or result.name in _CORE)
 
 
 def _facts(environment: Environment) -> tuple[str, ...]:
@@ -136,7 +143,7 @@ def _unavailable(results: tuple[Result, ...]) -> Pairs:
     for result in results:
         if result.table is None:
             lacking.setdefault(printable(result.unavailable).rstrip("."), []).append(result)
-        elif result.rows.empty and result.name not in (*_CORE, *_METHOD, *_SERIES):
+        elif result.rows.empty and result.name not in (*_CORE, *_METHOD, *SERIES):
             lacking.setdefault("looked for, and none in this capture", []).append(result)
     replays = sum(result.name.startswith(PREFIX) for result in results)
     return tuple((", ".join(_titles(group, replays)), reason) for reason, group in lacking.items())
@@ -167,10 +174,11 @@ def _section(result: Result, report: Report) -> Section:
         curves=curves_of(result.name, report),
         mixes=mixes_of(result.name, result.rows),
         rooflines=rooflines_of(result.name, report),
+        pictures=pictures_of(result.name, report),
     )
     if result.name == "gpu_time" and len(result.rows) == 1:
         return section  # the chart and the key figures say it all
-    return replace(section, table=table_view(result.rows, layout, caption=title))
+    return replace(section, table=table_view(result.rows, layout, caption=title, name=section.anchor))
 
 
 def _method(report: Report) -> Method:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.model import Report
-from pipeline.render.curves import Tick
+from pipeline.render.axes import Tick
 from pipeline.render.replayed import number_of, short_numbered
 from pipeline.render.svg import MIX_COLORS, Dot
 from pipeline.render.view import counted, floats, short_text

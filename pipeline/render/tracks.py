@@ -25,6 +25,7 @@ NAME_LENGTH: Final = 4096
 # the CUDA version that CUPTI appends; _v2 and the like belong to the name
 _VERSION: Final = re.compile(r"_v\d{4,}$")
 # Linux numbers processes and threads up to 2**22
+_TID: Final = (1 << 24) - 1
 _FREE: Final = 1 << 23
 _GPUS: Final = 1 << 24
 
@@ -218,7 +219,12 @@ def _of_style(frame: pd.DataFrame, style: str) -> Ints:
 
 
 def _key(frame: pd.DataFrame, column: str) -> Ints:
-    """A key column; the GPU of the machine, or where a capture does not know that, the process's number of it."""
+    """A key column; the GPU of the machine, or where a capture does not know that, the process's number of it.
+
+    Reports are made without the `tid` of calls: it is the end of the thread's key.
+    """
+    if column not in frame:
+        return integers(frame["thread"]) & _TID
     values = integers(frame[column])
     return np.where(values < 0, integers(frame["device"]), values) if column == "gpu" else values
 

@@ -5,16 +5,18 @@ Everything here is finished text and finished numbers; templates only place it.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from pipeline.units import ABSENT, format_cell, heading, scale_for, split
+from pipeline.units import ABSENT, Scale, format_cell, heading, scale_for, split
 
 ROWS: Final = 50
+MOST_ROWS: Final = 5_000
+"""Rows of a table that a page can hold; those after the first few are in its compressed block."""
 NAME_LENGTH: Final = 90
 _TEXT_LENGTH: Final = 120
 NO_NAME: Final = "(no name)"
@@ -36,11 +38,18 @@ _NESTING: Final = (9, 3, 2, 1)  # levels of template arguments to try to keep
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, with the unit that all its cells share."""
+    """A heading, with the unit that all its cells share.
+
+    name: the column's name with its unit as suffix, for exports. scale: None for text. largest: what a full bar stands
+    for, 0 where there are no bars.
+    """
 
     title: str
     unit: str = ""
     is_number: bool = True
+    name: str = ""
+    scale: Scale | None = None
+    largest: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,15 +71,30 @@ class Row:
     level: int = 0
 
 
+Jump = Literal["", "name", "path", "numbered", "time_ns"]
+"""How a row is found in the timeline: by its name, the last part of it, what follows its number, or by its time."""
+
+
 @dataclass(frozen=True)
 class TableView:
-    """A table as it is printed; `more` says what was left out, a folded one opens on request."""
+    """A table as it is printed; `more` says what was left out, a folded one opens on request.
+
+    whole: all rows, for the page to hold beside those printed; None where these are all. name: what the table is
+    called in the page and in files made from it. timeline: how its rows are found in the timeline, and `length` the
+    column of lengths of those that are found by time. has_details: the first column's full texts add to the short ones
+    and do not repeat them.
+    """
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     more: str = ""
     is_folded: bool = False
+    name: str = ""
+    timeline: Jump = ""
+    length: str = ""
+    has_details: bool = False
+    whole: "Whole | None" = field(default=None, compare=False, repr=False)
 
 
 def name_cell(name: str, shorten: Callable[[str], str]) -> Cell:
@@ -134,8 +158,8 @@ class Layout:
 
     noun: what its rows are, in the plural. header: the heading of the first column, which shows column `name`.
     full: the column that says more about each name, "" for the name itself where that is shortened. bars: columns with
-    a bar in each cell. most: the number of rows shown. `prepare` rearranges the frame before. is_folded: a chart says
-    the same.
+    a bar in each cell. most: the number of rows printed. `prepare` rearranges the frame before. is_folded: a chart says
+    the same. timeline, length: see TableView.
     """
 
     noun: str
@@ -147,20 +171,42 @@ class Layout:
     prepare: Callable[[pd.DataFrame], pd.DataFrame] = _unchanged
     shorten: Callable[[str], str] = short_text
     is_folded: bool = False
+    timeline: Jump = ""
+    length: str = ""
 
 
-def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str) -> TableView:
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """All rows of a table: the prepared frame (first MOST_ROWS rows), how many there are, and how they are shown."""
+
+    frame: pd.DataFrame
+    count: int
+    layout: Layout
+
+
+def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str = "") -> TableView:
     """Show the first rows of `frame`; the column `level`, if there is one, indents them."""
     frame = layout.prepare(frame)
+    whole = Whole(frame.head(MOST_ROWS), len(frame), layout)
     shown = frame.head(layout.most)
     values = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]
-    columns = [_column(shown[name], largest=_largest(frame[name]) if name in layout.bars else 0.0) for name in values]
-    names = _names(shown, layout)
+    columns = [_column(whole.frame[name], with_bars=name in layout.bars) for name in values]
     levels = shown["level"].tolist() if "level" in shown else [0] * len(shown)
-    cells = list(zip(*(cells for _, cells in columns), strict=True)) if columns else [()] * len(shown)
-    rows = tuple(Row(name, row, int(level)) for name, row, level in zip(names, cells, levels, strict=True))
-    headers = (Column(layout.header, is_number=False), *(column for column, _ in columns))
-    return TableView(caption, headers, rows, _left_out(len(frame), layout), layout.is_folded)
+    texts = [_cells(shown[column.name], column) for column in columns]
+    cells = list(zip(*texts, strict=True)) if columns else [()] * len(shown)
+    rows = tuple(Row(*row) for row in zip(_names(shown, layout), cells, map(int, levels), strict=True))
+    return TableView(
+        caption,
+        (Column(layout.header, is_number=False, name=layout.name), *columns),
+        rows,
+        left_out(layout.most, len(frame), layout.noun),
+        layout.is_folded,
+        name,
+        layout.timeline,
+        layout.length,
+        bool(layout.full),
+        whole,
+    )
 
 
 def _names(frame: pd.DataFrame, layout: Layout) -> list[Cell]:
@@ -222,20 +268,26 @@ def _without_inner_arguments(text: str, nesting: int) -> str:
     return text if depth else "".join(kept)
 
 
-def _column(column: "pd.Series[Any]", *, largest: float) -> tuple[Column, list[Cell]]:
-    """Format a column; bars are drawn against `largest` unless it is 0."""
-    title, unit = heading(str(column.name)), split(str(column.name))[1]
+def _column(column: "pd.Series[Any]", *, with_bars: bool) -> Column:
+    """Choose the unit and digits of a column."""
+    name = str(column.name)
+    title, unit = heading(name), split(name)[1]
     if not is_numeric(column):
-        known = column.astype(object).where(column.notna(), "")
-        return Column(title, is_number=False), [Cell(short_text(str(text)) if text else ABSENT) for text in known]
-    values = floats(column)
-    scale = scale_for(unit, values)
-    texts = [format_cell(value, str(column.name), scale=scale) for value in values]
-    if not largest:
-        return Column(title, scale.symbol), [Cell(text) for text in texts]
-    shares = np.nan_to_num(100.0 * values / largest).clip(0, 100).round(2).tolist()
-    cells = [Cell(text, share=share) for text, share in zip(texts, shares, strict=True)]
-    return Column(title, scale.symbol), cells
+        return Column(title, is_number=False, name=name)
+    scale = scale_for(unit, floats(column))
+    return Column(title, scale.symbol, name=name, scale=scale, largest=_largest(column) if with_bars else 0.0)
+
+
+def _cells(values: "pd.Series[Any]", column: Column) -> list[Cell]:
+    if column.scale is None:
+        known = values.astype(object).where(values.notna(), "")
+        return [Cell(short_text(str(text)) if text else ABSENT) for text in known]
+    numbers = floats(values)
+    texts = [format_cell(value, column.name, scale=column.scale) for value in numbers]
+    if not column.largest:
+        return [Cell(text) for text in texts]
+    shares = np.nan_to_num(100.0 * numbers / column.largest).clip(0, 100).round(2).tolist()
+    return [Cell(text, share=share) for text, share in zip(texts, shares, strict=True)]
 
 
 def _largest(column: "pd.Series[Any]") -> float:
@@ -246,9 +298,8 @@ def _largest(column: "pd.Series[Any]") -> float:
     return float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
 
 
-def _left_out(count: int, layout: Layout) -> str:
-    if count <= layout.most:
+def left_out(shown: int, count: int, noun: str) -> str:
+    """Say which rows of a table are shown, "" if all are."""
+    if count <= shown:
         return ""
-    return (
-        f"The first {layout.most} of {count:,} {layout.noun}. The JSON and CSV forms of this report have all of them."
-    )
+    return f"The first {shown:,} of {count:,} {noun}. The JSON and CSV forms of this report have all of them."

@@ -1,1 +1,258 @@
-// timeline
+// The timeline: its state, what can be done to it, and the frames that show it.
+
+const MOST_FRAMES_KEPT = 5000;
+const LIST_DELAY = 200; // ms of rest before the list of what is in sight follows
+
+class Timeline {
+  constructor(section, data) {
+    this.section = section;
+    this.data = data;
+    this.box = section.querySelector(".timeline-box");
+    this.canvas = section.querySelector("canvas");
+    this.extent = section.querySelector(".timeline-extent");
+    this.rangeText = section.querySelector(".timeline-range");
+    this.announcement = section.querySelector(".timeline-announcement");
+    this.view = new TimeView(data.span);
+    this.collapsed = new Set();
+    this.chosen = null; // lane
+    this.selected = null; // { layer, event, partners }
+    this.hovered = null; // { layer, event }
+    this.span = null; // [from, to]
+    this.painter = new TimelinePainter(this.canvas, data);
+    this.search = new TimelineSearch(this);
+    this.panel = new TimelinePanel(section, this);
+    this.pointer = new TimelinePointer(this);
+    this.frame = 0;
+    this.frames = 0;
+    if (data.window) this.view.show(...data.window);
+    this.#layOut();
+    this.box.addEventListener("scroll", () => this.draw(), { passive: true });
+    new ResizeObserver(() => this.#resize()).observe(this.box);
+    window.addEventListener("resize", () => this.#resize());
+    for (const query of ["(prefers-color-scheme: dark)", "print"]) {
+      window.matchMedia(query).addEventListener("change", () => this.#paint());
+    }
+  }
+
+  get scrollTop() {
+    return this.box.scrollTop;
+  }
+
+  matchesOf(layer) {
+    return this.search.matchesOf(layer);
+  }
+
+  // Draw with the next frame, however often this is called until then.
+  draw() {
+    this.frame ||= requestAnimationFrame(() => this.#paint());
+  }
+
+  #paint() {
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    const start = performance.now();
+    this.painter.paint(this);
+    const { from, to } = this.view;
+    const [first, last] = [from, to].map((time) => this.data.instant(time, (to - from) / 10_000));
+    this.rangeText.textContent = `${first} to ${last} (${durationText(to - from)})`;
+    performance.measure("timeline: frame", { start, end: performance.now() });
+    if (++this.frames % MOST_FRAMES_KEPT === 0) performance.clearMeasures("timeline: frame");
+    if (!this.panel.list.hidden) this.#listLater();
+  }
+
+  #listLater() {
+    clearTimeout(this.listTimer);
+    const view = `${this.view.from} ${this.view.to} ${this.scrollTop}`;
+    if (view === this.listed) return;
+    this.listTimer = setTimeout(() => this.#list(view), LIST_DELAY);
+  }
+
+  #list(view) {
+    this.listed = view;
+    const { from, to } = this.view;
+    const lanes = this.lanes.between(this.scrollTop, this.scrollTop + this.painter.height - this.painter.axis);
+    const rows = lanes.filter(({ kind }) => kind === "row").map(({ index }) => index);
+    this.panel.showList(this.data.layerFor(from, to), from, to, rows);
+  }
+
+  toggleList() {
+    const { list } = this.panel;
+    list.hidden = !list.hidden;
+    if (!list.hidden) this.#list("");
+    return !list.hidden;
+  }
+
+  // Places of lanes, and a button over each group's heading: the canvas shows it, the button can be reached.
+  #layOut() {
+    this.lanes = new TimelineLanes(this.data, this.collapsed);
+    const { axis } = this.painter;
+    const headings = this.lanes.all.filter(({ kind }) => kind === "group");
+    const buttons = headings.map(({ index, top, height }) => {
+      const label = this.data.groups[index].label;
+      const isOpen = String(!this.collapsed.has(index));
+      const button = timelineElement("button", { type: "button", "aria-label": label, "aria-expanded": isOpen });
+      button.style.top = `${axis + top}px`;
+      button.style.height = `${height}px`;
+      button.addEventListener("click", () => this.toggle(index));
+      return button;
+    });
+    this.extent.replaceChildren(...buttons);
+    this.#resize();
+  }
+
+  #resize() {
+    const height = this.painter.axis + this.lanes.height + 4;
+    const shown = Math.min(height, Math.max(Math.round(window.innerHeight * 0.6), 160));
+    this.box.style.height = `${shown}px`;
+    this.painter.resize(this.box.clientWidth, this.box.clientHeight, window.devicePixelRatio || 1);
+    this.extent.style.height = `${height}px`;
+    this.extent.style.marginTop = `${-this.box.clientHeight}px`;
+    this.#paint(); // at once: an emptied canvas would flash
+  }
+
+  toggle(group) {
+    if (!this.collapsed.delete(group)) this.collapsed.add(group);
+    const chosen = this.chosen;
+    const focused = [...this.extent.children].indexOf(document.activeElement);
+    this.#layOut();
+    if (focused >= 0) this.extent.children[focused].focus({ preventScroll: true });
+    this.chosen = this.lanes.all.find(({ kind, index }) => kind === chosen?.kind && index === chosen.index) ?? null;
+    this.draw();
+  }
+
+  laneAt(y) {
+    if (y < this.painter.axis || !this.lanes.all.length) return null;
+    return this.lanes.all[this.lanes.indexAt(y - this.painter.axis + this.scrollTop)];
+  }
+
+  choose(lane) {
+    this.chosen = lane;
+    this.#reveal(lane);
+    this.announcement.textContent = this.#describe(lane);
+    this.draw();
+  }
+
+  #describe({ kind, index, group }) {
+    const { groups, curves, rows } = this.data;
+    if (kind === "group") return `${groups[index].label}, ${this.collapsed.has(index) ? "collapsed" : "open"}`;
+    if (kind === "curve") return `${curves[index].label}, at most ${amountText(curves[index].max, curves[index].unit)}`;
+    const [first, end] = [this.data.layers[0].begin[index], this.data.layers[0].begin[index + 1]];
+    return `${groups[group].label}, ${rows[index].label}, ${countText(end - first, "event")}`;
+  }
+
+  #reveal({ top, height }) {
+    const room = this.painter.height - this.painter.axis;
+    if (top < this.scrollTop) this.box.scrollTop = top;
+    else if (top + height > this.scrollTop + room) this.box.scrollTop = top + height - room + 4;
+  }
+
+  hover(hit) {
+    const isSame = hit?.event === this.hovered?.event && hit?.layer === this.hovered?.layer;
+    this.hovered = hit;
+    if (!isSame) this.draw();
+  }
+
+  select(hit) {
+    this.selected = hit && { ...hit, partners: hit.layer.partners(hit.event) };
+    this.panel.showEvent(this.selected);
+    if (hit) this.#chooseRow(hit.layer.rowOf(hit.event));
+    this.draw();
+  }
+
+  #chooseRow(row) {
+    const { group } = this.data.rows[row];
+    if (this.collapsed.has(group)) this.toggle(group);
+    this.chosen = this.lanes.all[this.lanes.ofRow[row]];
+    this.#reveal(this.chosen);
+  }
+
+  // Select an event and bring it into sight, without zooming more than needed to make it out.
+  goTo(layer, event) {
+    const best = this.data.finest(layer, event);
+    const [start, end] = [best.layer.start[best.event], best.layer.end[best.event]];
+    const isLarge = (end - start) * this.painter.scale > 3;
+    if (!isLarge || end - start > this.view.width) this.view.show(start, end, 0.1);
+    else if (start < this.view.from || end > this.view.to) this.view.center((start + end) / 2);
+    this.select(best);
+  }
+
+  zoomTo(layer, event, share = 0.6) {
+    const best = this.data.finest(layer, event);
+    this.view.show(best.layer.start[best.event], best.layer.end[best.event], share);
+    this.select(best);
+  }
+
+  show(from, to) {
+    this.view.show(from, to);
+    this.draw();
+  }
+
+  fit() {
+    this.view.fit();
+    this.draw();
+  }
+
+  zoom(factor) {
+    const { selected, view } = this;
+    const middle = selected ? (selected.layer.start[selected.event] + selected.layer.end[selected.event]) / 2 : NaN;
+    view.zoom(factor, middle >= view.from && middle <= view.to ? middle : (view.from + view.to) / 2);
+    this.draw();
+  }
+
+  markSpan(from, to) {
+    this.span = [from, to];
+    this.draw();
+  }
+
+  // Whole ns, inside the capture.
+  chooseSpan(from, to) {
+    const start = Math.max(Math.round(from), 0);
+    this.span = [start, Math.max(Math.min(Math.round(to), this.data.span), start + 1)];
+    this.panel.showSpan(spanStatistics(this.data, ...this.span));
+    this.draw();
+  }
+
+  clearSpan() {
+    this.span = null;
+    this.panel.showSpan(null);
+    this.draw();
+  }
+
+  clear() {
+    this.search.clear();
+    this.clearSpan();
+    this.select(null);
+  }
+
+  // The next or previous event of the row of the selected event, or of the chosen row.
+  stepEvent(direction) {
+    const { layer, event } = this.selected ?? this.#eventAtEdge(direction);
+    const row = event === undefined ? -1 : layer.rowOf(event);
+    const next = event + (this.selected ? direction : 0);
+    if (row >= 0 && next >= layer.begin[row] && next < layer.begin[row + 1]) this.goTo(layer, next);
+  }
+
+  #eventAtEdge(direction) {
+    const lane = this.chosen?.kind === "row" ? this.chosen : this.lanes.all.find(({ kind }) => kind === "row");
+    if (!lane) return {};
+    const layer = this.data.layerFor(this.view.from, this.view.to);
+    const { from, to } = this.view;
+    const event = direction > 0 ? layer.firstEndingFrom(lane.index, from) : layer.lastStartingBy(lane.index, to);
+    const isThere = event >= layer.begin[lane.index] && event < layer.begin[lane.index + 1];
+    return isThere ? { layer, event } : {};
+  }
+
+  stepLane(direction) {
+    const { all } = this.lanes;
+    const at = this.chosen ? all.indexOf(this.chosen) + direction : 0;
+    if (all.length) this.choose(all[Math.min(Math.max(at, 0), all.length - 1)]);
+  }
+
+  enter() {
+    if (this.chosen?.kind === "group") this.toggle(this.chosen.index);
+    else {
+      this.selected = null;
+      this.stepEvent(1);
+    }
+  }
+}

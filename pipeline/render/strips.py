@@ -1,0 +1,216 @@
+"""The geometry of repetitions: a strip per repeated range with the time of each instance, outliers named."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from pipeline.render.axes import Tick, level_ticks, measured, percent, round_steps, step_scale
+from pipeline.render.curves import GRID
+from pipeline.render.svg import Dot
+from pipeline.render.view import Floats, counted, short_text
+from pipeline.units import format_value
+
+Frame = pd.DataFrame
+
+_PANELS: Final = 3
+_NUMBERS: Final = ("number", "time_ns", "gpu_busy_ns")
+_OUTLIER: Final = 1.5  # times the median, as in the table
+_BEYOND: Final = 4.0  # times the median: what takes longer would press all others to the ground
+_HEADROOM: Final = 0.2
+_RINGS: Final = 12
+_NAMED: Final = 5
+_HOVERED: Final = 100
+_DENSE: Final = 150
+_TICKS: Final = 6
+# percent of the plot from where on a name stands to the left of its ring: half of a narrow plot is what it takes
+_TURN: Final = 55.0
+# percent of the plot around a name that no other name may have
+_ROOM: Final = (24.0, 14.0)
+
+
+@dataclass(frozen=True)
+class Ring:
+    """An outlier; `text` names it, `anchor` is the side of the text that is there, `is_beyond` says it is off scale.
+
+    down: pixels from the middle to the line that the text stands on.
+    """
+
+    at: Dot
+    title: str
+    text: str
+    anchor: str
+    down: int
+    is_beyond: bool
+
+
+@dataclass(frozen=True)
+class Instance:
+    """Where the pointer gets the numbers of one instance, in percent from the left."""
+
+    x: float
+    width: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """One path: `time` and `busy` are dots as SVG paths on the GRID, `median` is in percent from the top.
+
+    is_dense: the dots would touch one another.
+    """
+
+    label: str
+    remark: str
+    summary: str
+    time: str
+    busy: str
+    median: float
+    is_dense: bool
+    rings: tuple[Ring, ...]
+    instances: tuple[Instance, ...]
+    levels: tuple[Tick, ...]
+    numbers: tuple[Tick, ...]
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Strips with a scale each."""
+
+    title: str
+    strips: tuple[Strip, ...]
+    has_busy: bool
+    notes: tuple[str, ...]
+    grid: int = GRID
+
+
+def strips(frame: Frame, medians: Frame) -> tuple[Strips, ...]:
+    """Draw iteration_times, one strip per path; nothing for a table without rows, or that lacks a column.
+
+    medians: range_iterations, of all instances; without it the median is that of the rows.
+    """
+    known = _known(frame) if {"path", *_NUMBERS} <= set(frame.columns) else Frame()
+    if known.empty:
+        return ()
+    paths = list(dict.fromkeys(known["path"]))[:_PANELS]
+    drawn = tuple(_strip(path, known[known["path"] == path], medians) for path in paths)
+    is_beyond = any(ring.is_beyond for strip in drawn for ring in strip.rings)
+    has_busy = any(strip.busy for strip in drawn)
+    return (Strips("Time of each instance, in the order they began", drawn, has_busy, tuple(_notes(beyond=is_beyond))),)
+
+
+def _known(frame: Frame) -> Frame:
+    numbers = {name: measured(frame[name]) for name in _NUMBERS}
+    known = pd.DataFrame({**numbers, "path": frame["path"].astype("str").to_numpy()})
+    known = known.dropna(subset=["number", "time_ns"])
+    return known[(known["number"] >= 0) & (known["time_ns"] >= 0)].sort_values("number", kind="stable")
+
+
+def _strip(path: str, rows: Frame, medians: Frame) -> Strip:
+    time, busy = rows["time_ns"].to_numpy(), rows["gpu_busy_ns"].to_numpy()
+    count, median = _statistics(path, rows, medians)
+    limit = _BEYOND * median if median > 0 else float(time.max())
+    highest = max(time[time <= limit].max(initial=0.0), np.nan_to_num(busy[busy <= limit]).max(initial=0.0))
+    # names of what is beyond stand at the upper edge: room for them above the dots
+    top, levels = level_ticks(float(highest) * (1.0 + _HEADROOM * bool((time > limit).any())), unit="ns")
+    across = 100.0 * (rows["number"].to_numpy() + 0.5) / count
+    down, busy_down = (100.0 * (1 - np.clip(values / top, 0, 1)) for values in (time, busy))
+    remark = _remark(count, median, busy)
+    return Strip(
+        short_text(path),
+        remark,
+        f"{short_text(path)}: {remark}, longest {format_value(float(time.max()), 'time_ns')}",
+        _dots(across[time <= top], down[time <= top]),
+        _dots(across[busy <= top], busy_down[busy <= top]),
+        percent(1 - min(median / top, 1.0)),
+        len(rows) > _DENSE,
+        tuple(_rings(rows, across, down, median=median, top=top)),
+        tuple(_instances(rows, across, count)) if len(rows) <= _HOVERED else (),
+        levels,
+        tuple(_numbers(count)),
+    )
+
+
+def _statistics(path: str, rows: Frame, medians: Frame) -> tuple[int, float]:
+    """Return how many instances there are, those that are not drawn included, and their median time."""
+    most, median = int(rows["number"].max()) + 1, float(rows["time_ns"].median())
+    if not {"path", "instances", "med_ns"} <= set(medians.columns):
+        return most, median
+    of_path = medians[medians["path"].astype("str") == path]
+    counts, known = (measured(of_path[name]) for name in ("instances", "med_ns"))
+    if not len(of_path) or not (counts[0] > 0 and known[0] >= 0):
+        return most, median
+    return max(int(counts[0]), most), float(known[0])
+
+
+def _remark(count: int, median: float, busy: Floats) -> str:
+    texts = [counted(count, "instance"), f"median {format_value(median, 'time_ns')}"]
+    if np.isfinite(busy).any():
+        texts.append(f"GPU busy {format_value(float(np.nanmedian(busy)), 'time_ns')} of each (median)")
+    return ", ".join(texts)
+
+
+def _dots(across: Floats, down: Floats) -> str:
+    """Draw points without length: their line caps are what is seen."""
+    known = np.isfinite(across) & np.isfinite(down)
+    places = (np.rint(GRID / 100.0 * values[known]).astype(int).tolist() for values in (across, down))
+    return "".join(f"M{x} {y}h0" for x, y in zip(*places, strict=True))
+
+
+def _rings(rows: Frame, across: Floats, down: Floats, *, median: float, top: float) -> Iterator[Ring]:
+    """Ring the outliers, the slowest first; of too many to tell apart, those that have room for a name."""
+    time, number = rows["time_ns"].to_numpy(), rows["number"].to_numpy()
+    slow = np.flatnonzero(time > _OUTLIER * median) if median > 0 else np.empty(0, dtype=np.int64)
+    slow = slow[np.argsort(-time[slow], kind="stable")]
+    dots = [Dot(round(float(across[place]), 2), round(float(down[place]), 2)) for place in slow]
+    named = _named(dots)
+    for position, (place, at) in enumerate(zip(slow, dots, strict=True)):
+        if position in named or len(slow) <= _RINGS:
+            value = format_value(float(time[place]), "time_ns")
+            text = f"#{number[place]:.0f}: {value} ({time[place] / median:,.1f}×)"
+            # dots of the same height would run through a text beside the ring
+            below = -7 if len(rows) > _DENSE and at.y > _ROOM[1] else 4
+            yield Ring(at, text, text if position in named else "", _anchor(at), below, bool(time[place] > top))
+
+
+def _named(dots: list[Dot]) -> set[int]:
+    """Choose those whose name touches no other ring's name, nor one of the rings if these are few."""
+    taken: list[tuple[float, float]] = []
+    named: set[int] = set()
+    for position, at in enumerate(dots):
+        left = at.x if _anchor(at) == "start" else at.x - _ROOM[0]
+        others = [dot for dot in dots if dot != at and len(dots) <= _RINGS]
+        is_hidden = any(left < dot.x < left + _ROOM[0] and abs(dot.y - at.y) < _ROOM[1] for dot in others)
+        is_free = all(abs(left - x) > _ROOM[0] or abs(at.y - y) > _ROOM[1] for x, y in taken)
+        if is_free and (not is_hidden or not named) and len(named) < _NAMED:
+            named.add(position)
+            taken.append((left, at.y))
+    return named
+
+
+def _anchor(at: Dot) -> str:
+    return "end" if at.x > _TURN else "start"
+
+
+def _instances(rows: Frame, across: Floats, count: int) -> Iterator[Instance]:
+    width = 100.0 / count
+    for x, row in zip(across, rows.to_dict("records"), strict=True):
+        busy = f", GPU busy {format_value(row['gpu_busy_ns'], 'time_ns')}" if pd.notna(row["gpu_busy_ns"]) else ""
+        title = f"#{row['number']:.0f}: {format_value(row['time_ns'], 'time_ns')}{busy}"
+        yield Instance(round(float(x) - width / 2, 2), round(width, 2), title)
+
+
+def _numbers(count: int) -> Iterator[Tick]:
+    last = count - 1
+    step = next((step for step in round_steps(max(last, 1)) if last / step <= _TICKS), max(last, 1))
+    scale = step_scale("", max(last, 1), step)
+    for number in np.arange(0, count, step):
+        yield Tick(percent((number + 0.5) / count), f"#{scale.format(float(number))}")
+
+
+def _notes(*, beyond: bool) -> Iterator[str]:
+    yield "The line is the median; rings are outliers of more than 1.5 times that. Each strip has a scale of its own."
+    if beyond:
+        yield f"Triangles at the upper edge take more than {_BEYOND:.0f} times the median, beyond the scale."

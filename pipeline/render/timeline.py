@@ -1,0 +1,173 @@
+"""The timeline of the page as data: what is drawn, and how finely, in the bytes that there is room for."""
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Final
+
+import pandas as pd
+
+from pipeline.model import Profile, Result
+from pipeline.render.encode import deflated, gzip_base64
+from pipeline.render.timeline_curves import Curve, curves
+from pipeline.render.timeline_detail import layers, sentences
+from pipeline.render.timeline_events import MOST_ROWS, Events, lay_events
+from pipeline.render.timeline_labels import Economy, Labels, fold
+from pipeline.render.timeline_layers import Sample
+from pipeline.render.tracks import ON_STREAMS, ON_THREADS, Places
+
+FORMAT: Final = 1
+MOST_BYTES: Final = 1_200_000
+_MEASURED: Final = "measure"
+
+# rows, points of all curves, and words
+_ECONOMIES: Final = (
+    (MOST_ROWS, 20_000, Economy(20_000, 4096)),
+    (MOST_ROWS, 10_000, Economy(4_000, 500)),
+    (MOST_ROWS, 2_000, Economy(500, 120)),
+    (40, 500, Economy(100, 80)),
+    (10, 0, Economy(20, 40)),
+)
+# of the bytes there are, at most this share is for names and other words
+_WORDS: Final = 1 / 3
+_ATTEMPTS: Final = 3
+_LESS: Final = 0.95
+# what the place of a row in the binary takes in the header, compressed
+_PLACES: Final = 40
+Span = tuple[int, int]
+
+
+def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_bytes: int = MOST_BYTES) -> bytes | None:
+    """Return the timeline as the base64 text that the page unpacks; None without events, or without room for any.
+
+    `results` are those of the profile's report: curves of memory and of operations in flight are in them.
+    """
+    events = lay_events(profile)
+    if not len(events.start):
+        return None
+    for most_rows, most_points, economy in _ECONOMIES:
+        if most_rows < len(events.rows):
+            events = lay_events(profile, most_rows=most_rows)
+        window = measured_window(profile)
+        drawn = curves(profile, results, window_start_ns=window[0], most_points=most_points)
+        if payload := _payload(_scene(profile, events, drawn, economy), most_bytes):
+            return payload
+    return None
+
+
+def measured_window(profile: Profile) -> Span:
+    """Return the window of the report: our runner's range `measure`, else all GPU operations, else all there is."""
+    ranges = profile.tables.get("ranges")
+    if ranges is not None:
+        measured = ranges[(ranges["name"] == _MEASURED) & (ranges["domain"] == "")]
+        if len(measured):
+            return _extent([measured])
+    for names in (ON_STREAMS, ON_THREADS):
+        frames = [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
+        if frames:
+            return _extent(frames)
+    return (0, 0)
+
+
+def _extent(frames: Sequence[pd.DataFrame]) -> Span:
+    return int(min(frame["start_ns"].min() for frame in frames)), int(max(frame["end_ns"].max() for frame in frames))
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """All that is drawn, times in ns since its begin; `words` is the header but for what depends on the layers."""
+
+    events: Events
+    window: Span
+    span_ns: int
+    words: dict[str, Any]
+    left_out: list[str]
+
+    @cached_property
+    def sample(self) -> Sample:
+        return Sample(self.events)
+
+
+def _scene(profile: Profile, events: Events, drawn: Sequence[Curve], economy: Economy) -> _Scene:
+    window = measured_window(profile)
+    begin = min(int(events.start.min()), window[0], *(int(curve.time[0]) for curve in drawn))
+    end = max(int(events.end.max()), window[1], *(int(curve.time[-1]) for curve in drawn))
+    label, labels, left_out = fold(events.label, events.labels, economy)
+    events = replace(events, start=events.start - begin, end=events.end - begin, label=label, labels=labels)
+    moved = (window[0] - begin, window[1] - begin)
+    words = {
+        "format": FORMAT,
+        "span_ns": end - begin,
+        "window": moved,
+        **_names(labels),
+        **_groups(profile, events, drawn, begin_ns=begin),
+        "totals": {"events": events.total, "rows": events.total_rows},
+    }
+    return _Scene(events, moved, end - begin, words, [*_rows_left_out(events), *left_out])
+
+
+def _names(labels: Labels) -> dict[str, Any]:
+    places = {name: place for place, name in enumerate(dict.fromkeys(labels.names))}
+    said = [[places[name], detail] for name, detail in zip(labels.names, labels.details, strict=True)]
+    return {"names": list(places), "labels": said}
+
+
+def _groups(profile: Profile, events: Events, drawn: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
+    """Describe the groups, GPUs before processes, and what stands in them."""
+    gpus = Places(profile)
+    of_curves = [gpus.gpu(curve.device)[1] for curve in drawn]
+    of_gpus = [*(row.group for row in events.rows if row.kind == "kernel"), *of_curves]
+    place = {label: place for place, label in enumerate(dict.fromkeys([*of_gpus, *(row.group for row in events.rows)]))}
+    return {
+        "groups": [{"label": label} for label in place],
+        "rows": [{"group": place[row.group], "label": row.label, "kind": row.kind} for row in events.rows],
+        "curves": [
+            {"group": place[label], **_curve(curve, begin_ns)} for label, curve in zip(of_curves, drawn, strict=True)
+        ],
+    }
+
+
+def _curve(curve: Curve, begin_ns: int) -> dict[str, Any]:
+    # whole numbers are shorter without their decimals
+    value = [int(value) if value == int(value) else round(value, 3) for value in curve.value.tolist()]
+    time = (curve.time - begin_ns).tolist()
+    return {"label": curve.label, "unit": curve.unit, "time_ns": time, "value": value, "max": max(value)}
+
+
+def _rows_left_out(events: Events) -> list[str]:
+    if len(events.rows) == events.total_rows:
+        return []
+    return [f"The {len(events.rows)} busiest of {events.total_rows:,} rows are drawn."]
+
+
+def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
+    """Write the scene as finely as fits; None if it does not fit at all, or only without most of the events."""
+    most = most_bytes // 4 * 3
+    words = len(deflated(_json(scene.words)).compressed)
+    if words > most * _WORDS and words + scene.sample.size(1) > most:
+        return None
+    room = float(most - words - _PLACES * len(scene.events.rows) - _PLACES)
+    for _ in range(_ATTEMPTS):
+        payload = _written(scene, room)
+        if len(payload) <= most_bytes:
+            return payload
+        room = _LESS * room - (len(payload) * 0.75 - most)
+    return None
+
+
+def _written(scene: _Scene, room: float) -> bytes:
+    drawn = layers(scene.events, scene.sample, span_ns=scene.span_ns, window=scene.window, room=room)
+    begins = accumulate((len(layer.body.data) for layer in drawn), initial=0)
+    parts = [layer.parts.header(at) for layer, at in zip(drawn, begins, strict=False)]
+    rows = [{**row, "layers": list(of_row)} for row, *of_row in zip(scene.words["rows"], *parts, strict=True)]
+    described = [layer.header() for layer in drawn]
+    thinned = [*sentences(drawn), *scene.left_out]
+    header = _json({**scene.words, "rows": rows, "layers": described, "thinned": thinned})
+    return gzip_base64([deflated(struct.pack("<I", len(header)) + header), *(layer.body for layer in drawn)])
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -1,0 +1,216 @@
+// The body of one table: all its rows, or, where these are many, the ones in sight of a box that scrolls.
+
+class TableBox {
+  static MARGIN = 240; // pixels above and below what is in sight
+  static PASSES = 3;
+
+  constructor(scroll, table, rows) {
+    Object.assign(this, { scroll, table, rows, model: rows.model });
+    this.printed = table.tBodies[0];
+    this.isVirtual = this.model.count > this.printed.rows.length;
+    this.heights = new Float64Array(this.model.count);
+    this.guess = 0;
+    this.order = [];
+    this.drawn = [];
+    this.current = NaN;
+    if (this.isVirtual) this.#makeBox();
+    else Array.from(this.printed.rows).forEach((element, row) => rows.adopt(element, row));
+    this.body ??= this.printed;
+    new ResizeObserver(() => this.#resized()).observe(scroll);
+    scroll.addEventListener("scroll", () => this.#soon());
+    this.arrange();
+  }
+
+  #makeBox() {
+    this.table.classList.add("virtual");
+    this.scroll.classList.add("box");
+    this.printed.classList.add("printed");
+    this.body = TableRows.node("tbody");
+    this.above = TableBox.#space(this.model.columns.length + 1);
+    this.below = TableBox.#space(this.model.columns.length + 1);
+    this.body.append(this.rows.ruler(), this.above, this.below);
+    this.table.append(this.body);
+  }
+
+  static #space(columns) {
+    const row = TableRows.node("tr", "space");
+    const cell = row.insertCell();
+    cell.colSpan = columns;
+    row.setAttribute("aria-hidden", "true");
+    return row;
+  }
+
+  // Show the rows that the model has now, from the first on unless `stays`.
+  arrange({ stays = false } = {}) {
+    this.order = this.model.rows();
+    this.places = new Map(Array.from(this.order, (row, place) => [row, place]));
+    if (this.isVirtual) {
+      if (!stays) this.scroll.scrollTop = 0;
+      this.table.setAttribute("aria-rowcount", String(this.order.length + 1));
+      this.#stack();
+    }
+    this.draw();
+  }
+
+  draw() {
+    const focus = this.#focused();
+    if (this.isVirtual) this.#drawInSight();
+    else this.#place(0, this.order.length);
+    this.#letReach();
+    if (focus) this.#focusAgain(focus);
+  }
+
+  #drawInSight() {
+    for (let pass = 0; pass < TableBox.PASSES; pass++) {
+      const [top, height] = [this.scroll.scrollTop, this.scroll.clientHeight || innerHeight];
+      const first = this.#at(top - TableBox.MARGIN);
+      const last = Math.min(this.#at(top + height + TableBox.MARGIN) + 1, this.order.length);
+      this.#place(first, last);
+      this.#fill(first, last);
+      if (!this.#measure()) return;
+      this.#stack();
+      this.#fill(first, last);
+    }
+  }
+
+  #soon() {
+    if (!this.isVirtual || this.waits) return;
+    this.waits = requestAnimationFrame(() => {
+      this.waits = 0;
+      this.draw();
+    });
+  }
+
+  #resized() {
+    if (!this.isVirtual || this.width === this.scroll.clientWidth) return;
+    this.width = this.scroll.clientWidth;
+    this.forgetHeights();
+  }
+
+  forgetHeights() {
+    this.heights.fill(0);
+    this.guess = 0;
+    if (this.isVirtual) this.#stack();
+    this.#soon();
+  }
+
+  // Where each row begins, as far as heights are known.
+  #stack() {
+    const guess = this.guess || 32;
+    this.begins = new Float64Array(this.order.length + 1);
+    this.order.forEach((row, place) => {
+      this.begins[place + 1] = this.begins[place] + (this.heights[row] || guess);
+    });
+  }
+
+  // The place of the row at a height.
+  #at(y) {
+    let [low, high] = [0, Math.max(this.order.length - 1, 0)];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.begins[middle] <= y) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  // Have the rows at places first to last - 1 in the page, without touching those that are there already.
+  #place(first, last) {
+    const wanted = this.order.slice(first, last);
+    const staying = new Set(wanted);
+    for (const row of this.drawn) {
+      if (staying.has(row)) continue;
+      this.rows.elements.get(row).remove();
+      if (this.isVirtual) this.rows.forget(row);
+    }
+    let next = this.isVirtual ? this.above.nextSibling : this.body.firstElementChild;
+    for (const row of wanted) {
+      const element = this.rows.element(row);
+      if (element === next) next = next.nextElementSibling;
+      else this.body.insertBefore(element, next);
+      this.rows.refresh(row);
+      if (this.isVirtual) element.setAttribute("aria-rowindex", String(this.places.get(row) + 2));
+    }
+    if (!this.isVirtual) while (next) next = TableBox.#removed(next);
+    this.drawn = Array.from(wanted);
+  }
+
+  static #removed(element) {
+    const next = element.nextElementSibling;
+    element.remove();
+    return next;
+  }
+
+  #fill(first, last) {
+    const heights = [this.begins[first], this.begins[this.order.length] - this.begins[last]];
+    [this.above, this.below].forEach((space, at) => {
+      space.hidden = heights[at] < 1;
+      space.cells[0].style.height = `${heights[at]}px`;
+    });
+  }
+
+  // Take the heights of the rows in the page; true if one was not as expected.
+  #measure() {
+    const heights = this.drawn.map((row) => this.rows.elements.get(row).getBoundingClientRect().height);
+    if (!heights.length || !heights[0]) return false; // in a closed <details>
+    const isFirst = !this.guess;
+    this.guess ||= heights.reduce((sum, height) => sum + height, 0) / heights.length;
+    const isNew = heights.map((height, at) => Math.abs(height - (this.heights[this.drawn[at]] || this.guess)) > 0.5);
+    this.drawn.forEach((row, at) => (this.heights[row] = heights[at]));
+    return isFirst || isNew.includes(true);
+  }
+
+  #letReach() {
+    const row = this.places.has(this.current) && this.rows.elements.has(this.current) ? this.current : this.drawn[0];
+    if (row === this.reachable && this.rows.elements.get(row) === this.reached) return;
+    if (this.reached) TableRows.setReachable(this.reached, false);
+    [this.reachable, this.reached] = [row, this.rows.elements.get(row)];
+    if (this.reached) TableRows.setReachable(this.reached, true);
+  }
+
+  #focused() {
+    const control = document.activeElement;
+    if (!this.body.contains(control)) return null;
+    return { control, row: TableRows.rowOf(control), kind: TableRows.kind(control) };
+  }
+
+  #focusAgain({ control, row, kind }) {
+    if (document.activeElement === control) return;
+    if (this.places.has(row) && this.rows.elements.get(row)?.isConnected) this.#focusControl(row, kind, true);
+    else this.scroll.focus({ preventScroll: true });
+  }
+
+  #focusControl(row, kind, preventScroll = false) {
+    const controls = Array.from(TableRows.controls(this.rows.elements.get(row)));
+    const control = controls.find((each) => TableRows.kind(each) === kind) ?? controls[0];
+    control?.focus({ preventScroll });
+  }
+
+  // Make a row the one that the Tab key reaches.
+  reach(row) {
+    this.current = row;
+    this.#letReach();
+  }
+
+  // Move to the same control of the row at a place.
+  moveTo(place, kind) {
+    const row = this.order[Math.min(Math.max(place, 0), this.order.length - 1)];
+    if (row === undefined) return;
+    if (this.isVirtual) this.#bringIntoSight(this.places.get(row));
+    this.reach(row);
+    this.#focusControl(row, kind);
+  }
+
+  #bringIntoSight(place) {
+    const head = this.table.tHead.offsetHeight;
+    const room = this.scroll.clientHeight - head;
+    const [begin, end] = [this.begins[place], this.begins[place + 1]];
+    if (begin < this.scroll.scrollTop) this.scroll.scrollTop = begin;
+    else if (end > this.scroll.scrollTop + room) this.scroll.scrollTop = end - room;
+    this.draw();
+  }
+
+  placeOf(row) {
+    return this.places.get(row) ?? -1;
+  }
+}

@@ -1,0 +1,77 @@
+// Rows and names taken out of the page: as a file of comma separated values, and through the clipboard.
+
+class TableCopy {
+  static FORMULA = /^[=+\-@\t\r＝＋－＠]/;
+  static SHOWN_MS = 1500;
+
+  // All rows that the filter lets through, in order; numbers with all digits in the unit that ends the column's name.
+  static csv(model, headings, hasDetails) {
+    const names = headings.map(({ name, title }) => TableCopy.#text(name || title));
+    const [first, ...others] = names;
+    const extra = { details: hasDetails ? ["details"] : [], level: model.level ? ["level"] : [] };
+    const lines = Array.from(model.rows(true), (row) => {
+      const own = hasDetails ? [model.short[row], model.full[row]] : [model.name(row)];
+      const values = model.columns.map((column) => TableCopy.#value(column, row));
+      return [...own.map(TableCopy.#text), ...values, ...(model.level ? [model.level[row]] : [])].join(",");
+    });
+    return [[first, ...extra.details, ...others, ...extra.level].join(","), ...lines, ""].join("\r\n");
+  }
+
+  static #value(column, row) {
+    if (column.texts) return TableCopy.#text(column.texts[row]);
+    return Number.isFinite(column.values[row]) ? String(column.values[row]) : "";
+  }
+
+  // A text that a spreadsheet would take for a formula gets an apostrophe before it.
+  static #text(text) {
+    const safe = TableCopy.FORMULA.test(text) ? `'${text}` : text;
+    return /[",\r\n]|^\s|\s$/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  }
+
+  static save(text, name) {
+    const link = TableRows.node("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+    link.download = `${name.replace(/[^\w.-]+/g, "_").slice(0, 80) || "table"}.csv`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  }
+
+  static async copy(text, button) {
+    const isCopied = (await TableCopy.#toClipboard(text)) || TableCopy.#bySelection(text, button);
+    TableCopy.#tell(isCopied ? "Copied" : "The browser does not let this page copy");
+    if (!isCopied) return;
+    TableRows.draw(button, TableRows.ICONS.done);
+    setTimeout(() => TableRows.draw(button, TableRows.ICONS.copy), TableCopy.SHOWN_MS);
+  }
+
+  static async #toClipboard(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      return false; // there is none, or it is not for a page in a frame
+    }
+  }
+
+  static #bySelection(text, button) {
+    const area = TableRows.node("textarea", "unseen");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const isCopied = document.execCommand("copy");
+    area.remove();
+    button.focus({ preventScroll: true });
+    return isCopied;
+  }
+
+  static #tell(text) {
+    let status = document.getElementById("table-status");
+    if (!status) {
+      status = TableRows.node("p", "unseen");
+      status.id = "table-status";
+      status.setAttribute("role", "status");
+      document.body.append(status);
+    }
+    status.textContent = text;
+  }
+}

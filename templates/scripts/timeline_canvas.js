@@ -1,0 +1,110 @@
+// The surface that the timeline is drawn on: its size, where times lie on it, colours and text.
+
+const EVENT_HEIGHT = 16; // px, as all lengths here
+const PAINTS = ["page", "surface", "text", "muted", "rule", "link", "orange", "green", "info-surface"];
+const EVENT_PAINTS = ["event-dense", "event-text"];
+
+class TimelineCanvas {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d", { alpha: false });
+    this.widths = new Map(); // of texts at the size of event names
+    this.gutter = 0; // what the names of rows take at the left
+    this.ratio = 1;
+  }
+
+  resize(width, height, ratio) {
+    this.width = width;
+    this.height = height;
+    this.ratio = ratio;
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    this.canvas.style.height = `${height}px`;
+    this.widths.clear();
+    this.family = getComputedStyle(this.canvas).fontFamily;
+  }
+
+  // Make room for the names of rows, within limits.
+  setGutter(names) {
+    this.font(12);
+    const widest = Math.max(...names.map((name) => this.context.measureText(name).width), 60);
+    this.gutter = Math.round(Math.min(widest + 34, 220, this.width * 0.3));
+  }
+
+  get plotWidth() {
+    return Math.max(this.width - this.gutter, 1);
+  }
+
+  // px per ns: of the view as it is now, which may be ahead of the last frame
+  get scale() {
+    return this.plotWidth / this.view.width;
+  }
+
+  begin(view) {
+    const { context } = this;
+    this.view = view;
+    this.#readPaints();
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.globalAlpha = 1;
+    context.textBaseline = "middle";
+    this.fill(this.paints.page, 0, 0, this.width, this.height);
+  }
+
+  // Read for every frame: whatever changes the theme, the next frame has its colours.
+  #readPaints() {
+    const style = getComputedStyle(this.canvas);
+    const paint = (name) => style.getPropertyValue(`--${name}`).trim();
+    this.paints = Object.fromEntries([...PAINTS, ...EVENT_PAINTS].map((name) => [name, paint(name)]));
+    this.eventPaints = Array.from({ length: EVENT_COLORS }, (_, at) => paint(`event-${at + 1}`));
+  }
+
+  snap(value) {
+    return Math.round(value * this.ratio) / this.ratio;
+  }
+
+  // The place of a time; a little outside of the plot at most, where canvas coordinates are still exact.
+  x(time) {
+    const x = this.gutter + (time - this.view.from) * this.scale;
+    return this.snap(Math.min(Math.max(x, this.gutter - 4), this.width + 4));
+  }
+
+  timeAt(x) {
+    return this.view.from + (x - this.gutter) / this.scale;
+  }
+
+  font(size, weight = 400) {
+    this.context.font = `${weight} ${size}px ${this.family}`;
+  }
+
+  fill(style, x, y, width, height) {
+    this.context.fillStyle = style;
+    this.context.fillRect(x, y, width, height);
+  }
+
+  outline(style, x, y, width, height, thickness) {
+    this.context.strokeStyle = style;
+    this.context.lineWidth = thickness;
+    this.context.strokeRect(x, y, width, height);
+  }
+
+  within(x, y, width, height, draw) {
+    this.context.save();
+    this.context.beginPath();
+    this.context.rect(x, y, width, height);
+    this.context.clip();
+    draw();
+    this.context.restore();
+  }
+
+  // Text cut to its room; names repeat, so their widths are kept.
+  text(text, x, y, room) {
+    if (!this.widths.has(text)) this.widths.set(text, this.context.measureText(text).width);
+    const width = this.widths.get(text);
+    if (width <= room) {
+      this.context.fillText(text, x, y);
+      return;
+    }
+    const kept = Math.floor((text.length * room) / width) - 1;
+    if (kept >= 2) this.context.fillText(`${text.slice(0, kept)}…`, x, y, room);
+  }
+}

@@ -1,0 +1,284 @@
+// The events of the timeline: unpacked once into flat arrays, and the questions asked of them.
+
+// Reads LEB128 varints. Shifts would end at 32 bits, so bits are added up as a double: exact up to 2^53.
+class VarintReader {
+  constructor(bytes, at) {
+    this.bytes = bytes;
+    this.at = at;
+  }
+
+  unsigned() {
+    let byte = this.bytes[this.at++];
+    let value = byte & 127;
+    for (let factor = 128; byte >= 128; factor *= 128) {
+      byte = this.bytes[this.at++];
+      value += (byte & 127) * factor;
+    }
+    return value;
+  }
+
+  signed() {
+    let byte = this.bytes[this.at++];
+    const isNegative = byte & 1;
+    let value = (byte & 127) >> 1;
+    for (let factor = 64; byte >= 128; factor *= 128) {
+      byte = this.bytes[this.at++];
+      value += (byte & 127) * factor;
+    }
+    return isNegative ? -value - 1 : value;
+  }
+}
+
+// One level of detail: the events of all rows one after another, times in ns. An event is its index here.
+class EventLayer {
+  constructor(header, number, binary) {
+    const { quantum_ns, from_ns, to_ns, is_merged, merge_ns } = header.layers[number];
+    const parts = header.rows.map((row) => row.layers[number] ?? null);
+    this.quantum = quantum_ns;
+    this.from = from_ns;
+    this.to = to_ns;
+    this.isMerged = is_merged;
+    this.grain = is_merged ? merge_ns : quantum_ns; // shorter than that, it is not exact
+    this.begin = new Int32Array(parts.length + 1);
+    parts.forEach((part, row) => (this.begin[row + 1] = this.begin[row] + (part ? part.count : 0)));
+    this.count = this.begin[parts.length];
+    this.start = new Float64Array(this.count);
+    this.end = new Float64Array(this.count);
+    this.sum = new Float64Array(this.count + 1); // of all durations before this event
+    this.label = new Int32Array(this.count);
+    this.events = is_merged ? new Float64Array(this.count) : null; // in each block
+    this.launch = new Int32Array(this.count).fill(-1); // the call that launched it
+    const typical = new Float64Array(header.labels.length);
+    parts.forEach((part, row) => part && this.#unpack(part, row, header.rows[row].kind, binary, typical));
+  }
+
+  #unpack(part, row, kind, binary, typical) {
+    let at = part.at;
+    const [gaps, durations, labels, extra, medians] = part.sizes.map((size) => {
+      at += size;
+      return new VarintReader(binary, at - size);
+    });
+    while (medians.at < at) typical[medians.unsigned()] = medians.unsigned();
+    this.#unpackTimes(row, gaps, durations, labels, typical);
+    if (this.isMerged) {
+      for (let event = this.begin[row]; event < this.begin[row + 1]; event++) this.events[event] = extra.unsigned();
+    } else if (kind === "kernel" && part.sizes[3]) {
+      this.#unpackLaunches(row, extra);
+    }
+  }
+
+  #unpackTimes(row, gaps, durations, labels, typical) {
+    const { start, end, sum, label, from, quantum } = this;
+    let previous = 0;
+    for (let at = this.begin[row]; at < this.begin[row + 1]; at++) {
+      const name = labels.unsigned();
+      const begun = previous + gaps.signed();
+      previous = begun + typical[name] + durations.signed();
+      label[at] = name;
+      start[at] = from + begun * quantum;
+      end[at] = from + previous * quantum;
+      sum[at + 1] = sum[at] + end[at] - start[at];
+    }
+  }
+
+  #unpackLaunches(row, reader) {
+    const previous = new Map();
+    for (let at = this.begin[row]; at < this.begin[row + 1]; at++) {
+      const calls = reader.unsigned() - 1;
+      if (calls < 0) continue;
+      const position = (previous.get(calls) ?? 0) + reader.signed();
+      previous.set(calls, position);
+      this.launch[at] = this.begin[calls] + position;
+    }
+  }
+
+  covers(from, to) {
+    return this.from <= from && to <= this.to;
+  }
+
+  // The last event of `row` that starts at `time` or before; one less than its first if there is none.
+  lastStartingBy(row, time) {
+    let low = this.begin[row];
+    let high = this.begin[row + 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.start[middle] <= time) low = middle + 1;
+      else high = middle;
+    }
+    return low - 1;
+  }
+
+  // The first event of `row` that ends at `time` or later; one more than its last if there is none.
+  firstEndingFrom(row, time) {
+    let low = this.begin[row];
+    let high = this.begin[row + 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.end[middle] < time) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  // The event of `row` that runs at `time`, or else the nearest within `slack` ns; -1 if there is none.
+  eventAt(row, time, slack) {
+    const last = this.lastStartingBy(row, time);
+    const before = last >= this.begin[row] ? time - this.end[last] : Infinity;
+    if (before <= 0) return last;
+    const after = last + 1 < this.begin[row + 1] ? this.start[last + 1] - time : Infinity;
+    if (Math.min(before, after) > slack) return -1;
+    return before <= after ? last : last + 1;
+  }
+
+  rowOf(event) {
+    let low = 0;
+    let high = this.begin.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.begin[middle + 1] <= event) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  // What belongs to an event through a launch: its call, or the GPU work that it launched.
+  partners(event) {
+    if (this.launch[event] >= 0) return [this.launch[event]];
+    const launched = [];
+    for (let at = this.launch.indexOf(event); at >= 0; at = this.launch.indexOf(event, at + 1)) launched.push(at);
+    return launched;
+  }
+}
+
+// Which events of a layer were searched for, as running sums, so that any span can be asked in no time.
+class EventMatches {
+  constructor(layer, isWanted) {
+    this.layer = layer;
+    this.sum = new Float64Array(layer.count + 1);
+    this.count = new Uint32Array(layer.count + 1);
+    for (let at = 0; at < layer.count; at++) {
+      const wanted = isWanted[layer.label[at]];
+      this.sum[at + 1] = this.sum[at] + wanted * (layer.end[at] - layer.start[at]);
+      this.count[at + 1] = this.count[at] + wanted;
+    }
+    this.total = this.count[layer.count];
+  }
+
+  // The first wanted event of `row` at `event` or after it; -1 if there is none.
+  next(row, event) {
+    const before = this.count[event];
+    let low = event;
+    let high = this.layer.begin[row + 1];
+    if (this.count[high] === before) return -1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.count[middle + 1] > before) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  // The last wanted event of `row` before `event`; -1 if there is none.
+  previous(row, event) {
+    const wanted = this.count[event];
+    let low = this.layer.begin[row];
+    let high = event;
+    if (this.count[low] === wanted) return -1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.count[middle + 1] >= wanted) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  // How many wanted events start before `start`, and at it in the rows up to `row`.
+  rank(start, row) {
+    let rank = 0;
+    for (let other = 0; other + 1 < this.layer.begin.length; other++) {
+      const first = this.layer.begin[other];
+      const end = this.#startingBefore(other, start, other <= row);
+      rank += this.count[end] - this.count[first];
+    }
+    return rank;
+  }
+
+  // The wanted event that comes next in time, or the one before; rows decide between equal starts. -1 if none.
+  step(direction, start, row) {
+    let found = -1;
+    for (let other = 0; other + 1 < this.layer.begin.length; other++) {
+      const isIncluded = direction > 0 ? other <= row : other < row;
+      const border = this.#startingBefore(other, start, isIncluded);
+      const event = direction > 0 ? this.next(other, border) : this.previous(other, border);
+      if (event >= 0 && (found < 0 || this.#isNearer(event, found, direction))) found = event;
+    }
+    return found;
+  }
+
+  #startingBefore(row, start, isIncluded) {
+    const { layer } = this;
+    let end = layer.lastStartingBy(row, start) + 1;
+    while (!isIncluded && end > layer.begin[row] && layer.start[end - 1] === start) end--;
+    return end;
+  }
+
+  #isNearer(event, found, direction) {
+    const difference = this.layer.start[event] - this.layer.start[found];
+    return direction > 0 ? difference < 0 : difference >= 0; // rows are visited in order
+  }
+}
+
+// The whole payload: its header and its layers.
+class TimelineData {
+  constructor(bytes) {
+    const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
+    const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size)));
+    const binary = bytes.subarray(4 + size);
+    this.span = header.span_ns;
+    this.window = header.window;
+    this.origin = header.window ? header.window[0] : 0; // of the times that are written, here as in the report's tables
+    this.names = header.names;
+    this.labels = header.labels;
+    this.groups = header.groups;
+    this.rows = header.rows;
+    this.curves = header.curves;
+    this.thinned = header.thinned;
+    this.totals = header.totals;
+    this.layers = header.layers.map((_, number) => new EventLayer(header, number, binary));
+    const colors = this.names.map(eventColor);
+    this.color = Uint8Array.from(this.labels, ([name]) => colors[name]);
+  }
+
+  instant(time, grain = 1) {
+    return instantText(time - this.origin, grain);
+  }
+
+  // The finest layer that has all of a span.
+  layerFor(from, to) {
+    return this.layers.findLast((layer, number) => number === 0 || layer.covers(from, to));
+  }
+
+  name(layer, event) {
+    return this.names[this.labels[layer.label[event]][0]];
+  }
+
+  details(layer, event) {
+    return this.labels[layer.label[event]][1];
+  }
+
+  // The same event in the finest layer that has it.
+  finest(layer, event) {
+    const fine = this.layerFor(layer.start[event], layer.end[event]);
+    if (fine === layer) return { layer, event };
+    const row = layer.rowOf(event);
+    const same = fine.eventAt(row, (layer.start[event] + layer.end[event]) / 2, layer.grain);
+    const isSame = same >= 0 && this.name(fine, same) === this.name(layer, event);
+    return isSame ? { layer: fine, event: same } : { layer, event };
+  }
+
+  // Which labels have a name that `test` accepts, as 0 or 1 each.
+  labelsWith(test) {
+    const isWanted = this.names.map(test);
+    return Uint8Array.from(this.labels, ([name]) => Number(isWanted[name]));
+  }
+}

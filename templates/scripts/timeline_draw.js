@@ -1,0 +1,241 @@
+// Draws the whole timeline: only the lanes in sight, what lies over them, their names, and the time axis.
+
+const STRIP_HEIGHT = 14; // px, as all lengths here
+const TICKS_HEIGHT = 22;
+const TICK_DISTANCE = 96;
+const MOST_ARROWS = 50;
+
+class TimelinePainter extends TimelineCanvas {
+  constructor(canvas, data) {
+    super(canvas);
+    this.data = data;
+    this.events = new EventPainter(this, data);
+    this.strips = [];
+    if (data.window) this.strips.push({ text: "measured window", paint: "link", span: data.window });
+    const [, exact] = data.layers;
+    if (exact) this.strips.push({ text: "exact", paint: "green", span: [exact.from, exact.to] });
+    this.axis = TICKS_HEIGHT + this.strips.length * STRIP_HEIGHT;
+  }
+
+  resize(width, height, ratio) {
+    super.resize(width, height, ratio);
+    const labels = new Set([...this.data.rows.slice(0, 500), ...this.data.curves].map(({ label }) => label));
+    this.setGutter([...labels]);
+    this.events.resize();
+  }
+
+  paint(scene) {
+    this.begin(scene.view);
+    this.scene = scene;
+    const { scrollTop, lanes, view } = scene;
+    const layer = this.data.layerFor(view.from, view.to);
+    this.events.begin(view, layer, scene.matchesOf(layer));
+    const seen = lanes.between(scrollTop, scrollTop + this.height - this.axis);
+    const { ticks, baseText } = timeTicks(view, this.data.origin, TICK_DISTANCE / this.scale);
+    this.within(this.gutter, this.axis, this.plotWidth, this.height, () => {
+      this.#drawBackdrop(ticks);
+      for (const lane of seen) this.#drawLane(lane, this.#topOf(lane));
+      this.#drawMarkings();
+    });
+    this.within(0, this.axis, this.width, this.height, () => {
+      for (const lane of seen) this.#drawGutter(lane, this.#topOf(lane));
+    });
+    this.#drawAxis(ticks, baseText);
+  }
+
+  #topOf(lane) {
+    return this.axis + lane.top - this.scene.scrollTop;
+  }
+
+  #drawBackdrop(ticks) {
+    if (this.data.window) {
+      const [left, right] = this.data.window.map((time) => this.x(time));
+      this.fill(this.paints["info-surface"], left, this.axis, right - left, this.height);
+    }
+    for (const [time] of ticks) this.fill(this.paints.rule, this.x(time), this.axis, 1, this.height);
+  }
+
+  #drawLane(lane, y) {
+    if (lane.kind === "group") this.fill(this.paints.surface, this.gutter, y, this.plotWidth, lane.height);
+    else if (lane.kind === "curve") this.#drawCurve(this.data.curves[lane.index], y, lane.height);
+    else this.events.drawRow(lane.index, y + 2);
+    if (this.scene.chosen === lane) {
+      this.outline(this.paints.link, this.gutter + 0.5, y + 0.5, this.plotWidth - 1, lane.height - 1, 1);
+    }
+  }
+
+  #drawCurve(curve, y, height) {
+    const { context } = this;
+    const base = this.snap(y + height - 5);
+    this.fill(this.paints.rule, this.gutter, base, this.plotWidth, 1);
+    context.beginPath();
+    this.#traceCurve(curve, base, (height - 12) / (curve.max > 0 ? curve.max : 1));
+    context.lineWidth = 1.5;
+    context.strokeStyle = this.paints.link;
+    context.stroke();
+  }
+
+  // A value holds until the next one; where there is none (null) the line is open.
+  #traceCurve({ time_ns: times, value: values }, base, scale) {
+    let isOpen = false;
+    const first = Math.max(curveIndex(times, this.view.from), 0);
+    for (let at = first; at < times.length && times[at] <= this.view.to; at++) {
+      const top = base - values[at] * scale;
+      if (values[at] === null) isOpen = false;
+      else {
+        if (isOpen) this.context.lineTo(this.x(times[at]), top);
+        else this.context.moveTo(this.x(times[at]), top);
+        this.context.lineTo(this.x(at + 1 < times.length ? times[at + 1] : this.data.span), top);
+        isOpen = true;
+      }
+    }
+  }
+
+  // What lies over the events: the chosen span, outlines, and arrows from a call to what it launched.
+  #drawMarkings() {
+    const { span, hovered, selected } = this.scene;
+    if (span) this.#drawSpan(...span.map((time) => this.x(time)));
+    if (hovered) this.#outlineEvent(hovered.layer, hovered.event, this.paints.muted, 1);
+    if (!selected) return;
+    for (const event of selected.partners.slice(0, MOST_ARROWS)) {
+      this.#outlineEvent(selected.layer, event, this.paints.text, 1);
+      this.#drawArrow(selected.layer, ...this.#callFirst(selected, event));
+    }
+    this.#outlineEvent(selected.layer, selected.event, this.paints.text, 2);
+  }
+
+  #callFirst({ layer, event }, partner) {
+    return layer.launch[event] === partner ? [partner, event] : [event, partner];
+  }
+
+  #drawSpan(left, right) {
+    this.context.globalAlpha = 0.14;
+    this.fill(this.paints.link, left, this.axis, right - left, this.height);
+    this.context.globalAlpha = 1;
+    for (const x of [left, right - 1]) this.fill(this.paints.link, x, this.axis, 1, this.height);
+  }
+
+  // Where an event is drawn, in px from the top; null if its group is collapsed.
+  #topOfEvent(layer, event) {
+    const lane = this.scene.lanes.ofRow[layer.rowOf(event)];
+    return lane < 0 ? null : this.#topOf(this.scene.lanes.all[lane]) + 2;
+  }
+
+  #outlineEvent(layer, event, style, thickness) {
+    const top = this.#topOfEvent(layer, event);
+    const [left, right] = [this.x(layer.start[event]), this.x(layer.end[event])];
+    if (top === null || right < this.gutter || left > this.width) return;
+    this.outline(style, left - 0.5, top - 0.5, Math.max(right - left, 2), EVENT_HEIGHT + 1, thickness);
+  }
+
+  #drawArrow(layer, call, work) {
+    const tops = [this.#topOfEvent(layer, call), this.#topOfEvent(layer, work)];
+    if (tops.includes(null)) return;
+    const isDown = tops[1] > tops[0];
+    const from = [this.x(layer.start[call]), isDown ? tops[0] + EVENT_HEIGHT : tops[0]];
+    const to = [this.x(layer.start[work]), isDown ? tops[1] : tops[1] + EVENT_HEIGHT];
+    this.#traceArrow(from, to, isDown ? -6 : 6);
+  }
+
+  #traceArrow([x1, y1], [x2, y2], tip) {
+    const { context } = this;
+    const bend = (y2 - y1) / 2;
+    context.strokeStyle = context.fillStyle = this.paints.text;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    context.moveTo(x1, y1);
+    context.bezierCurveTo(x1, y1 + bend, x2, y2 - bend, x2, y2 + tip);
+    context.stroke();
+    context.beginPath();
+    context.moveTo(x2, y2);
+    context.lineTo(x2 - 4, y2 + tip);
+    context.lineTo(x2 + 4, y2 + tip);
+    context.fill();
+  }
+
+  #drawGutter(lane, y) {
+    const middle = y + lane.height / 2 + 0.5;
+    const room = this.gutter - 24;
+    if (lane.kind === "group") {
+      this.fill(this.paints.surface, 0, y, this.gutter, lane.height);
+      this.#drawTriangle(9, middle, this.scene.collapsed.has(lane.index));
+      this.#drawName(this.data.groups[lane.index].label, 20, middle, this.width - 30, 600);
+    } else if (lane.kind === "row") {
+      this.#drawName(this.data.rows[lane.index].label, 20, middle, room, this.scene.chosen === lane ? 600 : 400);
+    } else {
+      const curve = this.data.curves[lane.index];
+      this.#drawName(curve.label, 20, y + 14, room, 400);
+      this.#drawName(`max ${amountText(curve.max, curve.unit)}`, 20, y + 29, room, 400, this.paints.muted);
+    }
+  }
+
+  #drawName(text, x, y, room, weight, paint = this.paints.text) {
+    const { context } = this;
+    this.font(12, weight);
+    context.fillStyle = paint;
+    const width = context.measureText(text).width;
+    const kept = Math.max(Math.floor((text.length * room) / width) - 1, 2);
+    const tail = Math.ceil(kept * 0.6); // names of rows differ at their end
+    const cut = () => `${text.slice(0, kept - tail)}…${text.slice(-tail)}`;
+    context.fillText(width <= room ? text : cut(), x, y, room);
+  }
+
+  #drawTriangle(x, y, isCollapsed) {
+    const { context } = this;
+    context.fillStyle = this.paints.muted;
+    context.beginPath();
+    if (isCollapsed) {
+      context.moveTo(x - 2, y - 4);
+      context.lineTo(x + 3, y);
+      context.lineTo(x - 2, y + 4);
+    } else {
+      context.moveTo(x - 4, y - 2);
+      context.lineTo(x + 4, y - 2);
+      context.lineTo(x, y + 3);
+    }
+    context.fill();
+  }
+
+  #drawAxis(ticks, baseText) {
+    const { context } = this;
+    this.fill(this.paints.page, 0, 0, this.width, this.axis);
+    this.strips.forEach((strip, number) => this.#drawStrip(strip, number * STRIP_HEIGHT));
+    const middle = this.axis - TICKS_HEIGHT / 2;
+    this.#drawName(baseText, 20, middle, this.gutter - 24, 400, this.paints.muted);
+    this.font(11);
+    context.fillStyle = this.paints.muted;
+    this.within(this.gutter, 0, this.plotWidth, this.axis, () => {
+      for (const [time, text] of ticks) {
+        const x = this.x(time) + 4;
+        if (x + context.measureText(text).width <= this.width) context.fillText(text, x, middle);
+      }
+    });
+    for (const [time] of ticks) this.fill(this.paints.muted, this.x(time), this.axis - 5, 1, 5);
+    this.fill(this.paints.rule, 0, this.axis - 1, this.width, 1);
+    this.fill(this.paints.rule, this.gutter - 1, this.axis, 1, this.height);
+  }
+
+  #drawStrip({ text, paint, span }, y) {
+    const left = Math.max(this.x(span[0]), this.gutter);
+    const right = Math.min(this.x(span[1]), this.width);
+    if (right < left) return;
+    this.font(10);
+    const room = right - left - 6;
+    const isWritten = this.context.measureText(text).width <= room;
+    this.fill(this.paints[paint], left, y + STRIP_HEIGHT - 3, Math.max(right - left, 2), 2);
+    this.context.fillStyle = this.paints[paint];
+    if (isWritten) this.context.fillText(text, left + 3, y + 5.5);
+  }
+}
+
+// The last point of a curve at `time` or before; -1 before the first.
+function curveIndex(times, time) {
+  let low = 0;
+  let high = times.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle] <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}

@@ -1,0 +1,196 @@
+// Draws the events of a row: as rectangles where pixels allow, else as the share of each column that is busy.
+// A row is painted pixel by pixel and placed as one picture: thousands of rectangles cost the canvas 20 ms, this 1.
+
+const LEAST_LABEL = 26; // px
+const LEAST_GAPPED = 4; // px: wider events leave one free to the next
+const FADED = 0.22;
+
+class EventPainter {
+  constructor(canvas, data) {
+    this.canvas = canvas;
+    this.data = data;
+    this.shortNames = new Map();
+    this.texts = [];
+    this.picture = document.createElement("canvas");
+    this.pictureContext = this.picture.getContext("2d");
+  }
+
+  // The picture of one row, in the pixels of the device.
+  resize() {
+    const { plotWidth, ratio } = this.canvas;
+    this.width = this.picture.width = Math.max(Math.round(plotWidth * ratio), 1);
+    this.height = this.picture.height = Math.max(Math.round(EVENT_HEIGHT * ratio), 1);
+    this.image = this.pictureContext.createImageData(this.width, this.height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.line = new Uint32Array(this.width);
+  }
+
+  begin(view, layer, matches) {
+    const { eventPaints, paints } = this.canvas;
+    this.view = view;
+    this.layer = layer;
+    this.matches = matches;
+    this.scale = this.width / view.width; // pixels per ns
+    this.paints = eventPaints.map((paint) => this.#pixel(paint, 1));
+    this.fadedPaints = eventPaints.map((paint) => this.#pixel(paint, FADED));
+    this.densePaint = this.#pixel(paints["event-dense"], matches ? FADED : 1);
+    this.wantedPaint = this.#pixel(paints.orange, 1);
+  }
+
+  // A color as a pixel: red in the lowest byte, opacity in the highest.
+  #pixel(paint, opacity) {
+    this.pictureContext.fillStyle = paint;
+    const color = parseInt(this.pictureContext.fillStyle.slice(1), 16); // #rrggbb, however it was written
+    const [red, green, blue] = [color >> 16, (color >> 8) & 255, color & 255];
+    return ((Math.round(opacity * 255) << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+  }
+
+  drawRow(row, y) {
+    const { layer, view } = this;
+    const first = layer.firstEndingFrom(row, view.from);
+    const last = layer.lastStartingBy(row, view.to);
+    if (last < first) return;
+    this.texts.length = 0;
+    const isMark = this.data.rows[row].kind === "mark";
+    if (last - first < 2 * this.canvas.plotWidth) this.#paintEvents(first, last, isMark);
+    else this.#paintDensity(row, first, last);
+    this.#place(y);
+    this.#drawTexts(y + EVENT_HEIGHT / 2 + 0.5);
+  }
+
+  #place(y) {
+    const { context, gutter, ratio } = this.canvas;
+    this.pictureContext.putImageData(this.image, 0, 0);
+    context.save();
+    context.setTransform(1, 0, 0, 1, 0, 0); // pixel upon pixel, whatever the ratio
+    context.drawImage(this.picture, Math.round(gutter * ratio), Math.round(y * ratio));
+    context.restore();
+  }
+
+  #column(time) {
+    return Math.min(Math.max(Math.round((time - this.view.from) * this.scale), 0), this.width);
+  }
+
+  #paintEvents(first, last, isMark) {
+    const { layer } = this;
+    const least = isMark ? Math.round(2 * this.canvas.ratio) : 1;
+    let painted = 0;
+    this.line.fill(0);
+    for (let at = first; at <= last; at++) {
+      const left = this.#column(layer.start[at]);
+      const right = Math.max(this.#column(layer.end[at]), left + least);
+      if (right <= painted && !this.#isWanted(at)) continue; // its pixel is taken
+      this.#paintEvent(this.line, this.#isWanted(at) ? left : Math.max(left, painted), right, at);
+      if (isMark) this.#writeBeside(at, right, at < last ? this.#column(layer.start[at + 1]) : this.width);
+      painted = Math.max(painted, right);
+    }
+    for (let at = 0; at < this.height; at++) this.pixels.set(this.line, at * this.width);
+  }
+
+  #isWanted(event) {
+    return this.matches !== null && this.matches.count[event + 1] > this.matches.count[event];
+  }
+
+  #isFaded(event) {
+    return this.matches !== null && !this.#isWanted(event);
+  }
+
+  #paintEvent(line, left, right, event) {
+    const { ratio } = this.canvas;
+    const paints = this.#isFaded(event) ? this.fadedPaints : this.paints;
+    const gap = right - left >= LEAST_GAPPED * ratio ? Math.round(ratio) : 0;
+    line.fill(paints[this.data.color[this.layer.label[event]]], left, right - gap);
+    if (right - left >= LEAST_LABEL * ratio) this.texts.push([event, left / ratio, (right - left) / ratio, false]);
+  }
+
+  // An instant has no inside to write in: its name goes to the right, up to the next one.
+  #writeBeside(event, left, right) {
+    const { ratio } = this.canvas;
+    if (right - left >= LEAST_LABEL * ratio) this.texts.push([event, left / ratio, (right - left) / ratio, true]);
+  }
+
+  #drawTexts(y) {
+    const { context, paints, gutter } = this.canvas;
+    this.canvas.font(11);
+    for (const [event, x, room, isBeside] of this.texts) {
+      context.fillStyle = isBeside || this.#isFaded(event) ? paints.text : paints["event-text"];
+      this.canvas.text(this.#eventText(event), gutter + x + 4, y, room - 8);
+    }
+  }
+
+  #eventText(event) {
+    const { layer, data } = this;
+    const name = data.name(layer, event);
+    if (!this.shortNames.has(name)) {
+      const isKernel = data.rows[layer.rowOf(event)].kind === "kernel";
+      this.shortNames.set(name, isKernel ? shortKernelName(name) : name);
+    }
+    const text = this.shortNames.get(name);
+    return layer.events && layer.events[event] > 1 ? `${SCALAR_NUMBER.format(layer.events[event])} × ${text}` : text;
+  }
+
+  // The share of each column in which an event runs, as height. Events that fill columns keep their own color.
+  #paintDensity(row, first, last) {
+    const { layer, view, matches } = this;
+    const step = 1 / this.scale;
+    this.pixels.fill(0);
+    let at = layer.lastStartingBy(row, view.from); // the last event that starts at the left edge or before
+    for (let column = 0; column < this.width; column++) {
+      const left = view.from + column * step;
+      if (at >= first && layer.end[at] >= left + step) {
+        column = this.#paintLong(at, column) - 1;
+        continue;
+      }
+      const next = this.#advance(at, last, left + step);
+      this.#paintColumn(column, this.densePaint, this.#columnHeight(layer.sum, at, next, left, step, row, null));
+      if (matches && matches.count[next + 1] > matches.count[Math.max(at, first)]) {
+        const height = this.#columnHeight(matches.sum, at, next, left, step, row, matches.count);
+        this.#paintColumn(column, this.wantedPaint, height);
+      }
+      at = next;
+    }
+  }
+
+  // An event that fills whole columns is painted as itself; the first column after them is returned.
+  #paintLong(event, column) {
+    const full = Math.floor((this.layer.end[event] - this.view.from) * this.scale + 1e-6);
+    const end = Math.min(Math.max(full, column + 1), this.width);
+    this.line.fill(0, column, end);
+    this.#paintEvent(this.line, column, end, event);
+    const piece = this.line.subarray(column, end);
+    for (let at = 0; at < this.height; at++) this.pixels.set(piece, at * this.width + column);
+    return end;
+  }
+
+  // The last event up to `last` that starts by `time`, from `at` on, in doubling steps: the next one is mostly near.
+  #advance(at, last, time) {
+    const { start } = this.layer;
+    let hop = 1;
+    while (at + hop <= last && start[at + hop] <= time) {
+      at += hop;
+      hop *= 2;
+    }
+    for (; hop >= 1; hop >>= 1) if (at + hop <= last && start[at + hop] <= time) at += hop;
+    return at;
+  }
+
+  // Busy time from `left` to `left + step`, from running sums and clipped at both edges, as a height in pixels.
+  #columnHeight(sum, at, next, left, step, row, count) {
+    const busy = this.#busyUntil(sum, next, left + step, row, count) - this.#busyUntil(sum, at, left, row, count);
+    const isAny = busy > 0 || (count ? count[next + 1] > count[at + 1] : next > at);
+    return isAny ? Math.max(Math.round((busy / step) * this.height), 1) : 0;
+  }
+
+  #busyUntil(sum, at, time, row, count) {
+    const { layer } = this;
+    if (at < layer.begin[row]) return sum[layer.begin[row]];
+    const isCounted = count === null || count[at + 1] > count[at];
+    return sum[at] + (isCounted ? Math.min(time, layer.end[at]) - layer.start[at] : 0);
+  }
+
+  #paintColumn(column, paint, height) {
+    const { pixels, width } = this;
+    const end = pixels.length;
+    for (let at = end - height * width + column; at < end; at += width) pixels[at] = paint;
+  }
+}

@@ -1,0 +1,99 @@
+// What lies where: the lanes from top to bottom, and the span of time from left to right.
+
+const LANE_HEIGHT = { group: 26, row: 20, curve: 46 };
+const LEAST_VIEW = 50; // ns
+
+// Headings, rows and curves of the groups that are not collapsed, with their places in px.
+class TimelineLanes {
+  constructor(data, collapsed) {
+    this.all = [];
+    this.height = 0;
+    this.ofRow = new Int32Array(data.rows.length).fill(-1);
+    const rows = numbersByGroup(data.rows, data.groups.length);
+    const curves = numbersByGroup(data.curves, data.groups.length);
+    data.groups.forEach((_, group) => {
+      this.#add("group", group, group);
+      if (collapsed.has(group)) return;
+      for (const row of rows[group]) {
+        this.ofRow[row] = this.all.length;
+        this.#add("row", row, group);
+      }
+      for (const curve of curves[group]) this.#add("curve", curve, group);
+    });
+  }
+
+  #add(kind, index, group) {
+    this.all.push({ kind, index, group, top: this.height, height: LANE_HEIGHT[kind] });
+    this.height += LANE_HEIGHT[kind];
+  }
+
+  // The lane at `y`, or the nearest.
+  indexAt(y) {
+    let low = 0;
+    let high = this.all.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.all[middle].top <= y) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  between(top, bottom) {
+    if (!this.all.length) return [];
+    return this.all.slice(this.indexAt(top), this.indexAt(bottom) + 1);
+  }
+}
+
+function numbersByGroup(items, groups) {
+  const numbers = Array.from({ length: groups }, () => []);
+  items.forEach((item, number) => numbers[item.group].push(number));
+  return numbers;
+}
+
+// The span of time that is shown; never past the ends of the capture by more than a sliver.
+class TimeView {
+  constructor(span) {
+    const margin = Math.max(span * 0.01, LEAST_VIEW / 2);
+    this.lowest = -margin;
+    this.highest = span + margin;
+    this.fit();
+  }
+
+  get width() {
+    return this.to - this.from;
+  }
+
+  set(from, to) {
+    const width = Math.min(Math.max(to - from, LEAST_VIEW), this.highest - this.lowest);
+    const middle = (from + to) / 2;
+    this.from = Math.min(Math.max(middle - width / 2, this.lowest), this.highest - width);
+    this.to = this.from + width;
+  }
+
+  fit() {
+    this.from = this.lowest;
+    this.to = this.highest;
+  }
+
+  // Scale by `factor` and keep `time` where it is.
+  zoom(factor, time) {
+    const width = Math.min(Math.max(this.width * factor, LEAST_VIEW), this.highest - this.lowest);
+    const from = time - ((time - this.from) * width) / this.width;
+    this.set(from, from + width);
+  }
+
+  pan(ns) {
+    this.set(this.from + ns, this.to + ns);
+  }
+
+  center(time) {
+    this.pan(time - (this.from + this.to) / 2);
+  }
+
+  // Show a span with room at both sides; `share` of the width is the span's.
+  show(from, to, share = 0.9) {
+    const room = ((to - from) * (1 / share - 1)) / 2;
+    this.set(from - room, to + room);
+  }
+}

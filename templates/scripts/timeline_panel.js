@@ -1,0 +1,189 @@
+// What the timeline says in words, under its picture: an event, a span, and the list of what is in sight.
+
+const MOST_LISTED = 100;
+const MOST_PARTNERS = 12;
+
+// An element with text or children; names are data, so they only ever become text.
+function timelineElement(tag, properties = {}, ...children) {
+  const { className, onclick, ...attributes } = properties;
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (onclick) element.addEventListener("click", onclick);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function timelineButton(text, onclick) {
+  return timelineElement("button", { type: "button", className: "tool", onclick }, text);
+}
+
+function timelineName(name) {
+  return timelineElement("bdi", {}, name);
+}
+
+// A table with a heading row; the first cell of each row names it. Columns after `texts` are numbers.
+function timelineTable(caption, heads, rows, texts) {
+  const place = (at) => (at < texts ? {} : { className: "number" });
+  const cell = (content, at) =>
+    timelineElement(at ? "td" : "th", at ? place(at) : { ...place(at), scope: "row" }, content);
+  const head = heads.map((text, at) => timelineElement("th", { scope: "col", ...place(at) }, text));
+  const table = timelineElement(
+    "table",
+    {},
+    timelineElement("caption", {}, caption),
+    timelineElement("thead", {}, timelineElement("tr", {}, ...head)),
+    timelineElement("tbody", {}, ...rows.map((cells) => timelineElement("tr", {}, ...cells.map(cell)))),
+  );
+  return timelineElement("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
+}
+
+class TimelinePanel {
+  constructor(section, timeline) {
+    this.timeline = timeline;
+    this.data = timeline.data;
+    this.event = section.querySelector(".timeline-event");
+    this.span = section.querySelector(".timeline-span");
+    this.list = section.querySelector(".timeline-list");
+  }
+
+  showEvent(selected) {
+    this.event.replaceChildren(...(selected ? this.#eventParts(selected) : []));
+  }
+
+  #eventParts({ layer, event, partners }) {
+    const { data, timeline } = this;
+    const title = timelineElement("h3", {}, timelineName(data.name(layer, event)));
+    const pairs = [...this.#eventPairs(layer, event), ...this.#partnerPairs(layer, event, partners)];
+    const items = pairs.map(([term, content]) =>
+      timelineElement("div", {}, timelineElement("dt", {}, term), timelineElement("dd", {}, content)),
+    );
+    const tools = timelineElement(
+      "div",
+      { className: "timeline-actions" },
+      timelineButton("Zoom to it", () => timeline.zoomTo(layer, event)),
+      timelineButton("Statistics of its time", () => timeline.chooseSpan(layer.start[event], layer.end[event])),
+      timelineButton("Close", () => timeline.select(null)),
+    );
+    return [title, timelineElement("dl", {}, ...items), tools];
+  }
+
+  #eventPairs(layer, event) {
+    const { data } = this;
+    const details = data.details(layer, event);
+    const remark = layerRemark(layer);
+    return [
+      ["Duration", durationText(layer.end[event] - layer.start[event])],
+      ["Start", `${data.instant(layer.start[event])}${this.#place(layer.start[event])}`],
+      ["Row", this.#rowName(layer.rowOf(event))],
+      ...(details ? [["Details", timelineName(details)]] : []),
+      ...(layer.events?.[event] > 1 ? [["Events", `${countText(layer.events[event], "event")} in one block`]] : []),
+      ...(remark ? [["Precision", remark]] : []),
+    ];
+  }
+
+  #place(time) {
+    const [from, to] = this.data.window ?? [time, time];
+    if (time < from) return ", before the measured window";
+    return time > to ? ", after the measured window" : "";
+  }
+
+  #rowName(row) {
+    const { group, label } = this.data.rows[row];
+    return timelineName(`${this.data.groups[group].label}, ${label}`);
+  }
+
+  #partnerPairs(layer, event, partners) {
+    if (!partners.length) return [];
+    const isWork = layer.launch[event] >= 0;
+    const items = partners.slice(0, MOST_PARTNERS).map((partner) => this.#partnerItem(layer, event, partner, isWork));
+    const more = partners.length - items.length;
+    if (more > 0) items.push(timelineElement("li", {}, `and ${countText(more, "more operation")}`));
+    return [[isWork ? "Launched by" : "Launched", timelineElement("ul", {}, ...items)]];
+  }
+
+  #partnerItem(layer, event, partner, isWork) {
+    const name = timelineName(this.data.name(layer, partner));
+    const button = timelineButton(name, () => this.timeline.goTo(layer, partner));
+    const [call, work] = isWork ? [partner, event] : [event, partner];
+    const delay = layer.start[work] - layer.start[call];
+    const time = `${durationText(Math.abs(delay))} ${(delay < 0) === isWork ? "later" : "earlier"}`;
+    return timelineElement("li", {}, button, " in ", this.#rowName(layer.rowOf(partner)), `, ${time}`);
+  }
+
+  showSpan(statistics) {
+    this.span.replaceChildren(...(statistics ? this.#spanParts(statistics) : []));
+  }
+
+  #spanParts({ layer, from, to, kinds }) {
+    const length = to - from;
+    const title = `${durationText(length)} from ${this.data.instant(from)} to ${this.data.instant(to)}`;
+    const rows = kinds.map((kind) => [
+      timelineName(`${kind.group}, ${KIND_WORDS[kind.kind]}`),
+      durationText(kind.busy),
+      shareText(kind.busy / length),
+      durationText(kind.time),
+      SCALAR_NUMBER.format(kind.events),
+    ]);
+    const heads = ["", "Busy", "Busy share", "Sum of durations", "Events"];
+    const tools = timelineElement(
+      "div",
+      { className: "timeline-actions" },
+      timelineButton("Zoom to it", () => this.timeline.show(from, to)),
+      timelineButton("Close", () => this.timeline.clearSpan()),
+    );
+    return [
+      timelineElement("h3", {}, `Selected span: ${title}`),
+      rows.length ? timelineTable("Busy time in the selected span", heads, rows, 1) : "No event runs in this span.",
+      ...kinds.map((kind) => this.#namesPart(kind, length)),
+      ...[layerRemark(layer)].filter(Boolean).map((text) => timelineElement("p", { className: "note" }, text)),
+      tools,
+    ];
+  }
+
+  #namesPart(kind, length) {
+    const caption = `${kind.group}, ${KIND_WORDS[kind.kind]}: names by time`;
+    const rows = kind.top.map((name) => [
+      timelineButton(timelineName(name.name), () => this.timeline.search.highlight(name.name)),
+      durationText(name.time),
+      shareText(name.time / length),
+      SCALAR_NUMBER.format(name.events),
+    ]);
+    const count = kind.names > kind.top.length ? ` (first ${kind.top.length} of ${countText(kind.names, "name")})` : "";
+    return timelineElement(
+      "details",
+      kind.kind === "kernel" ? { open: "" } : {},
+      timelineElement("summary", {}, timelineName(`${caption}${count}`)),
+      timelineTable(caption, ["Name", "Time", "Share of the span", "Events"], rows, 1),
+    );
+  }
+
+  // The events in sight, by start: the first ones, for reading and for screen readers.
+  showList(layer, from, to, rows) {
+    const found = [];
+    let total = 0;
+    for (const row of rows) {
+      const [first, end] = eventsWithin(layer, row, from, to);
+      total += end - first;
+      for (let event = first; event < Math.min(end, first + MOST_LISTED); event++) found.push([event, row]);
+    }
+    found.sort(([one, row], [other, next]) => layer.start[one] - layer.start[other] || row - next);
+    const cells = found.slice(0, MOST_LISTED).map(([event, row]) => this.#listCells(layer, event, row));
+    const caption = "Events in sight, by start";
+    const count = `${SCALAR_NUMBER.format(cells.length)} of ${countText(total, "event")} in sight, by start.`;
+    const heads = ["Name", "Row", "Details", "Start", "Duration"];
+    const table = cells.length ? [timelineTable(caption, heads, cells, 3)] : [];
+    this.list.replaceChildren(timelineElement("p", { className: "note" }, count), ...table);
+  }
+
+  #listCells(layer, event, row) {
+    const { data, timeline } = this;
+    return [
+      timelineButton(timelineName(data.name(layer, event)), () => timeline.select({ layer, event })),
+      this.#rowName(row),
+      timelineName(data.details(layer, event)),
+      data.instant(layer.start[event]),
+      durationText(layer.end[event] - layer.start[event]),
+    ];
+  }
+}

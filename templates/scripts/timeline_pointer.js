@@ -1,0 +1,194 @@
+// Mouse, touch pad and fingers on the timeline.
+
+const CLICK_DISTANCE = 4; // px
+const HIT_DISTANCE = 4;
+
+class TimelinePointer {
+  constructor(timeline) {
+    this.timeline = timeline;
+    this.canvas = timeline.canvas;
+    this.tooltip = timeline.section.querySelector(".timeline-tooltip");
+    this.isSelecting = false; // a drag chooses a span, without Shift too
+    this.pointers = new Map();
+    this.drag = null;
+    const listen = (name, action) => this.canvas.addEventListener(name, action.bind(this), { passive: false });
+    listen("wheel", this.#wheel);
+    listen("pointerdown", this.#down);
+    listen("pointermove", this.#move);
+    listen("pointerup", this.#up);
+    listen("pointercancel", this.#cancel);
+    listen("pointerleave", this.#leave);
+    listen("dblclick", this.#doubleClick);
+  }
+
+  #place(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  }
+
+  // With Ctrl or Cmd, as a pinch of the touch pad comes too: zoom. Sideways: pan. Else it is the page's.
+  #wheel(event) {
+    const { timeline } = this;
+    const unit = event.deltaMode === 1 ? 16 : 1;
+    const sideways = event.shiftKey && !event.deltaX ? event.deltaY : event.deltaX;
+    if (event.ctrlKey || event.metaKey) {
+      const steps = Math.max(Math.min(event.deltaY * unit, 120), -120);
+      timeline.view.zoom(Math.exp(steps * 0.004), timeline.painter.timeAt(this.#place(event).x));
+    } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      timeline.view.pan((sideways * unit) / timeline.painter.scale);
+    } else return;
+    event.preventDefault();
+    this.#hideTooltip();
+    timeline.draw();
+  }
+
+  #down(event) {
+    if (event.button !== 0) return;
+    const place = this.#place(event);
+    this.canvas.setPointerCapture(event.pointerId);
+    this.pointers.set(event.pointerId, place);
+    this.#hideTooltip();
+    if (this.pointers.size > 1) {
+      this.drag = null;
+      return;
+    }
+    const { painter, view, box } = this.timeline;
+    const isSpan = event.shiftKey || this.isSelecting || place.y < painter.axis;
+    const { from, to } = view;
+    this.drag = { place, isSpan, from, to, scrollTop: box.scrollTop, anchor: painter.timeAt(place.x), isMoved: false };
+  }
+
+  #move(event) {
+    const place = this.#place(event);
+    const before = this.pointers.get(event.pointerId);
+    if (before) this.pointers.set(event.pointerId, place);
+    if (this.pointers.size > 1 && before) this.#pinch(event.pointerId, before, place);
+    else if (this.drag && before) this.#dragTo(place, event.pointerType);
+    else if (event.pointerType === "mouse") this.#hover(place);
+  }
+
+  #pinch(id, before, place) {
+    const { timeline } = this;
+    const [, fixed] = [...this.pointers].find(([other]) => other !== id);
+    const distance = (one) => Math.max(Math.abs(one.x - fixed.x), 20);
+    const middle = (before.x + fixed.x) / 2;
+    const time = timeline.painter.timeAt(middle);
+    timeline.view.pan(-(place.x - before.x) / 2 / timeline.painter.scale);
+    timeline.view.zoom(distance(before) / distance(place), time);
+    timeline.draw();
+  }
+
+  #dragTo(place, kind) {
+    const { drag, timeline } = this;
+    const [x, y] = [place.x - drag.place.x, place.y - drag.place.y];
+    drag.isMoved ||= Math.hypot(x, y) > CLICK_DISTANCE;
+    if (!drag.isMoved) return;
+    if (drag.isSpan) {
+      const time = timeline.painter.timeAt(place.x);
+      timeline.markSpan(Math.min(drag.anchor, time), Math.max(drag.anchor, time));
+      return;
+    }
+    this.canvas.classList.add("is-dragged");
+    const ns = x / timeline.painter.scale;
+    timeline.view.set(drag.from - ns, drag.to - ns);
+    if (kind === "mouse") timeline.box.scrollTop = drag.scrollTop - y; // fingers scroll by themselves
+    timeline.draw();
+  }
+
+  #up(event) {
+    const { drag, timeline } = this;
+    this.#release(event);
+    if (!drag || this.pointers.size) return;
+    if (drag.isMoved && drag.isSpan) timeline.chooseSpan(...timeline.span);
+    else if (!drag.isMoved) this.#click(drag.place);
+  }
+
+  #cancel(event) {
+    this.#release(event);
+  }
+
+  #release(event) {
+    this.pointers.delete(event.pointerId);
+    this.drag = null;
+    this.canvas.classList.remove("is-dragged");
+  }
+
+  #click(place) {
+    const { timeline } = this;
+    const lane = timeline.laneAt(place.y);
+    if (lane) timeline.choose(lane);
+    if (place.x >= timeline.painter.gutter && lane?.kind === "row") timeline.select(this.#eventAt(place, lane));
+    if (lane?.kind === "group") timeline.toggle(lane.index);
+  }
+
+  #eventAt({ x }, lane) {
+    const { painter, data, view } = this.timeline;
+    const layer = data.layerFor(view.from, view.to);
+    const event = layer.eventAt(lane.index, painter.timeAt(x), HIT_DISTANCE / painter.scale);
+    return event < 0 ? null : { layer, event };
+  }
+
+  #doubleClick(event) {
+    const { timeline } = this;
+    const { x } = this.#place(event);
+    if (x < timeline.painter.gutter) return;
+    timeline.view.zoom(1 / 3, timeline.painter.timeAt(x));
+    timeline.draw();
+  }
+
+  #leave() {
+    this.#hideTooltip();
+    this.timeline.hover(null);
+  }
+
+  #hover(place) {
+    const { timeline } = this;
+    const lane = place.x >= timeline.painter.gutter ? timeline.laneAt(place.y) : null;
+    const hit = lane?.kind === "row" ? this.#eventAt(place, lane) : null;
+    this.canvas.classList.toggle("is-heading", timeline.laneAt(place.y)?.kind === "group");
+    timeline.hover(hit);
+    const lines = hit ? this.#eventLines(hit) : this.#otherLines(place, lane);
+    if (lines.length) this.#showTooltip(place, lines);
+    else this.#hideTooltip();
+  }
+
+  #eventLines({ layer, event }) {
+    const { data } = this.timeline;
+    const count = layer.events?.[event] > 1 ? `, ${countText(layer.events[event], "event")}` : "";
+    const duration = durationText(layer.end[event] - layer.start[event]);
+    const time = `${duration} at ${data.instant(layer.start[event])}${count}`;
+    return [data.name(layer, event), time, data.details(layer, event)].filter(Boolean);
+  }
+
+  // Curves tell their value; a name at the left that is cut is told in full.
+  #otherLines(place, lane) {
+    const { data, painter } = this.timeline;
+    const hovered = lane ?? (place.x < painter.gutter ? this.timeline.laneAt(place.y) : null);
+    if (hovered?.kind === "curve") {
+      const { label, unit, time_ns: times, value } = data.curves[hovered.index];
+      if (!lane) return [label];
+      const at = curveIndex(times, painter.timeAt(place.x));
+      return at < 0 ? [label] : [label, amountText(value[at], unit)];
+    }
+    if (lane || hovered?.kind !== "row") return [];
+    const { label, group } = data.rows[hovered.index];
+    return [`${data.groups[group].label}, ${label}`];
+  }
+
+  #showTooltip({ x, y }, lines) {
+    const { tooltip, timeline } = this;
+    const { offsetLeft, offsetTop } = timeline.box;
+    tooltip.replaceChildren(...lines.map((line) => timelineElement("div", {}, timelineName(line))));
+    tooltip.hidden = false;
+    const { width, height } = timeline.painter;
+    const isLow = y > height / 2;
+    const left = Math.max(Math.min(x + 12, width - tooltip.offsetWidth - 4), 4);
+    tooltip.style.left = `${offsetLeft + left}px`;
+    const top = isLow ? y - tooltip.offsetHeight - 10 : y + 18;
+    tooltip.style.top = `${offsetTop + top}px`;
+  }
+
+  #hideTooltip() {
+    this.tooltip.hidden = true;
+  }
+}

@@ -1,0 +1,105 @@
+// Brings the timeline to life: its controls, keys, and the wish of other parts of the page to show something in it.
+
+const PAN_SHARE = 0.2; // of the view
+
+function timelineKeys(timeline) {
+  const pan = (share) => {
+    timeline.view.pan(share * timeline.view.width);
+    timeline.draw();
+  };
+  return {
+    ArrowLeft: () => pan(-PAN_SHARE),
+    ArrowRight: () => pan(PAN_SHARE),
+    ArrowUp: () => timeline.stepLane(-1),
+    ArrowDown: () => timeline.stepLane(1),
+    "+": () => timeline.zoom(1 / 2),
+    "=": () => timeline.zoom(1 / 2),
+    "-": () => timeline.zoom(2),
+    Home: () => timeline.fit(),
+    Enter: () => timeline.enter(),
+    "]": () => timeline.stepEvent(1),
+    "[": () => timeline.stepEvent(-1),
+    s: () => timeline.chooseSpan(timeline.view.from, timeline.view.to),
+    "/": () => timeline.search.input.focus(),
+    Escape: () => timeline.clear(),
+  };
+}
+
+function listenToKeys(timeline) {
+  const keys = timelineKeys(timeline);
+  timeline.canvas.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(keys, event.key)) return;
+    event.preventDefault();
+    keys[event.key]();
+  });
+}
+
+function listenToControls(timeline) {
+  const { section, data, pointer } = timeline;
+  const button = (name) => section.querySelector(`[data-do="${name}"]`);
+  const listen = (name, action) => button(name).addEventListener("click", action);
+  listen("zoom-in", () => timeline.zoom(1 / 2));
+  listen("zoom-out", () => timeline.zoom(2));
+  listen("fit", () => timeline.fit());
+  listen("window", () => timeline.show(...data.window));
+  listen("next", () => timeline.search.step(1));
+  listen("previous", () => timeline.search.step(-1));
+  listen("span", ({ currentTarget }) => {
+    pointer.isSelecting = !pointer.isSelecting;
+    currentTarget.setAttribute("aria-pressed", String(pointer.isSelecting));
+    timeline.canvas.classList.toggle("is-selecting", pointer.isSelecting);
+  });
+  listen("list", ({ currentTarget }) => currentTarget.setAttribute("aria-expanded", String(timeline.toggleList())));
+  button("window").hidden = !data.window;
+}
+
+// `detail`: { name }, or { from_ns, to_ns } with `of_window` if they count from the window's start.
+function showInTimeline(timeline, { name, from_ns: from, to_ns: to, of_window: isOfWindow }) {
+  timeline.section.scrollIntoView();
+  if (name !== undefined) timeline.search.showName(name);
+  else {
+    const base = isOfWindow && timeline.data.window ? timeline.data.window[0] : 0;
+    timeline.show(base + from, base + to);
+    timeline.chooseSpan(base + from, base + to);
+  }
+  timeline.canvas.focus({ preventScroll: true });
+}
+
+function describeTimeline(timeline) {
+  const { section, data, canvas } = timeline;
+  const events = data.totals.events;
+  const rows = data.totals.rows;
+  const text = `Timeline of ${countText(events, "event")} in ${countText(rows, "row")} over ${durationText(data.span)}`;
+  canvas.setAttribute("aria-label", text);
+  const notes = data.thinned.map((sentence) => timelineElement("p", { className: "note" }, sentence));
+  section.querySelector(".timeline-notes").replaceChildren(...notes);
+}
+
+async function startTimeline(section) {
+  const message = section.querySelector(".timeline-message");
+  if (!canUnpack) return null;
+  try {
+    const data = new TimelineData(await unpacked("timeline-data"));
+    message.hidden = true;
+    section.querySelector(".timeline-live").hidden = false;
+    const timeline = new Timeline(section, data);
+    listenToKeys(timeline);
+    listenToControls(timeline);
+    describeTimeline(timeline);
+    performance.measure("timeline: ready", { start: 0, end: performance.now() });
+    return timeline;
+  } catch (error) {
+    message.textContent = "The timeline could not be drawn.";
+    message.hidden = false;
+    throw error;
+  }
+}
+
+const timelineSection = document.getElementById("timeline");
+if (timelineSection) {
+  const started = startTimeline(timelineSection);
+  document.addEventListener("timeline:show", async ({ detail }) => {
+    const timeline = await started;
+    if (timeline) showInTimeline(timeline, detail);
+  });
+}

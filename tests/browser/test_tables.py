@@ -1,0 +1,242 @@
+"""Tables in a real browser: sort, filter, names, virtual rows, trees, keyboard."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from pipeline.read.nsys import read_nsys
+from pipeline.render.view import short_name
+from pipeline.workflow import build_report
+from tests.browser.table_pages import COUNT, chromium, frames, rows_of, scroll, shown, sort_by, visited, write_pages
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    return frames()
+
+
+@pytest.fixture(scope="module")
+def visit(
+    browser: Any,
+    tables: dict[str, pd.DataFrame],
+    tmp_path_factory: pytest.TempPathFactory,
+    capture_file: Callable[[str], Path],
+) -> Callable[..., Any]:
+    profile = read_nsys(capture_file("train"))
+    train = (build_report(profile, "train"), profile)
+    files = write_pages(tmp_path_factory.mktemp("tables"), tables, train)
+    return lambda name, **options: visited(browser, files[name], **options)
+
+
+# sort and filter
+
+
+def test_a_heading_sorts_by_value_with_what_is_missing_last(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+    frame = tables["big"]
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        for order, ascending in (("descending", False), ("ascending", True)):
+            assert sort_by(section, "Std dev") == order
+            expected = frame.sort_values("stddev_ns", ascending=ascending, kind="stable")["name"]
+            assert shown(section)[:8] == [short_name(name) for name in expected[:8]]
+            scroll(section, 1e9)
+            assert set(shown(section, 4)[-5:]) == {"–"}
+        assert sort_by(section, "Std dev") == "none"
+        assert shown(section)[0] == short_name(frame["name"][0])
+
+
+def test_names_sort_with_their_numbers_by_value(visit: Any) -> None:
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        assert sort_by(section, "Kernel") == "ascending"
+        assert [name.split("<")[0] for name in shown(section)[:11]] == [f"kernel_{place}" for place in range(11)]
+
+
+def test_a_filter_looks_into_full_names_and_texts(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+    frame = tables["big"]
+    cases = {
+        "AT::native::KERNEL_12<": 1,
+        "driver": COUNT // 2,
+        "/kernel_\\d{2}</": 90,
+        "kernel_77": int(frame["name"].str.contains("kernel_77").sum()),
+        "no such kernel": 0,
+    }
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        for text, count in cases.items():
+            section.get_by_role("searchbox").fill(text)
+            assert section.locator("output").text_content() == f"{count:,} of 5,000"
+            assert section.locator("table").get_attribute("aria-rowcount") == str(count + 1)
+        section.get_by_role("searchbox").fill("/(/")
+        assert section.locator("output").text_content() == "Not a regular expression"
+        assert section.get_by_role("searchbox").get_attribute("aria-invalid") == "true"
+
+
+def test_many_rows_sort_and_filter_quickly(visit: Any) -> None:
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        for title in ("Total", "Kernel", "Std dev"):
+            sort_by(section, title)
+        for text in ("kernel_1", "kernel_12", "/9.9/"):
+            section.get_by_role("searchbox").fill(text)
+        durations = page.evaluate(
+            "['table: sort', 'table: filter'].flatMap(name => performance.getEntriesByName(name)).map(e => e.duration)"
+        )
+    assert len(durations) == 6
+    assert max(durations) < 400  # 100 on a quiet machine
+
+
+# many rows
+
+
+def test_only_rows_in_sight_are_in_the_page(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+    names = [short_name(name) for name in tables["big"]["name"]]
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        assert section.locator(".scroll").bounding_box()["height"] <= 0.6 * 800 + 2
+        height = section.locator(".scroll").evaluate("box => box.scrollHeight")
+        for top in (0, 0.3 * height, 0.7 * height, height):
+            scroll(section, top)
+            first = int(rows_of(section).first.get_attribute("aria-rowindex")) - 2
+            found = shown(section)
+            assert 10 < len(found) < 60
+            assert found == names[first : first + len(found)]
+        assert found[-1] == names[-1]
+
+
+def test_virtual_rows_are_written_as_printed_ones_are(visit: Any) -> None:
+    with visit("train") as page:
+        table = page.locator("#gpu_gaps")
+        cells = "rows => rows.map(row => Array.from(row.cells, cell => cell.textContent.trim()))"
+        printed = table.locator("tbody.printed tr").evaluate_all(cells)
+        virtual = rows_of(table).evaluate_all(cells)
+        bars = [
+            page.locator(f"#nvtx_ranges {body} rect").first.get_attribute("width")
+            for body in (".printed", ":not(.printed)")
+        ]
+    assert len(printed) == 10
+    assert virtual[:10] == printed
+    assert float(bars[0].strip("%")) == float(bars[1].strip("%"))
+
+
+def test_columns_keep_their_widths_while_rows_pass(visit: Any) -> None:
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        widths = "cells => cells.map(cell => Math.round(cell.getBoundingClientRect().width))"
+        seen = set()
+        for top in (0, 20_000, 90_000, 1e9):
+            scroll(section, top)
+            seen.add(json.dumps(section.locator("thead th").evaluate_all(widths)))
+    assert len(seen) == 1
+
+
+def test_full_names_replace_short_ones_and_come_back(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+    full = tables["big"]["name"][0]
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        button = section.get_by_role("button", name="Full names")
+        row = rows_of(section).first
+        assert not row.locator(".full").is_visible()
+        button.click()
+        assert button.get_attribute("aria-pressed") == "true"
+        assert (row.locator(".full").text_content(), row.locator("summary").is_visible()) == (full, False)
+        scroll(section, 1e9)
+        assert rows_of(section).last.locator(".full").is_visible()
+        button.click()
+        assert not rows_of(section).last.locator(".full").is_visible()
+        assert not shown(section)[0].startswith("void")
+
+
+def test_a_name_that_was_opened_stays_open_when_its_row_comes_back(visit: Any) -> None:
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        rows_of(section).nth(2).locator("summary").click()
+        for top in (50_000, 0):
+            scroll(section, top)
+        assert rows_of(section).nth(2).locator(".full").is_visible()
+        assert not rows_of(section).nth(3).locator(".full").is_visible()
+
+
+# trees
+
+
+def test_a_tree_opens_closes_and_sorts_among_siblings(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+    frame = tables["ranges"]
+    steps = frame[frame["level"] == 0].sort_values("cpu_total_ns", ascending=False)["path"].tolist()
+    with visit("big") as page:
+        section = page.locator("#nvtx_ranges")
+        assert shown(section)[:3] == ["step 0", "step 1", "step 2"]  # two levels would be too many rows
+        sort_by(section, "CPU total")
+        assert shown(section)[:10] == steps[:10]
+        toggle = rows_of(section).first.locator(".toggle")
+        assert toggle.get_attribute("aria-expanded") == "false"
+        toggle.click()
+        inside = frame[frame["path"].str.match(rf"{steps[0]} / \w+$")].sort_values("cpu_total_ns", ascending=False)
+        names = [path.split(" / ")[1] for path in inside["path"]]
+        assert shown(section)[:4] == [steps[0], *names, steps[1]]
+        assert rows_of(section).first.locator(".toggle").get_attribute("aria-expanded") == "true"
+        section.get_by_role("button", name="Open all").click()
+        assert section.locator("table").get_attribute("aria-rowcount") == str(len(frame) + 1)
+        section.get_by_role("button", name="Close all").click()
+        assert section.locator("table").get_attribute("aria-rowcount") == str(len(steps) + 1)
+
+
+def test_a_filter_shows_what_a_match_is_inside_of(visit: Any) -> None:
+    with visit("big") as page:
+        section = page.locator("#nvtx_ranges")
+        section.get_by_role("searchbox").fill("backward")
+        assert section.locator("output").text_content() == "30 of 150"
+        assert shown(section)[:4] == ["step 0", "backward", "step 1", "backward"]
+
+
+def test_a_tree_and_its_rows_can_be_walked_by_keyboard(visit: Any) -> None:
+    with visit("big") as page:
+        section = page.locator("#nvtx_ranges")
+
+        def at() -> tuple[str, str]:
+            found = page.evaluate(
+                "(at => [at.closest('tr').querySelector('bdi').textContent, at.ariaExpanded])(document.activeElement)"
+            )
+            return found[0], found[1]
+
+        section.locator(".scroll").focus()
+        page.keyboard.press("Tab")
+        while page.evaluate("!document.activeElement.closest('tbody')"):
+            page.keyboard.press("Tab")
+        assert at() == ("step 0", "false")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        assert at() == ("step 1", "true")
+        page.keyboard.press("ArrowDown")
+        assert at() == ("forward", "false")
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("ArrowLeft")
+        assert at() == ("step 1", "false")
+        page.keyboard.press("End")
+        assert at() == ("step 29", "false")
+
+
+def test_one_row_at_a_time_is_reached_by_the_tab_key(visit: Any) -> None:
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        reachable = section.locator('tbody:not(.printed) :is(button, summary):not([tabindex="-1"])')
+        assert reachable.count() == 2
+        rows_of(section).first.locator("summary").focus()
+        for _ in range(40):
+            page.keyboard.press("ArrowDown")
+        assert page.evaluate("document.activeElement.closest('tr').ariaRowIndex") == "42"
+        assert reachable.count() == 2
+        box, row = (section.locator(part).bounding_box() for part in (".scroll", "tr:focus-within"))
+        assert box["y"] < row["y"] < box["y"] + box["height"]

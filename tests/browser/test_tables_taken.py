@@ -1,0 +1,189 @@
+"""What leaves a table (CSV, copies, jumps), and what is left of it without scripts, streams or a screen."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from pipeline.read.nsys import read_nsys
+from pipeline.render.view import ROWS, short_name
+from pipeline.workflow import build_report
+from tests.browser.table_pages import (
+    chromium,
+    downloaded,
+    frames,
+    rows_of,
+    shown,
+    sort_by,
+    visited,
+    wait_until,
+    write_pages,
+)
+from tests.reports import HOSTILE
+
+pytestmark = pytest.mark.browser
+
+WITHOUT_STREAMS = "delete window.DecompressionStream"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    return frames()
+
+
+@pytest.fixture(scope="module")
+def visit(
+    browser: Any,
+    tables: dict[str, pd.DataFrame],
+    tmp_path_factory: pytest.TempPathFactory,
+    capture_file: Callable[[str], Path],
+) -> Callable[..., Any]:
+    profile = read_nsys(capture_file("train"))
+    train = (build_report(profile, "train"), profile)
+    files = write_pages(tmp_path_factory.mktemp("tables"), tables, train)
+    return lambda name, **options: visited(browser, files[name], **options)
+
+
+def test_the_csv_has_what_is_shown_with_all_digits(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+    frame = tables["big"]
+    expected = frame[frame["layer"] == "driver"].sort_values("stddev_ns", ascending=False, kind="stable")
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        section.get_by_role("searchbox").fill("driver")
+        sort_by(section, "Std dev")
+        name, (header, *rows) = downloaded(page, section)
+    assert name == "cuda_gpu_kern_sum.csv"
+    assert header == ["name", "time_pct", "total_ns", "instances", "stddev_ns", "layer"]
+    assert [row[0] for row in rows] == expected["name"].tolist()
+    assert [float(row[1]) for row in rows] == expected["time_pct"].tolist()
+    assert [int(row[2]) for row in rows] == expected["total_ns"].tolist()
+    assert [row[4] for row in rows][-1] == ""
+
+
+def test_the_csv_of_a_tree_has_levels_and_what_is_closed(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+    with visit("big") as page:
+        _, (header, *rows) = downloaded(page, page.locator("#nvtx_ranges"))
+    assert header[-1] == "level"
+    assert [row[-1] for row in rows] == tables["ranges"]["level"].astype("str").tolist()
+
+
+def test_no_text_of_a_csv_is_a_formula(visit: Any) -> None:
+    with visit("big") as page:
+        _, (_, *rows) = downloaded(page, page.locator("#launch_overhead"))
+    assert [row[0] for row in rows] == ["'=1+1", "'+cmd", "'-2", "'@SUM(A1)", 'quote " and, comma']
+
+
+def test_the_full_name_is_copied(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+    with visit("big", permissions=["clipboard-read", "clipboard-write"]) as page:
+        row = rows_of(page.locator("#cuda_gpu_kern_sum")).nth(1)
+        row.hover()
+        row.get_by_role("button", name="Copy").click()
+        wait_until(page, lambda: page.get_by_role("status").filter(has_text="Copied").count() == 1)
+        assert page.evaluate("navigator.clipboard.readText()") == tables["big"]["name"][1]
+
+
+RECORD = "window.asked = []; document.addEventListener('timeline:show', event => window.asked.push(event.detail))"
+
+
+def test_rows_ask_the_timeline_by_name_or_by_time(visit: Any) -> None:
+    with visit("train", script=RECORD) as page:
+        for anchor in ("cuda_gpu_kern_sum", "nvtx_ranges", "range_iterations", "gpu_gaps"):
+            row = rows_of(page.locator(f"#{anchor}")).nth(1)
+            row.hover()
+            row.get_by_role("button", name="in the timeline").click()
+        assert rows_of(page.locator("#range_iterations")).first.locator("[data-does=show]").count() == 0  # iteration #
+        kernel, *ranges, gap = page.evaluate("window.asked")
+        full = rows_of(page.locator("#cuda_gpu_kern_sum")).nth(1).locator(".full").text_content()
+        _, (header, _, row, *_) = downloaded(page, page.locator("#gpu_gaps"))
+    begin, length = (int(row[header.index(name)]) for name in ("time_ns", "gap_ns"))
+    assert kernel == {"name": full}
+    assert ranges == [{"name": "cuBLAS:cublasCreate_v2"}, {"name": "io:h2d"}]
+    assert gap == {"from_ns": begin, "to_ns": begin + length, "of_window": True}
+
+
+def test_without_a_timeline_no_row_offers_one(visit: Any) -> None:
+    with visit("big") as page:
+        assert page.locator("[data-does=show]").count() == 0
+        assert page.locator("[data-does=copy]").count() > 30
+
+
+# what is left
+
+
+def test_without_scripts_there_are_the_printed_rows(visit: Any) -> None:
+    with visit("big", java_script_enabled=False) as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        assert section.locator("tbody tr").count() == ROWS
+        assert section.locator(".note.more").text_content().startswith("The first 50 of 5,000 kernels.")
+        assert page.locator("thead button, .table-tools").count() == 0
+
+
+def test_a_browser_without_streams_has_the_printed_rows_and_says_so(visit: Any) -> None:
+    with visit("big", script=WITHOUT_STREAMS) as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        assert rows_of(section).count() == ROWS
+        assert "newer browser" in section.locator(".note.on-screen").text_content()
+        sort_by(section, "Total")
+        assert sort_by(section, "Total") == "ascending"
+        assert shown(section)[0].startswith("kernel_49<")
+        section.get_by_role("searchbox").fill("kernel_3")
+        assert section.locator("output").text_content() == "11 of 50"
+        assert page.locator("#nvtx_ranges .toggle").count() > 0
+
+
+def test_a_sandboxed_frame_has_all_rows(visit: Any) -> None:
+    with visit("framed") as page:
+        section = page.frame_locator("iframe").locator("#cuda_gpu_kern_sum")
+        section.locator("table.virtual").wait_for()
+        sort_by(section, "Kernel")
+        section.get_by_role("searchbox").fill("kernel_4999<")
+        assert section.locator("output").text_content() == "1 of 5,000"
+
+
+def test_the_index_sorts_by_value_whatever_the_unit(visit: Any) -> None:
+    with visit("index") as page:
+        section = page.locator("main section")
+        sort_by(section, "Window")
+        assert shown(section) == [f"run {place}" for place in (4, 1, 2, 5, 0, 3)]
+        section.get_by_role("searchbox").fill("run 2")
+        assert shown(section) == ["run 2"]
+
+
+def test_paper_has_the_printed_rows(visit: Any) -> None:
+    with visit("big") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        assert not section.locator(".printed").is_visible()
+        page.emulate_media(media="print")
+        assert section.locator(".printed tr").last.is_visible()
+        assert not rows_of(section).first.is_visible()
+        assert not section.locator(".table-tools").is_visible()
+        assert section.locator(".note.more").is_visible()
+
+
+def test_hostile_names_are_filtered_copied_and_shown_as_text(visit: Any) -> None:
+    with visit("hostile") as page:
+        section = page.locator("#cuda_gpu_kern_sum")
+        section.get_by_role("searchbox").fill("<script>")
+        assert shown(section) == [short_name(HOSTILE[0])]
+        section.get_by_role("button", name="Full names").click()
+        section.get_by_role("searchbox").fill("x" * 500)
+        assert rows_of(section).locator(".full").text_content() == "x" * 4096
+        assert page.evaluate("document.documentElement.scrollWidth") == 1280
+
+
+def test_every_control_has_a_name(visit: Any) -> None:
+    with visit("train") as page:
+        controls = page.locator("button, input").evaluate_all(
+            "all => all.map(each => each.getAttribute('aria-label') || each.textContent.trim())"
+        )
+        assert len(controls) > 100
+        assert all(controls)
+        assert page.locator("[aria-sort]").count() == page.locator("thead th button").count()

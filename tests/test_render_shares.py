@@ -1,0 +1,91 @@
+"""Where the time went: the parts of a bar fill it and say their numbers."""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.read.nsys import read_nsys
+from pipeline.render import render_html
+from pipeline.render.charts import pictures_of
+from pipeline.render.page import page
+from pipeline.render.shares import wholes
+from pipeline.workflow import build_report
+from tests.reports import HOSTILE, result, small_report
+from tests.test_render_html import Outline
+
+
+def table(*rows: tuple[str, str, float], device: int = 0) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["group", "category", "time_ns"])
+    total = frame["time_ns"].sum()
+    return frame.assign(device=device, share_pct=100 * frame["time_ns"] / total, hidden_ns=None, functions="")
+
+
+def test_parts_are_beside_one_another_and_busy_ones_come_first() -> None:
+    (whole,) = wholes(table(("idle", "host code", 50e6), ("busy", "compute", 40e6), ("busy", "copies and sets", 10e6)))
+    assert [(part.label, part.x, part.width) for part in whole.parts] == [
+        ("compute", 0, 40),
+        ("copies and sets", 40, 10),
+        ("host code", 50, 50),
+    ]
+    assert (whole.busy, whole.busy_text, whole.idle_text) == (50, "Busy 50.0 %, 50.00 ms", "Idle 50.0 %, 50.00 ms")
+    assert whole.total == "100.0 ms"
+    assert whole.summary == "100.0 ms: compute 40.0 %, copies and sets 10.0 %, host code 50.0 %"
+
+
+def test_a_part_is_written_on_where_there_is_room() -> None:
+    (whole,) = wholes(table(("busy", "compute", 900), ("busy", "copies and sets", 80), ("idle", "launch", 20)))
+    assert [part.inside for part in whole.parts] == ["all", "share", ""]
+
+
+def test_devices_have_a_bar_each() -> None:
+    one, two = table(("busy", "compute", 5)), table(("idle", "launch", 7), device=4)
+    assert [(whole.label, whole.busy) for whole in wholes(pd.concat([two, one]))] == [
+        ("Device 0", 100),
+        ("Device 4", 0),
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats() | st.integers(0, 1 << 62).map(float), max_size=12))
+def test_parts_fill_the_bar_whatever_they_are(times: list[float]) -> None:
+    rows = pd.DataFrame({"device": 0, "group": "idle", "category": [f"c{place}" for place in range(len(times))]})
+    drawn = wholes(rows.assign(time_ns=times))
+    known = [time for time in times if math.isfinite(time) and time > 0]
+    assert len(drawn) == bool(known)
+    for whole in drawn:
+        assert len(whole.parts) == len(known)
+        assert whole.parts[-1].x + whole.parts[-1].width == pytest.approx(100)
+        assert all(left.x + left.width == pytest.approx(right.x) for left, right in pairwise(whole.parts))
+
+
+def test_a_table_that_lacks_a_column_is_not_drawn() -> None:
+    assert wholes(table(("busy", "compute", 5)).drop(columns="group")) == ()
+
+
+@pytest.mark.parametrize("name", ["train", "ddp2", "mlp", "everything"])
+def test_the_bar_of_a_real_report_is_its_table(capture_file: Callable[[str], Path], name: str) -> None:
+    report = build_report(read_nsys(capture_file(name)), name)
+    rows = report.result("time_split").rows
+    lead = page(report).lead
+    assert lead is not None
+    assert lead.pictures is not None
+    assert len(lead.pictures.wholes) == rows["device"].nunique()
+    for (_, mine), whole in zip(rows.groupby("device"), lead.pictures.wholes, strict=True):
+        assert [part.label for part in whole.parts] == mine["category"].tolist()
+        assert [part.width for part in whole.parts] == pytest.approx(mine["share_pct"].tolist(), abs=0.002)
+        assert sum(part.width for part in whole.parts) == pytest.approx(100)
+
+
+def test_hostile_categories_stay_text() -> None:
+    frame = table(*(("idle", name, 5) for name in HOSTILE))
+    report = small_report(results=(result("time_split", frame),))
+    assert len(pictures_of("time_split", report).wholes[0].parts) == len(HOSTILE)
+    html = render_html(report)
+    assert "<script>alert" not in html
+    assert any("script" in (svg.get("aria-label") or "") for svg in Outline(html).all("svg"))
