@@ -226,7 +226,9 @@ def build_report(
 def _source(path: Path, form: Format, *, nsys: Path | None, progress: Progress) -> Source:
     if recognize(path) == "report":
         return Source(Report.from_json(path.read_bytes()))
-    with profile_of(path, nsys=nsys, progress=progress, details=form.of_events) as profile:
+    # a page can do without grids and blocks, which in a large capture cost time and memory
+    details = form.of_events or path.stat().st_size < _SMALL_BYTES
+    with profile_of(path, nsys=nsys, progress=progress, details=details) as profile:
         return Source(build_report(profile, _title(path)), profile)
 
 
@@ -287,3 +289,4 @@ def _describes_a_run(document: Mapping[str, object]) -> bool:
 
 
 _OF_FOLDER: Final = ("run_id", "href")
+_SMALL_BYTES: Final = 20_000_000

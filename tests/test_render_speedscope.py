@@ -74,6 +74,7 @@ def expected_totals(profile: Profile) -> Counter[tuple[str, str]]:
             if table == "memory_ops":
                 name = "[CUDA memset]" if name == "memset" else f"[CUDA memcpy {name}]"
             name = re.sub(r"_v\d{4,}$", "", name) if table == "api_calls" else name
+            name = f"{event['domain']}:{name}" if event.get("domain") else name
             sums[name, "events"] += 1
             sums[name, "ns"] += event["end_ns"] - event["start_ns"]
     return sums

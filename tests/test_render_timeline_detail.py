@@ -11,7 +11,7 @@ from pipeline.render.timeline_labels import OTHERS
 from pipeline.render.timeline_layers import Sample, count_inside, merged, stretch, whole
 from pipeline.tables import conform
 from tests.test_render_timeline import assert_rows_are_sound, launched
-from tests.test_render_tracks import with_kernels
+from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS
 from tests.timeline_payload import Event, decode, decode_layer
 
@@ -23,10 +23,10 @@ def busy_profile(kernels: int, *, streams: int = 2, steps: int = 50, names: int 
     random = np.random.default_rng(seed)
     length = random.integers(200, 9000, kernels)
     gap = random.integers(1, 3000, kernels)
-    end = np.cumsum(length + gap) + 50_000
+    end = np.cumsum(length + gap) + 100_000
     # before the kernel, and apart from the next call
-    call_start = end - length - gap - 20_000
-    correlation = pd.array(np.arange(kernels) + 1, dtype="int64[pyarrow]")
+    call_start = end - length - gap - 80_000
+    correlation = np.arange(kernels) + 1
     on_gpu = {"device": 0, "context": 1, "process": PROCESS, "correlation": correlation, **_SHAPE, "registers": 8}
     name = random.choice([f"kernel_{number}<float, {number}>" for number in range(names)], kernels)
     launches = {"start_ns": end - length, "end_ns": end, "stream": random.integers(0, streams, kernels), "name": name}
@@ -75,16 +75,16 @@ def test_blocks_keep_the_sums_and_the_counts_of_their_rows(stretch_ns: int) -> N
     events = events_of(PROFILE)
     layer = merged(events, int(events.end.max()), merge_ns=stretch_ns)
     for exactly, blocks in zip(exact_rows(events), decode_layer(events, layer), strict=True):
-        assert sum(block.count for block in blocks) == len(exactly)
+        assert sum(block.stands_for for block in blocks) == len(exactly)
         at = 0
         for block in blocks:
-            some = exactly[at : at + block.count]
-            at += block.count
+            some = exactly[at : at + block.stands_for]
+            at += block.stands_for
             assert abs(block.start - some[0].start) <= layer.quantum_ns / 2
             busy = sum(event.end - event.start for event in some)
             assert abs(block.end - block.start - busy) <= layer.quantum_ns
             assert block.name == max(some, key=lambda event: event.end - event.start).name
-            if block.count > 1:
+            if block.stands_for > 1:
                 assert all(event.end - event.start < stretch_ns for event in some)
                 assert len({event.start // stretch_ns for event in some}) == 1
         assert len(blocks) < len(exactly) or stretch_ns <= 4000 or len(exactly) < 100
@@ -125,6 +125,13 @@ def test_the_budget_is_kept_and_used(most_bytes: int) -> None:
         assert len(payload) > 0.5 * most_bytes
 
 
+@pytest.mark.parametrize("most_bytes", range(1200, 20_000, 900))
+def test_a_small_budget_is_kept_or_refused(most_bytes: int) -> None:
+    payload = timeline_payload(PROFILE, most_bytes=most_bytes)
+    assert (payload is None) == (most_bytes < 2000)
+    assert payload is None or most_bytes / 3 < len(payload) <= most_bytes
+
+
 def test_the_exact_stretch_is_whole_steps_with_what_they_launched() -> None:
     profile = busy_profile(60_000, steps=600)
     decoded = decode(timeline_payload(profile, most_bytes=300_000))
@@ -141,7 +148,8 @@ def test_the_exact_stretch_is_whole_steps_with_what_they_launched() -> None:
     assert started
     assert all(event.end <= exact["to_ns"] for event in started)
     (sentence,) = decoded.header["thinned"]
-    assert "exact from" in sentence
+    begin_ms, end_ms = (f"{(exact[edge] - decoded.header['window'][0]) / 1e6:.1f} ms" for edge in ("from_ns", "to_ns"))
+    assert sentence.endswith(f"; exact from {begin_ms} to {end_ms}.")
 
 
 def test_without_steps_the_middle_is_exact() -> None:
@@ -165,6 +173,13 @@ def test_of_many_streams_the_busiest_are_drawn(streams: int) -> None:
     assert decoded.header["totals"]["events"] == len(spans)
     assert decoded.header["thinned"] == [f"The 150 busiest of {decoded.header['totals']['rows']:,} rows are drawn."]
     assert_rows_are_sound(decoded)
+
+
+def test_many_streams_in_a_small_budget_are_fewer_rows() -> None:
+    profile = with_kernels([(stream, 977 * stream, 977 * stream + 10 + stream % 7) for stream in range(2000)])
+    decoded = decode(timeline_payload(profile, most_bytes=1500))
+    assert len(decoded.header["rows"]) == 40
+    assert decoded.header["thinned"][-1] == "The 40 busiest of 2,000 rows are drawn."
 
 
 def test_threads_keep_their_rows_beside_many_streams() -> None:
@@ -219,3 +234,15 @@ def test_the_size_of_a_layer_is_foretold_from_a_sample(quantum: int) -> None:
 def test_the_same_profile_gives_the_same_bytes() -> None:
     profile = busy_profile(20_000)
     assert timeline_payload(profile, most_bytes=50_000) == timeline_payload(profile, most_bytes=50_000)
+
+
+def test_many_labels_of_long_times_come_back() -> None:
+    count = 15_000
+    last = (1 << 53) - 1
+    spans = [(stream, number, last - count + number) for number in range(count // 100) for stream in range(100)]
+    ranges = with_ranges([(thread, last - start, last - start) for thread, start, _ in spans]).table("ranges")
+    ranges = ranges.assign(name=pd.Categorical([f"name {number}" for number in range(count)]))
+    ranges.loc[0, "start_ns"] = 0
+    decoded = decode(timeline_payload(Profile({"ranges": ranges})))
+    expected = zip(ranges["start_ns"], ranges["end_ns"], ranges["name"].astype("str"), strict=True)
+    assert {event[:3] for row in decoded.layers[0] for event in row} == set(expected)

@@ -26,7 +26,7 @@ def in_order(spans: list[Span], lanes: Lanes) -> list[Span]:
 
 def lanes_of(spans: list[Span], lanes: Lanes, factor: int = 1) -> list[int]:
     group, start, end = np.array(in_order(spans, lanes), dtype=np.int64).reshape(-1, 3).T
-    return lanes(group, start * factor, end * factor).tolist()
+    return list(lanes(group, start * factor, end * factor))
 
 
 @pytest.mark.parametrize("lanes", [nested_lanes, separate_lanes])

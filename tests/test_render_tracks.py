@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.model import Profile
 from pipeline.read import read
 from pipeline.render.perfetto import perfetto_trace
-from pipeline.render.tracks import Places, Slices, process_slices, stream_slices, thread_slices
+from pipeline.render.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
 from pipeline.tables import conform, empty
 from tests.timeline import PROCESS, draw
 
@@ -219,3 +219,10 @@ def test_a_capture_without_events_has_no_rows() -> None:
             slices = lay(profile, Places(profile))
             assert slices.tracks == ()
             assert [len(values) for values in (slices.row, *slices.nesting)] == [0, 0, 0]
+
+
+def test_ranges_are_named_with_their_domain_as_in_the_tables() -> None:
+    ranges = with_ranges([(7, 0, 1), (7, 2, 3)]).table("ranges")
+    domains = pd.Categorical(["", "io"])
+    codes, names = event_names("ranges", ranges.assign(domain=domains))
+    assert [names[code] for code in codes] == ["r", "io:r"]

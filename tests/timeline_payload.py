@@ -11,14 +11,14 @@ from pipeline.render.timeline_layers import Layer
 
 
 class Event(NamedTuple):
-    """An event as it is drawn; `launch` is the row and position of its call, `count` how many it stands for."""
+    """An event as it is drawn; `launch` is the row and position of its call, `stands_for` how many there are."""
 
     start: int
     end: int
     name: str
     details: str = ""
     launch: tuple[int, int] | None = None
-    count: int = 1
+    stands_for: int = 1
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def _row(header: dict[str, Any], row: dict[str, Any], number: int, binary: bytes
         start = end + signed(gap)
         end = start + typical[label] + signed(length)
         name, details = header["labels"][label]
-        times = [layer["from_ns"] + time * layer["quantum_ns"] for time in (start, end)]
-        events.append(Event(*times, header["names"][name], details, launch, count))
+        begin, stop = (layer["from_ns"] + time * layer["quantum_ns"] for time in (start, end))
+        events.append(Event(begin, stop, header["names"][name], details, launch, count))
     return events
 
 

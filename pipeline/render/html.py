@@ -38,7 +38,7 @@ _SCRIPTS: Final = (
         "tables",
     ),
     *("timeline_text", "timeline_data", "timeline_statistics", "timeline_lanes", "timeline_canvas", "timeline_events"),
-    *("timeline_draw", "timeline_panel", "timeline_pointer", "timeline_search", "timeline", "timeline_start", "page"),
+    *("timeline_draw", "timeline_panel", "timeline_pointer", "timeline_search", "timeline", "timeline_start"),
 )
 
 

@@ -59,17 +59,20 @@ def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_b
 
 
 def measured_window(profile: Profile) -> Span:
-    """Return the window of the report: our runner's range `measure`, else all GPU operations, else all there is."""
+    """Return the window of the report, in ns: the range `measure`, else all GPU operations, else all there is.
+
+    For a profile with any event.
+    """
     ranges = profile.tables.get("ranges")
     if ranges is not None:
         measured = ranges[(ranges["name"] == _MEASURED) & (ranges["domain"] == "")]
         if len(measured):
             return _extent([measured])
-    for names in (ON_STREAMS, ON_THREADS):
-        frames = [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
-        if frames:
-            return _extent(frames)
-    return (0, 0)
+    on_gpus, on_threads = (
+        [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
+        for names in (ON_STREAMS, ON_THREADS)
+    )
+    return _extent(on_gpus or on_threads)
 
 
 def _extent(frames: Sequence[pd.DataFrame]) -> Span:
@@ -164,7 +167,7 @@ def _written(scene: _Scene, room: float) -> bytes:
     parts = [layer.parts.header(at) for layer, at in zip(drawn, begins, strict=False)]
     rows = [{**row, "layers": list(of_row)} for row, *of_row in zip(scene.words["rows"], *parts, strict=True)]
     described = [layer.header() for layer in drawn]
-    thinned = [*sentences(drawn), *scene.left_out]
+    thinned = [*sentences(drawn, origin_ns=scene.window[0]), *scene.left_out]
     header = _json({**scene.words, "rows": rows, "layers": described, "thinned": thinned})
     return gzip_base64([deflated(struct.pack("<I", len(header)) + header), *(layer.body for layer in drawn)])
 

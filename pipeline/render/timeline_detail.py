@@ -1,6 +1,7 @@
 """How finely a timeline is drawn: exactly if there is room, else coarser with an exact stretch, else merged."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import partial
 from typing import Final
@@ -31,20 +32,23 @@ def layers(events: Events, sample: Sample, *, span_ns: int, window: Span, room: 
 
     `window`: the time of most interest, in ns.
     """
-    if found := _whole(events, sample, 1, span_ns=span_ns, room=room):
+    exact = sample.size(1)
+    if exact <= room and (found := _whole(events, 1, span_ns=span_ns, room=room)):
         return [found]
-    event_bytes = sample.size(1) / len(events.start)
+    event_bytes = exact / len(events.start)
     detail = _stretch(events, window, room=room * _SHARE, event_bytes=event_bytes)
     room -= sum(len(layer.body.compressed) for layer in detail)
     return [_coarse(events, sample, span_ns=span_ns, room=room), *detail]
 
 
-def sentences(drawn: list[Layer]) -> list[str]:
-    """Say what of the layers is not exact."""
+def sentences(drawn: list[Layer], *, origin_ns: int) -> list[str]:
+    """Say what of the layers is not exact; times count from the origin, as those of the page's tables do."""
     first, *details = drawn
     if first.quantum_ns == 1 and not first.merge_ns:
         return []
-    exactly = "".join(f"; exact from {_time(one.begin_ns)} to {_time(one.end_ns)}" for one in details)
+    exactly = "".join(
+        f"; exact from {_time(one.begin_ns - origin_ns)} to {_time(one.end_ns - origin_ns)}" for one in details
+    )
     if first.merge_ns:
         return [f"Shorter events that begin in the same {_round(first.merge_ns)} are drawn as one block{exactly}."]
     return [f"Starts and ends are rounded to {_round(first.quantum_ns)}{exactly}."]
@@ -59,17 +63,16 @@ def _round(time_ns: int) -> str:
     return f"{time_ns / scale.divisor:g} {scale.symbol}"
 
 
-def _whole(events: Events, sample: Sample, quantum_ns: int, *, span_ns: int, room: float) -> Layer | None:
-    """Return the layer of all events if there is room for it; one for which there cannot be is not made."""
-    if sample.size(quantum_ns) > room:
-        return None
+def _whole(events: Events, quantum_ns: int, *, span_ns: int, room: float) -> Layer | None:
     layer = whole(events, span_ns, quantum_ns=quantum_ns)
     return layer if len(layer.body.compressed) <= room else None
 
 
 def _coarse(events: Events, sample: Sample, *, span_ns: int, room: float) -> Layer:
-    for quantum_ns in QUANTA:
-        if found := _whole(events, sample, quantum_ns, span_ns=span_ns, room=room):
+    # the coarser, the smaller
+    first = bisect_left(QUANTA, True, key=lambda quantum_ns: sample.size(quantum_ns) <= room)
+    for quantum_ns in QUANTA[first:]:
+        if found := _whole(events, quantum_ns, span_ns=span_ns, room=room):
             return found
     return _blocks(events, sample, span_ns=span_ns, room=room)
 

@@ -32,8 +32,7 @@ class Labels:
 def label_events(table: str, frame: pd.DataFrame) -> tuple[Ints, Labels]:
     """Return for each event of a table the position of its label, and the labels."""
     named, names = event_names(table, frame)
-    columns, write = _DETAILS.get(table, ((), _nothing))
-    columns = tuple(name for name in columns if name in frame)
+    columns = [name for name in _FACTS.get(table, ()) if name in frame]
     if not columns:
         return named, _plain(names)
     keys = [_codes(frame[name]) for name in columns]
@@ -41,7 +40,7 @@ def label_events(table: str, frame: pd.DataFrame) -> tuple[Ints, Labels]:
     if len(first) > MOST_LABELS:
         return named, replace(_plain(names), without=(table.replace("_", " "),))
     facts = {name: _values(frame[name].iloc[first]) for name in columns}
-    said = [write(dict(zip(columns, row, strict=True))) for row in zip(*facts.values(), strict=True)]
+    said = [_WORDS[table](dict(zip(columns, row, strict=True))) for row in zip(*facts.values(), strict=True)]
     return code, Labels(tuple(names[name] for name in named[first].tolist()), tuple(map(_printable, said)))
 
 
@@ -86,10 +85,6 @@ def _printable(text: str) -> str:
 Facts = Mapping[str, object]
 
 
-def _nothing(_: Facts) -> str:
-    return ""
-
-
 def _of_kernel(facts: Facts) -> str:
     shapes = [
         f"{shape} {'×'.join(str(facts[f'{shape}_{axis}']) for axis in 'xyz')}"
@@ -115,11 +110,17 @@ def _of_range(facts: Facts) -> str:
     return ", ".join(filter(None, [domain, "never ended" if facts.get("is_open") else ""]))
 
 
-_DETAILS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Facts], str]]]] = {
-    "kernels": (_SHAPE, _of_kernel),
-    "memory_ops": (("source_kind", "target_kind", "bytes"), _of_memory),
-    "graph_launches": (("graph",), _of_graph),
-    "ranges": (("domain", "is_open"), _of_range),
+_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "kernels": _SHAPE,
+    "memory_ops": ("source_kind", "target_kind", "bytes"),
+    "graph_launches": ("graph",),
+    "ranges": ("domain", "is_open"),
+}
+_WORDS: Final[Mapping[str, Callable[[Facts], str]]] = {
+    "kernels": _of_kernel,
+    "memory_ops": _of_memory,
+    "graph_launches": _of_graph,
+    "ranges": _of_range,
 }
 
 

@@ -6,7 +6,7 @@ Times are doubled in here, so that a span without length comes before or after o
 import numpy as np
 
 from pipeline.intervals import Flags, Ints
-from pipeline.render.tracks import _nested_lanes, _separate_lanes
+from pipeline.render import tracks
 
 _LARGEST = 1 << 61
 
@@ -18,7 +18,7 @@ def separate_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
     if len(some):
         begin, stop = 2 * start[some] + (end[some] > start[some]), np.maximum(2 * end[some], 2 * start[some] + 1)
         order = np.lexsort((stop, begin, group[some]))
-        lane[some[order]] = _separate_lanes(*_apart(group[some][order], begin[order], stop[order]))
+        lane[some[order]] = tracks.separate_lanes(*_apart(group[some][order], begin[order], stop[order]))
     return lane
 
 
@@ -35,7 +35,7 @@ def nested_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _crossing_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
-    beside = _nested_lanes(*_apart(group, start, end))
+    beside = tracks.nested_lanes(*_apart(group, start, end))
     nests = beside == 0
     lane = np.zeros(len(start), dtype=np.int64)
     lane[nests] = _levels(group[nests], start[nests], end[nests])

@@ -125,8 +125,6 @@ def _blocks(events: Events, merge_ns: int) -> Spans:
     length = events.end - events.start
     first = np.flatnonzero(_begins_block(events, length, merge_ns))
     nothing = np.full(len(first), -1, dtype=np.int64)
-    if not len(first):
-        return Spans(events.bounds, first, first, first, nothing, first, first)
     begin = events.start[first]
     count = np.diff(np.append(first, len(length)))
     together = np.add.reduceat(length, first)

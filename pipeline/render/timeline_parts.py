@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from pipeline.intervals import Ints
 from pipeline.render.encode import varints, zigzag
-
-_DENSE: Final = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,8 @@ class Parts:
 
 
 def encode_spans(spans: Spans) -> Parts:
-    """Write a layer (the format is in docs/timeline-format.md)."""
-    before = np.append(0, spans.end[:-1])[: len(spans.start)]
+    """Write a layer of at least one event."""
+    before = np.append(0, spans.end[:-1])
     before[spans.bounds[:-1][np.diff(spans.bounds) > 0]] = 0
     duration = spans.end - spans.start
     typical, medians = _typical(spans, duration)
@@ -78,8 +76,6 @@ def _typical(spans: Spans, duration: Ints) -> tuple[Ints, list[bytes]]:
 
     Of an even number the lower of the two middle ones, which is a whole number.
     """
-    if not len(duration):
-        return duration, [b""] * (len(spans.bounds) - 1)
     labels = int(spans.label.max()) + 1
     key = spans.row * labels + spans.label
     keys, durations = _sorted_pairs(key, duration)
@@ -102,9 +98,7 @@ def _sorted_pairs(key: Ints, value: Ints) -> tuple[Ints, Ints]:
 
 
 def _looked_up(known: Ints, value: Ints, wanted: Ints) -> Ints:
-    """Return the value of each wanted key; all are known, and those are in order."""
-    if int(known[-1]) >= _DENSE:
-        return value[np.searchsorted(known, wanted)]
+    """Return the value of each wanted key; all are known. There are at most as many as rows times labels."""
     table = np.zeros(int(known[-1]) + 1, dtype=np.int64)
     table[known] = value
     return table[wanted]

@@ -134,19 +134,19 @@ class Places:
 def thread_slices(profile: Profile, places: Places) -> Slices:
     """Lay the ranges, operators and API calls of each thread on its row; StartEnd ranges are of no thread."""
     events = _events(profile, ON_THREADS, ("process", "thread", "tid"))
-    return _lay(events, _nested_lanes, places.thread)
+    return _lay(events, nested_lanes, places.thread)
 
 
 def process_slices(profile: Profile, places: Places) -> Slices:
     """Lay the StartEnd ranges of each process on rows: they may cross, and end on another thread."""
     events = _events(profile, ("ranges",), ("process",), style=START_END)
-    return _lay(events, _nested_lanes, places.process)
+    return _lay(events, nested_lanes, places.process)
 
 
 def stream_slices(profile: Profile, places: Places) -> Slices:
     """Lay the operations of each stream on its row; those that run at the same time are side by side, never nested."""
     events = _events(profile, ON_STREAMS, ("gpu", "process", "context", "stream"))
-    return _lay(events, _separate_lanes, places.stream)
+    return _lay(events, separate_lanes, places.stream)
 
 
 def integers(column: "pd.Series[Any]") -> Ints:
@@ -158,6 +158,8 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     """Return for each event the position of its name, and the names, fit to print; CUDA's own as NVIDIA writes them."""
     if table == "graph_launches":
         return np.zeros(len(frame), dtype=np.int64), ["[CUDA graph]"]
+    if table == "ranges":
+        return _range_names(frame)
     texts = frame["operation" if table == "memory_ops" else "name"].cat
     names: list[str] = list(texts.categories)
     if table == "memory_ops":
@@ -165,6 +167,16 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     if table == "api_calls":
         names = [_VERSION.sub("", name) for name in names]
     return np.asarray(texts.codes, dtype=np.int64), [middle_cut(printable(name), NAME_LENGTH) for name in names]
+
+
+def _range_names(ranges: pd.DataFrame) -> tuple[Ints, list[str]]:
+    """Name ranges as the report's tables do: `domain:name`, unless the domain is the default one."""
+    domains, names = ranges["domain"].cat, ranges["name"].cat
+    count = max(len(names.categories), 1)
+    codes, pairs = pd.factorize(domains.codes.to_numpy(dtype=np.int64) * count + names.codes.to_numpy())
+    prefixes = [domain and f"{domain}:" for domain in domains.categories]
+    texts = [prefixes[pair // count] + names.categories[pair % count] for pair in pairs.tolist()]
+    return codes.astype(np.int64), [middle_cut(printable(text), NAME_LENGTH) for text in texts]
 
 
 def distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
@@ -256,14 +268,14 @@ def _apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return start + shift, end + shift
 
 
-def _nested_lanes(start: Ints, end: Ints) -> Ints:
+def nested_lanes(start: Ints, end: Ints) -> Ints:
     """Put spans, sorted by start, on lanes where they nest: all that cross nothing on lane 0."""
     lane = np.zeros(len(start), dtype=np.int64)
     crossing = _cross_earlier(start, end)
     if crossing.any():
         # turned around in time, the later of two that cross is the earlier
         crossing |= _cross_earlier(-end, -start)
-        lane[crossing] = _separate_lanes(start[crossing], end[crossing])
+        lane[crossing] = separate_lanes(start[crossing], end[crossing])
     return lane
 
 
@@ -284,7 +296,7 @@ def _cross_earlier(start: Ints, end: Ints) -> Flags:
     return flags
 
 
-def _separate_lanes(start: Ints, end: Ints) -> Ints:
+def separate_lanes(start: Ints, end: Ints) -> Ints:
     """Put spans, sorted by start, on lanes where none overlap; what overlaps nothing, or takes no time, on lane 0.
 
     In each heap of overlapping spans, one that finds no lane free opens another; the others take lanes in the order

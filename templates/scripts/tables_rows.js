@@ -54,7 +54,7 @@ class TableRows {
     const element = this.elements.get(row);
     const details = element.querySelector("details");
     if (details) details.open = this.allFull || this.opened.has(row);
-    element.querySelector(".toggle")?.setAttribute("aria-expanded", String(this.model.isOpen(row)));
+    element.querySelector("button.toggle")?.setAttribute("aria-expanded", String(this.model.isOpen(row)));
   }
 
   // A row that nobody sees and that is as wide as the widest of each column, so that scrolling moves no column.

@@ -104,9 +104,9 @@ class Timeline {
     const height = this.painter.axis + this.lanes.height + 4;
     const shown = Math.min(height, Math.max(Math.round(window.innerHeight * 0.6), 160));
     this.box.style.height = `${shown}px`;
-    this.painter.resize(this.box.clientWidth, this.box.clientHeight, window.devicePixelRatio || 1);
+    this.painter.resize(this.box.clientWidth, shown, window.devicePixelRatio || 1);
     this.extent.style.height = `${height}px`;
-    this.extent.style.marginTop = `${-this.box.clientHeight}px`;
+    this.extent.style.marginTop = `${-shown}px`;
     this.#paint(); // at once: an emptied canvas would flash
   }
 

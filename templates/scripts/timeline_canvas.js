@@ -28,7 +28,8 @@ class TimelineCanvas {
   setGutter(names) {
     this.font(12);
     const widest = Math.max(...names.map((name) => this.context.measureText(name).width), 60);
-    this.gutter = Math.round(Math.min(widest + 34, 220, this.width * 0.3));
+    const most = Math.min(Math.max(0.2 * this.width, 150), 0.4 * this.width);
+    this.gutter = Math.round(Math.min(widest + 34, most));
   }
 
   get plotWidth() {

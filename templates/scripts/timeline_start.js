@@ -56,6 +56,7 @@ function listenToControls(timeline) {
 // `detail`: { name }, or { from_ns, to_ns } with `of_window` if they count from the window's start.
 function showInTimeline(timeline, { name, from_ns: from, to_ns: to, of_window: isOfWindow }) {
   timeline.section.scrollIntoView();
+  timeline.clear();
   if (name !== undefined) timeline.search.showName(name);
   else {
     const base = isOfWindow && timeline.data.window ? timeline.data.window[0] : 0;
@@ -78,6 +79,7 @@ function describeTimeline(timeline) {
 async function startTimeline(section) {
   const message = section.querySelector(".timeline-message");
   if (!canUnpack) return null;
+  message.textContent = "The timeline is being unpacked.";
   try {
     const data = new TimelineData(await unpacked("timeline-data"));
     message.hidden = true;

@@ -1,6 +1,7 @@
 """Timelines made up for the tests in a browser, and where their parts are on the screen."""
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ from tests.browser.timeline_page import Row, events, in_view, many, packed, pixe
 from tests.reports import HOSTILE
 
 MS = 1_000_000
+UNITS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
+Span = tuple[int, int, int]
 NAMES = ["void ns::gemm<float>(float*)", "[CUDA memcpy Host-to-Device]", "cudaLaunchKernel", "cudaMemcpyAsync", "step"]
 GEMM, COPY, LAUNCH, COPYING, STEP = range(5)
 GROUPS = [{"label": "GPU 0"}, {"label": "Process 5"}]
@@ -43,6 +46,20 @@ def coarse() -> str:
     return packed([row], span_ns=20 * MS, names=["add"], layers=layers, thinned=thinned)
 
 
+def dense_rows() -> tuple[str, list[list[Span]]]:
+    """A row of short events with a long one in it, another row beside it, and both as (start, end, label)."""
+    noise = random.Random(9)
+    spans: list[list[Span]] = [[], []]
+    for row, count in ((0, 60_000), (1, 5_000)):
+        time = 0
+        for at in range(count):
+            start = time + noise.randrange(0, 400 if row == 0 else 9_000)
+            time = start + (5 * MS if (row, at) == (0, 20_000) else noise.randrange(0, 900))
+            spans[row].append((start, time, 2 if time - start == 5 * MS else noise.randrange(2)))
+    rows = [Row(0, f"Stream {at}", "kernel", (events(row),)) for at, row in enumerate(spans)]
+    return packed(rows, names=["add", "multiply", "long"]), spans
+
+
 def hostile() -> str:
     names = list(dict.fromkeys(name.replace("\x00", "\ufffd") or "(no name)" for name in HOSTILE))
     rows = [Row(0, name, "range", (events([(at * MS, (at + 1) * MS, at)]),)) for at, name in enumerate(names)]
@@ -64,8 +81,8 @@ PAGES: dict[str, Callable[[], str]] = {
         [Row(0, f"Stream {at}", "kernel", (events([(at * 1_000, at * 1_000 + 900, 0)]),)) for at in range(10_000)],
         names=["add"],
     ),
+    "dense": lambda: dense_rows()[0],
     "million": lambda: many(1_000_000),
-    "broken": lambda: "AAAA",
 }
 
 
@@ -102,3 +119,40 @@ def left_of_plot(page: Any) -> int:
 
 def text(page: Any, part: str) -> str:
     return str(page.locator(f".timeline-{part}").inner_text())
+
+
+def value(page: Any, term: str) -> str:
+    pair = page.locator(".timeline-event dl > div").filter(has=page.locator("dt", has_text=term))
+    return str(pair.locator("dd").inner_text())
+
+
+def cells(page: Any, rows: str) -> list[list[str]]:
+    return [row.locator("th, td").all_inner_texts() for row in page.locator(rows).all()]
+
+
+def number(written: str) -> float:
+    """Return a time in ms."""
+    amount, unit = written.replace(",", "").split()
+    return float(amount) * UNITS[unit] / 1e6
+
+
+def nearly(written: str, ns: float) -> bool:
+    number, unit = written.replace(",", "").split()
+    return abs(float(number) * UNITS[unit] - ns) <= 0.5e-3 * UNITS[unit] + 1e-6
+
+
+def clipped(spans: Sequence[Span], low: float, high: float) -> list[tuple[float, float, int]]:
+    """Return the parts inside of [low, high); an event without length is in it if it begins there."""
+    return [
+        (max(start, low), min(stop, high), label)
+        for start, stop, label in spans
+        if (start < high and stop > low) or (start == stop and low <= start < high)
+    ]
+
+
+def union(spans: Sequence[tuple[float, float, int]]) -> float:
+    total = reached = 0.0
+    for start, stop, *_ in sorted(spans):
+        total += max(stop - max(start, reached), 0)
+        reached = max(reached, stop)
+    return total

@@ -1,0 +1,50 @@
+"""Pages as axe-core sees them: names for everything, contrast, structure."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from pipeline.read import read
+from pipeline.render import IndexEntry, render_html, render_index
+from pipeline.workflow import build_report
+from tests.replay_tables import replay_report
+from tests.reports import hostile_report
+
+pytestmark = pytest.mark.browser
+
+PAGES = ("train", "ddp2", "replays", "hostile", "index")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str], Path]) -> dict[str, Path]:
+    profiles = {name: read(capture_file(name)) for name in ("train", "ddp2")}
+    runs = [
+        IndexEntry("mlp", str(day), "mlp/1/report.html", f"2026-11-{day}", "", "", 1e9 * day, None, None, None, False)
+        for day in (20, 21)
+    ]
+    texts = {
+        **{name: render_html(build_report(profile, name), profile) for name, profile in profiles.items()},
+        "replays": render_html(replay_report()),
+        "hostile": render_html(hostile_report()),
+        "index": render_index(runs),
+    }
+    folder = tmp_path_factory.mktemp("pages")
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in texts}
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing(name: str, scheme: str, width: int, browser: Any, pages: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.goto(pages[name].as_uri())
+    page.wait_for_timeout(300)
+    found = Axe().run(page).response
+    page.close()
+    assert len(found["passes"]) > 10
+    assert {each["id"]: [node["html"][:200] for node in each["nodes"][:3]] for each in found["violations"]} == {}
