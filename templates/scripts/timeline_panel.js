@@ -125,7 +125,7 @@ class TimelinePanel {
       durationText(kind.time),
       SCALAR_NUMBER.format(kind.events),
     ]);
-    const heads = ["", "Busy", "Busy share", "Sum of durations", "Events"];
+    const heads = ["What", "Busy", "Busy share", "Sum of durations", "Events"];
     const tools = timelineElement(
       "div",
       { className: "timeline-actions" },

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,26 +13,10 @@ import pytest
 
 from pipeline.model import Profile, Report
 from pipeline.render import IndexEntry, render_html, render_index
-from tests.browser.test_report_page import CHROMIUM
 from tests.reports import hostile_report, kernel_table, launch_table, range_table, result, small_report
 
 COUNT: Final = 5_000
 FORMULAS: Final = ("=1+1", "+cmd", "-2", "@SUM(A1)", 'quote " and, comma')
-
-
-@contextmanager
-def chromium() -> Iterator[Any]:
-    """Start the browser, or skip the test where there is none."""
-    if CHROMIUM is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("CI must have Chromium: install it, these tests must not be skipped there")
-        pytest.skip("there is no Chromium on this machine")
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 (only where there is a browser)
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def kernels(count: int) -> pd.DataFrame:

@@ -10,7 +10,6 @@ import pytest
 from pipeline.read.nsys import read_nsys
 from pipeline.render import render_html
 from pipeline.workflow import build_report
-from tests.browser.test_report_page import browser  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.browser
 
@@ -38,7 +37,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str]
 
 
 @pytest.fixture(params=[(name, width) for name in NAMES for width in WIDTHS], ids=str)
-def shown(request: pytest.FixtureRequest, browser: Any, files: dict[str, Path]) -> Iterator[Any]:  # noqa: F811
+def shown(request: pytest.FixtureRequest, browser: Any, files: dict[str, Path]) -> Iterator[Any]:
     name, width = request.param
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(files[name].as_uri())

@@ -1,7 +1,7 @@
 """Tables in a real browser: sort, filter, names, virtual rows, trees, keyboard."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,9 @@ import pytest
 from pipeline.read.nsys import read_nsys
 from pipeline.render.view import short_name
 from pipeline.workflow import build_report
-from tests.browser.table_pages import COUNT, chromium, frames, rows_of, scroll, shown, sort_by, visited, write_pages
+from tests.browser.table_pages import COUNT, frames, rows_of, scroll, shown, sort_by, visited, write_pages
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import random
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,10 @@ import pytest
 
 from pipeline.render.view import middle_cut
 from pipeline.units import DIGITS, MOST_DECIMALS, SCALES, format_cell, scale_for, split
-from tests.browser.table_pages import chromium
 
 pytestmark = pytest.mark.browser
 
 SCRIPTS = Path(__file__).parents[2] / "templates" / "scripts"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 def script_of(*names: str) -> str:

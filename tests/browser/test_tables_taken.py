@@ -1,6 +1,6 @@
 """What leaves a table (CSV, copies, jumps), and what is left of it without scripts, streams or a screen."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from pipeline.read.nsys import read_nsys
 from pipeline.render.view import ROWS, short_name
 from pipeline.workflow import build_report
 from tests.browser.table_pages import (
-    chromium,
     downloaded,
     frames,
     rows_of,
@@ -26,12 +25,6 @@ from tests.reports import HOSTILE
 pytestmark = pytest.mark.browser
 
 WITHOUT_STREAMS = "delete window.DecompressionStream"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,17 @@
 """The timeline in a real browser: what it draws, and what mouse, keys and the rest of the page can do with it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.table_pages import chromium, wait_until
+from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import in_view, pixels, show, timeline_page
 from tests.browser.timeline_samples import GEMM, NAMES, place, small, text, visitor
 from tests.reports import HOSTILE
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
