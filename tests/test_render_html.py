@@ -8,12 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline.model import Finding, Report
+from pipeline.model import Finding, Profile, Report
 from pipeline.read.nsys import read_nsys
 from pipeline.render import IndexEntry, index_entry, render_html, render_index
 from pipeline.render.index import index_page
 from pipeline.workflow import build_report
 from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report, step_table
+from tests.timeline import draw
 
 VOID = {"meta", "line", "rect", "circle", "wbr"}
 
@@ -272,3 +273,21 @@ def test_a_run_is_linked_relative_to_the_index(href: str, quoted: str) -> None:
 
 def test_an_index_without_runs_says_how_to_make_one() -> None:
     assert "nightsight profile WORKLOAD" in render_index([])
+
+
+def test_a_page_has_a_timeline_if_there_are_events_and_room() -> None:
+    profile = draw("nvtx  [load      ]\ncpu   L........L..\ns7    .a.........b")
+    page = render_html(small_report(), profile)
+    assert 'href="#timeline"' in page
+    assert "timeline-data>" not in page.replace('id="timeline-data">', "")
+    small = render_html(small_report(), profile, most_bytes=len(page) - 500)
+    assert 'id="timeline-data"' not in small
+    assert "no room" in small
+    assert "no event has a time" in render_html(small_report(), Profile({}))
+
+
+def test_a_name_cannot_take_the_place_of_the_timeline() -> None:
+    profile = draw("nvtx  [load      ]\ncpu   L........L..\ns7    .a.........b")
+    page = render_html(small_report(title="<timeline-data>"), profile)
+    assert page.count("&lt;timeline-data&gt;") >= 2
+    assert '<script type="application/gzip+base64" id="timeline-data">H4sI' in page

@@ -22,23 +22,19 @@ _FOLDERS: Final = (_PACKAGE / "templates", _PACKAGE.parent / "templates")  # in 
 MOST_BYTES: Final = 2_000_000
 _POLICY: Final = "content-security-policy"
 _NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
+_NO_EVENTS: Final = "no event has a time here, or the page has no room for them (--max-bytes)"
 _LONGEST_POLICY: Final = 400
 # where the data go: nothing that a report puts into a page has such brackets
 _TIMELINE: Final = Markup("<timeline-data>")
 _STYLES: Final = ("page", "text", "tables", "tables_tools", "charts", "pictures", "timeline", "media")
+_OF_TABLES: Final = ("numbers", "model", "rows", "box", "copy", "tools")
+_OF_TIMELINE: Final = ("text", "data", "statistics", "lanes", "canvas", "events", "draw", "panel", "pointer", "search")
 _SCRIPTS: Final = (
-    *(
-        "payload",
-        "tables_numbers",
-        "tables_model",
-        "tables_rows",
-        "tables_box",
-        "tables_copy",
-        "tables_tools",
-        "tables",
-    ),
-    *("timeline_text", "timeline_data", "timeline_statistics", "timeline_lanes", "timeline_canvas", "timeline_events"),
-    *("timeline_draw", "timeline_panel", "timeline_pointer", "timeline_search", "timeline", "timeline_start"),
+    "payload",
+    *(f"tables_{part}" for part in _OF_TABLES),
+    "tables",
+    *(f"timeline_{part}" for part in _OF_TIMELINE),
+    *("timeline", "timeline_start"),
 )
 
 
@@ -49,12 +45,13 @@ def render_html(report: Report, profile: Profile | None = None, *, most_bytes: i
     """
     view = page(report)
     if profile is not None:
-        text = _filled("report.html", page=view, timeline=_TIMELINE)
+        text = _filled("report.html", page=view, timeline=_TIMELINE, no_timeline="")
         room = most_bytes - len(text.encode()) - _LONGEST_POLICY
         payload = timeline_payload(profile, results=report.results, most_bytes=min(room, TIMELINE_BYTES))
         if payload:
             return _with_policy(text.replace(_TIMELINE, payload.decode(), 1))
-    return _with_policy(_filled("report.html", page=view, timeline=""))
+    reason = "report.json holds no events; make the page of the capture" if profile is None else _NO_EVENTS
+    return _with_policy(_filled("report.html", page=view, timeline="", no_timeline=reason))
 
 
 def render_index(entries: Sequence[IndexEntry]) -> str:
