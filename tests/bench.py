@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.browser.chromium import chromium
+from tests.browser.speed import page_speed
 from tests.tile import tile
 
 DATA = Path(__file__).parent / "data" / "nsys"
@@ -41,6 +43,7 @@ def main() -> None:
             tile(unpacked(DATA / "mlp" / "mlp.sqlite.xz", folder), capture, copies)
             report(capture, folder, runs=3 if copies == MILLION else 1)
             stats(capture, options.nsys)
+            browse(folder / "out.html", capture.name)
 
 
 def report(capture: Path, folder: Path, *, runs: int) -> None:
@@ -57,6 +60,21 @@ def stats(capture: Path, nsys: str | None) -> None:
     if nsys:
         tables = ["-r", ",".join(FIVE)]
         measure(f"`nsys stats`, {what}", [nsys, "stats", *tables, "--format", "csv", str(capture)], runs=1)
+
+
+def browse(page: Path, name: str) -> None:
+    """Open the page several times in Chromium, and zoom its timeline."""
+    with chromium() as browser:
+        runs = [page_speed(browser, page) for _ in range(3)]
+    titles = ("first paint", "ready", "frame, median", "frame, 95th percentile")
+    for title, column in zip(titles, vars(runs[0]), strict=True):
+        times = [getattr(run, column) for run in runs]
+        row = (
+            f"page of {name} ({page.stat().st_size / 1e6:.1f} MB): {title}",
+            "3",
+            f"{statistics.median(times):.1f} ms",
+        )
+        print(f"| {' | '.join(row)} | {max(times):.1f} ms | |", flush=True)
 
 
 def unpacked(path: Path, folder: Path) -> Path:

@@ -104,10 +104,11 @@ def _only(events: Events, chosen: Ints) -> Events:
 
 def _linked(events: Events, origin_ns: int = 0) -> Spans:
     """Return each event with the row and the position there of the call that launched it."""
-    launch = events.launch
-    is_known = launch >= 0
-    caller = np.where(is_known, np.append(events.row, -1)[launch], -1)
-    call = np.where(is_known, launch - events.bounds[caller], 0)
+    known = np.flatnonzero(events.launch >= 0)
+    launch = events.launch[known]
+    caller, call = np.full(len(events.start), -1), np.zeros(len(events.start), dtype=np.int64)
+    caller[known] = events.row[launch]
+    call[known] = launch - events.bounds[caller[known]]
     return Spans(events.bounds, events.start - origin_ns, events.end - origin_ns, events.label, caller, call)
 
 

@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from pipeline.intervals import Ints
 from pipeline.render.encode import varints, zigzag
+
+# a median only makes numbers small: that of so many events serves as well as that of all
+_SAMPLE: Final = 300_000
 
 
 @dataclass(frozen=True)
@@ -74,17 +77,28 @@ def encode_spans(spans: Spans) -> Parts:
 def _typical(spans: Spans, duration: Ints) -> tuple[Ints, list[bytes]]:
     """Return for each event the median duration of its label in its row, and the stream that tells the medians.
 
-    Of an even number the lower of the two middle ones, which is a whole number.
+    Of an even number the lower of the two middle ones, which is a whole number; of many events, that of a sample.
     """
     labels = int(spans.label.max()) + 1
     key = spans.row * labels + spans.label
-    keys, durations = _sorted_pairs(key, duration)
+    some = _sample(key)
+    keys, durations = _sorted_pairs(key[some], duration[some])
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     count = np.diff(np.append(first, len(keys)))
     median, known = durations[first + (count - 1) // 2], keys[first]
     bounds = np.searchsorted(known, np.arange(len(spans.bounds)) * labels)
     pairs = np.stack([known % labels, median], axis=1).ravel()
     return _looked_up(known, median, key), varints(pairs, 2 * bounds)
+
+
+def _sample(key: Ints) -> Ints:
+    """Choose events evenly, all if there are few, and at least one of each key."""
+    step = -(-len(key) // _SAMPLE)
+    if step <= 1:
+        return np.arange(len(key))
+    last = np.full(int(key.max()) + 1, -1, dtype=np.int64)
+    last[key] = np.arange(len(key))
+    return np.concatenate([np.arange(0, len(key), step), last[last >= 0]])
 
 
 def _sorted_pairs(key: Ints, value: Ints) -> tuple[Ints, Ints]:
