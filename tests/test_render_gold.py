@@ -1,0 +1,56 @@
+"""What the page of a real capture says, word for word and number for number, as views: a change of any shows here.
+
+`NIGHTSIGHT_GOLD=write pytest tests/test_render_gold.py` writes them again; read the difference before it is committed.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.read import read
+from pipeline.render.page import Section, page
+from pipeline.workflow import build_report
+
+GOLD = Path(__file__).parent / "gold"
+ROWS = 3
+
+
+def said(section: Section) -> dict[str, Any]:
+    """Return the title, pictures in words, and first rows of a section."""
+    table = section.table
+    return {
+        "title": section.title,
+        "message": section.message,
+        "notes": section.notes,
+        "charts": [
+            [chart.title, [[group.label, *(bar.value for bar in group.bars)] for group in chart.groups[:ROWS]]]
+            for chart in section.charts
+        ],
+        "curves": [[curve.title, [panel.summary for panel in curve.panels]] for curve in section.curves],
+        "columns": [f"{column.title} ({column.unit})" for column in table.columns] if table else [],
+        "rows": [[row.name.text, *(cell.text for cell in row.cells)] for row in table.rows[:ROWS]] if table else [],
+        "more": table.more if table else "",
+    }
+
+
+@pytest.mark.parametrize("name", ["mlp", "train"])
+def test_the_page_says_what_it_said(name: str, capture_file: Callable[[str], Path]) -> None:
+    view = page(build_report(read(capture_file(name)), name))
+    whole = {
+        "facts": view.facts,
+        "banners": [asdict(banner) for banner in view.banners],
+        "figures": [asdict(figure) for figure in view.figures],
+        "advice": [asdict(item) for item in view.advice],
+        "sections": {section.anchor: said(section) for section in (view.lead, *view.sections) if section},
+        "unavailable": view.unavailable,
+    }
+    text = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+    path = GOLD / f"{name}.json"
+    if os.environ.get("NIGHTSIGHT_GOLD") == "write":
+        path.write_text(text, encoding="utf-8")
+    assert json.loads(text) == json.loads(path.read_text(encoding="utf-8"))
