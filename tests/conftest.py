@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, settings
 
+from pipeline.cli import main
 from pipeline.collect import tools
 
 # how long an example takes depends on what else the machine does
@@ -156,3 +158,30 @@ def interrupt() -> Iterator[Callable[..., None]]:
     yield press
     threads[0].join()
     signal.signal(signal.SIGINT, previous)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run a command in an empty folder, and check how it ended."""
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*arguments: object, expect: int = 0) -> Result:
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == expect, result.output
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[..., Path]:
+    """Write a program of one's own."""
+
+    def write(code: str = "print('done')", name: str = "train.py") -> Path:
+        path = tmp_path / name
+        path.write_text(code)
+        return path
+
+    return write

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import sqlite3
@@ -13,42 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pipeline.cli import FORMATS, main
+from pipeline.cli import main
 from pipeline.model import Report
-from pipeline.render import FORMATS as RENDERED
 from tests.conftest import DATA
 
 CaptureFile = Callable[[str], Path]
 FakeNsys = Callable[..., Path]
 OK, FAILED, USAGE, UNREADABLE = 0, 1, 2, 3
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(tmp_path)
-
-    def invoke(*arguments: object, expect: int = OK) -> Result:
-        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == expect, result.output
-        return result
-
-    return invoke
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[..., Path]:
-    def write(code: str = "print('done')", name: str = "train.py") -> Path:
-        path = tmp_path / name
-        path.write_text(code)
-        return path
-
-    return write
 
 
 def only_run(tmp_path: Path, workload: str = "train") -> Path:
@@ -264,125 +237,6 @@ def test_make_prints_nothing_after_the_path(run: Any, script: Any, fake_nsys: Fa
     result = run("profile", "--collector", "nsys", script())
     assert result.stdout.splitlines()[-1].endswith("/report.html")
     assert "exporting" in result.stderr
-
-
-# -- report -----------------------------------------------------------------------------------------------------------
-
-
-def test_every_format_of_the_command_is_rendered() -> None:
-    assert tuple(RENDERED) == FORMATS
-
-
-@pytest.mark.parametrize("style", ["html", "json", "markdown"])
-def test_one_file_formats(run: Any, capture_file: CaptureFile, style: str, tmp_path: Path) -> None:
-    run("report", capture_file("train"), "--format", style, "-o", tmp_path / "out")
-    piped = run("report", capture_file("train"), "--format", style, "-o", "-")
-    assert piped.stdout == (tmp_path / "out").read_text()
-    assert "cutlass" in piped.stdout
-
-
-def test_csv_and_parquet_are_a_file_per_result(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
-    run("report", capture_file("train"), "--format", "csv", "-o", tmp_path / "csv")
-    run("report", capture_file("train"), "--format", "parquet", "-o", tmp_path / "parquet")
-    from_csv = pd.read_csv(tmp_path / "csv" / "cuda_gpu_kern_sum.csv")
-    from_parquet = pd.read_parquet(tmp_path / "parquet" / "cuda_gpu_kern_sum.parquet")
-    assert from_csv["total_ns"].tolist() == from_parquet["total_ns"].tolist()
-    assert from_csv["total_ns"].sum() == 48_739_807
-    run("report", capture_file("train"), "--format", "csv", "-o", "-", expect=USAGE)
-
-
-def test_the_default_name_and_several_files(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
-    assert run("report", capture_file("graph")).stdout == "report: graph.report.html\n"
-    run("report", capture_file("graph"), capture_file("gelu"), "-o", tmp_path / "both")
-    assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["gelu.report.html", "graph.report.html"]
-
-
-def test_several_files_of_one_name_do_not_overwrite_one_another(
-    run: Any, capture_file: CaptureFile, tmp_path: Path
-) -> None:
-    for rank in ("rank0", "rank1"):
-        (tmp_path / rank).mkdir()
-        shutil.copy(capture_file("graph"), tmp_path / rank / "run.sqlite")
-    both = (tmp_path / "rank0" / "run.sqlite", tmp_path / "rank1" / "run.sqlite")
-    assert "same name" in run("report", *both, expect=USAGE).stderr
-    assert "standard output" in run("report", *both, "-o", "-", expect=USAGE).stderr
-    assert not list(tmp_path.glob("*.html"))
-
-
-def test_markdown_has_one_suffix(run: Any, capture_file: CaptureFile) -> None:
-    assert run("report", capture_file("graph"), "--format", "markdown").stdout == "report: graph.report.md\n"
-
-
-def test_a_report_json_is_rendered_again(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
-    run("report", capture_file("train"), "--format", "json", "-o", tmp_path / "train.json")
-    run("report", capture_file("train"), "-o", tmp_path / "a.html")
-    run("report", tmp_path / "train.json", "-o", tmp_path / "b.html")
-    ours, again = ((tmp_path / name).read_text() for name in ("a.html", "b.html"))
-    section, link, reason = (
-        r'<section id="timeline".*?</section>',
-        r'<li><a href="#timeline">.*?</li>',
-        r"<div><dt>Timeline</dt>.*?</div>",
-    )
-    parts = re.compile(rf"\s*({section}|{link}|{reason})\s*", re.DOTALL)
-    assert parts.sub("\n", ours).split() == parts.sub("\n", again).split()
-    assert 'id="timeline-data"' in ours
-    assert "report.json holds no events" in again
-
-
-def test_nsys_rep_needs_nsys(run: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
-    result = run("report", DATA / "nsys" / "mlp" / "mlp.nsys-rep", expect=UNREADABLE)
-    assert "nsys was not found" in error_lines(result)[0]
-    fake_nsys()
-    run("report", DATA / "nsys" / "mlp" / "mlp.nsys-rep", "-o", tmp_path / "page.html")
-    assert (tmp_path / "page.html").stat().st_size > 10_000
-
-
-def test_a_torch_trace_made_on_a_gpu(run: Any, tmp_path: Path) -> None:
-    run("report", DATA / "mini_torch.json.gz", "--format", "json", "-o", tmp_path / "out.json")
-    report = Report.from_json((tmp_path / "out.json").read_text())
-    assert report.environment.gpu == "NVIDIA H200"
-    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() == 63
-
-
-def test_a_capture_without_gpu_work_says_so(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
-    path = tmp_path / "idle.sqlite"
-    shutil.copy(capture_file("graph"), path)
-    connection = sqlite3.connect(path)
-    for table in ("KERNEL", "MEMCPY", "GRAPH_TRACE"):
-        connection.execute(f"DROP TABLE CUPTI_ACTIVITY_KIND_{table}")
-    connection.commit()
-    connection.close()
-    assert "No GPU work was captured" in run("report", path, "-o", "-").stdout
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is empty"),
-        (b"SQLite format 3\x00" + bytes(200), "cut off|cannot read"),
-        (b"\x1f\x8b\x08\x00garbage", "gzip|cut off|damaged|trace"),
-        (b'{"traceEvents": [', "trace|JSON"),
-        (b"ID,Kernel Name\n", "no capture that nightsight knows"),
-        (b'{\n "format": 7}', "format"),
-    ],
-)
-def test_files_that_are_no_captures(run: Any, tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(content)
-    error, hint = error_lines(run("report", path, "-o", tmp_path / "out.html", expect=UNREADABLE))
-    assert "file" in error or "report.json" in error
-    assert pd.Series([error]).str.contains(message).all()
-    assert hint
-    assert not (tmp_path / "out.html").exists()
-
-
-def test_a_file_that_is_not_there_is_a_usage_error(run: Any) -> None:
-    assert "does not exist" in run("report", "none.sqlite", expect=USAGE).stderr
-
-
-def test_an_output_that_cannot_be_written(run: Any, capture_file: CaptureFile) -> None:
-    result = run("report", capture_file("graph"), "-o", "/dev/null/page.html", expect=UNREADABLE)
-    assert "cannot write /dev/null/page.html" in error_lines(result)[0]
 
 
 # -- the others -------------------------------------------------------------------------------------------------------
