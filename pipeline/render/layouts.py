@@ -35,6 +35,13 @@ def _per_device(frame: Frame) -> Frame:
     return frame if frame["device"].nunique() > 1 else frame.drop(columns="device")
 
 
+def _gaps(frame: Frame) -> Frame:
+    """Shorten the names of what came before and after."""
+    texts = {side: frame[side].astype("str") for side in ("before", "after") if side in frame}
+    names = {side: text.map(lambda name: short_name(name, 48) if name else "") for side, text in texts.items()}
+    return _per_device(frame.assign(**names))
+
+
 def _per_process(frame: Frame) -> Frame:
     """Leave out the process where all rows have the same, and repetitions where there are none."""
     unused = [name for name in ("steps", "of_steps") if not frame[name].any()]
@@ -93,9 +100,7 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
     ),
     "launch_phases": Layout("launch figures", "Figure", "figure", prepare=_per_device),
     "launch_bound": Layout("devices with launches", "Device", "device"),
-    "gpu_gaps": Layout(
-        "idle gaps", "Cause", "cause", prepare=_per_device, most=10, timeline="time_ns", length="gap_ns"
-    ),
+    "gpu_gaps": Layout("idle gaps", "Cause", "cause", prepare=_gaps, most=10, timeline="time_ns", length="gap_ns"),
     "setup_calls": Layout(
         "calls that load, compile, allocate or free", "Function", bars=("total_ns",), timeline="name"
     ),

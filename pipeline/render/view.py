@@ -286,8 +286,9 @@ def _cells(values: "pd.Series[Any]", column: Column) -> list[Cell]:
     texts = [format_cell(value, column.name, scale=column.scale) for value in numbers]
     if not column.largest:
         return [Cell(text) for text in texts]
-    shares = np.nan_to_num(100.0 * numbers / column.largest).clip(0, 100).round(2).tolist()
-    return [Cell(text, share=share) for text, share in zip(texts, shares, strict=True)]
+    shares = (100.0 * numbers / column.largest).clip(0, 100).round(2).tolist()
+    known = (share if np.isfinite(share) else None for share in shares)  # no bar is not an empty one
+    return [Cell(text, share=share) for text, share in zip(texts, known, strict=True)]
 
 
 def _largest(column: "pd.Series[Any]") -> float:

@@ -23,6 +23,7 @@ async function showTables() {
   const hasTimeline = Boolean(document.getElementById("timeline"));
   const block = await packedTables();
   for (const tools of all) showTable(tools, block, hasTimeline);
+  keepTarget();
   performance.mark("table: ready");
 }
 

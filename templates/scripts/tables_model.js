@@ -34,7 +34,8 @@ class TableModel {
       const all = column.texts.map((code) => texts[code] ?? "");
       return { texts: all, text: (row) => TableModel.cut(all[row]) || TableNumbers.ABSENT };
     }
-    const share = (row) => Math.min(Math.max((100 * (column.values[row] ?? 0)) / column.largest, 0), 100);
+    const shareOf = (value) => Math.min(Math.max((100 * value) / column.largest, 0), 100);
+    const share = (row) => (column.values[row] === null ? null : shareOf(column.values[row]));
     return {
       values: Float64Array.from(column.values, (value) => value ?? NaN),
       text: (row) => numbers.cell(column.values[row], column),

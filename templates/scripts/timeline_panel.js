@@ -47,8 +47,15 @@ class TimelinePanel {
     this.list = section.querySelector(".timeline-list");
   }
 
+  // Who pressed a button that goes away with this goes on with the keyboard in the picture.
+  #fill(place, parts) {
+    const isFocused = place.contains(document.activeElement);
+    place.replaceChildren(...parts);
+    if (isFocused) this.timeline.canvas.focus({ preventScroll: true });
+  }
+
   showEvent(selected) {
-    this.event.replaceChildren(...(selected ? this.#eventParts(selected) : []));
+    this.#fill(this.event, selected ? this.#eventParts(selected) : []);
   }
 
   #eventParts({ layer, event, partners }) {
@@ -112,7 +119,7 @@ class TimelinePanel {
   }
 
   showSpan(statistics) {
-    this.span.replaceChildren(...(statistics ? this.#spanParts(statistics) : []));
+    this.#fill(this.span, statistics ? this.#spanParts(statistics) : []);
   }
 
   #spanParts({ layer, from, to, kinds }) {
@@ -173,7 +180,7 @@ class TimelinePanel {
     const count = `${SCALAR_NUMBER.format(cells.length)} of ${countText(total, "event")} in sight, by start.`;
     const heads = ["Name", "Row", "Details", "Start", "Duration"];
     const table = cells.length ? [timelineTable(caption, heads, cells, 3)] : [];
-    this.list.replaceChildren(timelineElement("p", { className: "note" }, count), ...table);
+    this.#fill(this.list, [timelineElement("p", { className: "note" }, count), ...table]);
   }
 
   #listCells(layer, event, row) {

@@ -68,11 +68,14 @@ class TimelineSearch {
     this.#use(null);
   }
 
-  // Highlight the events of a name; one that is not there as a whole is looked for inside of names.
+  // Highlight the events of a name; one that is not there as a whole is looked for inside of names, and then without
+  // its template arguments, which ncu spells in its own way.
   highlight(name) {
-    this.input.value = name;
-    const isThere = this.timeline.data.names.includes(name);
-    this.#use(isThere ? (other) => other === name : (other) => other.includes(name));
+    const { names } = this.timeline.data;
+    const isThere = names.includes(name);
+    const part = names.some((other) => other.includes(name)) ? name : name.split(/[<(]/)[0];
+    this.input.value = part;
+    this.#use(isThere ? (other) => other === name : (other) => other.includes(part));
   }
 
   // Highlight the events of a name and zoom to the longest.

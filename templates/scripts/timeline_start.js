@@ -88,6 +88,7 @@ async function startTimeline(section) {
     listenToKeys(timeline);
     listenToControls(timeline);
     describeTimeline(timeline);
+    keepTarget();
     performance.measure("timeline: ready", { start: 0, end: performance.now() });
     return timeline;
   } catch (error) {

@@ -1,0 +1,71 @@
+"""What a reader relies on when moving about: the address, links in a frame, the keyboard, large text."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.read.nsys import read_nsys
+from pipeline.render import render_html
+from pipeline.workflow import build_report
+from tests.browser.table_pages import wait_until
+
+pytestmark = pytest.mark.browser
+
+FRAME = '<!doctype html><title>f</title><iframe width="1200" height="700" sandbox="allow-scripts" src="train.html">'
+TOP = "place => Math.abs(document.getElementById(place).getBoundingClientRect().top)"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str], Path]) -> Path:
+    folder = tmp_path_factory.mktemp("moving")
+    profile = read_nsys(capture_file("train"))
+    (folder / "train.html").write_text(render_html(build_report(profile, "train"), profile), encoding="utf-8")
+    (folder / "framed.html").write_text(FRAME, encoding="utf-8")
+    return folder / "train.html"
+
+
+def test_an_address_with_a_section_shows_that_section(browser: Any, file: Path) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(f"{file.as_uri()}#cuda_api_sync")
+    ready = "['table: ready', 'timeline: ready'].every((name) => performance.getEntriesByName(name).length)"
+    wait_until(page, lambda: bool(page.evaluate(ready)))
+    page.wait_for_timeout(300)
+    assert page.evaluate(TOP, "cuda_api_sync") < 200
+    page.close()
+
+
+def test_links_go_to_their_sections_in_a_sandboxed_frame(browser: Any, file: Path) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    messages: list[str] = []
+    page.on("console", lambda message: messages.append(message.text))
+    page.goto(file.with_name("framed.html").as_uri())
+    frame = page.frames[1]
+    frame.locator('nav a[href="#cuda_gpu_kern_sum"]').click()
+    wait_until(page, lambda: frame.evaluate(TOP, "cuda_gpu_kern_sum") < 200)
+    assert messages == []
+    page.close()
+
+
+def test_closing_a_panel_keeps_the_keyboard_in_the_timeline(browser: Any, file: Path) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(file.as_uri())
+    canvas = page.locator("#timeline canvas")
+    canvas.wait_for()
+    canvas.focus()
+    page.keyboard.press("s")
+    page.locator(".timeline-span").get_by_role("button", name="Close").press("Enter")
+    assert page.locator(".timeline-span h3").count() == 0
+    assert page.evaluate("document.activeElement.tagName") == "CANVAS"
+    page.close()
+
+
+def test_a_phone_with_text_twice_as_large_scrolls_in_one_direction(browser: Any, file: Path) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(file.as_uri())
+    page.locator("#timeline canvas").wait_for()
+    page.evaluate("document.documentElement.style.fontSize = '200%'")
+    page.wait_for_timeout(200)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.close()
