@@ -287,8 +287,9 @@ def _cells(values: "pd.Series[Any]", column: Column) -> list[Cell]:
     if not column.largest:
         return [Cell(text) for text in texts]
     shares = (100.0 * numbers / column.largest).clip(0, 100).round(2).tolist()
-    known = (share if np.isfinite(share) else None for share in shares)  # no bar is not an empty one
-    return [Cell(text, share=share) for text, share in zip(texts, known, strict=True)]
+    # no bar is not an empty one
+    bars = (share if np.isfinite(share) else None for share in shares)
+    return [Cell(text, share=bar) for text, bar in zip(texts, bars, strict=True)]
 
 
 def _largest(column: "pd.Series[Any]") -> float:
