@@ -45,11 +45,12 @@ class TableCopy {
   }
 
   static async #toClipboard(text) {
+    if (window !== window.parent) return false; // in a frame even the refusal would be a message in the console
     try {
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      return false; // there is none, or it is not for a page in a frame
+      return false; // there is none, or the reader refused
     }
   }
 

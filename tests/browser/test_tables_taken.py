@@ -141,6 +141,16 @@ def test_a_sandboxed_frame_has_all_rows(visit: Any) -> None:
         assert section.locator("output").text_content() == "1 of 5,000"
 
 
+def test_copying_in_a_sandboxed_frame_says_nothing_in_the_console(visit: Any) -> None:
+    with visit("framed") as page:  # which fails on any message
+        section = page.frame_locator("iframe").locator("#cuda_gpu_kern_sum")
+        section.locator("table.virtual").wait_for()
+        copy = section.locator('table.virtual button[aria-label*="Copy"]').first
+        copy.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(300)
+
+
 def test_the_index_sorts_by_value_whatever_the_unit(visit: Any) -> None:
     with visit("index") as page:
         section = page.locator("main section")

@@ -18,6 +18,7 @@ from pipeline.errors import MissingTable
 from pipeline.model import Profile, Report
 from pipeline.read.nsys import read_nsys
 from pipeline.stats import REPORTS, Selection, stats_texts
+from tests.reports import unpacked
 
 ROOT = Path(__file__).parents[2]
 NSYS = find_nsys()
@@ -79,7 +80,7 @@ def run_folder(root: Path) -> Path:
 
 
 def attached(folder: Path) -> str:
-    return "".join((folder / name).read_text() for name in ("report.html", "report.json", "run.json"))
+    return "".join(unpacked((folder / name).read_text()) for name in ("report.html", "report.json", "run.json"))
 
 
 @pytest.fixture(scope="module")
