@@ -106,13 +106,17 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+_OF_KERNELS: Final = {"ncu_all", "ncu_kernel", "ncu_kernels", "ncu_coverage", "graph_profiling"}
 _COVERAGE: Final = "Replay the fewest kernels, each with grid and block, that take this share of the GPU time."
 _KERNEL: Final = "Replay kernels whose base name has this in it."
 _CLOCKS: Final = "Whether ncu locks the GPU's clocks."
 _CACHES: Final = "Whether ncu empties the caches before each pass."
 _MODES: Final = ("kernel", "application", "range", "app-range")
-_AGAIN: Final = "How ncu runs a kernel again; application: by running the whole program again."
-_GRAPHS: Final = "Whether ncu replays the kernels of a CUDA graph, or the graph."
+_AGAIN: Final = (
+    "How ncu repeats the work; application: by running the whole program again; range: --ncu-range, or what "
+    "cudaProfilerStart begins, as a whole."
+)
+_GRAPHS: Final = "Whether ncu replays kernels, those of CUDA graphs too, or whole graphs alone."
 
 nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: found by itself).")
 
@@ -224,6 +228,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         ({"no_ncu"} & given, alone),
         ({"ncu_coverage"} & given, _option(chosen) or alone),
         ({"ncu_kernel", "ncu_range", "ncu_kernels"} & given, "--ncu-all" if values["ncu_all"] else ""),
+        (_OF_KERNELS & given, f"--replay-mode {values['replay_mode']}" if "range" in values["replay_mode"] else ""),
     )
     for names, other in meaningless:
         if names and other:

@@ -11,6 +11,8 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Final, get_type_hints
 
+import pandas as pd
+
 from pipeline import __version__
 from pipeline.advise import advise
 from pipeline.analyze import analyze
@@ -18,7 +20,7 @@ from pipeline.analyze.groups import choose_kernels
 from pipeline.collect import COLLECTORS, Choice, choose_collector
 from pipeline.collect.ncu import Replayed, not_replayed, replay_kernels
 from pipeline.collect.nsys import export_sqlite, required_nsys
-from pipeline.collect.replay import COMMUNICATING, Replay
+from pipeline.collect.replay import COMMUNICATING, GRAPHS, Replay, uncollected
 from pipeline.collect.tools import find_ncu
 from pipeline.collect.workloads import Program, Request, resolve
 from pipeline.errors import PipelineError, UsageError, WorkloadError
@@ -59,7 +61,7 @@ def profile_program(plan: Plan, request: Request) -> Path:
     if collector == "nsys" and not capture.failure:
         capture, profile = _with_replay(program, request, capture, profile)
     request.progress("writing the report")
-    findings = (fallback,) if fallback else ()
+    findings = (*_uncollected(request, profile), *((fallback,) if fallback else ()))
     report = build_report(profile, capture.workload, capture=capture, findings=findings)
     publish(run, _run_files(Source(report, profile), failed=bool(capture.failure)))
     write_file(plan.reports / "index.html", _index(plan.reports).encode())
@@ -81,6 +83,12 @@ def _check_ncu(collector: str, request: Request) -> None:
             "--ncu-kernel, --ncu-range and --ncu-all need ncu, and this machine's collector is torch.profiler",
             "Leave them out, or run where there are a GPU and nsys; without nsys: --collector ncu.",
         )
+
+
+def _uncollected(request: Request, profile: Profile) -> tuple[Finding, ...]:
+    if request.replay is None or "kernel_metrics" not in profile.tables:
+        return ()
+    return uncollected(request.replay, profile.table("kernel_metrics")["metric"].cat.categories)
 
 
 def _with_replay(program: Program, request: Request, capture: Capture, profile: Profile) -> tuple[Capture, Profile]:
@@ -115,16 +123,34 @@ def _replayed(program: Program, request: Request, replay: Replay, profile: Profi
     if replay.is_whole and _may_wait_for_peers(profile):
         reason = "Nothing was replayed: in a range or graph replayed as a whole, kernels would wait for their peers"
         return not_replayed(reason, "Replay its kernels one by one: --replay-mode kernel --graph-profiling node.")
-    if not replay.is_chosen:
-        chosen = choose_kernels(profile, coverage_pct=replay.coverage_pct, most=replay.most)
-        if not chosen.names:
-            return not_replayed(
-                f"Nothing was replayed: there are only {COMMUNICATING}, or CUDA graphs that were traced as a whole",
-                "To see the kernels of graphs: --nsys-arg=--cuda-graph-trace=node.",
-            )
-        expected = chosen.launches * replay.launches
-        replay = replace(replay, names=chosen.names, base=chosen.base, skip=chosen.skip, expected=expected)
+    if "ranges" in profile.tables:
+        replay = replace(replay, ranges=tuple(profile.table("ranges")["name"].cat.categories))
+    if not replay.is_chosen and not replay.is_range:
+        replay, nothing = (_graphs if replay.graph_profiling == "graph" else _worth_most)(replay, profile)
+        if nothing:
+            return nothing
     return replay_kernels(program, request, replay)
+
+
+def _worth_most(replay: Replay, profile: Profile) -> tuple[Replay, Replayed | None]:
+    """Choose the kernels that take the most time."""
+    chosen = choose_kernels(profile, coverage_pct=replay.coverage_pct, most=replay.most)
+    if not chosen.names:
+        return replay, not_replayed(
+            f"Nothing was replayed: there are only {COMMUNICATING}, or CUDA graphs that were traced as a whole",
+            "To see the kernels of graphs: --nsys-arg=--cuda-graph-trace=node.",
+        )
+    expected = chosen.launches * replay.launches
+    return replace(replay, names=chosen.names, base=chosen.base, skip=chosen.skip, expected=expected), None
+
+
+def _graphs(replay: Replay, profile: Profile) -> tuple[Replay, Replayed | None]:
+    """Choose CUDA graphs, whether they were traced as a whole or by their kernels."""
+    kernels = profile.tables.get("kernels", _NONE)
+    in_graphs = "graph_node" in kernels and kernels["graph_node"].notna().any()
+    if not in_graphs and not len(profile.tables.get("graph_launches", _NONE)):
+        return replay, not_replayed("Nothing was replayed: no CUDA graph was launched", "Leave out --graph-profiling.")
+    return replace(replay, names=GRAPHS, base="function", expected=replay.launches), None
 
 
 def _may_wait_for_peers(profile: Profile) -> bool:
@@ -288,5 +314,6 @@ def _describes_a_run(document: Mapping[str, object]) -> bool:
     return all(name in _OF_FOLDER or isinstance(given.get(name, ...), kind) for name, kind in types.items())
 
 
+_NONE: Final = pd.DataFrame()
 _OF_FOLDER: Final = ("run_id", "href")
 _SMALL_BYTES: Final = 20_000_000

@@ -132,6 +132,20 @@ def test_ranges_that_are_replayed_have_no_grid() -> None:
     assert row(alone(launch(grid=256, block=8)))["grid"] == "256, 1, 1"
 
 
+def test_what_is_said_of_one_launch_is_not_said_of_a_whole_graph() -> None:
+    of_one = {"launch__registers_per_thread": 16.0, "launch__waves_per_multiprocessor": 2.5}
+    of_one |= {"launch__occupancy_limit_warps": 8.0, "sm__maximum_warps_per_active_cycle_pct": 50.0}
+    of_all = {"sm__warps_active.avg.pct_of_peak_sustained_active": 40.0}
+    timeline = alone(launch("graph", of_one | of_all, kind="graph"), launch("a", of_one))
+    rows = ncu_kernels(timeline).frame.set_index("name")
+    graph, kernel = rows.loc["graph"], rows.loc["a"]
+    names = ["registers", "waves", "tail_pct", "theoretical_pct"]
+    assert graph[names].isna().all()
+    assert (graph["limiter"], graph["occupancy_pct"]) == ("", 40.0)
+    assert list(kernel[names]) == [16, 2.5, pytest.approx(100 / 3), 50.0]
+    assert kernel["limiter"] == "warps"
+
+
 # -- stalls and instructions ------------------------------------------------------------------------------------------
 
 

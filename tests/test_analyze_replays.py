@@ -143,6 +143,25 @@ def test_the_match_counts_a_kernel_once_and_names_what_is_missing() -> None:
     assert table.notes == ("Not in the window with this name, grid and block: x; b.",)
 
 
+def test_ranges_and_graphs_as_a_whole_are_matched_with_no_kernel() -> None:
+    table = ncu_match(joined(draw("s7   aabb"), launch("a"), launch("range", kind="range", grid=0)))
+    (match,) = table.frame.to_dict("records")
+    assert match == {"replayed": 2, "matched": 1, "match_pct": 100.0, "coverage_pct": 50.0}
+    assert any("as a whole" in note for note in table.notes)
+    alone_ = ncu_match(joined(draw("s7   aabb"), launch("graph", kind="graph", grid=0)))
+    assert alone_.frame.to_dict("records") == [
+        {"replayed": 1, "matched": None, "match_pct": None, "coverage_pct": None}
+    ]
+    assert len(alone_.notes) == 1
+
+
+def test_time_in_graphs_that_were_traced_as_a_whole_is_not_covered() -> None:
+    timeline = joined(draw("s7   aaaG"), launch("a"))
+    table = ncu_match(timeline)
+    assert table.frame["coverage_pct"].tolist() == [75.0]
+    assert any("--cuda-graph-trace=node" in note for note in table.notes)
+
+
 def test_long_lists_of_unmatched_kernels_are_cut() -> None:
     (note,) = ncu_match(joined(draw("s7   a"), *(launch(f"k{number}" + "x" * 200) for number in range(7)))).notes
     assert note.endswith("… and 2 more.")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.collect.ncu import collect_ncu, replay_kernels
-from pipeline.collect.replay import Replay
+from pipeline.collect.replay import GRAPHS, Replay, uncollected
 from pipeline.collect.workloads import Program, Request, resolve
 from pipeline.errors import ToolError, UsageError, WorkloadError
 from pipeline.read import read
@@ -124,6 +124,37 @@ def test_ncu_alone_replays_nothing_as_a_whole(
     with pytest.raises(UsageError, match="may wait for their peers"):
         collect_ncu(program, replace(request_, replay=Replay(**whole)))
     assert not ncu.with_name("ncu.seen.json").exists()
+
+
+@pytest.mark.parametrize("mode", ["range", "app-range"])
+def test_options_that_ncu_refuses_beside_ranges_are_left_out(
+    fake_ncu: FakeNcu, program: Program, request_: Request, mode: str
+) -> None:
+    ncu = fake_ncu()
+    request = replace(request_, capture_range="cudaProfilerApi")
+    replayed = replay_kernels(program, request, Replay(replay_mode=mode, nvtx_range="step", launches=2))
+    assert replayed.report is not None
+    options = seen(ncu)
+    refused = ("--kernel-name", "--kernel-name-base", "--filter-mode", "--profile-from-start", "--import-source")
+    assert not options.keys() & {*refused, "--graph-profiling"}
+    assert (options["--replay-mode"], options["--launch-count"], options["--nvtx-include"]) == (mode, "2", "step/")
+
+
+def test_of_graphs_so_many_launches_are_replayed_in_all(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
+    ncu = fake_ncu()
+    replay_kernels(program, request_, Replay(graph_profiling="graph", names=GRAPHS, launches=3))
+    assert "--filter-mode" not in seen(ncu)
+    assert seen(ncu)["--launch-count"] == "3"
+    assert replays(ncu, "graph", "graph_kernel", "add") == ["graph"]
+
+
+def test_metrics_that_ncu_left_out_unsaid_are_named() -> None:
+    asked = ("--section", "Occupancy", "--metrics", "no__such.metric,sm__cycles.avg,dram__bytes,group:memory__x")
+    (finding,) = uncollected(Replay(collected=asked), ["sm__cycles.avg", "dram__bytes.sum", "dram__bytes.max"])
+    assert finding.title == "ncu did not collect 1 of 3 metrics"
+    assert "no__such.metric." in finding.detail
+    assert uncollected(Replay(), []) == ()
+    assert uncollected(Replay(collected=("--metrics", "sm__cycles")), ["sm__cycles_elapsed.avg"]) != ()
 
 
 def test_a_range_is_quoted_for_the_filter(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
@@ -239,6 +270,7 @@ def test_it_is_ended_without_a_program_called_kill(
         ("busy", ("Another profiler", "dcgmi")),
         ("unknown section", ("does not know what it was to collect", "refused NoSuch", "--list-sections")),
         ("unknown metric", ("does not know what it was to collect", "refused no_such", "--query-metrics")),
+        ("unknown set", ("does not know what it was to collect", "--list-sets")),
         ("no kernels", ("No kernel was replayed", "matches gelu in the range step", "gelu_kernel, elementwise_kernel")),
         ("unheard of", ("ncu ended with exit status 1, and nothing was replayed", "ncu.log")),
         ("killed", ("ncu was ended by SIGKILL", "ncu.log")),
@@ -291,6 +323,9 @@ def test_a_program_that_fails_before_its_first_kernel_is_its_own_error(
     [
         (Replay(names=("_Z3add", "_Z3mul")), "None of the 2 kernels chosen in the timeline"),
         (Replay(nvtx_range="step"), "ncu found none in the range step.*push/pop"),
+        (Replay(nvtx_range="step", ranges=("stop", "x")), "in the range step.*Ranges of the program: stop, x"),
+        (Replay(replay_mode="range"), "marks no part.*--ncu-range NAME"),
+        (Replay(replay_mode="range", nvtx_range="a"), "none in the range a"),
         (Replay(), "The program launched none.*--capture-range none"),
     ],
 )

@@ -110,6 +110,8 @@ def test_what_is_collected(fake_ncu: FakeNcu, tmp_path: Path, options: tuple[str
         (("--collector", "ncu", "--ncu-coverage", "50"), "--ncu-coverage means nothing with --collector ncu"),
         (("--ncu-range", "a", "--ncu-coverage", "50"), "--ncu-coverage means nothing with --ncu-range"),
         (("--ncu-all", "--ncu-kernels", "3", "--ncu-kernel", "x"), "--ncu-kernel, --ncu-kernels means nothing with"),
+        (("--replay-mode", "range", "--ncu-kernel", "x"), "--ncu-kernel means nothing with --replay-mode range"),
+        (("--replay-mode", "app-range", "--graph-profiling", "graph"), "--graph-profiling means nothing with"),
         (("--ncu-kernel", "("), "'(' is no regular expression of ncu: missing )"),
         (("--ncu-kernel", "(?i)gelu"), "global flags"),
         (("--ncu-budget", "0"), "0.0 is not in the range x>0"),
@@ -174,6 +176,42 @@ def test_a_graph_without_peers_is_replayed_as_a_whole(fake_nsys: FakeNcu, fake_n
     ncu = fake_ncu()
     profiled(tmp_path, "--collector", "nsys", "--graph-profiling", "graph", "--ncu-all")
     assert seen(ncu)["--graph-profiling"] == "graph"
+
+
+def test_without_a_choice_of_kernels_graphs_alone_are_replayed(
+    fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path
+) -> None:
+    fake_nsys(export="graph/graph.sqlite.xz")
+    ncu = fake_ncu()
+    profiled(tmp_path, "--collector", "nsys", "--graph-profiling", "graph")
+    assert replays(ncu, "graph", "a_kernel") == ["graph"]
+
+
+def test_where_no_graph_was_launched_none_is_replayed(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path) -> None:
+    fake_nsys()
+    ncu = fake_ncu()
+    _, report = profiled(tmp_path, "--collector", "nsys", "--graph-profiling", "graph")
+    assert not ncu.with_name("ncu.seen.json").exists()
+    (finding,) = (finding for finding in report.findings if finding.rule == "no_kernel_metrics")
+    assert finding.title == "Nothing was replayed: no CUDA graph was launched"
+
+
+def test_ranges_of_the_timeline_are_named_when_ncu_finds_none(
+    fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path
+) -> None:
+    fake_nsys(export="mlp/mlp.sqlite.xz")
+    fake_ncu("no kernels")
+    _, report = profiled(tmp_path, "--collector", "nsys", "--ncu-range", "backwards", "--replay-mode", "range")
+    (finding,) = (finding for finding in report.findings if finding.rule == "no_kernel_metrics")
+    assert "Ranges of the program: backward, " in finding.detail
+
+
+def test_a_metric_that_is_not_in_the_report_is_named(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path) -> None:
+    fake_nsys()
+    fake_ncu()
+    _, report = profiled(tmp_path, "--collector", "nsys", "--ncu-metrics", "no__such.sum")
+    (finding,) = (finding for finding in report.findings if finding.rule == "metrics_not_collected")
+    assert finding.severity == "warning"
 
 
 def test_where_only_peers_ran_nothing_is_replayed(

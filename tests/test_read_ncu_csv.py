@@ -69,6 +69,8 @@ def rules_of(profile: Profile) -> pd.DataFrame:
         ("measure.base.csv", "measure.ncu-rep"),
         ("measure.raw_norename.csv", "measure.ncu-rep"),
         ("lines.raw.csv", "lines.ncu-rep"),
+        ("graph.base.csv", "graph.ncu-rep"),
+        ("range.base.csv", "range.ncu-rep"),
     ],
 )
 def test_a_raw_page_holds_the_metrics_of_its_report(page: str, report: str, recorded: Recorded) -> None:
@@ -84,7 +86,13 @@ def test_a_raw_page_holds_the_metrics_of_its_report(page: str, report: str, reco
     np.testing.assert_allclose(both["value_csv"], both["value"], rtol=5e-5, atol=0.0051)
 
 
-@pytest.mark.parametrize("page", ["measure.raw.csv", "measure.details_plain.csv", "lines.raw.csv", "lines.details.csv"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        *("measure.raw.csv", "measure.details_plain.csv", "lines.raw.csv", "lines.details.csv"),
+        *("graph.base.csv", "range.base.csv"),
+    ],
+)
 def test_launches_are_those_of_the_report(page: str, recorded: Recorded) -> None:
     ours = ncu.comparable(recorded(page).table("profiled_launches"))
     truth = ncu.comparable(recorded(page.partition(".")[0] + ".ncu-rep").table("profiled_launches"))

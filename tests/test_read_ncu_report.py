@@ -179,6 +179,28 @@ def test_the_module_reads_the_same_in_this_process(folder: Path, lines: Profile)
     assert rows == len(lines.table("kernel_lines"))
 
 
+def test_code_of_ranges_and_graphs_is_not_asked_for() -> None:
+    """The module crashes when it is, if kernels of several modules are among them."""
+
+    class Whole:
+        WorkloadType_KERNEL = 0
+
+        def workload_type(self) -> int:
+            return 1
+
+    read_here = ncu_dump._instructions(Whole(), [ncu_dump.SAMPLES])
+    assert read_here == {"counters": {}, "code": []}
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("graph", ["kernel"] * 2 + ["graph"] * 2), ("range", ["range"] * 3)])
+def test_ranges_and_graphs_are_told_from_kernels(tmp_path: Path, name: str, kinds: list[str]) -> None:
+    launches = read(ncu.unpack(f"{name}.ncu-rep", tmp_path)).table("profiled_launches")
+    assert list(launches["kind"]) == kinds
+    whole = launches[launches["kind"] != "kernel"]
+    assert set(whole["range_path"]) == {"pair"}
+    assert not whole[["grid_x", "block_x"]].to_numpy().any()
+
+
 def test_a_device_is_what_nsys_says_of_it(measure: Profile) -> None:
     device = measure.table("devices").iloc[0]
     assert (device["name"], device["compute_capability"], device["multiprocessors"]) == ("NVIDIA H200", "9.0", 132)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.replay_metrics import collected
+from pipeline.analyze.replay_metrics import KERNEL, collected
 from pipeline.analyze.replays import replays
 from pipeline.analyze.timeline import Timeline
 from pipeline.tables import whole
@@ -62,7 +62,7 @@ def ncu_kernels(timeline: Timeline) -> Table:
 def _shape(launches: Frame, kind: str) -> "pd.Series[str]":
     """Write a size as `256, 1, 1`; nothing for ranges and graphs, which have none."""
     x, y, z = (launches[f"{kind}_{axis}"].astype("str") for axis in "xyz")
-    return (x + ", " + y + ", " + z).where(launches["kind"] == "kernel", "")
+    return (x + ", " + y + ", " + z).where(launches["kind"] == KERNEL, "")
 
 
 def _limiter(values: Frame) -> "pd.Series[str]":

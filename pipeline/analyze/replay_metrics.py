@@ -111,9 +111,13 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Figure: the metrics it may be, the best first. Suffixes are units; `_per_cycle` and `_peak` are per cycle."""
 
+KERNEL: Final = "kernel"
+"""The kind of what was replayed that is one launch; others are ranges and graphs."""
 DEVICE_NAME: Final = "device__attribute_display_name"
 OPCODES: Final = "sass__inst_executed_per_opcode"
 OPCODES_IN_FULL: Final = "sass__inst_executed_per_opcode_with_modifier_all"
+# of one launch in a range or graph, and said of all of it
+_OF_ONE: Final = r"launch__|sm__maximum_warps_"
 # cycles per issued instruction, cycles per instruction in another way, and samples: the first that a launch has
 STALLS: Final = (
     r"smsp__average_warps_issue_stalled_(?P<reason>\w+)_per_issue_active\.ratio",
@@ -163,8 +167,13 @@ def device_names(timeline: Timeline) -> "pd.Series[str]":
 
 @once
 def _totals(timeline: Timeline) -> Frame:
-    metrics = _table(timeline)
-    return metrics[np.asarray(metrics["instance"] == "", dtype=bool)]
+    metrics, launches = _table(timeline), timeline.profile.table("profiled_launches")
+    chosen = np.asarray(metrics["instance"] == "", dtype=bool)
+    whole = launches["launch"][launches["kind"] != KERNEL]
+    if len(whole):
+        of_one = metrics["metric"].cat.categories.str.match(_OF_ONE)[metrics["metric"].cat.codes]
+        chosen = chosen & ~(of_one & metrics["launch"].isin(whole))
+    return metrics[chosen]
 
 
 def _table(timeline: Timeline) -> Frame:

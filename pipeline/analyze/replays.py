@@ -12,7 +12,7 @@ import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.groups import SHAPE
-from pipeline.analyze.replay_metrics import collected
+from pipeline.analyze.replay_metrics import KERNEL, collected
 from pipeline.analyze.replay_ranges import PART, told_apart
 from pipeline.analyze.timeline import Timeline, once
 from pipeline.names import normalised, unqualified
@@ -23,6 +23,8 @@ Frame = pd.DataFrame
 _GROUP: Final = ["name", *SHAPE]
 _TIMED: Final = ["group", "row", "time", "gpu"]
 _MATCH: Final = ["replayed", "matched", "match_pct", "coverage_pct"]
+_NO_TIMELINE: Final = "There is no timeline of kernels and grids to match with."
+_AS_ONE: Final = "Ranges and graphs were replayed as a whole: they stand for no kernel of the timeline."
 _MOST_NAMED: Final = 5
 _NAME_LENGTH: Final = 80
 
@@ -32,15 +34,16 @@ def ncu_match(timeline: Timeline) -> Table:
     launches = replays(timeline)
     if not len(launches):
         return Table(Frame(columns=_MATCH))
-    if not has_timeline(timeline):
-        return Table(
-            Frame([(len(launches), None, None, None)], columns=_MATCH),
-            ("There is no timeline of kernels and grids to match with.",),
-        )
-    matched = launches["gpu_pct"].notna()
-    coverage = launches[matched].drop_duplicates(PART)["gpu_pct"].sum()
-    values = (len(launches), int(matched.sum()), 100.0 * matched.mean(), coverage)
-    return Table(Frame([values], columns=_MATCH), _unmatched(launches["name"][~matched]))
+    replayed, kernels = len(launches), launches[launches["kind"] == KERNEL]
+    notes = (_AS_ONE,) if len(kernels) < replayed else ()
+    if not len(kernels) or not has_timeline(timeline):
+        return Table(Frame([(replayed, None, None, None)], columns=_MATCH), notes or (_NO_TIMELINE,))
+    matched = kernels["gpu_pct"].notna()
+    coverage = kernels[matched].drop_duplicates(PART)["gpu_pct"].sum()
+    values = (replayed, int(matched.sum()), 100.0 * matched.mean(), coverage)
+    return Table(
+        Frame([values], columns=_MATCH), (*notes, *_unmatched(kernels["name"][~matched]), *_in_graphs(timeline))
+    )
 
 
 def has_timeline(timeline: Timeline) -> bool:
@@ -76,6 +79,8 @@ def in_order(timeline: Timeline, rows: Frame) -> Frame:
 def _timed(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
     """Return kernels that began in the window and whose grid and block were replayed, and the time of all in it.
 
+    Of all: graphs that were traced as a whole count too.
+
     Columns: name (normalised) and SHAPE; group, the number of these; row (in their table), time, and gpu.
     """
     if not has_timeline(timeline):
@@ -84,12 +89,20 @@ def _timed(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
     gpu = timeline.operations.device[: len(kernels)]
     timed = kernels[_GROUP].assign(row=np.arange(len(kernels)), time=duration(kernels), gpu=gpu)
     timed = timed[(kernels["start_ns"] >= window.start_ns) & (kernels["start_ns"] < window.end_ns)]
-    total = int(timed["time"].sum())
+    total = int(timed["time"].sum()) + _graph_time(timeline)
     # names are long to spell out, and most belong to other grids
     timed = timed.merge(launches[SHAPE].drop_duplicates(), on=SHAPE, validate="m:1")
     names = renamed(timed["name"].cat.remove_unused_categories(), lambda names: names.map(normalised))
     timed = timed.assign(name=names)
     return timed.assign(group=timed.groupby(_GROUP, observed=True).ngroup()), total
+
+
+def _graph_time(timeline: Timeline) -> int:
+    graphs, window = timeline.profile.tables.get("graph_launches"), timeline.window
+    if graphs is None:
+        return 0
+    begun = (graphs["start_ns"] >= window.start_ns) & (graphs["start_ns"] < window.end_ns)
+    return int(duration(graphs)[begun].sum())
 
 
 def _figures(kernels: Frame, total_ns: int) -> Frame:
@@ -128,14 +141,20 @@ def _unmatched(names: "pd.Series[str]") -> tuple[str, ...]:
     return (f"Not in the window with this name, grid and block: {listed}{more}.",)
 
 
+def _in_graphs(timeline: Timeline) -> tuple[str, ...]:
+    if not _graph_time(timeline):
+        return ()
+    return ("CUDA graphs were traced as a whole; their kernels: --nsys-arg=--cuda-graph-trace=node.",)
+
+
 ANALYSES: Final = (
     Analysis(
         "ncu_match",
         "Replays and timeline",
         "Replayed: launches that Nsight Compute (ncu) measured. Matched: those whose kernel (normalised name, grid and "
         "block) also ran in the window of the timeline; NVTX ranges tell several replays of one kernel apart. "
-        "Coverage: the share of the time of all kernels in the window that the matched kernels stand for; each counts "
-        "once, however often it was replayed.",
+        "Coverage: the share of the time of all kernels in the window, and of CUDA graphs that were traced as a whole, "
+        "that the matched kernels stand for; each counts once, however often it was replayed.",
         ("profiled_launches",),
         ncu_match,
     ),

@@ -39,7 +39,8 @@ _DONE: Final = re.compile(r"100% - \d+ pass(?:es)?$")
 _RUN: Final = re.compile(r"==PROF== Profiling .*Application replay pass (\d+)$")
 _ERROR: Final = "==ERROR=="
 _PROGRAM_FAILED: Final = "The application returned an error code"
-_NONE_MATCHED: Final = "==WARNING== No kernels were profiled"
+_NONE_MATCHED: Final = ("==WARNING== No kernels were profiled", "==WARNING== No ranges were profiled")
+_NOTHING_TO_COLLECT: Final = "==WARNING== No metrics to collect found in sections"
 _AVAILABLE: Final = re.compile(r"\d+\. (.+)")
 _LONGEST_LINE: Final = 1 << 16
 _MOST_ERRORS: Final = 100
@@ -56,7 +57,7 @@ _FAILURES: Final = (
         "End it (nsys --gpu-metrics, another ncu), or pause DCGM: dcgmi profile --pause",
     ),
     (
-        "did not match any|Failed to find metric|is not a valid set|--list-se",
+        f"did not match any|Failed to find metric|is not a valid set|--list-se|{_NOTHING_TO_COLLECT}",
         "ncu does not know what it was to collect",
         "It lists what it knows: ncu --list-sets, --list-sections, --query-metrics. Metrics differ by GPU.",
     ),
@@ -194,7 +195,7 @@ class _Heard:
         self._ended += bool(_DONE.search(line))
         run = _RUN.search(line)
         self._run = max(self._run, int(run[1])) if run else self._run
-        if line.startswith(_ERROR) and len(self.errors) < _MOST_ERRORS:
+        if line.startswith((_ERROR, _NOTHING_TO_COLLECT)) and len(self.errors) < _MOST_ERRORS:
             self.errors.append(line)
         if line.startswith(_NONE_MATCHED):
             self.available = []
@@ -214,20 +215,16 @@ class _Heard:
 
 
 def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, report: Path) -> Child:
-    known = _known_options(ncu)
-    base, names = replay.name_filter
+    known, captured = _known_options(ncu), captured_by(program, request) == "cudaProfilerApi"
     # ncu takes a % in the name of its file for the start of a pattern
     options = [
         *replay.collected,
         *("--clock-control", replay.clock_control, "--cache-control", replay.cache_control),
-        *("--replay-mode", replay.replay_mode, "--graph-profiling", replay.graph_profiling),
-        *("--filter-mode", "per-launch-config", "--launch-count", str(replay.launches)),
-        *(["--launch-skip", str(replay.skip)] if replay.skip else []),
-        *("--kernel-name-base", base, "--kernel-name", f"regex:{names}"),
+        *replay.chosen,
         *("--nvtx", *(["--nvtx-push-pop-scope", "process"] if "--nvtx-push-pop-scope" in known else [])),
-        *(["--import-source", "yes"] if "--import-source" in known else []),
+        *(["--import-source", "yes"] if "--import-source" in known and not replay.is_range else []),
         *(["--nvtx-include", f"{_quoted(replay.nvtx_range)}/"] if replay.nvtx_range else []),
-        *(["--profile-from-start", "off"] if captured_by(program, request) == "cudaProfilerApi" else []),
+        *(["--profile-from-start", "off"] if captured and not replay.is_range else []),
         *("--target-processes", "all", "--force-overwrite", "-o", str(report.with_suffix("")).replace("%", "%%")),
     ]
     environment = child_environment(request, needs_workloads=program.kind == "workload")
@@ -273,7 +270,8 @@ def _nothing(outcome: Outcome, heard: _Heard, replay: Replay) -> Finding:
         title, remedy = f"The program under ncu {outcome.ending}, and nothing was replayed", _SEE_LOG
         detail = "ncu needs memory of the GPU beside the program's, and makes it slower. " + _NO_METRICS
     elif heard.available is not None:
-        title, (detail, remedy) = "No kernel was replayed", _none_matched(heard.available, replay)
+        what = "range" if replay.is_range else "kernel"
+        title, (detail, remedy) = f"No {what} was replayed", _none_matched(heard.available, replay)
     else:
         title, detail, remedy = f"ncu {outcome.ending}, and nothing was replayed", _NO_METRICS, _SEE_LOG
     return Finding("no_kernel_metrics", "warning", title, detail, remedy)
@@ -291,13 +289,18 @@ def _none_matched(available: list[str], replay: Replay) -> tuple[str, str]:
     inside = f" in the range {replay.nvtx_range}" * bool(replay.nvtx_range)
     nearest = difflib.get_close_matches(replay.pattern, available, _NEAREST, 0.0) if replay.pattern else available
     there = f" Kernels of the program: {', '.join(nearest[:_NEAREST])}." if available else ""
+    if replay.is_range and not replay.nvtx_range:
+        remedy = "Name one: --ncu-range NAME, or call cudaProfilerStart and cudaProfilerStop around it."
+        return "ncu found none: the program marks no part of itself.", remedy
     if replay.names:
         detail = f"None of the {len(replay.names)} kernels chosen in the timeline was launched again.{there}"
         return detail, "The program must do the same in each run. Choose others: --ncu-kernel REGEX."
     if replay.pattern:
         return f"ncu found none that matches {replay.pattern}{inside}.{there}", "Choose others: --ncu-kernel REGEX."
     if replay.nvtx_range:
-        detail = f"ncu found none{inside}.{there}"
+        near = difflib.get_close_matches(replay.nvtx_range, replay.ranges, _NEAREST, 0.0)
+        others = f" Ranges of the program: {', '.join(near)}." if near else ""
+        detail = f"ncu found none{inside}.{there}{others}"
         return detail, "It must be a push/pop range of the default domain, open while kernels are launched."
     remedy = "Does it call cudaProfilerStart? To replay in the whole run: --capture-range none."
     return f"The program launched none that can be replayed while ncu looked.{there}", remedy

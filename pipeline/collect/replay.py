@@ -1,12 +1,16 @@
 """What Nsight Compute is asked for: which launches it replays, and how."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from pipeline.model import Finding
 from pipeline.names import NO_PEERS
 
 COMMUNICATING: Final = "NCCL, NVSHMEM and other communicating kernels"
+GRAPHS: Final = ("graph",)
+"""What ncu calls all CUDA graphs that it replays as a whole."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,8 @@ class Replay:
     limits both to the time of a range. Of each kernel, grid and block `launches` are replayed after the first `skip`,
     and `most` kernels, grids and blocks in all, 0 for no limit; `expected` is how many launches there are likely to
     be, 0 if that is not known. Unless `is_chosen`, names are found in the timeline: the fewest that make up
-    `coverage_pct` of the time.
+    `coverage_pct` of the time. Ranges and graphs as a whole are not chosen by name: `launches` of them are replayed.
+    `ranges` are the names that a range can have, as far as they are known.
     """
 
     coverage_pct: float = 90.0
@@ -27,6 +32,7 @@ class Replay:
     base: str = "function"
     pattern: str = ""
     nvtx_range: str = ""
+    ranges: tuple[str, ...] = ()
     everything: bool = False
     skip: int = 0
     expected: int = 0
@@ -43,9 +49,14 @@ class Replay:
         return bool(self.pattern or self.nvtx_range or self.everything)
 
     @property
+    def is_range(self) -> bool:
+        """Whether ranges are replayed as one: those that NVTX or the program's cudaProfilerStart and Stop mark."""
+        return self.replay_mode in ("range", "app-range")
+
+    @property
     def is_whole(self) -> bool:
         """Whether ranges or graphs are replayed as one: no filter keeps a kernel out of them."""
-        return self.graph_profiling == "graph" or self.replay_mode in ("range", "app-range")
+        return self.graph_profiling == "graph" or self.is_range
 
     @property
     def most_launches(self) -> int:
@@ -64,6 +75,20 @@ class Replay:
         return ("function" if self.pattern else "mangled"), f"^{NO_PEERS}.*(?:{self.pattern or '.'})"
 
     @property
+    def chosen(self) -> tuple[str, ...]:
+        """The options by which ncu chooses what it replays: it refuses filters of kernels where it replays ranges."""
+        count = ("--launch-count", str(self.launches), *(("--launch-skip", str(self.skip)) if self.skip else ()))
+        if self.is_range:
+            return ("--replay-mode", self.replay_mode, *count)
+        base, names = self.name_filter
+        # every launch of a graph is a configuration of its own to ncu
+        per_config = () if self.names == GRAPHS else ("--filter-mode", "per-launch-config")
+        return (
+            *("--replay-mode", self.replay_mode, "--graph-profiling", self.graph_profiling),
+            *(*per_config, *count, "--kernel-name-base", base, "--kernel-name", f"regex:{names}"),
+        )
+
+    @property
     def described(self) -> dict[str, str]:
         """What a reader of the figures must know of how they were measured."""
         return {
@@ -74,3 +99,16 @@ class Replay:
             "ncu graph profiling": self.graph_profiling,
             "ncu never replays": COMMUNICATING,
         }
+
+
+def uncollected(replay: Replay, metrics: Iterable[str]) -> tuple[Finding, ...]:
+    """Tell of metrics that were asked for and are not among those of ncu's report, which leaves out unknown ones."""
+    known = tuple(metrics)
+    lists = zip(replay.collected[::2], replay.collected[1::2], strict=True)
+    asked = [name for option, value in lists if option == "--metrics" for name in value.split(",") if ":" not in name]
+    absent = [name for name in asked if not any(f"{other}.".startswith(f"{name}.") for other in known)]
+    if not absent:
+        return ()
+    title = f"ncu did not collect {len(absent)} of {len(asked)} metrics"
+    detail = f"Not in its report: {', '.join(absent)}."
+    return (Finding("metrics_not_collected", "warning", title, detail, "Names differ by GPU: ncu --query-metrics."),)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
+import numpy as np
 import pandas as pd
 
 from pipeline.errors import CaptureError
@@ -55,8 +56,11 @@ _METRIC_NAME: Final = re.compile(r"(?:|.* \()((?!stall_)(?:\w+\.)*[a-z]\w*_[\w.]
 # other columns of a raw page are a word, or have spaces or colons
 # the values of a metric's instances, behind its own
 _INSTANCES: Final = re.compile(r"([\d.,'\s]*)\([^()]*\)")
-_RAW_METRIC: Final = re.compile(r"[\w.]+_[\w.]+")
+_RAW_METRIC: Final = re.compile(r"(?:pmsampling:)?[\w.]+_[\w.]+")
 
+_KERNEL: Final = "kernel"
+# a metric that graphs alone have
+_OF_GRAPHS: Final = "launch__graph_contains_device_launch"
 _KINDS: Final = {"INF": "info", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
 _AGAIN: Final = "print it again: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
 _HINTS: Final = {
@@ -259,10 +263,11 @@ def _launches(rows: Frame) -> Frame:
     cells = zip(column("Grid Size"), column("Block Size"), strict=True)
     shapes = [_sizes(grid) + _sizes(block) for grid, block in cells]
     names = rows["Kernel Name"]
-    return Frame(
+    kinds = _kinds(rows, shapes)
+    launches = Frame(
         {
             "id": rows["ID"].astype("int64"),
-            "kind": "kernel",
+            "kind": kinds,
             "process": rows["Process ID"].astype("int64"),
             "pid": rows["Process ID"].astype("int64"),
             **{key: column(key.title()).map(_first_number) for key in ("device", "context", "stream")},
@@ -273,6 +278,18 @@ def _launches(rows: Frame) -> Frame:
             **dict(zip(SHAPE, zip(*shapes, strict=True), strict=True)),
         }
     )
+    # of a range or graph they are those of one of its launches
+    launches.loc[kinds != _KERNEL, ["context", "stream", *SHAPE]] = 0
+    return launches
+
+
+def _kinds(rows: Frame, shapes: Sequence[tuple[int, ...]]) -> "np.ndarray[Any, Any]":
+    """Tell ranges and graphs that were replayed as a whole from kernels that are called so."""
+    names = rows["Kernel Name"].to_numpy()
+    is_range = (names == "range") & ~np.array(shapes, dtype=bool).any(axis=1)
+    # a details page has nothing but the name
+    of_graphs = rows[_OF_GRAPHS].to_numpy() != "" if _OF_GRAPHS in rows else np.full(len(rows), "Section Name" in rows)
+    return np.where(is_range, "range", np.where((names == "graph") & of_graphs, "graph", _KERNEL))
 
 
 def _first_number(cell: str) -> int:

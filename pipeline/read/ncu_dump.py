@@ -40,7 +40,7 @@ def _launch(action: Native) -> dict[str, Any]:
         "names": len(names),
         "metrics": [row for name in names if not name.startswith(_LISTS) for row in _metric(action, name)],
         "rules": [_rule(rule) for rule in action.rule_results() if rule.has_rule_message()],
-        **_instructions(action, [name for name in names if name in (EXECUTED, SAMPLES) or name.startswith(STALLED)]),
+        **_instructions(action, names),
     }
 
 
@@ -83,7 +83,13 @@ def _rule(rule: Native) -> dict[str, Any]:
 
 
 def _instructions(action: Native, names: list[str]) -> dict[str, Any]:
-    """Counters per address, and what stands at each address: instruction, file, line and its text."""
+    """Counters per address, and what stands at each address: instruction, file, line and its text.
+
+    Of kernels alone: asked for the code of a range or graph with kernels of several modules, the module crashes.
+    """
+    if hasattr(action, "workload_type") and action.workload_type() != action.WorkloadType_KERNEL:
+        return {"counters": {}, "code": []}
+    names = [name for name in names if name in (EXECUTED, SAMPLES) or name.startswith(STALLED)]
     counters = {name: _per_address(action.metric_by_name(name)) for name in names}
     contents = {file: text.splitlines() for file, text in dict(action.source_files()).items()}
     addresses = sorted({address for counter in counters.values() for address, _ in counter})

@@ -24,6 +24,7 @@ WITH_VALUE = (
     *("--nvtx-push-pop-scope", "--nvtx-include", "--profile-from-start", "--target-processes", "--import-source"),
 )
 KERNELS = ("softmax_kernel", "cunn_SoftMaxForwardReg", "nvjet_sm90_tst_256x128_64x4_1...")
+NOT_BESIDE_RANGES = ("--kernel-name", "--filter-mode", "--profile-from-start", "--import-source")
 REFUSALS = {
     "unknown section": "==ERROR== Option '--section NoSuch' did not match any section.\n"
     "==ERROR== Use --list-sections to see the list of available sections.",
@@ -35,6 +36,7 @@ DENIALS = {
     "Counters on the target device 0. For instructions see https://developer.nvidia.com/ERR_NVGPUCTRPERM",
     "busy": "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no other tool (like "
     "DCGM) is concurrently collecting profiling data.",
+    "unknown set": "==WARNING== No metrics to collect found in sections.",
     "unknown metric": "==ERROR== Failed to find metric regex:^no_such(\\.(sum|min|max|avg))?$",
 }
 DONE = "0%....50%....100% - 38 passes"
@@ -49,6 +51,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     options, command = parsed(list(arguments))
     Path(__file__).with_name("ncu.seen.json").write_text(json.dumps({"options": options, "command": command}))
+    refused = [name for name in NOT_BESIDE_RANGES if "range" in options["--replay-mode"] and name in options]
+    if refused:
+        say(f"==ERROR== Option {refused[0].removeprefix('--')} is not supported during range replay.")
+        return 1
     if BEHAVIOUR in REFUSALS:
         say(REFUSALS[BEHAVIOUR])
         return 1
@@ -81,14 +87,20 @@ def profile(options: dict[str, str], command: list[str]) -> int:
             time.sleep(30)
         status = program.wait() or replayed()
     say(f"==PROF== Disconnected from process {program.pid}")
-    return finished(target, 3 if BEHAVIOUR.startswith("program fails") else status)
+    return finished(target, options, 3 if BEHAVIOUR.startswith("program fails") else status)
 
 
-def finished(target: Path, status: int) -> int:
+def no_match(options: dict[str, str]) -> str:
+    if "range" in options["--replay-mode"]:
+        return "==WARNING== No ranges were profiled."
+    return "==WARNING== No kernels were profiled.\nAvailable Kernels:\n1. elementwise_kernel\n2. gelu_kernel"
+
+
+def finished(target: Path, options: dict[str, str], status: int) -> int:
     if status:
         say(f"==ERROR== The application returned an error code ({status}).")
     if BEHAVIOUR in {"no kernels", "program fails at once"}:
-        say("==WARNING== No kernels were profiled.\nAvailable Kernels:\n1. elementwise_kernel\n2. gelu_kernel")
+        say(no_match(options))
         return status
     save(target)
     return status
