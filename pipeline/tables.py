@@ -79,6 +79,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         # the row of the capture it was read from, counted from 1
         "number": NULLABLE,
     },
+    # instants: start and end are the same; category: its name, or the number of one without
+    "marks": {**_SPAN, **_ON_THREAD, "domain": TEXT, "category": TEXT, "name": TEXT},
     "syncs": {**_SPAN, **_ON_STREAM, "kind": INT},
     "cpu_ops": {**_SPAN, **_ON_THREAD, "name": TEXT},
     "threads": {"thread": INT, "name": TEXT, "priority": NULLABLE},

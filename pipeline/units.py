@@ -30,7 +30,13 @@ MOST_DECIMALS: Final = 3
 ABSENT: Final = "–"
 _SLIVERS: Final = ("<", ">-")
 _ACRONYMS: Final = ("api", "cpu", "gpu", "sm", "dram", "l1", "l2", "fp64", "fp32", "fp16", "flop", "mio", "imc", "lg")
-_WORDS: Final = {"med": "median", "stddev": "std dev", **{word: word.upper() for word in _ACRONYMS}}
+_WORDS: Final = {
+    **{word: word.upper() for word in _ACRONYMS},
+    "med": "median",
+    "stddev": "std dev",
+    "pcie": "PCIe",
+    "nvlink": "NVLink",
+}
 
 
 @dataclass(frozen=True)

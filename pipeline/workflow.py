@@ -26,6 +26,7 @@ from pipeline.collect.workloads import Program, Request, resolve
 from pipeline.errors import PipelineError, UsageError, WorkloadError
 from pipeline.model import SEVERITIES, Capture, Environment, Finding, Profile, Report
 from pipeline.names import communicates
+from pipeline.parallel import keep_memory
 from pipeline.read import read, recognize
 from pipeline.render import FORMATS, Format, IndexEntry, Source, format_of, index_entry, render_index
 from pipeline.stats import Selection, stats_texts
@@ -177,6 +178,7 @@ class Output:
 
 def render_files(paths: Sequence[Path], output: Output, *, nsys: Path | None, progress: Progress) -> Iterator[str]:
     """Render the report of each captured file, yielding where it was written."""
+    keep_memory()
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
     if form.is_folder and str(output.path) == "-":

@@ -6,7 +6,7 @@ The tables and columns of 2025 are those of our recorded captures; the other gen
 import functools
 import lzma
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -217,46 +217,77 @@ def _coded(frame: Frame, table: str) -> Frame:
 
 
 def _nvtx(profile: Profile, strings: _Strings, *, inline: bool) -> Frame:
-    """Write the ranges, then the other rows that stand in this table: their row numbers are the ranges' own.
+    """Write ranges and marks, then the other rows that stand in this table: row numbers are the ranges' own.
 
     Every second name is registered, unless the generation has only inline texts.
     """
-    ranges = profile.tables.get("ranges", Frame())
-    if ranges.empty:
+    ranges, marks = (profile.tables.get(name, empty(name)).astype(object) for name in ("ranges", "marks"))
+    events = pd.concat([ranges, marks], ignore_index=True)
+    if events.empty:
         return Frame()
-    names, registered = ranges["name"].astype("str"), np.arange(len(ranges)) % 2 == (2 if inline else 0)
-    domains = _domains(ranges)
-    keys = zip(ranges["process"], ranges["domain"].astype("str"), strict=True)
+    names, registered = events["name"], np.arange(len(events)) % 2 == (2 if inline else 0)
+    domains, categories = _domains(events), _categories(marks)
     frame = Frame(
         {
-            "start": ranges["start_ns"],
-            "end": ranges["end_ns"].astype("Int64").mask(ranges["is_open"]),
-            "eventType": ranges["style"].astype(object).map(_STYLES),
-            "text": names.mask(registered),
-            "textId": strings.column(names.where(registered)),
-            "globalTid": ranges["thread"],
-            "endGlobalTid": ranges["end_thread"].astype("Int64"),
-            "domainId": [domains.get(key, 0) for key in keys],
-            "rangeId": range(len(ranges)),
+            "start": events["start_ns"],
+            "end": events["end_ns"].astype("Int64").where(events["is_open"].eq(other=False)),
+            "eventType": events["style"].map(_STYLES).fillna(_MARK).astype("int64"),
+            "text": names.mask(registered | (names == "")),
+            "textId": strings.column(names.where(registered & (names != ""))),
+            "globalTid": events["thread"],
+            "endGlobalTid": events["end_thread"].astype("Int64"),
+            "domainId": [domains.get(key, 0) for key in zip(events["process"], events["domain"], strict=True)],
+            "category": [categories.get(key) for key in _keys(events)],
+            "rangeId": range(len(events)),
         }
     )
-    return pd.concat([frame, _other_nvtx(ranges, domains)], ignore_index=True)
+    return pd.concat([frame, _other_nvtx(events, domains), _named(categories, domains)], ignore_index=True)
 
 
-def _domains(ranges: Frame) -> dict[tuple[int, str], int]:
+_Category = tuple[int, str, str]
+
+
+def _keys(events: Frame) -> Iterator[_Category]:
+    """Return the process, the domain and the category of each event."""
+    return zip(events["process"], events["domain"], events["category"], strict=True)
+
+
+def _domains(events: Frame) -> dict[tuple[int, str], int]:
     """Number the named domains of each process from 1."""
-    named = ranges.astype({"domain": "str"}).query("domain != ''")[["process", "domain"]].drop_duplicates()
+    named = events[events["domain"] != ""][["process", "domain"]].drop_duplicates()
     numbers = named.groupby("process").cumcount() + 1
     return dict(zip(zip(named["process"], named["domain"], strict=True), numbers, strict=True))
 
 
-def _other_nvtx(ranges: Frame, domains: Mapping[tuple[int, str], int]) -> Frame:
-    """Write each domain as created on two threads, with a category and a mark of its own, and its end."""
-    first, last = int(ranges["start_ns"].min()), int(ranges["end_ns"].max())
+def _categories(marks: Frame) -> dict[_Category, int]:
+    """Number the categories of each domain from 1; one whose name is a number has no other name."""
+    numbers: dict[_Category, int] = {}
+    for process, domain, category in dict.fromkeys(_keys(marks)):
+        before = sum(key[:2] == (process, domain) for key in numbers)
+        if category:
+            numbers[process, domain, category] = int(category) if category.isdecimal() else before + 1
+    return numbers
+
+
+def _named(categories: Mapping[_Category, int], domains: Mapping[tuple[int, str], int]) -> Frame:
+    """Write the names of categories, each twice: what it is called later does not count."""
+    rows = [
+        {"start": start, "eventType": _CATEGORY, "text": text, "category": number, "globalTid": process | 90}
+        | {"domainId": domains.get((process, domain), 0)}
+        for (process, domain, name), number in categories.items()
+        for start, text in ((2, "later"), (1, name))
+        if not name.isdecimal()
+    ]
+    return Frame(rows)
+
+
+def _other_nvtx(events: Frame, domains: Mapping[tuple[int, str], int]) -> Frame:
+    """Write each domain as created on two threads, with a category of its own, and its end."""
+    first, last = int(events["start_ns"].min()), int(events["end_ns"].max())
     rows = []
-    for (process, domain), number in {**domains, (int(ranges["process"].iloc[0]), ""): 0}.items():
+    for (process, domain), number in {**domains, (int(events["process"].iloc[0]), ""): 0}.items():
         created = [(first, _DOMAIN, domain), (first + 1, _DOMAIN, domain), (last, _DOMAIN_END, None)] if domain else []
-        for row, (start, kind, text) in enumerate([*created, (first, _CATEGORY, "kept"), (last - 1, _MARK, "mark")]):
+        for row, (start, kind, text) in enumerate([*created, (first, _CATEGORY, "kept")]):
             rows.append(
                 {"start": start, "eventType": kind, "text": text, "domainId": number, "globalTid": process | 90 + row}
             )

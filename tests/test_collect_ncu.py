@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.collect.ncu import collect_ncu, replay_kernels
-from pipeline.collect.replay import GRAPHS, Replay, uncollected
+from pipeline.collect.replay import GRAPHS, Replay
 from pipeline.collect.workloads import Program, Request, resolve
 from pipeline.errors import ToolError, UsageError, WorkloadError
 from pipeline.read import read
@@ -146,15 +146,6 @@ def test_of_graphs_so_many_launches_are_replayed_in_all(fake_ncu: FakeNcu, progr
     assert "--filter-mode" not in seen(ncu)
     assert seen(ncu)["--launch-count"] == "3"
     assert replays(ncu, "graph", "graph_kernel", "add") == ["graph"]
-
-
-def test_metrics_that_ncu_left_out_unsaid_are_named() -> None:
-    asked = ("--section", "Occupancy", "--metrics", "no__such.metric,sm__cycles.avg,dram__bytes,group:memory__x")
-    (finding,) = uncollected(Replay(collected=asked), ["sm__cycles.avg", "dram__bytes.sum", "dram__bytes.max"])
-    assert finding.title == "ncu did not collect 1 of 3 metrics"
-    assert "no__such.metric." in finding.detail
-    assert uncollected(Replay(), []) == ()
-    assert uncollected(Replay(collected=("--metrics", "sm__cycles")), ["sm__cycles_elapsed.avg"]) != ()
 
 
 def test_a_range_is_quoted_for_the_filter(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:

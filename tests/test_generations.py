@@ -22,6 +22,8 @@ TRAIN = """
     nvtx    .[forward   ]................[load  ].....[forward ]
     nvtx:8  ...............[backward  ]
     nvtx:9  ...................................................[tail  ]
+    mark    .x...y...x...y...x
+    mark:8  ..........x......z
     cpu     ..LL.LLL..C............SSSS...CC.LL...C..........C.L..LL.
     cpu:8   .................L.LLL.L
     s7      ....aaaa..bb..c...ddd....ee.ff......HHHH.g....DDDD.MM.hh.i
@@ -29,6 +31,7 @@ TRAIN = """
 """
 RANK = """
     nvtx  [step       ][step      ]
+    mark  .x..........x
     cpu   .LL.L..SSSS...L.C...SSS
     s7    ...aa.bb...cc....aa.DDD
 """
@@ -80,6 +83,16 @@ def _other_ranges(ranges: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+def _other_marks(marks: pd.DataFrame) -> dict[str, Any]:
+    """Let some be in a domain, or of a category: of the same number in both domains, with a name or without."""
+    names = marks["name"].astype("str")
+    return {
+        "domain": names.map({"x": "io"}).fillna("").mask(marks.index == 0, "marks only"),
+        "category": names.map({"x": "reads", "y": "steps", "z": "7"}).mask(marks.index.isin([0, 3]), ""),
+        "name": names.mask(marks.index == 4, ""),
+    }
+
+
 def _moved(profile: Profile, process: int) -> Profile:
     """Let all of it have happened in another process, under the same correlation ids."""
     tables = {}
@@ -100,6 +113,7 @@ def _recorded(profile: Profile) -> Profile:
 def _train() -> Profile:
     profile = _changed(_changed(draw(TRAIN), "api_calls", _other_names), "ranges", _other_ranges)
     profile = _changed(profile, "kernels", lambda k: {"process": k["process"].mask(k.index == 4)})
+    profile = _changed(profile, "marks", _other_marks)
     span = {"start_ns": 1000, "end_ns": 3000, "process": PROCESS}
     on_thread = {**span, "thread": PROCESS | 7, "pid": 5, "tid": 7}
     on_stream = {**span, "device": 0, "context": 1, "stream": 7, "correlation": 1004, "kind": 3}
@@ -217,6 +231,10 @@ def test_rows_of_every_kind_survive(generation: str, tmp_path: Path) -> None:
     assert ranges["domain"].astype("str").tolist() == ["", "", "io", "io", "io", "", ""]
     assert ranges["end_thread"].dropna().tolist() == [PROCESS | 7]
     assert ranges["is_open"].sum() == 1
+    marks = profile.table("marks")
+    assert marks["name"].astype("str").tolist() == ["x", "y", "x", "y", "", "x", "z"]
+    assert marks["domain"].astype("str").tolist() == ["marks only", "", "io", "", "io", "io", ""]
+    assert marks["category"].astype("str").tolist() == ["", "steps", "reads", "", "reads", "reads", "7"]
     assert (kernels["process"].isna().sum(), kernels["correlation"].isna().sum()) == (1, 1)
     assert set(calls["layer"].astype("str")) == {"runtime", "driver"}
 
@@ -234,19 +252,26 @@ def test_negative_ids_keep_their_process_and_thread(generation: str, tmp_path: P
 def test_the_capture_says_whether_nothing_happened_or_tracing_was_off(generation: str, tmp_path: Path) -> None:
     quiet = draw("cpu  S")
     profile = read(build(quiet, tmp_path / "on.sqlite", generation=generation))
+    assert all(profile.table(name).empty for name in ("kernels", "ranges", "marks"))
+    without_nvtx = replace(quiet, tables={n: f for n, f in quiet.tables.items() if n not in ("ranges", "marks")})
+    profile = read(build(without_nvtx, tmp_path / "off.sqlite", generation=generation))
     assert profile.table("kernels").empty
-    assert profile.table("ranges").empty
-    without_ranges = replace(quiet, tables={n: f for n, f in quiet.tables.items() if n != "ranges"})
-    profile = read(build(without_ranges, tmp_path / "off.sqlite", generation=generation))
-    assert profile.table("kernels").empty
-    assert "nsys profile --trace=nvtx" in profile.missing["ranges"]
+    assert all("nsys profile --trace=nvtx" in profile.missing[name] for name in ("ranges", "marks"))
 
 
 @pytest.mark.parametrize("generation", ["2021", "2023"])
 def test_exports_before_2024_do_not_say_whether_ranges_were_traced(generation: str, tmp_path: Path) -> None:
     profile = read(build("cpu  S", tmp_path / "export.sqlite", generation=generation))
     assert profile.table("kernels").empty
-    assert profile.missing["ranges"].startswith("this export does not hold them, and does not say")
+    for name in ("ranges", "marks"):
+        assert profile.missing[name].startswith("this export does not hold them, and does not say")
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_marks_without_any_range_are_read(generation: str, tmp_path: Path) -> None:
+    profile = read(build("mark  x.x\ncpu  S", tmp_path / "export.sqlite", generation=generation))
+    assert profile.table("marks")[["start_ns", "end_ns"]].to_numpy().tolist() == [[0, 0], [2000, 2000]]
+    assert profile.table("ranges").empty
 
 
 @pytest.mark.parametrize("generation", DEVICES_SAY_WHICH_GPU)

@@ -48,7 +48,7 @@ def test_all_tables_of_a_cuda_trace() -> None:
         "devices": 1,
         "diagnostics": 0,
     }
-    assert set(profile.missing) == {"graph_launches", "syncs", "overheads", *OF_REPLAY}
+    assert set(profile.missing) == {"graph_launches", "marks", "syncs", "overheads", *OF_REPLAY}
     assert profile.findings == ()
 
 

@@ -85,6 +85,24 @@ def test_ranges_know_their_domain(capture_file: CaptureFile) -> None:
     assert set(ranges[ranges["domain"] == "io"]["name"].astype(str)) == {"h2d"}
 
 
+def test_marks_are_read_with_their_domain(capture_file: CaptureFile) -> None:
+    marks = read_nsys(capture_file("everything")).table("marks")
+    assert set(zip(*(marks[name].astype(str) for name in ("domain", "category", "name")), strict=True)) == {
+        ("io", "", "loss")
+    }
+    assert marks["start_ns"].tolist() == marks["end_ns"].tolist() == sorted(marks["start_ns"])
+    assert (len(marks), set(marks["tid"])) == (5, {22})
+    assert read_nsys(capture_file("train")).table("marks").empty
+
+
+def test_a_mark_has_the_category_that_its_domain_named(editable: Callable[..., Path]) -> None:
+    path = editable("UPDATE NVTX_EVENTS SET category = 2 WHERE eventType = 34", name="everything")
+    assert set(read_nsys(path).table("marks")["category"].astype(str)) == {"step"}
+    # the default domain has a category 1 of another name, and no 2
+    path = editable("UPDATE NVTX_EVENTS SET category = 2, domainId = 0 WHERE eventType = 34", name="everything")
+    assert set(read_nsys(path).table("marks")["category"].astype(str)) == {"2"}
+
+
 def test_inline_range_text_is_read_as_well_as_registered_text(editable: Callable[..., Path]) -> None:
     path = editable(
         "UPDATE NVTX_EVENTS SET text = (SELECT value FROM StringIds WHERE id = textId), textId = NULL WHERE rowid % 2"

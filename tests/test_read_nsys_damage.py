@@ -23,6 +23,7 @@ from tests.timeline import draw
 
 PICTURE = """
     nvtx  [step        ][next        ]
+    mark  ....x..........y.
     cpu   LLL..LL..SSSSCCC..L..SSSS.C.
     s7    ....aaa..bb...HHH.ccM.....DD
 """
@@ -30,6 +31,7 @@ KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 LAST = 2**63 - 1
+FIRST_MARK = "rowid = (SELECT MIN(rowid) FROM NVTX_EVENTS WHERE eventType = 34)"
 
 Damage = Callable[..., Path]
 
@@ -172,6 +174,34 @@ def test_a_mark_with_an_impossible_time_does_not_stretch_open_ranges(damage: Dam
     assert ranges["end_ns"].tolist() == [28_000, 28_000]
 
 
+@pytest.mark.parametrize("start", [LAST, -5, 2**53, -LAST - 1])
+def test_a_mark_with_an_impossible_time_is_left_out_and_said(damage: Damage, start: int) -> None:
+    profile = read(damage(f"UPDATE NVTX_EVENTS SET start = {start} WHERE {FIRST_MARK}"))
+    assert profile.table("marks")["name"].tolist() == ["y"]
+    assert profile.findings[0].title == "1 of 2 rows of NVTX_EVENTS (marks) were left out"
+    assert "damaged_events" in _everything(profile)
+
+
+@pytest.mark.parametrize("end", [0, 1, LAST])
+def test_an_end_of_a_mark_says_nothing(damage: Damage, end: int) -> None:
+    profile = read(damage(f"UPDATE NVTX_EVENTS SET end = {end} WHERE {FIRST_MARK}"))
+    assert profile.table("marks")[["start_ns", "end_ns"]].to_numpy().tolist() == [[4000, 4000], [15000, 15000]]
+    assert profile.findings == ()
+
+
+def test_a_mark_of_no_thread_is_left_out_and_said_once(damage: Damage) -> None:
+    profile = read(damage(f"UPDATE NVTX_EVENTS SET globalTid = NULL WHERE {FIRST_MARK}"))
+    assert profile.table("marks")["name"].tolist() == ["y"]
+    assert [finding.rule for finding in profile.findings] == ["damaged_events"]
+
+
+@pytest.mark.parametrize(("category", "shown"), [(0, ""), (7, "7"), (2**32 - 1, "4294967295"), (-1, "-1")])
+def test_a_category_that_nobody_named_is_its_number(damage: Damage, category: int, shown: str) -> None:
+    profile = read(damage(f"UPDATE NVTX_EVENTS SET category = {category} WHERE eventType = 34"))
+    assert profile.table("marks")["category"].tolist() == [shown, shown]
+    _everything(profile)
+
+
 @pytest.mark.parametrize(("column", "value"), [("bytes", -1), ("bytes", LAST), ("correlationId", LAST)])
 def test_sizes_and_ids_that_cannot_be_are_left_out_and_said(damage: Damage, column: str, value: int) -> None:
     profile = read(damage(f"UPDATE {MEMCPY} SET {column} = {value} WHERE rowid = 1"))
@@ -265,7 +295,7 @@ def test_any_name_survives_in_every_table(damage: Damage, written: bytes, shown:
     registered = "UPDATE StringIds SET value = CAST(? AS TEXT)"
     inline = "UPDATE NVTX_EVENTS SET text = CAST(? AS TEXT)"
     profile = read(damage(registered, inline, parameters=(written,)))
-    for table in ("kernels", "api_calls", "ranges"):
+    for table in ("kernels", "api_calls", "ranges", "marks"):
         assert set(profile.table(table)["name"].astype("str")) == {shown}
     _everything(profile)
     assert stats_table(profile, "cuda_gpu_kern_sum")["Name"].tolist() == [shown]
@@ -286,3 +316,19 @@ def test_two_hundred_thousand_distinct_names(damage: Damage) -> None:
     assert len(stats_table(profile, "cuda_gpu_kern_sum")) == count + 3
     (result,) = (result for result in analyze(profile)[0] if result.name == "cuda_gpu_kern_sum")
     assert result.rows["instances"].sum() == count + 3
+
+
+def test_marks_without_a_text_or_each_with_its_own(damage: Damage) -> None:
+    count = 10_000
+    numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
+    path = damage(
+        "UPDATE NVTX_EVENTS SET text = NULL WHERE eventType = 34",
+        f"INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid) {numbers} "
+        "SELECT 5000 + i, 34, 'loss ' || i, (SELECT MIN(globalTid) FROM NVTX_EVENTS WHERE eventType = 34) FROM n",
+    )
+    profile = read(path)
+    assert (profile.table("marks")["name"] == "").sum() == 2
+    (result,) = (result for result in analyze(profile)[0] if result.name == "nvtx_marks")
+    assert len(result.rows) == count + 1
+    assert result.rows["name"].iloc[0] == ""
+    _everything(profile)

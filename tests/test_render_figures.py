@@ -3,9 +3,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from pipeline.advise import advise
 from pipeline.model import Benchmark, Report
 from pipeline.render.figures import key_figures
 from pipeline.render.summary import Numbers, numbers
+from pipeline.units import format_value
 from tests.reports import gpu_table, range_table, result, small_report, step_table, with_gpu_time
 
 
@@ -68,8 +70,24 @@ def test_the_gpu_s_waits_for_launches_are_a_mean_over_devices() -> None:
     report = with_gpu_time(25.0)
     figures = figures_of(replace(report, results=(*report.results, result("launch_bound", bound))))
     assert "Launches" not in figures
-    note = "of the window; 20 launches, median API time 4.000 µs per launch"
-    assert figures["GPU waits for launches"] == ("15.0 %", note)
+    note = "mean of 2 devices, 10.0 % to 20.0 %; 20 launches, median API time 4.000 µs per launch"
+    assert figures["GPU waits for launches"] == ("15.0 %", f"of the window, {note}")
+
+
+@pytest.mark.parametrize(
+    ("first_ns", "words"),
+    [(3_300_000, ", 10.5 % without slower first launches"), (0, ""), (100_000, ""), (None, "")],
+)
+def test_waits_for_launches_name_the_share_that_the_advice_counts(first_ns: int | None, words: str) -> None:
+    waits = {"device": [0], "launches": 20, "launch_idle_ns": 108_500_000, "launch_idle_pct": 10.85}
+    bound = pd.DataFrame(waits).assign(first_launch_idle_ns=first_ns, drained=2)
+    report = with_gpu_time(25.0)
+    report = replace(report, results=(*report.results, result("launch_bound", bound)))
+    value, note = figures_of(report)["GPU waits for launches"]
+    assert (value, note.partition(";")[0]) == ("10.8 %", f"of the window{words}")
+    advised = {finding.rule: finding.gain_pct for finding in advise(report.results)}
+    if words:
+        assert format_value(advised["launch_bound"], "gain_pct") in words
 
 
 def test_launches_without_recorded_calls_have_no_typical_time() -> None:

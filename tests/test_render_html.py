@@ -2,6 +2,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -291,3 +292,17 @@ def test_a_name_cannot_take_the_place_of_the_timeline() -> None:
     page = render_html(small_report(title="<timeline-data>"), profile)
     assert page.count("&lt;timeline-data&gt;") >= 2
     assert '<script type="application/gzip+base64" id="timeline-data">H4sI' in page
+
+
+def test_only_a_time_is_marked_up_as_one() -> None:
+    def elements(captured: str) -> tuple[list[dict[str, str | None]], list[str]]:
+        report = small_report()
+        page = render_html(replace(report, environment=replace(report.environment, captured_utc=captured)))
+        outline = Outline(page)
+        return outline.all("time"), outline.text.get("time", [])
+
+    times, texts = elements("2026-11-20 11:19:31")
+    assert times == [{"datetime": "2026-11-20T11:19:31Z"}] * 2
+    assert texts == ["2026-11-20 11:19:31 UTC", "2026-11-20 11:19:31"]
+    for other in ("", "2026-11-20", "2026-11-20 11:19:31<b>", "yesterday"):
+        assert elements(other) == ([], [])

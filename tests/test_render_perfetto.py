@@ -217,8 +217,9 @@ def hostile_profile() -> Profile:
     ranges = with_ranges([(7, 10 * place, 10 * place + 5) for place in range(len(HOSTILE))]).table("ranges")
     names = pd.Categorical(HOSTILE)
     ranges = ranges.assign(name=names, domain=names)
+    marks = conform("marks", ranges.assign(category=names, end_ns=ranges["start_ns"]))
     environment = Environment(cpu="secret cpu")
-    return Profile({"kernels": kernels.assign(name=names), "ranges": ranges}, environment=environment)
+    return Profile({"kernels": kernels.assign(name=names), "ranges": ranges, "marks": marks}, environment=environment)
 
 
 def test_hostile_names_are_plain_text_in_valid_json() -> None:
@@ -246,7 +247,7 @@ def test_the_same_profile_gives_the_same_bytes_with_no_time_of_writing() -> None
 def expected_rows(profile: Profile) -> Counter[tuple[str, str]]:
     """Count the events and sum their ns, the long way: per process and thread, and per GPU, context and stream."""
     rows: Counter[tuple[str, str]] = Counter()
-    for table in ("ranges", "cpu_ops", "api_calls", *GPU_TABLES):
+    for table in ("ranges", "marks", "cpu_ops", "api_calls", "os_calls", *GPU_TABLES):
         for event in profile.tables.get(table, pd.DataFrame()).to_dict("records"):
             if table in GPU_TABLES:
                 gpu = event["device"] if pd.isna(event["gpu"]) else event["gpu"]
@@ -310,14 +311,19 @@ def test_perfetto_keeps_every_nanosecond_and_the_names(
 ) -> None:
     profile = recorded("train")
     trace = open_trace(perfetto_trace(profile))
-    tables = [profile.table(name) for name in ("ranges", "api_calls", "memory_ops", "kernels", "memory_usage")]
+    timed = ("ranges", "api_calls", "os_calls", "memory_ops", "kernels", "memory_usage")
+    tables = [profile.table(name) for name in timed]
     origin = min(int(table["start_ns"].min()) for table in tables)
     kernels = profile.table("kernels").sort_values("start_ns")
     found = trace.query("select ts, dur, name from slice where category = 'kernel' order by ts")
     expected = zip(kernels["start_ns"] - origin, kernels["end_ns"] - kernels["start_ns"], kernels["name"], strict=True)
     assert [tuple(row.values()) for row in found] == list(expected)
     threads = {row["name"] for row in trace.query("select name from thread where name is not null")}
-    assert threads == {"main thread", "pt_autograd_0", "context 1, stream 7"}
+    # threads that only call the operating system are there too
+    assert threads == {
+        *("main thread", "pt_autograd_0", "thread", "cuda-EvtHandlr", "cuda0000280000b"),
+        "context 1, stream 7",
+    }
     assert trace.value("select count(*) from counter") == len(
         profile.table("memory_usage").drop_duplicates(["device", "kind", "start_ns"])
     )
@@ -327,6 +333,7 @@ def test_perfetto_keeps_every_nanosecond_and_the_names(
 def test_perfetto_sees_nesting_arrows_and_crossing_ranges(open_trace: Callable[[bytes], TraceProcessor]) -> None:
     drawn = draw("""
         nvtx  [step       ]...
+        mark  .......x......y.
         cpu   LLLL.CCC.SSSSSSS
         s7    ..aaaa..........
         s7    .....bbb........
@@ -340,7 +347,11 @@ def test_perfetto_sees_nesting_arrows_and_crossing_ranges(open_trace: Callable[[
     nested = trace.query(
         "select child.name, parent.name as parent from slice child join slice parent on child.parent_id = parent.id"
     )
-    assert [tuple(row.values()) for row in nested] == [("cudaLaunchKernel", "step"), ("cudaMemcpyAsync", "step")]
+    assert [tuple(row.values()) for row in nested] == [
+        ("cudaLaunchKernel", "step"),
+        ("cudaMemcpyAsync", "step"),
+        ("x", "cudaMemcpyAsync"),
+    ]
     rows = {
         row["name"]: row["row"]
         for row in trace.query(
@@ -357,6 +368,11 @@ def test_perfetto_sees_nesting_arrows_and_crossing_ranges(open_trace: Callable[[
         ("cudaLaunchKernel", "a"),
         ("cudaMemcpyAsync", "b"),
     ]
+    marks = trace.query(
+        "select ts, dur, slice.name, tid from slice "
+        "join thread_track on slice.track_id = thread_track.id join thread using (utid) where category = 'mark'"
+    )
+    assert [tuple(row.values()) for row in marks] == [(7000, 0, "x", 7), (14_000, 0, "y", 7)]
     spans = trace.query("select ts, dur from slice where name = 'r' order by ts")
     assert [tuple(row.values()) for row in spans] == [(0, 10_000), (5_000, 10_000)]
 
@@ -367,7 +383,7 @@ def test_perfetto_reads_hostile_names(open_trace: Callable[[bytes], TraceProcess
     trace = open_trace(perfetto_trace(profile))
     assert trace.query(LOST) == []
     names = Counter(row["name"] for row in trace.query("select name from slice"))
-    written = Counter(event["name"] for event in events_of(profile, "X"))
+    written = Counter(event["name"] for phase in "Xi" for event in events_of(profile, phase))
     assert names == written
 
 
@@ -379,4 +395,5 @@ def test_chrome_tracing_imports_all_without_a_warning(
     profile = recorded(name)
     found = open_trace(perfetto_trace(draw(STEP))).chrome_import(text_of(profile))
     phases = Counter(event["ph"] for event in json.loads(text_of(profile))["traceEvents"])
-    assert found == {"warnings": [], "slices": phases["X"], "pairs": phases["b"], "arrows": expected_arrows(profile)}
+    slices = phases["X"] + phases["i"]
+    assert found == {"warnings": [], "slices": slices, "pairs": phases["b"], "arrows": expected_arrows(profile)}

@@ -87,6 +87,15 @@ def test_a_label_between_two_near_roofs_goes_below_the_lower_one() -> None:
     assert [(roof.label[:4], roof.position) for roof in drawn.roofs] == [("FP32", "under"), ("FP64", "over")]
 
 
+def test_a_label_goes_to_the_other_end_of_its_roof_where_points_are() -> None:
+    free, taken = (
+        next(roof for roof in chart(points((0, "FP32", rate, intensity, math.nan))).roofs if "FP32" in roof.label)
+        for rate, intensity in ((1e10, 1.0), (98e12, 900.0))
+    )
+    assert (free.at, free.anchor) == (free.end, "end")
+    assert (taken.at, taken.anchor) == (taken.begin, "start")
+
+
 def test_points_without_known_roofs_are_drawn_alone() -> None:
     drawn = chart(points((0, "FP32", 1e13, 100.0, math.nan)), pd.DataFrame())
     assert (len(drawn.points), drawn.roofs, drawn.title) == (1, (), "Device 0")

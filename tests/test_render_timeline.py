@@ -22,7 +22,7 @@ from tests.timeline import PROCESS, draw
 from tests.timeline_payload import Decoded, Event, decode
 
 NSYS = ("mlp", "train", "gelu", "graph", "graph_node", "unified_memory", "ddp2", "everything")
-TABLES = ("kernels", "memory_ops", "graph_launches", "ranges", "cpu_ops", "api_calls")
+TABLES = ("kernels", "memory_ops", "graph_launches", "ranges", "cpu_ops", "api_calls", "marks")
 Span = tuple[int, int, str]
 
 
@@ -73,7 +73,8 @@ def test_an_exact_timeline_holds_every_event_of_the_tables(
         ("kernel",): TABLES[:3],
         ("range",): TABLES[3:4],
         ("op",): TABLES[4:5],
-        ("api",): TABLES[5:],
+        ("api",): TABLES[5:6],
+        ("mark",): TABLES[6:],
     }.items():
         assert spans_of_rows(decoded, kinds, begin=begin) == spans_of_tables(profile, tables)
     assert [layer["quantum_ns"] for layer in decoded.header["layers"]] == [1]
@@ -141,6 +142,8 @@ def test_rows_stand_by_gpu_and_thread_the_busiest_first() -> None:
             draw("""
             nvtx    [step        ]
             nvtx    .[part]
+            mark    .x....y
+            mark:8  ....x..
             cpu     .LL..........
             cpu:8   .......SSSSSSSSSSSSSSSSSS
             s9      ...aa
@@ -159,8 +162,14 @@ def test_rows_stand_by_gpu_and_thread_the_busiest_first() -> None:
         (1, "Stream 2", "kernel"),
         (2, "Thread 7, NVTX", "range"),
         (2, "Thread 7, NVTX (2)", "range"),
+        (2, "Thread 7, NVTX marks", "mark"),
         (2, "Thread 7, CUDA API", "api"),
+        (2, "Thread 8, NVTX marks", "mark"),
         (2, "Thread 8, CUDA API", "api"),
+    ]
+    assert [(event.name, event.start, event.end) for event in decoded.row("Thread 7, NVTX marks")] == [
+        ("x", 1000, 1000),
+        ("y", 6000, 6000),
     ]
     assert [(event.name, event.start, event.end) for event in decoded.row("Thread 7, NVTX (2)")] == [
         ("part", 1000, 7000)
@@ -211,14 +220,15 @@ def test_an_operation_without_a_known_call_has_none() -> None:
 def test_details_say_what_is_known_of_an_event() -> None:
     profile = draw("""
         nvtx  [step  ]
+        mark  x.y
         s7    a.H.D.M.G
     """)
     kernels = profile.table("kernels").assign(grid_x=8, grid_y=32, block_x=64, registers=96)
     ranges = profile.table("ranges").assign(domain=pd.Categorical(["NCCL\x00"]), is_open=True)
     memory = profile.table("memory_ops").assign(bytes=[4_194_304, 12, 0])
-    decoded = decode(
-        timeline_payload(Profile({**profile.tables, "kernels": kernels, "ranges": ranges, "memory_ops": memory}))
-    )
+    marks = profile.table("marks").assign(domain=pd.Categorical(["io", ""]), category=pd.Categorical(["reads", ""]))
+    changed = {"kernels": kernels, "ranges": ranges, "memory_ops": memory, "marks": marks}
+    decoded = decode(timeline_payload(Profile({**profile.tables, **changed})))
     assert [(event.name, event.details) for event in decoded.row("Stream 7")] == [
         ("a", "grid 8×32×1, block 64×1×1, 96 registers"),
         ("[CUDA memcpy Host-to-Device]", "Pageable → Device, 4.194 MB"),
@@ -227,6 +237,10 @@ def test_details_say_what_is_known_of_an_event() -> None:
         ("[CUDA graph]", "graph 1"),
     ]
     assert decoded.row("Thread 7, NVTX")[0].details == "domain NCCL\ufffd, never ended"
+    assert [(event.name, event.details) for event in decoded.row("Thread 7, NVTX marks")] == [
+        ("io:x", "domain io, category reads"),
+        ("y", ""),
+    ]
 
 
 def test_names_no_reader_may_trip_over_are_made_printable() -> None:
@@ -265,6 +279,19 @@ def test_events_without_length_are_drawn_where_they_are() -> None:
         decoded = decode(timeline_payload(profile))
         assert_rows_are_sound(decoded)
         assert sorted((e.start, e.end) for row in decoded.layers[0] for e in row) == sorted(s[1:] for s in spans)
+
+
+def test_marks_alone_are_a_timeline() -> None:
+    decoded = decode(timeline_payload(Profile({"marks": draw("mark  ..x..y").table("marks")})))
+    assert decoded.layers == [[[Event(0, 0, "x"), Event(3000, 3000, "y")]]]
+    assert (decoded.header["span_ns"], decoded.header["window"]) == (3000, [0, 3000])
+
+
+def test_marks_at_one_time_are_all_drawn() -> None:
+    marks = draw("mark  xyz").table("marks").assign(start_ns=5, end_ns=5)
+    decoded = decode(timeline_payload(Profile({"marks": marks})))
+    assert_rows_are_sound(decoded)
+    assert sorted(event.name for row in decoded.layers[0] for event in row) == ["x", "y", "z"]
 
 
 def test_the_longest_times_a_reader_lets_through_are_exact() -> None:

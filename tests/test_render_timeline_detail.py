@@ -147,7 +147,7 @@ def test_the_exact_stretch_is_whole_steps_with_what_they_launched() -> None:
     started = [event for event, call in launched(decoded, 1) if exact["from_ns"] <= call.start < inside[0].end]
     assert started
     assert all(event.end <= exact["to_ns"] for event in started)
-    (sentence,) = decoded.header["thinned"]
+    sentence, _ = decoded.header["thinned"]
     begin_ms, end_ms = (f"{(exact[edge] - decoded.header['window'][0]) / 1e6:.1f} ms" for edge in ("from_ns", "to_ns"))
     assert sentence.endswith(f"; exact from {begin_ms} to {end_ms}.")
 
@@ -171,7 +171,9 @@ def test_of_many_streams_the_busiest_are_drawn(streams: int) -> None:
     assert len(labels) == 150
     assert {"Stream 55", "Stream 1234"} < set(labels[:3])
     assert decoded.header["totals"]["events"] == len(spans)
-    assert decoded.header["thinned"] == [f"The 150 busiest of {decoded.header['totals']['rows']:,} rows are drawn."]
+    drawn, counted = decoded.header["thinned"]
+    assert drawn == f"The 150 busiest of {decoded.header['totals']['rows']:,} rows are drawn."
+    assert counted.startswith("Statistics of a span are of all events")
     assert_rows_are_sound(decoded)
 
 
@@ -179,7 +181,7 @@ def test_many_streams_in_a_small_budget_are_fewer_rows() -> None:
     profile = with_kernels([(stream, 977 * stream, 977 * stream + 10 + stream % 7) for stream in range(2000)])
     decoded = decode(timeline_payload(profile, most_bytes=1500))
     assert len(decoded.header["rows"]) == 40
-    assert decoded.header["thinned"][-1] == "The 40 busiest of 2,000 rows are drawn."
+    assert decoded.header["thinned"][-2] == "The 40 busiest of 2,000 rows are drawn."
 
 
 def test_threads_keep_their_rows_beside_many_streams() -> None:

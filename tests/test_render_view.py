@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.analyze import ANALYSES
 from pipeline.model import Finding, Report
+from pipeline.render import render_html
+from pipeline.render.charts import SERIES
 from pipeline.render.layouts import layout_of
 from pipeline.render.page import Section, page
 from pipeline.render.svg import ranking, trials
-from pipeline.render.view import MOST_ROWS, NO_NAME, ROWS, Layout, middle_cut, printable, short_name, table_view
+from pipeline.render.view import MOST_ROWS, NO_NAME, ROWS, Jump, Layout, middle_cut, printable, short_name, table_view
 from tests.reports import HOSTILE, kernel_table, launch_table, range_table, result, small_report, with_gpu_time
 
 NATIVE = "void at::native::"
@@ -122,6 +125,25 @@ def test_columns_that_say_nothing_of_ranges_are_left_out() -> None:
 
     assert titles(1) == ["Range", "Instances", "CPU total", "Kernel"]
     assert titles(2) == ["Range", "Instances", "CPU total", "CPU median", "CPU min", "CPU max", "Kernel"]
+
+
+def test_marks_are_named_with_their_domain_and_their_category_only_where_there_is_one() -> None:
+    def shown(categories: list[str]) -> list[list[str]]:
+        frame = pd.DataFrame({"instances": [3, 1], "domain": ["io", ""], "category": categories, "name": ["x", "y"]})
+        view = section_of(small_report(results=(result("nvtx_marks", frame),)), "nvtx_marks").table
+        assert view is not None
+        rows = [[row.name.text, *(cell.text for cell in row.cells)] for row in view.rows]
+        return [[column.title for column in view.columns], *rows]
+
+    assert shown(["", ""]) == [["Mark", "Instances"], ["io:x", "3"], ["y", "1"]]
+    assert shown(["reads", ""]) == [["Mark", "Instances", "Category"], ["io:x", "3", "reads"], ["y", "1", "–"]]
+
+
+def test_a_report_without_marks_has_no_section_of_them() -> None:
+    frame = pd.DataFrame({"instances": [], "domain": [], "category": [], "name": []})
+    view = page(small_report(results=(result("nvtx_marks", frame, title="NVTX marks"),)))
+    assert "nvtx_marks" not in {section.anchor for section in view.sections}
+    assert ("NVTX marks", "looked for, and none in this capture") in view.unavailable
 
 
 def test_what_is_unavailable_is_grouped_by_its_reason() -> None:
@@ -281,18 +303,18 @@ def test_a_column_knows_its_name_scale_and_full_bar() -> None:
     assert view.name == "kernels"
 
 
-@pytest.mark.parametrize(
-    ("name", "timeline", "length"),
-    [
-        ("cuda_gpu_kern_sum", "name", ""),
-        ("range_iterations", "path", ""),
-        ("gpu_gaps", "time_ns", "gap_ns"),
-        ("devices", "", ""),
-    ],
-)
-def test_tables_say_how_their_rows_are_found_in_the_timeline(name: str, timeline: str, length: str) -> None:
-    layout = layout_of(result(name, kernel_table()))
-    assert (layout.timeline, layout.length) == (timeline, length)
+def test_every_table_leads_to_the_timeline_but_for_those_whose_rows_are_not_in_it() -> None:
+    facts = {"devices", "gpu_peaks", "ncu_roofs", "ncu_match", "range_coverage", "diagnostics"}
+    sums = {"gpu_time", "launch_phases", "launch_bound"}
+    not_drawn = {"osrt_sum", "profiler_overhead"}
+    tables = {analysis.name for analysis in ANALYSES} - {*SERIES}
+    without = {name for name in tables if not layout_of(result(name, kernel_table())).timeline}
+    assert without == facts | sums | not_drawn
+
+
+@pytest.mark.parametrize("way", [way for way in get_args(Jump) if way])
+def test_the_page_knows_each_way_to_the_timeline(way: str) -> None:
+    assert f"\n  {way}(row) {{\n" in render_html(small_report())
 
 
 def test_all_rows_of_a_long_table_are_at_hand() -> None:

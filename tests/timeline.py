@@ -1,13 +1,15 @@
 """Drawn timelines: one character is one microsecond, a run of one letter is one event.
 
     nvtx  [step        ]
+    mark  .........x
     cpu   LLL..LL..SSSS
     s7    ....aaa..bb
 
 `cpu` holds CUDA calls (L launch, C copy, B blocking copy, G graph launch, S synchronize, A allocate, F free, J load a
-module, E record an event), `nvtx` ranges from bracket to bracket, `sN` a stream: small letters are kernels of that
-name (n one of NCCL), H and D copies to the device and back, P to a peer, M a set, G a whole graph. The n-th launching
-call (L, C, B, G) launches the n-th operation. `cpu:8` and `nvtx:8` are thread 8 (7 otherwise).
+module, E record an event), `nvtx` ranges from bracket to bracket, `mark` marks of that name, `sN` a stream: small
+letters are kernels of that name (n one of NCCL), H and D copies to the device and back, P to a peer, M a set, G a whole
+graph. The n-th launching call (L, C, B, G) launches the n-th operation. `cpu:8`, `nvtx:8` and `mark:8` are thread 8 (7
+otherwise).
 """
 
 import re
@@ -39,10 +41,12 @@ COPIES = {
 }
 PROCESS = 5 << 24
 
+_Rows = list[dict[str, Any]]
+
 
 def draw(picture: str) -> Profile:
     """Make a Profile of a picture."""
-    calls, ranges, operations = [], [], []
+    calls, ranges, marks, operations = [], [], [], []
     for line in filter(str.strip, picture.splitlines()):
         label, track = re.match(r"\s*(\S+) {2,}(.*)", line).groups()  # type: ignore[union-attr]
         kind, _, number = label.partition(":")
@@ -51,10 +55,12 @@ def draw(picture: str) -> Profile:
             calls += [{**span, **thread, "letter": letter} for letter, span in _events(track)]
         elif kind == "nvtx":
             ranges += [{**span, **thread, "name": name} for name, span in _ranges(track)]
+        elif kind == "mark":
+            marks += [{**span, **thread, "name": letter} for letter, span in _instants(track)]
         else:
             stream = {"stream": int(kind[1:]), "device": int(number or 0)}
             operations += [{**span, **stream, "letter": letter} for letter, span in _events(track)]
-    return _profile(calls, ranges, operations)
+    return _profile(calls, ranges, marks, operations)
 
 
 def _events(track: str) -> list[tuple[str, dict[str, int]]]:
@@ -74,11 +80,19 @@ def _ranges(track: str) -> list[tuple[str, dict[str, int]]]:
     ]
 
 
+def _instants(track: str) -> list[tuple[str, dict[str, int]]]:
+    return [
+        (letter, {"start_ns": position * 1000, "end_ns": position * 1000})
+        for position, letter in enumerate(track)
+        if letter.isalpha()
+    ]
+
+
 def _thread(tid: int) -> dict[str, int]:
     return {"process": PROCESS, "thread": PROCESS | tid, "pid": 5, "tid": tid}
 
 
-def _profile(calls: list[dict[str, Any]], ranges: list[dict[str, Any]], operations: list[dict[str, Any]]) -> Profile:
+def _profile(calls: _Rows, ranges: _Rows, marks: _Rows, operations: _Rows) -> Profile:
     launching = sorted((call for call in calls if call["letter"] in LAUNCHING), key=lambda call: call["start_ns"])
     operations = sorted(operations, key=lambda operation: operation["start_ns"])
     for number, call in enumerate(calls, start=1000):
@@ -87,7 +101,7 @@ def _profile(calls: list[dict[str, Any]], ranges: list[dict[str, Any]], operatio
         operation["correlation"] = call["correlation"]
     for operation in operations:
         operation |= {"process": PROCESS, "context": 1, "graph_node": None, "correlation": operation.get("correlation")}
-    kernels = [
+    kernels: _Rows = [
         op | _KERNEL | dict.fromkeys(("name", "short_name"), KERNELS.get(op["letter"], op["letter"]))
         for op in operations
     ]
@@ -99,6 +113,7 @@ def _profile(calls: list[dict[str, Any]], ranges: list[dict[str, Any]], operatio
             "graph_launches": _table("graph_launches", [op | {"graph": 1} for op in operations if op["letter"] == "G"]),
             "api_calls": _table("api_calls", calls),
             "ranges": _table("ranges", [item | range_facts for item in ranges]),
+            "marks": _table("marks", [mark | {"domain": "", "category": ""} for mark in marks]),
             "diagnostics": empty("diagnostics"),
         }
     )

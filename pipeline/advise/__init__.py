@@ -112,7 +112,8 @@ RULES: Final = (
         "launch_bound",
         5.0,
         "The GPU waits for launches",
-        "Nothing is in flight and the next launch is still under way: the CPU does not keep up.",
+        "Nothing is in flight and the next launch is still under way: the CPU does not keep up. What first launches "
+        "take longer than others is not counted here: they load code.",
         'Launch less often: CUDA graphs (torch.compile(mode="reduce-overhead")), fused kernels, larger batches.',
         cases.launches,
     ),

@@ -12,6 +12,7 @@ from pipeline.analyze import (
     kernels,
     latency,
     launch,
+    marks,
     memory,
     ranges,
     replay_instructions,
@@ -29,6 +30,7 @@ from pipeline.analyze import (
 from pipeline.analyze.analysis import Analysis
 from pipeline.analyze.timeline import Timeline
 from pipeline.model import Finding, Profile, Result
+from pipeline.parallel import mapped
 
 # in the order of the report
 ANALYSES: Final[tuple[Analysis, ...]] = (
@@ -49,6 +51,7 @@ ANALYSES: Final[tuple[Analysis, ...]] = (
     *replay_source.ANALYSES,
     *ranges.ANALYSES,
     *iterations.ANALYSES,
+    *marks.ANALYSES,
     *syncs.ANALYSES,
     *setup.ANALYSES,
     *memory.ANALYSES,
@@ -65,4 +68,4 @@ def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
     An analysis that lacks its tables yields a result that says why.
     """
     timeline = Timeline(profile)
-    return tuple(analysis.run(timeline) for analysis in ANALYSES), facts.trust(timeline)
+    return tuple(mapped(lambda analysis: analysis.run(timeline), ANALYSES)), facts.trust(timeline)

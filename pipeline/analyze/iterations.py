@@ -10,7 +10,8 @@ import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.ranges import nested_ranges, range_work, without_numbers
-from pipeline.analyze.timeline import Timeline, once
+from pipeline.analyze.timeline import Timeline
+from pipeline.parallel import once
 from pipeline.tables import NULLABLE, categorical, duration
 
 POINTS: Final = 2000

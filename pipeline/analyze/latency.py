@@ -11,8 +11,9 @@ import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.split import IDLE, LAUNCH, SYNC, Calls, causing_calls, devices_at_work, idle_causes, time_split
-from pipeline.analyze.timeline import Flags, Operations, Timeline, busy_spans, distinct, once, operation_column
+from pipeline.analyze.timeline import Flags, Operations, Timeline, busy_spans, distinct, operation_column
 from pipeline.intervals import Ints, depth, gaps, open_time, union
+from pipeline.parallel import once
 
 API: Final = "API time"
 LATENCY: Final = "launch latency"

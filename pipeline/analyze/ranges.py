@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.timeline import Flags, Timeline, once
+from pipeline.analyze.timeline import Flags, Timeline
 from pipeline.intervals import Ints, grouped_busy, innermost, outer
+from pipeline.parallel import once
 from pipeline.tables import ancestors, categorical, duration, empty, nest, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}

@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from pipeline.analyze.timeline import Timeline, once
+from pipeline.analyze.timeline import Timeline
+from pipeline.parallel import once
 from pipeline.tables import empty
 
 Frame = pd.DataFrame

@@ -14,8 +14,9 @@ from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.groups import SHAPE
 from pipeline.analyze.replay_metrics import KERNEL, collected
 from pipeline.analyze.replay_ranges import PART, told_apart
-from pipeline.analyze.timeline import Timeline, once
+from pipeline.analyze.timeline import Timeline
 from pipeline.names import normalised, unqualified
+from pipeline.parallel import once
 from pipeline.tables import duration, renamed
 
 Frame = pd.DataFrame

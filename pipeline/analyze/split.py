@@ -13,9 +13,10 @@ import pandas as pd
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.api import api_name
 from pipeline.analyze.copies import is_pageable
-from pipeline.analyze.timeline import Flags, Timeline, busy_spans, once, operation_column
+from pipeline.analyze.timeline import Flags, Timeline, busy_spans, operation_column
 from pipeline.intervals import Ints, Spans, covered, inside, length, touches, union, without
 from pipeline.names import communicates
+from pipeline.parallel import once
 from pipeline.tables import empty, renamed
 
 COMPUTE: Final = "compute"

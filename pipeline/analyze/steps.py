@@ -10,8 +10,9 @@ import pandas as pd
 
 from pipeline.analyze.callers import owner_rows
 from pipeline.analyze.ranges import nested_ranges, without_numbers
-from pipeline.analyze.timeline import Timeline, once
+from pipeline.analyze.timeline import Timeline
 from pipeline.intervals import Ints
+from pipeline.parallel import once
 from pipeline.tables import ancestors, categorical
 
 LEAST: Final = 3

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.replay_metrics import OPCODES_IN_FULL, TENSOR, collected, matching, parts
-from pipeline.analyze.timeline import Timeline, once
+from pipeline.analyze.timeline import Timeline
+from pipeline.parallel import once
 
 Frame = pd.DataFrame
 

@@ -4,17 +4,15 @@ An operation and its call are matched by process and correlation id; an operatio
 adds no row and loses none.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, wraps
-from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from pipeline.intervals import Ints, Spans, inside
 from pipeline.model import Profile
+from pipeline.parallel import once
 from pipeline.tables import categorical
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -70,7 +68,8 @@ class Timeline:
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
 
-    @cached_property
+    @property
+    @once
     def window(self) -> Window:
         """Our runner's `measure` range if there is one, else first to last GPU operation, else all recorded."""
         ranges = self.profile.tables.get("ranges")
@@ -80,9 +79,10 @@ class Timeline:
                 return Window(int(measured["start_ns"].min()), int(measured["end_ns"].max()), MEASURED_RANGE)
         if bounds := self._bounds(GPU_TABLES):
             return Window(*bounds, "first to last GPU operation")
-        return Window(*self._bounds(("ranges", "cpu_ops", "api_calls")) or (0, 0), "everything recorded")
+        return Window(*self._bounds(("ranges", "marks", "cpu_ops", "api_calls")) or (0, 0), "everything recorded")
 
-    @cached_property
+    @property
+    @once
     def operations(self) -> Operations:
         """All GPU operations, with the calls that launched them."""
         tables = [self.profile.tables.get(name, _NOTHING) for name in GPU_TABLES]
@@ -100,7 +100,8 @@ class Timeline:
             in_graph[: sizes[0]] |= pd.Series(kernels).duplicated(keep=False).to_numpy()
         return Operations(kind, start, end, device, stream, launch, self._calls(launch), in_graph)
 
-    @cached_property
+    @property
+    @once
     def is_set(self) -> Flags:
         """Which of the operations are memsets; the others of memory_ops are copies."""
         flags = np.zeros(len(self.operations.kind), dtype=bool)
@@ -108,7 +109,8 @@ class Timeline:
             flags[self.operations.of("memory_ops")] = self.profile.table("memory_ops")["operation"] == "memset"
         return flags
 
-    @cached_property
+    @property
+    @once
     def is_launched(self) -> Flags:
         """Which of the operations a call launches; pages of managed memory move by themselves."""
         flags = np.ones(len(self.operations.kind), dtype=bool)
@@ -118,7 +120,8 @@ class Timeline:
             flags[self.operations.of("memory_ops")] = ~by_itself[kinds.codes]
         return flags
 
-    @cached_property
+    @property
+    @once
     def launches(self) -> pd.DataFrame:
         """One row per launch of a kernel or of a graph, however many kernels that contains.
 
@@ -143,13 +146,15 @@ class Timeline:
         launched = {name: np.concatenate((column[single], graphs[name])) for name, column in columns.items()}
         return pd.DataFrame({**launched, "name": categorical(values, codes)}, copy=False)
 
-    @cached_property
+    @property
+    @once
     def call_times(self) -> tuple[Ints, Ints]:
         """Start and end in ns of every row of api_calls."""
         calls = self.profile.table("api_calls")
         return calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
 
-    @cached_property
+    @property
+    @once
     def call_launch(self) -> Ints:
         """The launch (as in Operations) that every row of api_calls belongs to, if any of its id was recorded."""
         return self._keys[1]
@@ -162,7 +167,8 @@ class Timeline:
             max(frame["end_ns"].max() for frame in frames)
         )
 
-    @cached_property
+    @property
+    @once
     def _keys(self) -> tuple[Ints, Ints]:
         """One number per (process, correlation) of all operations, and of all calls.
 
@@ -193,22 +199,6 @@ class Timeline:
         # the first of those with the same key is the outermost
         position = np.minimum(np.searchsorted(known, launch), len(known) - 1)
         return np.where((known[position] == launch) & (launch >= 0), order[position], -1)
-
-
-_Value = TypeVar("_Value")
-
-
-def once(compute: Callable[[Timeline], _Value]) -> Callable[[Timeline], _Value]:
-    """Make a function keep its value for as long as the timeline that it is of exists."""
-    known: WeakKeyDictionary[Timeline, _Value] = WeakKeyDictionary()
-
-    @wraps(compute)
-    def remembered(timeline: Timeline) -> _Value:
-        if timeline not in known:
-            known[timeline] = compute(timeline)
-        return known[timeline]
-
-    return remembered
 
 
 def distinct(values: Ints) -> Ints:

@@ -58,6 +58,7 @@ _NO_DEVICE: Final = "the trace names no GPU"
 _GIVES_WORK: Final = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch", "cudaMemcpy", "cudaMemset")
 _NEVER: Final = {
     "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
+    "marks": "torch.profiler records no NVTX marks; --collector nsys does",
     "syncs": "they are not read from torch.profiler traces, whose API calls show every synchronization",
     "overheads": "torch.profiler ties its own overhead to no process",
 }

@@ -5,7 +5,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -13,26 +13,24 @@ import pandas as pd
 from pipeline.errors import CaptureError
 from pipeline.model import Environment, Profile
 from pipeline.read import nsys_memory
-from pipeline.read.nsys_export import KERNEL, LIMIT, OF_PROCESS, RUNTIME, Export, process_id
+from pipeline.read.nsys_export import KERNEL, RUNTIME, Export
+from pipeline.read.nsys_nvtx import NVTX, ranges_and_marks, with_ids
 from pipeline.read.sqlite import Database
 from pipeline.read.vocabulary import (
     COPY_OPERATIONS,
-    DOMAIN_CREATE,
     MEMORY_KINDS,
     OS_CALL,
-    RANGE_STYLES,
     SEVERITIES,
     cuda_version,
     label,
     without_private,
 )
-from pipeline.tables import NOT_REPLAYED, NULLABLE, OF_REPLAY, conform, empty
+from pipeline.tables import NOT_REPLAYED, OF_REPLAY, conform, empty
 
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-NVTX: Final = "NVTX_EVENTS"
 
 Frame = pd.DataFrame
 
@@ -61,8 +59,11 @@ def _profile(export: Export) -> Profile:
         parts = dict(zip(present, pool.map(lambda name: _read(export, name), present), strict=True))
     for name, (_, event, option, _) in _READERS.items():
         if name in parts:
-            tables[name], part = parts[name]
+            found, part = parts[name]
+            tables |= found
             export.add_findings(part)
+        elif name in tables:
+            continue
         elif _was_traced(export, event):
             tables[name] = empty(name)
         else:
@@ -70,11 +71,13 @@ def _profile(export: Export) -> Profile:
     return Profile(tables, missing, _environment(export, tables), export.all_findings())
 
 
-def _read(export: Export, name: str) -> tuple[Frame, Export]:
-    """Read one canonical table, with what had to be left out of it."""
+def _read(export: Export, name: str) -> tuple[dict[str, Frame], Export]:
+    """Read a canonical table, and what is read with it, with what had to be left out of it."""
     part = copy.copy(export)
     part.findings, part.unresolved = [], set()
-    return conform(name, _READERS[name][3](part), details=export.details), part
+    found = _READERS[name][3](part)
+    frames = {name: found} if isinstance(found, Frame) else found
+    return {table: conform(table, frame, details=export.details) for table, frame in frames.items()}, part
 
 
 def _was_traced(export: Export, event: str) -> bool:
@@ -205,52 +208,10 @@ def _api_calls(export: Export) -> Frame:
     }
     if export.details:
         columns["status"] = "returnValue"
-    frame = _with_ids(export.spans(RUNTIME, columns, nullable=("class", "correlation", "status")))
+    frame = with_ids(export.spans(RUNTIME, columns, nullable=("class", "correlation", "status")))
     export.check_ids(RUNTIME, frame)
     layer = label(frame["class"], {0: "runtime", 1: "driver"})
     return frame.assign(name=export.text(frame["name_id"]), layer=layer)
-
-
-def _ranges(export: Export) -> Frame:
-    columns = {
-        "start_ns": "start",
-        "end_ns": "end",
-        "thread": "globalTid",
-        "end_thread": "endGlobalTid",
-        "type": "eventType",
-        "text_id": "textId",
-        "domain_id": "domainId",
-    }
-    frame = export.fetch(NVTX, columns, nullable=("end_ns", "text_id", "end_thread", "domain_id"))
-    frame = frame.assign(name=_range_names(export, frame))
-    times = frame[["start_ns", "end_ns"]].fillna(0).to_numpy(dtype=np.int64)
-    last = int(times[times < LIMIT].max(initial=0))
-    domains = _domains(frame)
-    frame = frame[frame["type"].isin(list(RANGE_STYLES))]
-    frame = frame.assign(is_open=frame["end_ns"].isna(), end_ns=frame["end_ns"].fillna(last))
-    frame = export.keep_possible(NVTX, frame)
-    frame = _with_ids(frame.assign(style=label(frame["type"], RANGE_STYLES)))
-    keys = pd.MultiIndex.from_arrays([frame["process"], frame["domain_id"].fillna(0)])
-    domains = domains.reindex(keys).set_axis(frame.index)
-    return frame.assign(**domains.assign(domain=domains["domain"].fillna("")), number=frame.index + 1)
-
-
-def _range_names(export: Export, events: Frame) -> np.ndarray[Any, Any]:
-    """Take a name from StringIds where it is registered (the nvtx package does), else inline (torch.cuda.nvtx)."""
-    registered = np.asarray(export.text(events["text_id"]))
-    if "text" not in export.database.columns[NVTX]:
-        return registered
-    inline = np.array(export.database.texts(NVTX, "text"), dtype=object)[events.index]
-    return np.where(events["text_id"].notna(), registered, inline)
-
-
-def _domains(events: Frame) -> Frame:
-    """Name each (process, domain), and say since when: NVTX_EVENTS names a domain in the row that created it."""
-    created = events[events["type"] == DOMAIN_CREATE].sort_values("start_ns", kind="stable")
-    process = created["thread"].to_numpy(dtype=np.int64) & OF_PROCESS
-    index = pd.MultiIndex.from_arrays([process, created["domain_id"].fillna(0)])
-    columns = {"domain": created["name"].array, "domain_start_ns": created["start_ns"].astype(NULLABLE).array}
-    return pd.DataFrame(columns, index=index)[~index.duplicated()]
 
 
 def _devices(export: Export) -> Frame:
@@ -281,7 +242,7 @@ def _diagnostics(export: Export) -> Frame:
 def _overheads(export: Export) -> Frame:
     columns = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "name_id": "nameId"}
     frame = export.spans("PROFILER_OVERHEAD", columns)
-    return _with_ids(frame).assign(name=export.text(frame["name_id"]))
+    return with_ids(frame).assign(name=export.text(frame["name_id"]))
 
 
 def _threads(export: Export) -> Frame:
@@ -294,7 +255,7 @@ def _os_calls(export: Export) -> Frame:
     columns = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "name_id": "nameId", "class": "eventClass"}
     frame = export.spans("OSRT_API", columns)
     frame = frame[frame["class"] == OS_CALL]
-    return _with_ids(frame).assign(name=export.text(frame["name_id"]))
+    return with_ids(frame).assign(name=export.text(frame["name_id"]))
 
 
 def _cpu_page_faults(export: Export) -> Frame:
@@ -311,7 +272,7 @@ def _gpu_page_faults(export: Export) -> Frame:
     return export.spans("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)
 
 
-_Reader = tuple[tuple[str, ...], str, str, Callable[[Export], Frame]]
+_Reader = tuple[tuple[str, ...], str, str, Callable[[Export], Frame | dict[str, Frame]]]
 _NO_CUDA: Final = "CUDA tracing was off (nsys profile --trace=cuda)"
 _NO_NVTX: Final = "NVTX tracing was off (nsys profile --trace=nvtx)"
 _NO_OS: Final = "OS runtime tracing was off (nsys profile --trace=osrt)"
@@ -328,7 +289,9 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "graph_launches": ((GRAPH,), "Cuda", _NO_CUDA, _graph_launches),
     "api_calls": ((RUNTIME,), "Cuda", _NO_CUDA, _api_calls),
     "syncs": ((SYNC,), "Cuda", _NO_CUDA, _syncs),
-    "ranges": ((NVTX,), "NvtxEvents", _NO_NVTX, _ranges),
+    "ranges": ((NVTX,), "NvtxEvents", _NO_NVTX, ranges_and_marks),
+    # no source of their own: they are read with the ranges
+    "marks": ((), "NvtxEvents", _NO_NVTX, ranges_and_marks),
     "threads": (("ThreadNames",), "never", "this export names no threads", _threads),
     "os_calls": (("OSRT_API",), "OSRuntime", _NO_OS, _os_calls),
     "cpu_page_faults": (("CUDA_UM_CPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _cpu_page_faults),
@@ -343,12 +306,6 @@ _READERS: Final[Mapping[str, _Reader]] = {
 _EXPORT_TABLES: Final = frozenset(
     {source for sources, *_ in _READERS.values() for source in sources} | {"META_DATA_EXPORT", "EXPORT_META_DATA"}
 )
-
-
-def _with_ids(frame: Frame) -> Frame:
-    """Split the global thread id into the keys of thread and process and the ids that people know."""
-    thread = frame["thread"].astype("int64")
-    return frame.assign(thread=thread, process=thread & OF_PROCESS, pid=process_id(thread), tid=thread & ~OF_PROCESS)
 
 
 def _list_gpus(devices: Frame) -> str:

@@ -37,8 +37,10 @@ MEMORY_KINDS: Final = {
     7: "Unknown",
 }
 SEVERITIES: Final = {0: "info", 1: "info", 2: "warning", 3: "error", 4: "info"}
-# NVTX event types: push/pop and start/end ranges, each of NVTX itself and of NVTXT imports
+# NVTX event types: push/pop and start/end ranges, marks, names of categories; each of NVTX itself and of NVTXT imports
 RANGE_STYLES: Final = {59: "PushPop", 60: "StartEnd", 70: "PushPop", 71: "StartEnd"}
+MARKS: Final = (34, 65)
+CATEGORY_NAMES: Final = (33, 64)
 DOMAIN_CREATE: Final = 75
 # the class of a plain call in OSRT_API; others are markers
 OS_CALL: Final = 27

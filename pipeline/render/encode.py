@@ -1,11 +1,9 @@
 """Whole numbers as bytes: LEB128 varints, signed ones zigzag, and one gzip member made by several threads."""
 
 import base64
-import os
 import struct
 import zlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -13,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from pipeline.intervals import Ints
+from pipeline.parallel import mapped
 
 _BLOCK: Final = 1 << 20
 # how far back deflate refers
@@ -84,9 +83,7 @@ def deflated(data: bytes) -> Deflated:
     """Compress blocks at the same time, each knowing the one before: the same bytes however many threads there are."""
     level = _BEST if len(data) <= _LARGE else _QUICK
     starts = range(0, len(data), _BLOCK)
-    with ThreadPoolExecutor(min(len(starts), os.cpu_count() or 1) or 1) as pool:
-        blocks = list(pool.map(lambda at: _block(data, at, level), starts))
-    return Deflated(data, b"".join(blocks))
+    return Deflated(data, b"".join(mapped(lambda at: _block(data, at, level), starts)))
 
 
 def _block(data: bytes, begin: int, level: int) -> bytes:

@@ -87,7 +87,18 @@ def _launches(run: Numbers) -> Iterator[Figure]:
         yield Figure("Launches", f"{run.launches:,.0f}", known)
         return
     waits = format_value(run.launch_idle_pct, "launch_idle_pct")
-    yield Figure("GPU waits for launches", waits, f"of the window; {counted(run.launches, 'launch')}, {known}")
+    note = f"{_joined('of the window', *_of_waits(run, waits))}; {counted(run.launches, 'launch')}, {known}"
+    yield Figure("GPU waits for launches", waits, note)
+
+
+def _of_waits(run: Numbers, waits: str) -> Iterator[str]:
+    """Say what else the share would be: advice on launches is about the worst device, and not about first launches."""
+    devices = run.launch_idle_pct_by_device
+    if len(devices) > 1:
+        yield f"mean of {len(devices)} devices, {_span(devices, 'launch_idle_pct')}"
+    steady = format_value(run.steady_launch_idle_pct, "launch_idle_pct")
+    if run.steady_launch_idle_pct is not None and steady != waits:
+        yield f"{steady} without slower first launches"
 
 
 def _steps(run: Numbers) -> Iterator[Figure]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pipeline.model import Profile, Report
 from pipeline.render.index import IndexEntry, index_page
@@ -22,15 +22,19 @@ _FOLDERS: Final = (_PACKAGE / "templates", _PACKAGE.parent / "templates")  # in 
 MOST_BYTES: Final = 2_000_000
 _POLICY: Final = "content-security-policy"
 _NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
+_UTC: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?: UTC)?")
 _NO_EVENTS: Final = "no event has a time here, or the page has no room for them (--max-bytes)"
 _LONGEST_POLICY: Final = 400
 # where the data go: nothing that a report puts into a page has such brackets
 _TIMELINE: Final = Markup("<timeline-data>")
 _STYLES: Final = ("page", "text", "tables", "tables_tools", "charts", "pictures", "timeline", "media")
-_OF_TABLES: Final = ("numbers", "model", "rows", "box", "copy", "tools")
-_OF_TIMELINE: Final = ("text", "data", "statistics", "lanes", "canvas", "events", "draw", "panel", "pointer", "search")
+_OF_TABLES: Final = ("numbers", "model", "rows", "box", "copy", "jumps", "tools")
+_OF_TIMELINE: Final = (
+    *("text", "data", "statistics", "sums", "lanes", "canvas", "events", "draw", "panel", "pointer"),
+    *("find", "search", "history"),
+)
 _SCRIPTS: Final = (
-    "payload",
+    *("payload", "times", "matching"),
     *(f"tables_{part}" for part in _OF_TABLES),
     "tables",
     *(f"timeline_{part}" for part in _OF_TIMELINE),
@@ -77,7 +81,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"breakable": _breakable, "linked": _linked}
+    environment.filters |= {"breakable": _breakable, "linked": _linked, "timed": _timed}
     return environment
 
 
@@ -92,6 +96,13 @@ def _linked(text: str) -> Markup:
     link = Markup('<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>')
     words = (part if place % 2 == 0 else link.format(part, part.split("/")[2]) for place, part in enumerate(parts))
     return Markup("").join((*words, rest))
+
+
+def _timed(text: str) -> Markup:
+    """Tell scripts which text is a time in UTC, if all of it is one."""
+    found = _UTC.fullmatch(text)
+    element = Markup('<time datetime="{}T{}Z">{}</time>')
+    return element.format(*found.groups(), text) if found else escape(text)
 
 
 @cache

@@ -1,4 +1,9 @@
-"""How the table of each result is laid out: what its rows are called, what is left out, and which cells have bars."""
+"""How the table of each result is laid out: what its rows are called, what is left out, and which cells have bars.
+
+Every table whose rows are something in the timeline leads there (`Layout.timeline`). Without it are tables of what the
+timeline does not draw (calls of the OS, the profiler's overhead, page faults), of what stands for a whole GPU or is a
+statistic over everything (gpu_time, launch_bound, launch_phases), and of facts (devices, peaks, roofs, diagnostics).
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -44,7 +49,7 @@ def _gaps(frame: Frame) -> Frame:
 
 def _per_process(frame: Frame) -> Frame:
     """Leave out the process where all rows have the same, and repetitions where there are none."""
-    unused = [name for name in ("steps", "of_steps") if not frame[name].any()]
+    unused = [name for name in ("steps", "of_steps") if name in frame and not frame[name].any()]
     return frame.drop(columns=[*unused, *(["pid"] if frame["pid"].nunique() == 1 else [])])
 
 
@@ -60,6 +65,13 @@ _KINDS_OF_WORK: Final = {
     "sets": ("sets", "set_ns"),
     "graph_launches": ("graph_launches", "graph_ns"),
 }
+
+
+def _marks(frame: Frame) -> Frame:
+    """Name marks as ranges are, with their domain; leave out the category where no mark has one."""
+    domain = frame["domain"].astype("str")
+    named = frame.assign(name=domain.where(domain == "", domain + ":") + frame["name"].astype("str"))
+    return named.drop(columns=["domain", *([] if (frame["category"] != "").any() else ["category"])])
 
 
 def _tree(frame: Frame) -> Frame:
@@ -91,56 +103,90 @@ def _chain(path: str, levels: Mapping[str, int]) -> list[str]:
 _LAYOUTS: Final[Mapping[str, Layout]] = {
     "gpu_time": Layout("devices with GPU work", "Device", "device", prepare=_devices),
     "time_split": Layout(
-        "parts of the window", "Category", "category", bars=("share_pct",), prepare=_per_device, is_folded=True
+        *("parts of the window", "Category", "category"),
+        bars=("share_pct",),
+        prepare=_per_device,
+        is_folded=True,
+        timeline="functions",
     ),
-    "cuda_gpu_kern_sum": Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name, timeline="name"),
-    "memory_operations": Layout("copies and sets", "Operation", bars=("time_pct",), prepare=_named_operations),
+    "cuda_gpu_kern_sum": Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name, timeline="kernel"),
+    "memory_operations": Layout(
+        "copies and sets", "Operation", bars=("time_pct",), prepare=_named_operations, timeline="copy"
+    ),
+    "copy_sizes": Layout("sizes of copies", "Operation", "operation", timeline="copy"),
     "launch_overhead": Layout(
-        "launches", "Kernel", bars=("api_total_ns",), prepare=_per_device, shorten=short_name, timeline="name"
+        "launches", "Kernel", bars=("api_total_ns",), prepare=_per_device, shorten=short_name, timeline="kernel"
     ),
     "launch_phases": Layout("launch figures", "Figure", "figure", prepare=_per_device),
     "launch_bound": Layout("devices with launches", "Device", "device"),
-    "gpu_gaps": Layout("idle gaps", "Cause", "cause", prepare=_gaps, most=10, timeline="time_ns", length="gap_ns"),
+    "gpu_gaps": Layout("idle gaps", "Cause", "cause", prepare=_gaps, most=10, timeline="span"),
     "setup_calls": Layout(
-        "calls that load, compile, allocate or free", "Function", bars=("total_ns",), timeline="name"
+        "calls that load, compile, allocate or free", "Function", bars=("total_ns",), timeline="call"
     ),
     "cuda_api_sync": Layout(
-        "synchronizing calls", "Function", bars=("total_ns",), prepare=_per_process, timeline="name"
+        "synchronizing calls", "Function", bars=("total_ns",), prepare=_per_process, timeline="call"
     ),
     "slow_copies": Layout(
         *("copies and sets that make the CPU wait", "Function"),
         bars=("cpu_ns",),
         prepare=_per_device,
-        timeline="name",
+        timeline="call",
     ),
-    "range_iterations": Layout("repeated ranges", "Range", "path", bars=("med_ns",), timeline="path"),
+    "range_iterations": Layout("repeated ranges", "Range", "path", bars=("med_ns",), timeline="repetition"),
     "osrt_sum": Layout("OS runtime calls", "Function", bars=("time_pct",), most=20),
-    "memory_usage": Layout("kinds of memory", "Kind", "kind", prepare=_per_device),
+    "memory_usage": Layout("kinds of memory", "Kind", "kind", prepare=_per_device, timeline="memory"),
+    "unified_memory": Layout("kinds of events", "Event", "event", prepare=_per_process, timeline="copy"),
+    "gpu_metrics": Layout("counters", "Metric", "metric", prepare=_per_device, timeline="counter"),
     "ncu_kernels": Layout(
         *("replayed kernels", "Kernel"),
         bars=("gpu_pct",),
+        minor=replayed.MINOR,
         prepare=replayed.kernels,
         shorten=replayed.short_numbered,
-        timeline="numbered",
+        timeline="replay",
     ),
-    "ncu_rules": Layout("rules", "Rule", "title", full="message", bars=("bound_pct",), prepare=replayed.rules, most=20),
+    "ncu_rules": Layout(
+        *("rules", "Rule", "title"),
+        full="message",
+        bars=("bound_pct",),
+        prepare=replayed.rules,
+        most=20,
+        timeline="replay",
+    ),
     "ncu_roofline": Layout(
-        "kinds of arithmetic", "Kernel", bars=("of_peak_pct",), prepare=replayed.points, shorten=replayed.short_numbered
+        *("kinds of arithmetic", "Kernel"),
+        bars=("of_peak_pct",),
+        prepare=replayed.points,
+        shorten=replayed.short_numbered,
+        timeline="replay",
     ),
     "ncu_roofs": Layout("roofs", "Roof", "roof", prepare=replayed.roofs),
     "ncu_stalls": Layout(
-        "kernels", "Kernel", prepare=replayed.by_reason, shorten=replayed.short_numbered, is_folded=True
+        *("kernels", "Kernel"),
+        prepare=replayed.by_reason,
+        shorten=replayed.short_numbered,
+        is_folded=True,
+        timeline="replay",
     ),
     "ncu_instructions": Layout(
-        "kernels", "Kernel", prepare=replayed.by_kind, shorten=replayed.short_numbered, is_folded=True
+        *("kernels", "Kernel"),
+        prepare=replayed.by_kind,
+        shorten=replayed.short_numbered,
+        is_folded=True,
+        timeline="replay",
     ),
     "ncu_source": Layout(
-        "lines", "Line or instruction", "source", bars=("share_pct",), prepare=replayed.hottest, most=30
+        *("lines", "Line or instruction", "source"),
+        bars=("share_pct",),
+        prepare=replayed.hottest,
+        most=30,
+        timeline="replay",
     ),
     "ncu_match": Layout("captures", "Launches replayed", "replayed"),
-    "nvtx_ranges": Layout("ranges", "Range", bars=("cpu_total_ns", "kernel_ns"), prepare=_tree, timeline="name"),
-    "cuda_api_sum": Layout("CUDA calls", "Function", bars=("time_pct",), timeline="name"),
-    "cpu_ops": Layout("operators", "Operator", bars=("own_pct",), timeline="name"),
+    "nvtx_ranges": Layout("ranges", "Range", bars=("cpu_total_ns", "kernel_ns"), prepare=_tree, timeline="range"),
+    "nvtx_marks": Layout("marks", "Mark", prepare=_marks, timeline="mark"),
+    "cuda_api_sum": Layout("CUDA calls", "Function", bars=("time_pct",), timeline="call"),
+    "cpu_ops": Layout("operators", "Operator", bars=("own_pct",), timeline="operator"),
     "devices": Layout("devices", "Device", "device"),
     "diagnostics": Layout("warnings and errors", "Text", "text", shorten=printable),
     "profiler_overhead": Layout("kinds of overhead", "What", bars=("total_ns",), most=10),

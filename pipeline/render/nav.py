@@ -31,6 +31,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Program": {
         "nvtx_ranges": "ranges",
         "range_iterations": "repetitions",
+        "nvtx_marks": "marks",
         "cuda_api_sync": "synchronization",
         "osrt_sum": "OS calls",
         "setup_calls": "loading, allocation",

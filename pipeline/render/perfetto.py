@@ -20,12 +20,15 @@ from pipeline.intervals import Ints
 from pipeline.model import Profile
 from pipeline.render.rows import Text, blocks, digits, join, strings, take, where, whole
 from pipeline.render.tracks import (
+    ON_THREADS,
+    OS_CALLS,
     Places,
     Slices,
     Track,
     distinct,
     event_names,
     integers,
+    mark_slices,
     process_slices,
     stream_slices,
     thread_slices,
@@ -35,8 +38,10 @@ from pipeline.tables import renamed
 
 _CATEGORIES: Final[Mapping[str, str]] = {
     "ranges": "range",
+    "marks": "mark",
     "cpu_ops": "operator",
     "api_calls": "api",
+    "os_calls": "os",
     "kernels": "kernel",
     "memory_ops": "memory",
     "graph_launches": "graph",
@@ -44,8 +49,10 @@ _CATEGORIES: Final[Mapping[str, str]] = {
 # what is said of an event beside its name, as far as the table has it
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "ranges": ("domain", "is_open"),
+    "marks": ("domain", "category"),
     "cpu_ops": (),
     "api_calls": ("layer", "status"),
+    "os_calls": (),
     "kernels": (
         *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers"),
         *("static_shared_bytes", "dynamic_shared_bytes", "graph_node"),
@@ -70,16 +77,20 @@ def perfetto_trace(profile: Profile) -> bytes:
 
 def _document(profile: Profile) -> Iterator[bytes]:
     places = Places(profile)
-    threads, ranges, streams = (lay(profile, places) for lay in (thread_slices, process_slices, stream_slices))
+    threads = thread_slices(profile, places, tables=(*ON_THREADS, OS_CALLS))
+    marks, ranges, streams = (lay(profile, places) for lay in (mark_slices, process_slices, stream_slices))
+    laid = [threads, marks, ranges, streams]
     counters = _counters(profile, places)
-    times = [*(slices.start for slices in (threads, ranges, streams)), *(counter.time for counter in counters)]
+    times = [*(slices.start for slices in laid), *(counter.time for counter in counters)]
     origin = int(min((some.min() for some in times if len(some)), default=0))
     launching, launched = _flows(profile, threads, streams)
-    events: list[Slices | _Counters] = [threads, ranges, streams, *counters]
-    tracks = [track for some in events for track in some.tracks]
+    events: list[Slices | _Counters] = [*laid, *counters]
+    # marks are on the rows of threads
+    tracks = list(dict.fromkeys(track for some in events for track in some.tracks))
     rows = chain(
         _metadata(tracks),
         _slice_rows(profile, threads, origin, _Arrows(launching, "out")),
+        _instant_rows(profile, marks, origin),
         _async_rows(profile, ranges, origin),
         _slice_rows(profile, streams, origin, _Arrows(launched, "in")),
         *(_counter_rows(counter, origin) for counter in counters),
@@ -219,6 +230,14 @@ def _slice_rows(profile: Profile, slices: Slices, origin: int, arrows: _Arrows) 
             *(',"ts":', _microseconds(start - origin), ',"dur":', _microseconds(end - start)),
             *(where(number > 0, arrow), *labels.of(block)),
         )
+
+
+def _instant_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
+    labels = _labels(profile, slices)
+    places = _places(slices.tracks)
+    for block in blocks(0, len(slices.row)):
+        stamp = _microseconds(slices.start[block] - origin)
+        yield _whole(',\n{"ph":"i","s":"t"', take(places, slices.track[block]), ',"ts":', stamp, *labels.of(block))
 
 
 def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:

@@ -16,7 +16,10 @@ Frame = pd.DataFrame
 PREFIX: Final = "ncu_"
 _SHORT: Final = 44
 _INTERNAL: Final = ("gpu_total_ns", "busiest_gpu_ns")
-_FIRST: Final = ("name", "grid", "block", "gpu_pct", "launches", "timeline_med_ns", "replay_ns")
+_FIRST: Final = (
+    *("name", "grid", "block", "gpu_pct", "launches", "timeline_med_ns", "replay_ns"),
+    *("sm_pct", "memory_pct", "dram_pct", "occupancy_pct", "limiter"),
+)
 _HEADINGS: Final = {
     "theoretical_pct": "theoretical_occupancy_pct",
     "peak_pct": "of_peak_pct",
@@ -25,6 +28,11 @@ _HEADINGS: Final = {
     "l2_flop_per_byte": "per_L2_byte_flop_per_byte",
     "stall_pct": "share_pct",
 }
+MINOR: Final = (
+    *("l2_pct", "l1_pct", "l2_hit_pct", "l1_hit_pct", "tensor_pct", "theoretical_occupancy_pct", "registers"),
+    *("shared_bytes", "waves", "tail_pct", "sectors_per_request", "excessive_pct", "path"),
+)
+"""What the table of kernels shows on request: the causes behind the figures that it begins with."""
 
 
 def numbered(results: tuple[Result, ...]) -> tuple[Result, ...]:
@@ -64,7 +72,10 @@ def number_of(name: str) -> str:
 
 
 def kernels(frame: Frame) -> Frame:
-    """Put what tells launches apart first and their place in the program last; leave out what none of them has."""
+    """Put what tells launches apart first, then what sums them up, and their place in the program last.
+
+    What none of them has is left out.
+    """
     columns = list(dict.fromkeys((*_FIRST, *frame.columns)))
     internal = {*_INTERNAL, *(["device"] if _is_one(frame, "device") else [])}
     order = [name for name in columns if name in frame and name not in internal and name != "path"]

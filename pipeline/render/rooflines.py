@@ -41,6 +41,7 @@ SHAPES: Final = (
 _SIDES: Final = ((9, 4, "start"), (-9, 4, "end"), (0, -10, "middle"), (0, 18, "middle"))
 _SIZE: Final = (600, 340)  # pixels of a plot on a wide screen: what may touch is judged by it
 _ROOM: Final = (16, 12)
+_LETTER: Final = (6.5, 18)  # pixels of a label's letters on a narrow screen, and of a line
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def _roofline(points: Frame, roofs: Frame) -> Roofline:
     return Roofline(
         gpu,
         tuple(keys.values()),
-        (*_slope_roofs(slopes, levels, axes), *_level_roofs(slopes, levels, axes)),
+        (*_slope_roofs(slopes, levels, axes), *_level_roofs(slopes, levels, axes, drawn)),
         drawn,
         tuple(Tick(axes.dot(0, place).y, _rate_text(place)) for place in _decades(axes.bottom, axes.top)),
         tuple(Tick(axes.dot(place, 0).x, f"{10.0**place:,.10g}") for place in _decades(axes.left, axes.right)),
@@ -213,15 +214,34 @@ def _slope_roofs(slopes: Mapping[str, float], levels: Mapping[float, str], axes:
         yield Roof(label, first, last, middle, "end" if is_outer else "start", "slope")
 
 
-def _level_roofs(slopes: Mapping[str, float], levels: Mapping[float, str], axes: _Axes) -> Iterator[Roof]:
+def _level_roofs(
+    slopes: Mapping[str, float], levels: Mapping[float, str], axes: _Axes, points: Sequence[Point]
+) -> Iterator[Roof]:
     """Draw each kind's roof from its ridge with the fastest memory to the right; no label crosses the line above."""
+    dots = [_pixels(dot) for point in points for dot in (point.at, point.l2) if dot]
     fastest = max(slopes.values(), default=math.inf)
     heights = [100.0, *(axes.dot(axes.right, level).y for level in levels), -100.0]
     for place, (level, label) in enumerate(levels.items(), start=1):
         below, height, above = heights[place - 1 : place + 2]
-        is_under = height - above < _LABEL_HEIGHT < below - height
         begin, end = axes.dot(max(level - fastest, axes.left), level), axes.dot(axes.right, level)
-        yield Roof(label, begin, end, end, "end", "under" if is_under else "over")
+        fits = {"over": height - above >= _LABEL_HEIGHT, "under": below - height > _LABEL_HEIGHT}
+        sides = [side for side, has_room in fits.items() if has_room] or ["over"]
+        places = [(end, "end", side) for side in sides] + [(begin, "start", side) for side in sides]
+        covered = [_covered(label, place, dots) for place in places]
+        yield Roof(label, begin, end, *places[covered.index(min(covered))])
+
+
+def _covered(label: str, place: tuple[Dot, str, str], dots: Sequence[tuple[float, float]]) -> int:
+    """Count the points that a label would lie on: at a dot, with the text on one side of it, over or under a line."""
+    at, anchor, position = place
+    (x, y), (letter, line) = _pixels(at), _LETTER
+    width = letter * len(label)
+    left, top = (x - width if anchor == "end" else x), (y - line if position == "over" else y)
+    width_too, height_too = _ROOM
+    return sum(
+        left - width_too < across < left + width + width_too and top - height_too < down < top + line + height_too
+        for across, down in dots
+    )
 
 
 def _key(kind: str, place: int) -> Key:

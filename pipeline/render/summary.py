@@ -18,10 +18,11 @@ _STEP: Final = "measure / step"
 class Numbers:
     """The numbers of one run; None, "" or () is what was not measured.
 
-    Of the GPU, all within the window: `busy_pct`, `idle_ns` and `launch_idle_pct` (the GPU waits because a launch is
-    under way) are means over the devices, counts and the other times are sums over them, and `launch_api_med_ns` is one
-    median per device. `top_*_pct` is the share of the time of all kernels, or of all operators. `step_ns` is the median
-    over the unprofiled trials, `profiled_step_ns` a mean.
+    Of the GPU, all within the window: `busy_pct`, `idle_ns`, `launch_idle_pct` (the GPU waits because a launch is under
+    way) and `steady_launch_idle_pct` (the same but for what first launches take longer than others) are means over the
+    devices, counts and the other times are sums over them, and `launch_api_med_ns` is one median per device.
+    `top_*_pct` is the share of the time of all kernels, or of all operators. `step_ns` is the median over the
+    unprofiled trials, `profiled_step_ns` a mean.
     """
 
     window: str = ""
@@ -41,6 +42,8 @@ class Numbers:
     launches: float | None = None
     launch_api_med_ns: tuple[float, ...] = ()
     launch_idle_pct: float | None = None
+    launch_idle_pct_by_device: tuple[float, ...] = ()
+    steady_launch_idle_pct: float | None = None
     top_kernel: str = ""
     top_kernel_pct: float | None = None
     operators: int | None = None
@@ -64,8 +67,7 @@ def numbers(report: Report) -> Numbers:
     if len(devices):
         summary = _with_devices(summary, devices)
         summary = _with_kernels(summary, _rows(report, "cuda_gpu_kern_sum"))
-        waits = _values(_rows(report, "launch_bound"), "launch_idle_pct")
-        summary = replace(summary, launch_idle_pct=float(waits.mean()) if len(waits) else None)
+        summary = _with_waits(summary, _rows(report, "launch_bound"))
     summary = _with_operators(summary, _rows(report, "cpu_ops"))
     return _with_trials(summary, report.benchmark) if report.benchmark else summary
 
@@ -98,6 +100,20 @@ def _with_devices(summary: Numbers, devices: pd.DataFrame) -> Numbers:
         busy_pct_by_device=tuple(busy.tolist()),
         launch_api_med_ns=tuple(_values(devices, "launch_api_med_ns").tolist()),
         **sums,  # type: ignore[arg-type]
+    )
+
+
+def _with_waits(summary: Numbers, bound: pd.DataFrame) -> Numbers:
+    waits, first = _values(bound, "launch_idle_pct"), _values(bound, "first_launch_idle_ns")
+    if not len(waits):
+        return summary
+    mean = float(waits.mean())
+    steady = mean - 100.0 * float(first.mean()) / summary.window_ns if len(first) and summary.window_ns else None
+    return replace(
+        summary,
+        launch_idle_pct=mean,
+        launch_idle_pct_by_device=tuple(waits.tolist()),
+        steady_launch_idle_pct=steady,
     )
 
 

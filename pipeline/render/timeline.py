@@ -6,18 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from sys import maxsize
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
+from pipeline.intervals import Ints
 from pipeline.model import Profile, Result
 from pipeline.render.encode import deflated, gzip_base64
 from pipeline.render.timeline_curves import Curve, curves
-from pipeline.render.timeline_detail import layers, sentences
+from pipeline.render.timeline_detail import exactly, on_statistics, sentences, thinned
 from pipeline.render.timeline_events import MOST_ROWS, Events, lay_events
 from pipeline.render.timeline_labels import Economy, Labels, fold
-from pipeline.render.timeline_layers import Sample
-from pipeline.render.tracks import ON_STREAMS, ON_THREADS, Places
+from pipeline.render.timeline_layers import Layer, Sample
+from pipeline.render.timeline_sums import Sums, sums_of
+from pipeline.render.timeline_sums_parts import WrittenSums, fitting
+from pipeline.render.tracks import MARKS, ON_STREAMS, ON_THREADS, Places
 
 FORMAT: Final = 1
 MOST_BYTES: Final = 1_200_000
@@ -33,6 +38,8 @@ _ECONOMIES: Final = (
 )
 # of the bytes there are, at most this share is for names and other words
 _WORDS: Final = 1 / 3
+# and for the sums of all events this much, where not each of them is drawn exactly
+_SUMS: Final = 1 / 8
 _ATTEMPTS: Final = 3
 _LESS: Final = 0.95
 # what the place of a row in the binary takes in the header, compressed
@@ -45,7 +52,7 @@ def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_b
 
     `results` are those of the profile's report: curves of memory and of operations in flight are in them.
     """
-    events = lay_events(profile)
+    events = everything = lay_events(profile, most_rows=maxsize)
     if not len(events.start):
         return None
     for most_rows, most_points, economy in _ECONOMIES:
@@ -53,7 +60,7 @@ def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_b
             events = lay_events(profile, most_rows=most_rows)
         window = measured_window(profile)
         drawn = curves(profile, results, window_start_ns=window[0], most_points=most_points)
-        if payload := _payload(_scene(profile, events, drawn, economy), most_bytes):
+        if payload := _payload(_scene(profile, events, everything, drawn, economy), most_bytes):
             return payload
     return None
 
@@ -70,7 +77,7 @@ def measured_window(profile: Profile) -> Span:
             return _extent([measured])
     on_gpus, on_threads = (
         [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
-        for names in (ON_STREAMS, ON_THREADS)
+        for names in (ON_STREAMS, (*ON_THREADS, MARKS))
     )
     return _extent(on_gpus or on_threads)
 
@@ -81,9 +88,13 @@ def _extent(frames: Sequence[pd.DataFrame]) -> Span:
 
 @dataclass(frozen=True)
 class _Scene:
-    """All that is drawn, times in ns since its begin; `words` is the header but for what depends on the layers."""
+    """All that is drawn, times in ns since its begin; `words` is the header but for what depends on the layers.
+
+    everything: the events of all rows, drawn or not.
+    """
 
     events: Events
+    everything: Events
     window: Span
     span_ns: int
     words: dict[str, Any]
@@ -93,13 +104,28 @@ class _Scene:
     def sample(self) -> Sample:
         return Sample(self.events)
 
+    @property
+    def is_all(self) -> bool:
+        """Whether all rows are drawn."""
+        return len(self.events.rows) == len(self.everything.rows)
 
-def _scene(profile: Profile, events: Events, drawn: Sequence[Curve], economy: Economy) -> _Scene:
+    @cached_property
+    def sums(self) -> Sums | None:
+        return sums_of(self.everything, span_ns=self.span_ns, origin_ns=self.window[0])
+
+
+def _scene(profile: Profile, events: Events, everything: Events, drawn: Sequence[Curve], economy: Economy) -> _Scene:
     window = measured_window(profile)
-    begin = min(int(events.start.min()), window[0], *(int(curve.time[0]) for curve in drawn))
-    end = max(int(events.end.max()), window[1], *(int(curve.time[-1]) for curve in drawn))
-    label, labels, left_out = fold(events.label, events.labels, economy)
-    events = replace(events, start=events.start - begin, end=events.end - begin, label=label, labels=labels)
+    begin = min(int(everything.start.min()), window[0], *(int(curve.time[0]) for curve in drawn))
+    end = max(int(everything.end.max()), window[1], *(int(curve.time[-1]) for curve in drawn))
+    label, labels, left_out = fold(everything.label, everything.labels, economy)
+    known, everything = everything.label, _told(everything, begin, label, labels)
+    if len(events.rows) == len(everything.rows):
+        events = everything
+    else:
+        of_label = np.zeros(int(known.max()) + 1, dtype=np.int64)
+        of_label[known] = label
+        events = _told(events, begin, of_label[events.label], labels)
     moved = (window[0] - begin, window[1] - begin)
     words = {
         "format": FORMAT,
@@ -109,13 +135,16 @@ def _scene(profile: Profile, events: Events, drawn: Sequence[Curve], economy: Ec
         **_groups(profile, events, drawn, begin_ns=begin),
         "totals": {"events": events.total, "rows": events.total_rows},
     }
-    return _Scene(events, moved, end - begin, words, [*_rows_left_out(events), *left_out])
+    return _Scene(events, everything, moved, end - begin, words, [*_rows_left_out(events), *left_out])
+
+
+def _told(events: Events, begin_ns: int, label: Ints, labels: Labels) -> Events:
+    return replace(events, start=events.start - begin_ns, end=events.end - begin_ns, label=label, labels=labels)
 
 
 def _names(labels: Labels) -> dict[str, Any]:
-    places = {name: place for place, name in enumerate(dict.fromkeys(labels.names))}
-    said = [[places[name], detail] for name, detail in zip(labels.names, labels.details, strict=True)]
-    return {"names": list(places), "labels": said}
+    said = [[place, detail] for place, detail in zip(labels.places, labels.details, strict=True)]
+    return {"names": list(dict.fromkeys(labels.names)), "labels": said}
 
 
 def _groups(profile: Profile, events: Events, drawn: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
@@ -150,7 +179,7 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
     """Write the scene as finely as fits; None if it does not fit at all, or only without most of the events."""
     most = most_bytes // 4 * 3
     words = len(deflated(_json(scene.words)).compressed)
-    if words > most * _WORDS and words + scene.sample.size(1) > most:
+    if words > most * _WORDS and words + scene.sample.exact_size > most:
         return None
     room = float(most - words - _PLACES * len(scene.events.rows) - _PLACES)
     for _ in range(_ATTEMPTS):
@@ -162,14 +191,33 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
 
 
 def _written(scene: _Scene, room: float) -> bytes:
-    drawn = layers(scene.events, scene.sample, span_ns=scene.span_ns, window=scene.window, room=room)
-    begins = accumulate((len(layer.body.data) for layer in drawn), initial=0)
-    parts = [layer.parts.header(at) for layer, at in zip(drawn, begins, strict=False)]
+    drawn, sums = _fitted(scene, room)
+    *begins, end = accumulate((len(layer.body.data) for layer in drawn), initial=0)
+    parts = [layer.parts.header(at) for layer, at in zip(drawn, begins, strict=True)]
     rows = [{**row, "layers": list(of_row)} for row, *of_row in zip(scene.words["rows"], *parts, strict=True)]
-    described = [layer.header() for layer in drawn]
-    thinned = [*sentences(drawn, origin_ns=scene.window[0]), *scene.left_out]
-    header = _json({**scene.words, "rows": rows, "layers": described, "thinned": thinned})
-    return gzip_base64([deflated(struct.pack("<I", len(header)) + header), *(layer.body for layer in drawn)])
+    is_exact = scene.is_all and drawn[0].quantum_ns == 1
+    said = [] if is_exact else [on_statistics(sums, has_exact_part=scene.is_all and len(drawn) > 1)]
+    of_layers = {
+        "rows": rows,
+        "layers": [layer.header() for layer in drawn],
+        "sums": sums and sums.header(end),
+        "thinned": [*sentences(drawn, origin_ns=scene.window[0]), *scene.left_out, *said],
+    }
+    header = _json({**scene.words, **of_layers})
+    bodies = [layer.body for layer in drawn] + ([sums.body] if sums else [])
+    return gzip_base64([deflated(struct.pack("<I", len(header)) + header), *bodies])
+
+
+def _fitted(scene: _Scene, room: float) -> tuple[list[Layer], WrittenSums | None]:
+    """Return the layers that fit; and sums of all events, unless the layers have every event exactly."""
+    drawn = exactly(scene.events, scene.sample, span_ns=scene.span_ns, room=room)
+    if drawn and scene.is_all:
+        return drawn, None
+    sums = fitting(scene.sums, room * _SUMS)
+    room -= sums.size if sums else 0
+    if not drawn or len(drawn[0].body.compressed) > room:
+        drawn = thinned(scene.events, scene.sample, span_ns=scene.span_ns, window=scene.window, room=room)
+    return drawn, sums
 
 
 def _json(document: dict[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from pipeline.intervals import Ints
 from pipeline.render.timeline_events import Events
 from pipeline.render.timeline_labels import OTHERS
 from pipeline.render.timeline_layers import Layer, Sample, count_inside, finest, merged, stretch, whole
+from pipeline.render.timeline_sums_parts import WrittenSums
 from pipeline.units import scale_for
 
 QUANTA: Final = (32, 100, 250, 1000, 4000)
@@ -27,15 +28,18 @@ _ENOUGH: Final = 0.9
 _NUMBER: Final = re.compile(r"\d+")
 
 
-def layers(events: Events, sample: Sample, *, span_ns: int, window: Span, room: float) -> list[Layer]:
+def exactly(events: Events, sample: Sample, *, span_ns: int, room: float) -> list[Layer]:
+    """Return all events as one exact layer, or nothing if that takes more than about `room` bytes, compressed."""
+    found = _whole(events, 1, span_ns=span_ns, room=room) if sample.exact_size <= room else None
+    return [found] if found else []
+
+
+def thinned(events: Events, sample: Sample, *, span_ns: int, window: Span, room: float) -> list[Layer]:
     """Return the layers that take about `room` bytes at most, compressed: the whole, and an exact stretch of it.
 
     `window`: the time of most interest, in ns.
     """
-    exact = sample.size(1)
-    if exact <= room and (found := _whole(events, 1, span_ns=span_ns, room=room)):
-        return [found]
-    event_bytes = exact / len(events.start)
+    event_bytes = sample.exact_size / len(events.start)
     detail = _stretch(events, window, room=room * _SHARE, event_bytes=event_bytes)
     room -= sum(len(layer.body.compressed) for layer in detail)
     return [_coarse(events, sample, span_ns=span_ns, room=room), *detail]
@@ -52,6 +56,13 @@ def sentences(drawn: list[Layer], *, origin_ns: int) -> list[str]:
     if first.merge_ns:
         return [f"Shorter events that begin in the same {_round(first.merge_ns)} are drawn as one block{exactly}."]
     return [f"Starts and ends are rounded to {_round(first.quantum_ns)}{exactly}."]
+
+
+def on_statistics(sums: WrittenSums | None, *, has_exact_part: bool) -> str:
+    """Say what the statistics of a span are of where not all events are drawn exactly."""
+    if sums:
+        return f"Statistics of a span are of all events, in steps of {_round(sums.sums.width_ns)}."
+    return f"There is no room for statistics of a span{' but in the exact part' if has_exact_part else ''}."
 
 
 def _time(time_ns: int) -> str:

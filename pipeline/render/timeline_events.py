@@ -10,11 +10,12 @@ import pandas as pd
 
 from pipeline.intervals import Ints
 from pipeline.model import Profile
+from pipeline.parallel import mapped
 from pipeline.render.timeline_labels import Labels, label_events, together
 from pipeline.render.timeline_lanes import nested_lanes, separate_lanes
-from pipeline.render.tracks import ON_STREAMS, START_END, Places, distinct, integers
+from pipeline.render.tracks import MARKS, ON_STREAMS, START_END, Places, distinct, integers
 
-RowKind = Literal["kernel", "range", "op", "api"]
+RowKind = Literal["kernel", "range", "mark", "op", "api"]
 MOST_ROWS: Final = 150
 # more correlation ids than one process ever uses: CUPTI counts them in 32 bits
 _IDS: Final = 1 << 40
@@ -72,6 +73,7 @@ _SORTS: Final = (
     _Sort("kernel", ON_STREAMS, ("gpu", "process", "context", "stream"), separate_lanes),
     _Sort("range", ("ranges",), ("process",), nested_lanes, "Start/end ranges", is_start_end=True),
     _Sort("range", ("ranges",), _ON_THREAD, nested_lanes, "NVTX"),
+    _Sort("mark", (MARKS,), _ON_THREAD, separate_lanes, "NVTX marks"),
     _Sort("op", ("cpu_ops",), _ON_THREAD, nested_lanes, "operators"),
     _Sort("api", ("api_calls",), _ON_THREAD, nested_lanes, "CUDA API"),
 )
@@ -101,7 +103,7 @@ class _Laid:
 def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS) -> Events:
     """Lay the events of a profile on at most so many rows: where there are more, on those that are busy longest."""
     processes = _processes(profile)
-    laid = [_lay(profile, sort, processes) for sort in _SORTS]
+    laid = mapped(lambda sort: _lay(profile, sort, processes), _SORTS)
     places = _Naming(profile, laid)
     chosen = sorted(_busiest(laid, most_rows), key=places.order)
     return _joined(laid, chosen, places)
@@ -218,12 +220,22 @@ def _busiest(laid: Sequence[_Laid], most: int) -> list[_Place]:
     places = [(sort, row) for sort, some in enumerate(laid) for row in range(len(some.owner))]
     if len(places) <= most:
         return places
-    busy = np.concatenate([some.busy for some in laid])
+    busy = np.concatenate([_of_marks(some, laid) if some.sort.kind == "mark" else some.busy for some in laid])
     by_time = [places[place] for place in np.argsort(-busy, kind="stable")]
     of_gpus = [place for place in by_time if laid[place[0]].sort.kind == "kernel"]
     of_threads = [place for place in by_time if laid[place[0]].sort.kind != "kernel"]
     for_gpus = max(most - len(of_threads), most // 2)
     return of_gpus[:for_gpus] + of_threads[: most - len(of_gpus[:for_gpus])]
+
+
+def _of_marks(marks: _Laid, laid: Sequence[_Laid]) -> Ints:
+    """Return what stands for the busy time of rows of marks, which take none: that of their thread's busiest row."""
+    busiest: dict[tuple[int, ...], int] = {}
+    for some in laid:
+        for owner, busy in zip(some.owner.tolist(), some.busy.tolist(), strict=True):
+            busiest[some.owners[owner]] = max(busy, busiest.get(some.owners[owner], 0))
+    of_owner = np.array([busiest[owner] for owner in marks.owners], dtype=np.int64)
+    return np.where(marks.lane == 0, of_owner[marks.owner], 0)
 
 
 class _Naming:

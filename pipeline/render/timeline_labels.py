@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
@@ -27,6 +28,12 @@ class Labels:
     names: tuple[str, ...]
     details: tuple[str, ...]
     without: tuple[str, ...] = ()
+
+    @cached_property
+    def places(self) -> list[int]:
+        """The number of each label's name, the distinct ones being numbered as they come."""
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(self.names))}
+        return [numbers[name] for name in self.names]
 
 
 def label_events(table: str, frame: pd.DataFrame) -> tuple[Ints, Labels]:
@@ -110,17 +117,23 @@ def _of_range(facts: Facts) -> str:
     return ", ".join(filter(None, [domain, "never ended" if facts.get("is_open") else ""]))
 
 
+def _of_mark(facts: Facts) -> str:
+    return ", ".join(f"{name} {facts[name]}" for name in ("domain", "category") if facts.get(name))
+
+
 _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels": _SHAPE,
     "memory_ops": ("source_kind", "target_kind", "bytes"),
     "graph_launches": ("graph",),
     "ranges": ("domain", "is_open"),
+    "marks": ("domain", "category"),
 }
 _WORDS: Final[Mapping[str, Callable[[Facts], str]]] = {
     "kernels": _of_kernel,
     "memory_ops": _of_memory,
     "graph_launches": _of_graph,
     "ranges": _of_range,
+    "marks": _of_mark,
 }
 
 

@@ -178,6 +178,11 @@ class Sample:
         links = {"caller": all_.caller[here], "call": all_.call[here]}
         return replace(_linked(self._events), **links)
 
+    @cached_property
+    def exact_size(self) -> float:
+        """About how many bytes all events take, compressed, if they are exact."""
+        return self.size(1)
+
     def size(self, quantum_ns: int) -> float:
         """Return about how many bytes all events take, compressed."""
         return self._compressed(encode_spans(_rounded(self._spans, quantum_ns)))

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from pipeline.intervals import Ints
+from pipeline.parallel import threads
 from pipeline.render.encode import varints, zigzag
 
 # a median only makes numbers small: that of so many events serves as well as that of all
@@ -62,16 +63,20 @@ def encode_spans(spans: Spans) -> Parts:
     """Write a layer of at least one event."""
     before = np.append(0, spans.end[:-1])
     before[spans.bounds[:-1][np.diff(spans.bounds) > 0]] = 0
+    with threads() as pool:
+        gaps = pool.submit(lambda: varints(zigzag(spans.start - before), spans.bounds))
+        lengths = pool.submit(_durations, spans)
+        labels = pool.submit(varints, spans.label, spans.bounds)
+        others = _links(spans) if spans.count is None else varints(spans.count, spans.bounds)
+    durations, medians = lengths.result()
+    streams = (gaps.result(), durations, labels.result(), others, medians)
+    return Parts(tuple(np.diff(spans.bounds).tolist()), tuple(zip(*streams, strict=True)))
+
+
+def _durations(spans: Spans) -> tuple[list[bytes], list[bytes]]:
     duration = spans.end - spans.start
     typical, medians = _typical(spans, duration)
-    streams = (
-        varints(zigzag(spans.start - before), spans.bounds),
-        varints(zigzag(duration - typical), spans.bounds),
-        varints(spans.label, spans.bounds),
-        _links(spans) if spans.count is None else varints(spans.count, spans.bounds),
-        medians,
-    )
-    return Parts(tuple(np.diff(spans.bounds).tolist()), tuple(zip(*streams, strict=True)))
+    return varints(zigzag(duration - typical), spans.bounds), medians
 
 
 def _typical(spans: Spans, duration: Ints) -> tuple[Ints, list[bytes]]:

@@ -18,6 +18,10 @@ from pipeline.model import Profile
 from pipeline.render.view import middle_cut, printable
 
 ON_THREADS: Final = ("ranges", "cpu_ops", "api_calls")
+MARKS: Final = "marks"
+"""Instants of threads: viewers that know only spans have no place for them."""
+OS_CALLS: Final = "os_calls"
+"""Spans of threads, of which most wait: drawn where one can hide them, and summed up elsewhere."""
 ON_STREAMS: Final = ("kernels", "memory_ops", "graph_launches")
 START_END: Final = "StartEnd"
 NAME_LENGTH: Final = 4096
@@ -28,6 +32,7 @@ _VERSION: Final = re.compile(r"_v\d{4,}$")
 _TID: Final = (1 << 24) - 1
 _FREE: Final = 1 << 23
 _GPUS: Final = 1 << 24
+_OF_THREAD: Final = ("process", "thread", "tid")
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ class Places:
 
     @cached_property
     def _processes(self) -> pd.DataFrame:
-        frames = [self._profile.tables[name] for name in ON_THREADS if name in self._profile.tables]
+        frames = [self._profile.tables[name] for name in (*ON_THREADS, MARKS, OS_CALLS) if name in self._profile.tables]
         known = [frame[["process", "pid"]].drop_duplicates() for frame in frames]
         empty = pd.DataFrame({"process": [], "pid": []})
         return pd.concat([*known, empty][: max(len(known), 1)]).drop_duplicates("process").sort_values("process")
@@ -131,10 +136,14 @@ class Places:
         return "thread" if name in ("", self._programs[process]) else printable(name)
 
 
-def thread_slices(profile: Profile, places: Places) -> Slices:
-    """Lay the ranges, operators and API calls of each thread on its row; StartEnd ranges are of no thread."""
-    events = _events(profile, ON_THREADS, ("process", "thread", "tid"))
-    return _lay(events, nested_lanes, places.thread)
+def thread_slices(profile: Profile, places: Places, *, tables: Sequence[str] = ON_THREADS) -> Slices:
+    """Lay the events of some tables on the row of each thread; StartEnd ranges are of no thread."""
+    return _lay(_events(profile, tables, _OF_THREAD), nested_lanes, places.thread)
+
+
+def mark_slices(profile: Profile, places: Places) -> Slices:
+    """Lay the marks of each thread on its row, where they cross nothing."""
+    return thread_slices(profile, places, tables=(MARKS,))
 
 
 def process_slices(profile: Profile, places: Places) -> Slices:
@@ -158,8 +167,8 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     """Return for each event the position of its name, and the names, fit to print; CUDA's own as NVIDIA writes them."""
     if table == "graph_launches":
         return np.zeros(len(frame), dtype=np.int64), ["[CUDA graph]"]
-    if table == "ranges":
-        return _range_names(frame)
+    if table in ("ranges", MARKS):
+        return _names_with_domain(frame)
     texts = frame["operation" if table == "memory_ops" else "name"].cat
     names: list[str] = list(texts.categories)
     if table == "memory_ops":
@@ -169,9 +178,9 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     return np.asarray(texts.codes, dtype=np.int64), [middle_cut(printable(name), NAME_LENGTH) for name in names]
 
 
-def _range_names(ranges: pd.DataFrame) -> tuple[Ints, list[str]]:
-    """Name ranges as the report's tables do: `domain:name`, unless the domain is the default one."""
-    domains, names = ranges["domain"].cat, ranges["name"].cat
+def _names_with_domain(events: pd.DataFrame) -> tuple[Ints, list[str]]:
+    """Name ranges and marks as the report's tables do: `domain:name`, unless the domain is the default one."""
+    domains, names = events["domain"].cat, events["name"].cat
     count = max(len(names.categories), 1)
     codes, pairs = pd.factorize(domains.codes.to_numpy(dtype=np.int64) * count + names.codes.to_numpy())
     prefixes = [domain and f"{domain}:" for domain in domains.categories]

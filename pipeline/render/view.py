@@ -5,7 +5,7 @@ Everything here is finished text and finished numbers; templates only place it.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -41,7 +41,7 @@ class Column:
     """A heading, with the unit that all its cells share.
 
     name: the column's name with its unit as suffix, for exports. scale: None for text. largest: what a full bar stands
-    for, 0 where there are no bars.
+    for, 0 where there are no bars. is_minor: on a screen with scripts it is shown on request.
     """
 
     title: str
@@ -50,6 +50,7 @@ class Column:
     name: str = ""
     scale: Scale | None = None
     largest: float = 0.0
+    is_minor: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,22 @@ class Row:
     level: int = 0
 
 
-Jump = Literal["", "name", "path", "numbered", "time_ns"]
-"""How a row is found in the timeline: by its name, the last part of it, what follows its number, or by its time."""
+Jump = Literal[
+    "",
+    "kernel",
+    "copy",
+    "call",
+    "functions",
+    "operator",
+    "range",
+    "repetition",
+    "mark",
+    "replay",
+    "span",
+    "memory",
+    "counter",
+]
+"""What a row of a table is in the timeline, and so how it is found there (templates/scripts/tables_jumps.js)."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +95,8 @@ class TableView:
     """A table as it is printed; `more` says what was left out, a folded one opens on request.
 
     whole: all rows, for the page to hold beside those printed; None where these are all. name: what the table is
-    called in the page and in files made from it. timeline: how its rows are found in the timeline, and `length` the
-    column of lengths of those that are found by time. has_details: the first column's full texts add to the short ones
-    and do not repeat them.
+    called in the page and in files made from it. timeline: what its rows are in the timeline. has_details: the first
+    column's full texts add to the short ones and do not repeat them.
     """
 
     caption: str
@@ -92,7 +106,6 @@ class TableView:
     is_folded: bool = False
     name: str = ""
     timeline: Jump = ""
-    length: str = ""
     has_details: bool = False
     whole: "Whole | None" = field(default=None, compare=False, repr=False)
 
@@ -158,8 +171,8 @@ class Layout:
 
     noun: what its rows are, in the plural. header: the heading of the first column, which shows column `name`.
     full: the column that says more about each name, "" for the name itself where that is shortened. bars: columns with
-    a bar in each cell. most: the number of rows printed. `prepare` rearranges the frame before. is_folded: a chart says
-    the same. timeline, length: see TableView.
+    a bar in each cell. minor: columns to show on request, of a table that is too wide. most: the number of rows
+    printed. `prepare` rearranges the frame before. is_folded: a chart says the same. timeline: see TableView.
     """
 
     noun: str
@@ -167,12 +180,12 @@ class Layout:
     name: str = "name"
     full: str = ""
     bars: tuple[str, ...] = ()
+    minor: tuple[str, ...] = ()
     most: int = ROWS
     prepare: Callable[[pd.DataFrame], pd.DataFrame] = _unchanged
     shorten: Callable[[str], str] = short_text
     is_folded: bool = False
     timeline: Jump = ""
-    length: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +203,10 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
     whole = Whole(frame.head(MOST_ROWS), len(frame), layout)
     shown = frame.head(layout.most)
     values = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]
-    columns = [_column(whole.frame[name], with_bars=name in layout.bars) for name in values]
+    columns = [
+        replace(_column(whole.frame[name], with_bars=name in layout.bars), is_minor=name in layout.minor)
+        for name in values
+    ]
     levels = shown["level"].tolist() if "level" in shown else [0] * len(shown)
     texts = [_cells(shown[column.name], column) for column in columns]
     cells = list(zip(*texts, strict=True)) if columns else [()] * len(shown)
@@ -203,7 +219,6 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
         layout.is_folded,
         name,
         layout.timeline,
-        layout.length,
         bool(layout.full),
         whole,
     )

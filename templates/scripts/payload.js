@@ -18,8 +18,9 @@ async function unpacked(id) {
   return new Uint8Array(await new Response(packed.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
 }
 
+// The element that an address leads to; one of a view of the timeline leads to that.
 function linkTarget(hash) {
-  return document.getElementById(hash.slice(1));
+  return document.getElementById(hash.startsWith("#timeline=") ? "timeline" : hash.slice(1));
 }
 
 // A page that was opened at a section goes there again once tables or the timeline above it have grown, until the

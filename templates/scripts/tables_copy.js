@@ -1,4 +1,4 @@
-// Rows and names taken out of the page: as a file of comma separated values, and through the clipboard.
+// Rows and names taken out of the page: as a file of comma separated values, or as its text, and through the clipboard.
 
 class TableCopy {
   static FORMULA = /^[=+\-@\t\r＝＋－＠]/;
@@ -26,6 +26,54 @@ class TableCopy {
   static #text(text) {
     const safe = TableCopy.FORMULA.test(text) ? `'${text}` : text;
     return /[",\r\n]|^\s|\s$/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  }
+
+  // A sandboxed frame may not download, and asking would put a message into the console. Nothing tells such a frame
+  // from one of another origin, so in both the text is shown.
+  static get canSave() {
+    return window === window.parent || window.origin !== "null";
+  }
+
+  // The text of a file, to be copied.
+  static show(text, name) {
+    const dialog = TableRows.node("dialog", "csv");
+    const heading = TableRows.node("h2");
+    heading.id = "csv-title";
+    heading.textContent = `${name} as CSV`;
+    dialog.setAttribute("aria-labelledby", heading.id);
+    const reason = TableRows.node("p", "note");
+    reason.textContent =
+      "This page is shown in a frame that allows no downloads: copy the text, or open the page in a tab of its own.";
+    const area = TableRows.node("textarea");
+    Object.assign(area, { value: text, readOnly: true, spellcheck: false, wrap: "off", rows: 16 });
+    area.setAttribute("aria-labelledby", heading.id);
+    dialog.append(heading, reason, area, TableCopy.#dialogTools(dialog, area));
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+    area.select();
+    area.scrollTop = 0;
+  }
+
+  static #dialogTools(dialog, area) {
+    const tools = TableRows.node("p", "csv-tools");
+    const status = TableRows.node("output");
+    const button = (text, act) => {
+      const made = TableRows.button(text, text, "tool");
+      made.addEventListener("click", act);
+      return made;
+    };
+    const copy = () => {
+      area.select();
+      status.textContent = document.execCommand("copy") ? "Copied" : "Copy the selected text with the keyboard";
+    };
+    tools.append(
+      button("Copy", copy),
+      button("Select all", () => area.select()),
+      button("Close", () => dialog.close()),
+      status,
+    );
+    return tools;
   }
 
   static save(text, name) {

@@ -105,7 +105,7 @@ class TableModel {
 
   // Keep the rows whose name or texts hold `query`, or match it if it is written /like this/. False if it cannot be one.
   filter(query) {
-    const test = TableModel.#test(query.trim());
+    const test = textTest(query);
     this.isFiltered = Boolean(test);
     this.shut.clear();
     const known = new Map();
@@ -119,21 +119,6 @@ class TableModel {
     this.matched = this.kept.reduce((sum, kept) => sum + kept, 0);
     if (test && this.parent) this.#keepParents();
     return test !== undefined;
-  }
-
-  // null for no filter, undefined for one that is no regular expression.
-  static #test(query) {
-    if (!query) return null;
-    if (query.length > 2 && query.startsWith("/") && query.endsWith("/")) {
-      try {
-        const pattern = new RegExp(query.slice(1, -1), "i");
-        return (text) => pattern.test(text);
-      } catch {
-        return undefined;
-      }
-    }
-    const part = query.toLowerCase();
-    return (text) => text.toLowerCase().includes(part);
   }
 
   #keepParents() {

@@ -135,8 +135,9 @@ class TableRows {
   }
 
   #valueCell(place, text, share) {
-    const isNumber = this.headings[place + 1].isNumber;
+    const { isNumber, isMinor } = this.headings[place + 1];
     const cell = TableRows.node("td", isNumber ? "number" : "");
+    if (isMinor) cell.classList.add("minor");
     if (share !== null && this.model.columns[place].share) {
       cell.classList.add("with-share");
       cell.append(TableRows.bar(share));

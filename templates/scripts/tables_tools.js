@@ -21,7 +21,8 @@ class TableTools {
 
   static #heading(cell) {
     const symbol = /\((.+)\)$/.exec(cell.querySelector(".unit")?.textContent ?? "")?.[1] ?? "";
-    return { cell, symbol, name: cell.dataset.column ?? "", title: cell.textContent, isNumber: cell.classList.contains("number") };
+    const [isNumber, isMinor] = ["number", "minor"].map((name) => cell.classList.contains(name));
+    return { cell, symbol, name: cell.dataset.column ?? "", title: cell.textContent, isNumber, isMinor };
   }
 
   #makeHeadings() {
@@ -42,17 +43,20 @@ class TableTools {
     this.input.addEventListener("input", () => this.#filter());
     this.status = TableRows.node("output");
     this.names = this.#button("Full names", () => this.#switchNames());
-    this.names.setAttribute("aria-pressed", "false");
+    this.all = this.#button(`All ${this.headings.length} columns`, () => this.#switchColumns());
+    for (const each of [this.names, this.all]) each.setAttribute("aria-pressed", "false");
     this.opens = this.#button("Open all", () => this.#openAll(true));
     this.closes = this.#button("Close all", () => this.#openAll(false));
     const file = this.#button("CSV", () => this.#download());
-    file.title = "Download these rows, as filtered and sorted, with all digits";
+    file.title = "Download these rows, as filtered and sorted, with all columns and digits";
     file.setAttribute("aria-label", `Download ${name} as CSV`);
     const quiet = TableRows.node("span", "quiet");
-    quiet.append(this.opens, this.closes, this.names, file);
+    quiet.append(this.opens, this.closes, this.all, this.names, file);
     this.bar.append(this.input, this.status, quiet);
     this.input.hidden = this.printed.length < TableTools.FEW;
     for (const each of [this.names, this.opens, this.closes]) each.hidden = true;
+    this.all.hidden = !this.headings.some(({ isMinor }) => isMinor);
+    this.table.classList.toggle("few-columns", !this.all.hidden);
   }
 
   static FEW = 5; // a table with fewer rows needs no filter
@@ -66,7 +70,7 @@ class TableTools {
   // The rows are there: show them. note: what is to be said about those that are not.
   show(model, note, hasTimeline) {
     this.model = model;
-    const jump = hasTimeline ? this.#jump() : null;
+    const jump = hasTimeline ? TableJumps.of(this.table, model, this.headings) : null;
     this.rows = new TableRows(model, { headings: this.headings, jump });
     this.box = new TableBox(this.scroll, this.table, this.rows);
     this.names.hidden = !model.full.some(Boolean);
@@ -168,7 +172,7 @@ class TableTools {
     this.box.arrange();
     this.input.setAttribute("aria-invalid", String(!isFilter));
     if (isFilter) this.#count();
-    else this.status.textContent = "Not a regular expression";
+    else this.status.textContent = NO_EXPRESSION;
     performance.measure("table: filter", { start: begin, end: performance.now() });
   }
 
@@ -188,24 +192,17 @@ class TableTools {
     this.box.forgetHeights();
   }
 
-  // What to ask of the timeline for a row: a name, or a span of time; null if its rows are not there.
-  #jump() {
-    const { timeline, length } = this.table.dataset;
-    const values = (name) => this.model.columns[this.headings.findIndex((each) => each.name === name) - 1]?.values;
-    const name = (row) => this.model.name(row);
-    const [from, lasts] = [values(timeline), values(length)];
-    const last = (row) => name(row).split(" / ").at(-1);
-    const ways = {
-      name: (row) => ({ name: name(row) }),
-      path: (row) => (last(row).includes("#") ? null : { name: last(row) }), // a number that differs is written as #
-      numbered: (row) => ({ name: name(row).replace(/^\d+\. /, "") }),
-    };
-    if (!from || !lasts) return ways[timeline] ?? null;
-    return (row) => ({ from_ns: from[row], to_ns: from[row] + lasts[row], of_window: true });
+  #switchColumns() {
+    const isAll = this.table.classList.toggle("all-columns");
+    this.table.classList.toggle("few-columns", !isAll);
+    this.all.setAttribute("aria-pressed", String(isAll));
+    this.box.forgetHeights();
   }
 
   #download() {
     const text = TableCopy.csv(this.model, this.headings, this.table.dataset.details !== undefined);
-    TableCopy.save(text, this.table.dataset.table || this.table.caption.textContent);
+    const name = this.table.caption.textContent;
+    if (TableCopy.canSave) TableCopy.save(text, this.table.dataset.table || name);
+    else TableCopy.show(text, name);
   }
 }

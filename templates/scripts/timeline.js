@@ -22,6 +22,7 @@ class Timeline {
     this.search = new TimelineSearch(this);
     this.panel = new TimelinePanel(section, this);
     this.pointer = new TimelinePointer(this);
+    this.history = null; // once there is a view to keep
     this.frame = 0;
     this.frames = 0;
     if (data.window) this.view.show(...data.window);
@@ -58,6 +59,7 @@ class Timeline {
     performance.measure("timeline: frame", { start, end: performance.now() });
     if (++this.frames % MOST_FRAMES_KEPT === 0) performance.clearMeasures("timeline: frame");
     if (!this.panel.list.hidden) this.#listLater();
+    this.history?.changed();
   }
 
   #listLater() {
@@ -136,8 +138,7 @@ class Timeline {
     const { groups, curves, rows } = this.data;
     if (kind === "group") return `${groups[index].label}, ${this.collapsed.has(index) ? "collapsed" : "open"}`;
     if (kind === "curve") return `${curves[index].label}, at most ${amountText(curves[index].max, curves[index].unit)}`;
-    const [first, end] = [this.data.layers[0].begin[index], this.data.layers[0].begin[index + 1]];
-    return `${groups[group].label}, ${rows[index].label}, ${countText(end - first, "event")}`;
+    return `${groups[group].label}, ${rows[index].label}, ${countText(this.data.layers[0].countOf(index), "event")}`;
   }
 
   #reveal({ top, height }) {
@@ -159,9 +160,12 @@ class Timeline {
     this.draw();
   }
 
-  #chooseRow(row) {
-    const { group } = this.data.rows[row];
+  open(group) {
     if (this.collapsed.has(group)) this.toggle(group);
+  }
+
+  #chooseRow(row) {
+    this.open(this.data.rows[row].group);
     this.chosen = this.lanes.all[this.lanes.ofRow[row]];
     this.#reveal(this.chosen);
   }
@@ -170,7 +174,7 @@ class Timeline {
   goTo(layer, event) {
     const best = this.data.finest(layer, event);
     const [start, end] = [best.layer.start[best.event], best.layer.end[best.event]];
-    const isLarge = (end - start) * this.painter.scale > 3;
+    const isLarge = this.data.isMark(best.layer, best.event) || (end - start) * this.painter.scale > 3;
     if (!isLarge || end - start > this.view.width) this.view.show(start, end, 0.1);
     else if (start < this.view.from || end > this.view.to) this.view.center((start + end) / 2);
     this.select(best);
@@ -178,8 +182,17 @@ class Timeline {
 
   zoomTo(layer, event, share = 0.6) {
     const best = this.data.finest(layer, event);
-    this.view.show(best.layer.start[best.event], best.layer.end[best.event], share);
+    const room = this.data.isMark(best.layer, best.event) ? this.#roomOfMark(best) : 0;
+    this.view.show(best.layer.start[best.event] - room, best.layer.end[best.event] + room, share);
     this.select(best);
+  }
+
+  // As far as to the nearest mark of its row.
+  #roomOfMark({ layer, event }) {
+    const row = layer.rowOf(event);
+    const before = event > layer.begin[row] ? layer.start[event] - layer.start[event - 1] : Infinity;
+    const after = event + 1 < layer.begin[row + 1] ? layer.start[event + 1] - layer.start[event] : Infinity;
+    return Math.min(before, after, this.data.span / 10);
   }
 
   show(from, to) {
@@ -204,11 +217,14 @@ class Timeline {
     this.draw();
   }
 
-  // Whole ns, inside the capture.
+  // Whole ns, inside the capture. What is marked is what the statistics are of, unless that is longer by far.
   chooseSpan(from, to) {
     const start = Math.max(Math.round(from), 0);
-    this.span = [start, Math.max(Math.min(Math.round(to), this.data.span), start + 1)];
-    this.panel.showSpan(spanStatistics(this.data, ...this.span));
+    const asked = [start, Math.max(Math.min(Math.round(to), this.data.span), start + 1)];
+    const statistics = spanStatistics(this.data, ...asked);
+    const isShort = asked[1] - start < statistics.step;
+    this.span = isShort ? asked : [statistics.from, statistics.to];
+    this.panel.showSpan(statistics, this.span);
     this.draw();
   }
 

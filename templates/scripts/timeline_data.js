@@ -96,6 +96,12 @@ class EventLayer {
     return this.from <= from && to <= this.to;
   }
 
+  // How many events a row has, those in blocks too.
+  countOf(row) {
+    const [first, end] = [this.begin[row], this.begin[row + 1]];
+    return this.events ? this.events.subarray(first, end).reduce((sum, count) => sum + count, 0) : end - first;
+  }
+
   // The last event of `row` that starts at `time` or before; one less than its first if there is none.
   lastStartingBy(row, time) {
     let low = this.begin[row];
@@ -244,6 +250,7 @@ class TimelineData {
     this.curves = header.curves;
     this.thinned = header.thinned;
     this.totals = header.totals;
+    this.sums = header.sums ? new TimelineSums(header.sums, this.names, this.span, binary) : null;
     this.layers = header.layers.map((_, number) => new EventLayer(header, number, binary));
     const colors = this.names.map(eventColor);
     this.color = Uint8Array.from(this.labels, ([name]) => colors[name]);
@@ -258,12 +265,29 @@ class TimelineData {
     return this.layers.findLast((layer, number) => number === 0 || layer.covers(from, to));
   }
 
+  // The layer that has all of a span as it was; none if rows are left out.
+  exactLayer(from, to) {
+    if (this.rows.length < this.totals.rows) return undefined;
+    const [start, end] = [from, to].map((time) => Math.min(time, this.span));
+    return this.layers.find((layer) => layer.grain === 1 && layer.covers(start, end));
+  }
+
   name(layer, event) {
     return this.names[this.labels[layer.label[event]][0]];
   }
 
   details(layer, event) {
     return this.labels[layer.label[event]][1];
+  }
+
+  // A mark is an instant: it has no length, and can be made out at any zoom.
+  isMark(layer, event) {
+    return this.rows[layer.rowOf(event)].kind === "mark";
+  }
+
+  // How long an event is, in words; empty for a mark.
+  duration(layer, event) {
+    return this.isMark(layer, event) ? "" : durationText(layer.end[event] - layer.start[event]);
   }
 
   // The same event in the finest layer that has it.
@@ -274,6 +298,15 @@ class TimelineData {
     const same = fine.eventAt(row, (layer.start[event] + layer.end[event]) / 2, layer.grain);
     const isSame = same >= 0 && this.name(fine, same) === this.name(layer, event);
     return isSame ? { layer: fine, event: same } : { layer, event };
+  }
+
+  // The event of `row` that starts at a time, in the finest layer that has it; null if there is none.
+  find(row, start) {
+    for (const layer of [...this.layers].reverse()) {
+      const event = row < this.rows.length && layer.covers(start, start) ? layer.eventAt(row, start, layer.grain) : -1;
+      if (event >= 0 && Math.abs(layer.start[event] - start) <= layer.grain) return { layer, event };
+    }
+    return null;
   }
 
   // Which labels have a name that `test` accepts, as 0 or 1 each.

@@ -3,6 +3,7 @@
 
 const LEAST_LABEL = 26; // px
 const LEAST_GAPPED = 4; // px: wider events leave one free to the next
+const MOST_LINES = 50_000; // marks that are painted one by one: a share of busy time would say nothing of them
 const FADED = 0.22;
 
 class EventPainter {
@@ -51,8 +52,9 @@ class EventPainter {
     const last = layer.lastStartingBy(row, view.to);
     if (last < first) return;
     this.texts.length = 0;
-    const isMark = this.data.rows[row].kind === "mark";
-    if (last - first < 2 * this.canvas.plotWidth) this.#paintEvents(first, last, isMark);
+    this.isMark = this.data.rows[row].kind === "mark";
+    const most = this.isMark ? MOST_LINES : 2 * this.canvas.plotWidth;
+    if (last - first < most) this.#paintEvents(first, last);
     else this.#paintDensity(row, first, last);
     this.#place(y);
     this.#drawTexts(y + EVENT_HEIGHT / 2 + 0.5);
@@ -71,8 +73,8 @@ class EventPainter {
     return Math.min(Math.max(Math.round((time - this.view.from) * this.scale), 0), this.width);
   }
 
-  #paintEvents(first, last, isMark) {
-    const { layer } = this;
+  #paintEvents(first, last) {
+    const { layer, isMark } = this;
     const least = isMark ? Math.round(2 * this.canvas.ratio) : 1;
     let painted = 0;
     this.line.fill(0);
@@ -129,7 +131,8 @@ class EventPainter {
     return layer.events && layer.events[event] > 1 ? `${SCALAR_NUMBER.format(layer.events[event])} × ${text}` : text;
   }
 
-  // The share of each column in which an event runs, as height. Events that fill columns keep their own color.
+  // The share of each column in which an event runs, as height; columns with a mark are full. Events that fill columns
+  // keep their own color.
   #paintDensity(row, first, last) {
     const { layer, view, matches } = this;
     const step = 1 / this.scale;
@@ -178,7 +181,8 @@ class EventPainter {
   #columnHeight(sum, at, next, left, step, row, count) {
     const busy = this.#busyUntil(sum, next, left + step, row, count) - this.#busyUntil(sum, at, left, row, count);
     const isAny = busy > 0 || (count ? count[next + 1] > count[at + 1] : next > at);
-    return isAny ? Math.max(Math.round((busy / step) * this.height), 1) : 0;
+    if (!isAny) return 0;
+    return this.isMark ? this.height : Math.max(Math.round((busy / step) * this.height), 1);
   }
 
   #busyUntil(sum, at, time, row, count) {

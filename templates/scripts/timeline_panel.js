@@ -65,11 +65,13 @@ class TimelinePanel {
     const items = pairs.map(([term, content]) =>
       timelineElement("div", {}, timelineElement("dt", {}, term), timelineElement("dd", {}, content)),
     );
+    const itsTime = () => timeline.chooseSpan(layer.start[event], layer.end[event]);
+    const statistics = timelineButton("Statistics of its time", itsTime);
     const tools = timelineElement(
       "div",
       { className: "timeline-actions" },
       timelineButton("Zoom to it", () => timeline.zoomTo(layer, event)),
-      timelineButton("Statistics of its time", () => timeline.chooseSpan(layer.start[event], layer.end[event])),
+      ...(data.isMark(layer, event) ? [] : [statistics]),
       timelineButton("Close", () => timeline.select(null)),
     );
     return [title, timelineElement("dl", {}, ...items), tools];
@@ -78,9 +80,10 @@ class TimelinePanel {
   #eventPairs(layer, event) {
     const { data } = this;
     const details = data.details(layer, event);
+    const duration = data.duration(layer, event);
     const remark = layerRemark(layer);
     return [
-      ["Duration", durationText(layer.end[event] - layer.start[event])],
+      ...(duration ? [["Duration", duration]] : []),
       ["Start", `${data.instant(layer.start[event])}${this.#place(layer.start[event])}`],
       ["Row", this.#rowName(layer.rowOf(event))],
       ...(details ? [["Details", timelineName(details)]] : []),
@@ -118,13 +121,29 @@ class TimelinePanel {
     return timelineElement("li", {}, button, " in ", this.#rowName(layer.rowOf(partner)), `, ${time}`);
   }
 
-  showSpan(statistics) {
-    this.#fill(this.span, statistics ? this.#spanParts(statistics) : []);
+  showSpan(statistics, marked) {
+    this.#fill(this.span, statistics ? this.#spanParts(statistics, marked) : []);
   }
 
-  #spanParts({ layer, from, to, kinds }) {
+  #spanParts({ from, to, kinds, step }, marked) {
     const length = to - from;
     const title = `${durationText(length)} from ${this.data.instant(from)} to ${this.data.instant(to)}`;
+    const tools = timelineElement(
+      "div",
+      { className: "timeline-actions" },
+      timelineButton("Zoom to it", () => this.timeline.show(...marked)),
+      timelineButton("Close", () => this.timeline.clearSpan()),
+    );
+    const remark = spanRemark(step, length, marked);
+    return [
+      timelineElement("h3", {}, `${step ? "Statistics of" : "Selected span:"} ${title}`),
+      ...(remark ? [timelineElement("p", { className: "note" }, remark)] : []),
+      ...(kinds ? this.#kindParts(kinds, length) : [NO_STATISTICS]),
+      tools,
+    ];
+  }
+
+  #kindParts(kinds, length) {
     const rows = kinds.map((kind) => [
       timelineName(`${kind.group}, ${KIND_WORDS[kind.kind]}`),
       durationText(kind.busy),
@@ -133,30 +152,25 @@ class TimelinePanel {
       SCALAR_NUMBER.format(kind.events),
     ]);
     const heads = ["What", "Busy", "Busy share", "Sum of durations", "Events"];
-    const tools = timelineElement(
-      "div",
-      { className: "timeline-actions" },
-      timelineButton("Zoom to it", () => this.timeline.show(from, to)),
-      timelineButton("Close", () => this.timeline.clearSpan()),
-    );
     return [
-      timelineElement("h3", {}, `Selected span: ${title}`),
       rows.length ? timelineTable("Busy time in the selected span", heads, rows, 1) : "No event runs in this span.",
       ...kinds.map((kind) => this.#namesPart(kind, length)),
-      ...[layerRemark(layer)].filter(Boolean).map((text) => timelineElement("p", { className: "note" }, text)),
-      tools,
     ];
   }
 
   #namesPart(kind, length) {
     const caption = `${kind.group}, ${KIND_WORDS[kind.kind]}: names by time`;
-    const rows = kind.top.map((name) => [
-      timelineButton(timelineName(name.name), () => this.timeline.search.highlight(name.name)),
-      durationText(name.time),
-      shareText(name.time / length),
-      SCALAR_NUMBER.format(name.events),
-    ]);
-    const count = kind.names > kind.top.length ? ` (first ${kind.top.length} of ${countText(kind.names, "name")})` : "";
+    const cells = (first, { time, events }) => [
+      first,
+      durationText(time),
+      shareText(time / length),
+      SCALAR_NUMBER.format(events),
+    ];
+    const button = (name) => timelineButton(timelineName(name), () => this.timeline.search.highlight(name));
+    const rows = kind.top.map((sum) => cells(button(sum.name), sum));
+    if (kind.rest.events) rows.push(cells("all other names", kind.rest));
+    const names = `${SCALAR_NUMBER.format(kind.names + kind.hasMore)}${kind.hasMore ? " or more" : ""} names`;
+    const count = kind.rest.events && kind.names ? ` (first ${kind.top.length} of ${names})` : "";
     return timelineElement(
       "details",
       kind.kind === "kernel" ? { open: "" } : {},
@@ -177,7 +191,8 @@ class TimelinePanel {
     found.sort(([one, row], [other, next]) => layer.start[one] - layer.start[other] || row - next);
     const cells = found.slice(0, MOST_LISTED).map(([event, row]) => this.#listCells(layer, event, row));
     const caption = "Events in sight, by start";
-    const count = `${SCALAR_NUMBER.format(cells.length)} of ${countText(total, "event")} in sight, by start.`;
+    const noun = layer.isMerged ? "block" : "event";
+    const count = `${SCALAR_NUMBER.format(cells.length)} of ${countText(total, noun)} in sight, by start.`;
     const heads = ["Name", "Row", "Details", "Start", "Duration"];
     const table = cells.length ? [timelineTable(caption, heads, cells, 3)] : [];
     this.#fill(this.list, [timelineElement("p", { className: "note" }, count), ...table]);
@@ -190,7 +205,7 @@ class TimelinePanel {
       this.#rowName(row),
       timelineName(data.details(layer, event)),
       data.instant(layer.start[event]),
-      durationText(layer.end[event] - layer.start[event]),
+      data.duration(layer, event) || "–",
     ];
   }
 }

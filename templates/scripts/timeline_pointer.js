@@ -155,8 +155,7 @@ class TimelinePointer {
   #eventLines({ layer, event }) {
     const { data } = this.timeline;
     const count = layer.events?.[event] > 1 ? `, ${countText(layer.events[event], "event")}` : "";
-    const duration = durationText(layer.end[event] - layer.start[event]);
-    const time = `${duration} at ${data.instant(layer.start[event])}${count}`;
+    const time = `${data.duration(layer, event)} at ${data.instant(layer.start[event])}${count}`.trim();
     return [data.name(layer, event), time, data.details(layer, event)].filter(Boolean);
   }
 

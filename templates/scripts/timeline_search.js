@@ -6,6 +6,8 @@ class TimelineSearch {
     this.input = timeline.section.querySelector(".timeline-search input");
     this.output = timeline.section.querySelector(".timeline-search output");
     this.steps = timeline.section.querySelectorAll('[data-do="previous"], [data-do="next"]');
+    this.finder = new TimelineFinder(timeline.data);
+    this.asked = null; // { text } as it was typed, or what another part of the page asked for
     this.isWanted = null; // 0 or 1 for each label
     this.matches = new Map(); // by layer, made when first needed
     this.at = -1; // the hit that was gone to, in the first layer
@@ -23,14 +25,19 @@ class TimelineSearch {
   }
 
   #find() {
-    const text = this.input.value.trim().toLowerCase();
-    this.#use(text ? (name) => name.toLowerCase().includes(text) : null);
+    const text = this.input.value;
+    const test = textTest(text);
+    this.#use(test ? this.timeline.data.labelsWith(test) : null, text.trim() ? { text } : null);
+    this.input.setAttribute("aria-invalid", String(test === undefined));
+    if (test === undefined) this.output.textContent = NO_EXPRESSION;
   }
 
-  #use(test) {
-    this.isWanted = test && this.timeline.data.labelsWith(test);
+  #use(isWanted, asked) {
+    this.isWanted = isWanted;
+    this.asked = asked;
     this.matches.clear();
     this.at = -1;
+    this.input.setAttribute("aria-invalid", "false");
     this.#write();
     this.timeline.draw();
   }
@@ -65,32 +72,41 @@ class TimelineSearch {
 
   clear() {
     this.input.value = "";
-    this.#use(null);
+    this.#use(null, null);
   }
 
-  // Highlight the events of a name; one that is not there as a whole is looked for inside of names, and then without
-  // its template arguments, which ncu spells in its own way.
-  highlight(name) {
-    const { names } = this.timeline.data;
-    const isThere = names.includes(name);
-    const part = names.some((other) => other.includes(name)) ? name : name.split(/[<(]/)[0];
-    this.input.value = part;
-    this.#use(isThere ? (other) => other === name : (other) => other.includes(part));
-  }
-
-  // Highlight the events of a name and zoom to the longest.
-  showName(name) {
-    const [layer] = this.timeline.data.layers;
-    this.highlight(name);
-    let longest = -1;
-    for (let event = 0; event < layer.count; event++) {
-      if (!this.isWanted[layer.label[event]]) continue;
-      const length = layer.end[event] - layer.start[event];
-      if (longest < 0 || length > layer.end[longest] - layer.start[longest]) longest = event;
+  // As it was when `asked` was kept.
+  restore(asked) {
+    if (asked?.name ?? asked?.names) {
+      this.#highlight(asked);
+      return;
     }
-    if (longest < 0) return;
-    this.at = longest;
-    this.#write();
-    this.timeline.zoomTo(layer, longest, 0.3);
+    this.input.value = asked?.text ?? "";
+    this.#find();
+  }
+
+  highlight(name) {
+    this.#highlight({ name });
+  }
+
+  #highlight(asked) {
+    const { text, isWanted } = this.finder.labels(asked);
+    this.input.value = text;
+    this.#use(isWanted, asked);
+  }
+
+  // Highlight what a row of a table stands for, and zoom to one of these events; blocks may hide it where parts are
+  // exact.
+  show(asked) {
+    this.#highlight(asked);
+    const { layers } = this.timeline.data;
+    for (const layer of [layers[0], ...layers.slice(1)]) {
+      const event = this.finder.event(layer, this.isWanted, asked);
+      if (event < 0) continue;
+      if (layer === layers[0]) this.at = event;
+      this.#write();
+      this.timeline.zoomTo(layer, event, 0.3);
+      return;
+    }
   }
 }

@@ -53,17 +53,33 @@ function listenToControls(timeline) {
   button("window").hidden = !data.window;
 }
 
-// `detail`: { name }, or { from_ns, to_ns } with `of_window` if they count from the window's start.
-function showInTimeline(timeline, { name, from_ns: from, to_ns: to, of_window: isOfWindow }) {
+// `asked`: { curve }, or { from_ns, to_ns } with `of_window` if they count from the window's start, or else names, and
+// what else is known of the event (TimelineFinder).
+function showInTimeline(timeline, asked) {
+  timeline.history.leave();
   timeline.section.scrollIntoView();
   timeline.clear();
-  if (name !== undefined) timeline.search.showName(name);
-  else {
-    const base = isOfWindow && timeline.data.window ? timeline.data.window[0] : 0;
-    timeline.show(base + from, base + to);
-    timeline.chooseSpan(base + from, base + to);
-  }
+  if (asked.curve !== undefined) showCurve(timeline, timeline.search.finder.curve(asked));
+  else if (asked.from_ns !== undefined) showSpan(timeline, asked);
+  else timeline.search.show(asked);
   timeline.canvas.focus({ preventScroll: true });
+}
+
+function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow }) {
+  const base = isOfWindow ? timeline.data.origin : 0;
+  timeline.show(base + from, base + to);
+  timeline.chooseSpan(base + from, base + to);
+}
+
+// All of a curve, with the time of its highest value marked.
+function showCurve(timeline, number) {
+  const curve = timeline.data.curves[number];
+  if (!curve) return;
+  timeline.open(curve.group);
+  timeline.choose(timeline.lanes.all.find(({ kind, index }) => kind === "curve" && index === number));
+  timeline.fit();
+  const peak = curve.value.reduce((best, value, at) => (value > curve.value[best] ? at : best), 0);
+  timeline.chooseSpan(curve.time_ns[peak], curve.time_ns[peak + 1] ?? timeline.data.span);
 }
 
 function describeTimeline(timeline) {
@@ -88,6 +104,7 @@ async function startTimeline(section) {
     listenToKeys(timeline);
     listenToControls(timeline);
     describeTimeline(timeline);
+    timeline.history = new TimelineHistory(timeline);
     keepTarget();
     performance.measure("timeline: ready", { start: 0, end: performance.now() });
     return timeline;

@@ -2,6 +2,9 @@
 
 const KIND_WORDS = { kernel: "GPU work", range: "NVTX ranges", api: "CUDA API", op: "operators", mark: "marks" };
 const TOP_NAMES = 8;
+const NO_STATISTICS =
+  "There are no statistics of this span: it is not drawn exactly, and the page has no room for sums of all its " +
+  "events (--max-bytes).";
 
 // Time in which at least one of these spans runs, in ns. Both arrays are sorted in place.
 function unionLength(starts, ends) {
@@ -26,18 +29,26 @@ function eventsWithin(layer, row, from, to) {
   return [first, Math.max(first, end)];
 }
 
-// Sums per group and kind, in the order of the rows.
+// What went on from `from` to `to`, exactly: of a layer, or else of the steps that hold the span; without `kinds` where
+// there is neither.
 function spanStatistics(data, from, to) {
-  const layer = data.layerFor(from, to);
+  const layer = data.exactLayer(from, to);
+  if (layer) return { from, to, kinds: layerStatistics(data, layer, from, to) };
+  return data.sums ? data.sums.statistics(from, to) : { from, to, kinds: null };
+}
+
+// Sums per group and kind, in the order of the rows.
+function layerStatistics(data, layer, from, to) {
   const kinds = new Map();
+  const after = to === data.span ? to + 1 : to; // so that what begins with the last moment counts
   data.rows.forEach((row, number) => {
-    const [first, end] = eventsWithin(layer, number, from, to);
+    const [first, end] = eventsWithin(layer, number, from, after);
     const key = `${row.group} ${row.kind}`;
     if (!kinds.has(key)) kinds.set(key, { group: data.groups[row.group].label, kind: row.kind, pieces: [] });
     if (end > first) kinds.get(key).pieces.push([first, end]);
   });
   const sums = [...kinds.values()].map((kind) => kindStatistics(data, layer, kind, from, to));
-  return { layer, from, to, kinds: sums.filter((kind) => kind.events > 0) };
+  return sums.filter((kind) => kind.events > 0);
 }
 
 function kindStatistics(data, layer, { group, kind, pieces }, from, to) {
@@ -45,24 +56,39 @@ function kindStatistics(data, layer, { group, kind, pieces }, from, to) {
   const starts = new Float64Array(size);
   const ends = new Float64Array(size);
   const names = new Map();
-  let events = 0;
-  let at = 0;
+  let [at, time] = [0, 0];
   for (const [first, end] of pieces) {
     for (let event = first; event < end; event++, at++) {
       starts[at] = Math.max(layer.start[event], from);
       ends[at] = Math.min(layer.end[event], to);
       const name = data.labels[layer.label[event]][0];
-      const count = layer.events ? layer.events[event] : 1;
       const sum = names.get(name) ?? names.set(name, { name: data.names[name], time: 0, events: 0 }).get(name);
       sum.time += ends[at] - starts[at];
-      sum.events += count;
-      events += count;
+      sum.events++;
+      time += ends[at] - starts[at];
     }
   }
-  const top = [...names.values()].sort((one, other) => other.time - one.time || other.events - one.events);
-  const time = top.reduce((sum, name) => sum + name.time, 0);
-  const busy = unionLength(starts, ends);
-  return { group, kind, events, time, busy, names: top.length, top: top.slice(0, TOP_NAMES) };
+  return kindSummary({ group, kind, names: [...names.values()], less: time - unionLength(starts, ends) });
+}
+
+// `names` and `others`: time and events of each name, and of names that have no sums of their own. `less`: by how much
+// the time in which anything runs is less than all of it together.
+function kindSummary({ group, kind, names, others = { time: 0, events: 0 }, less }) {
+  const total = (sums, field) => sums.reduce((sum, one) => sum + one[field], 0);
+  const all = [...names, others];
+  const [time, events] = [total(all, "time"), total(all, "events")];
+  const found = names.filter((name) => name.events > 0);
+  found.sort((one, other) => other.time - one.time || other.events - one.events);
+  const top = found.slice(0, TOP_NAMES);
+  const rest = { time: time - total(top, "time"), events: events - total(top, "events") };
+  return { group, kind, events, time, busy: time - less, names: found.length, top, rest, hasMore: others.events > 0 };
+}
+
+// What statistics are of that count in steps, in words; empty if they are of the very span that is marked.
+function spanRemark(step, length, [from, to]) {
+  if (!step) return "";
+  const marked = to - from < length ? ` What is marked is ${durationText(to - from)} of it.` : "";
+  return `All events are counted, in whole steps of ${durationText(step)}: the picture is thinned here.${marked}`;
 }
 
 // How far a layer can be trusted, in words; empty if it is exact.

@@ -10,12 +10,15 @@ import pytest
 from pipeline.read.nsys import read_nsys
 from pipeline.render import IndexEntry, render_html, render_index
 from pipeline.workflow import build_report
-from tests.replay_tables import replay_report
+from tests.replay_tables import kernels, replay_report
 from tests.reports import HOSTILE, hostile_report, small_report
 
 pytestmark = pytest.mark.browser
 
 PAGES = ("train", "small", "hostile", "replays", "index")
+FIGURES: dict[str, Any] = {
+    f"{name}_pct": 10.0 for name in ("l2", "l1", "l2_hit", "l1_hit", "tensor", "theoretical", "tail", "excessive")
+}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +29,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str]
         "train": render_html(train),
         "small": render_html(small_report()),
         "hostile": render_html(hostile_report()),
-        "replays": render_html(replay_report()),
+        "replays": render_html(replay_report(ncu_kernels=kernels(gpu_pct=30.0, dram_pct=3.0, **FIGURES))),
         "index": render_index(runs),
     }
     folder = tmp_path_factory.mktemp("pages")
@@ -132,3 +135,58 @@ def test_a_roofline_can_be_read_on_a_phone(browser: Any, files: dict[str, Path])
         assert field["x"] - 8 <= point["x"] <= field["x"] + field["width"]
         assert field["y"] - 8 <= point["y"] <= field["y"] + field["height"]
     page.close()
+
+
+def test_a_wide_table_begins_with_what_fits_and_has_the_rest_at_hand(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(files["replays"].as_uri())
+    section = page.locator("#ncu_kernels")
+    sizes = "box => [box.scrollWidth, box.clientWidth]"
+    total, room = section.locator(".scroll").evaluate(sizes)
+    assert total == room
+    headings = section.locator("thead th:visible").all_inner_texts()
+    assert "Limiter" in headings
+    assert "Path" not in headings
+    section.get_by_role("button", name="All 21 columns").click()
+    assert section.locator("thead th:visible").count() == 21
+    assert section.locator("tbody tr").first.locator("th:visible, td:visible").count() == 21
+    page.emulate_media(media="print")  # what was asked for is printed too
+    assert section.locator("thead th").last.is_visible()
+    page.close()
+
+
+def test_without_scripts_a_wide_table_has_all_columns(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, java_script_enabled=False)
+    page.goto(files["replays"].as_uri())
+    assert page.locator("#ncu_kernels thead th:visible").count() == 21
+    page.close()
+
+
+def test_on_a_phone_the_names_of_kernels_stay_beside_their_figures(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(files["replays"].as_uri())
+    box = page.locator("#ncu_kernels .scroll")
+    name = box.locator("tbody th").first
+    before = name.bounding_box()
+    box.evaluate("box => { box.scrollLeft = 300; }")
+    assert box.evaluate("box => box.scrollLeft") == 300
+    assert name.bounding_box() == before
+    assert before["width"] < 390 / 2
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("zone", "local"), [("Europe/Berlin", "20.11.2026, 10:19:43 MEZ"), ("UTC", "20.11.2026, 09:19:43 UTC")]
+)
+def test_the_time_of_the_run_is_utc_and_the_reader_s(
+    zone: str, local: str, browser: Any, files: dict[str, Path]
+) -> None:
+    context = browser.new_context(timezone_id=zone, locale="de-DE")
+    page = context.new_page()
+    page.goto(files["train"].as_uri())
+    fact = page.locator(".facts li", has=page.locator("time"))
+    beside = "" if zone == "UTC" else f" ({local})"
+    assert fact.inner_text() == f"2026-11-20 09:19:43 UTC{beside}"
+    assert fact.locator("time").get_attribute("title") == local
+    assert page.locator("#method time").inner_text() == "2026-11-20 09:19:43"
+    context.close()

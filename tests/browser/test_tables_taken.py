@@ -92,13 +92,15 @@ def test_rows_ask_the_timeline_by_name_or_by_time(visit: Any) -> None:
             row = rows_of(page.locator(f"#{anchor}")).nth(1)
             row.hover()
             row.get_by_role("button", name="in the timeline").click()
-        assert rows_of(page.locator("#range_iterations")).first.locator("[data-does=show]").count() == 0  # iteration #
         kernel, *ranges, gap = page.evaluate("window.asked")
         full = rows_of(page.locator("#cuda_gpu_kern_sum")).nth(1).locator(".full").text_content()
         _, (header, _, row, *_) = downloaded(page, page.locator("#gpu_gaps"))
     begin, length = (int(row[header.index(name)]) for name in ("time_ns", "gap_ns"))
-    assert kernel == {"name": full}
-    assert ranges == [{"name": "cuBLAS:cublasCreate_v2"}, {"name": "io:h2d"}]
+    assert kernel == {"name": full, "kind": "kernel"}
+    assert ranges == [
+        {"name": "cuBLAS:cublasCreate_v2", "kind": "range"},
+        {"name": "io:h2d", "kind": "range", "within": ["iteration #"]},
+    ]
     assert gap == {"from_ns": begin, "to_ns": begin + length, "of_window": True}
 
 
@@ -149,6 +151,27 @@ def test_copying_in_a_sandboxed_frame_says_nothing_in_the_console(visit: Any) ->
         copy.focus()
         page.keyboard.press("Enter")
         page.wait_for_timeout(300)
+
+
+def test_a_frame_that_may_not_download_shows_the_file_as_text(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+    with visit("framed") as page:  # which fails on any message
+        frame = page.frame_locator("iframe")
+        section = frame.locator("#launch_overhead")
+        button = section.get_by_role("button", name="as CSV")
+        button.focus()
+        page.keyboard.press("Enter")
+        dialog = frame.get_by_role("dialog", name="Launches as CSV")
+        header, *rows = dialog.locator("textarea").input_value().splitlines()
+        assert header.startswith("name,launches,")
+        assert [row.partition(",")[0] for row in rows] == ["'=1+1", "'+cmd", "'-2", "'@SUM(A1)", '"quote "" and']
+        assert "no downloads" in dialog.locator(".note").inner_text()
+        selected = "area => area.selectionEnd - area.selectionStart"
+        assert dialog.locator("textarea").evaluate(selected) > 100
+        dialog.get_by_role("button", name="Copy").click()
+        assert dialog.locator("output").inner_text() == "Copied"
+        page.keyboard.press("Escape")
+        assert frame.get_by_role("dialog").count() == 0
+        assert button.evaluate("button => button === document.activeElement")
 
 
 def test_the_index_sorts_by_value_whatever_the_unit(visit: Any) -> None:

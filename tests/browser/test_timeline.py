@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import in_view, pixels, show, timeline_page
-from tests.browser.timeline_samples import GEMM, NAMES, place, small, text, visitor
+from tests.browser.timeline_samples import GEMM, LAUNCH, NAMES, place, small, text, visitor
 from tests.reports import HOSTILE
 
 pytestmark = pytest.mark.browser
@@ -216,6 +216,26 @@ def test_keys_move_zoom_and_step_from_event_to_event(visit: Any) -> None:
         assert "1.000000 ms" in text(page, "event")
         page.keyboard.press("Escape")
         assert text(page, "event") == ""
+
+
+def test_the_search_takes_regular_expressions_as_tables_do(visit: Any) -> None:
+    with visit("small") as page:
+        box, output = page.locator(".timeline-search input"), page.locator(".timeline-search output")
+        box.fill("/^cuda(Launch|Memcpy)/")
+        assert output.inner_text() == "3 events"
+        box.press("Enter")
+        assert page.locator(".timeline-event h3").inner_text() == NAMES[LAUNCH]
+        box.fill("/CUDALAUNCH|^step$/")
+        assert output.inner_text() == "3 events"
+        box.fill("/(/")
+        assert output.inner_text() == "Not a regular expression"
+        assert box.get_attribute("aria-invalid") == "true"
+        assert page.locator("[data-do=next]").is_disabled()
+        box.press("Enter")
+        box.fill("/(")  # a name may hold that
+        assert (output.inner_text(), box.get_attribute("aria-invalid")) == ("Nothing found", "false")
+        box.fill("gemm<")
+        assert output.inner_text() == "2 events"
 
 
 def test_groups_collapse_by_key_button_and_click(visit: Any) -> None:

@@ -253,19 +253,6 @@ def test_a_drag_with_shift_or_on_the_axis_selects_a_span(visit: Any) -> None:
             assert text(page, "span") == ""
 
 
-def test_statistics_say_where_the_picture_is_thinned(visit: Any) -> None:
-    with visit("coarse") as page:
-        assert "exact from 8 ms to 12 ms" in text(page, "notes")
-        show(page, from_ns=0, to_ns=20 * MS)
-        ((_, busy, _, _, count),) = cells(page, ".timeline-span > .scroll tbody tr")
-        assert (busy, count) == ("10.000 ms", "1,000")
-        assert "begin in the same 2.000 ms are one block" in text(page, "span")
-        show(page, from_ns=8 * MS, to_ns=12 * MS)
-        ((_, busy, _, _, count),) = cells(page, ".timeline-span > .scroll tbody tr")
-        assert (busy, count) == ("2.000 ms", "200")
-        assert "block" not in text(page, "span")
-
-
 def test_the_exact_part_is_drawn_where_there_is_one(visit: Any) -> None:
     with visit("coarse") as page:
         show(page, from_ns=0, to_ns=2 * MS)

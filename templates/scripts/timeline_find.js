@@ -1,0 +1,153 @@
+// Finds what another part of the page asks for: which labels it means, and which event or curve to go to.
+
+class TimelineFinder {
+  static SIZE = /(?:^|, )([\d.,]+) ([kMGT]?B)$/;
+  static SIZES = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
+  static ROUNDING = 1e-3; // sizes are written with four digits
+
+  constructor(data) {
+    this.data = data;
+    this.rangesOf = new Map(); // the rows of ranges of each group
+  }
+
+  // The labels of a name, or of one of several, as 0 or 1 each, and what to write where one searches. Details and
+  // sizes narrow them down if some have such.
+  labels({ name, names, details = "", bytes }) {
+    const [text, test] = names ? TimelineFinder.#anyOf(names) : this.#like(name);
+    const all = this.data.labelsWith(test);
+    const fits = (said) => said.includes(details) && (!bytes || TimelineFinder.#isWithin(said, bytes));
+    const some = all.map((isWanted, label) => isWanted && Number(fits(this.data.labels[label][1])));
+    return { text, isWanted: some.includes(1) ? some : all };
+  }
+
+  static #anyOf(names) {
+    return [`/^(?:${names.map(literally).join("|")})$/`, (name) => names.includes(name)];
+  }
+
+  // A name that is not there as a whole may have numbers for its # (as names of repetitions have), or be a part of
+  // others, or be spelled with other template arguments, as ncu does.
+  #like(name) {
+    const { names } = this.data;
+    if (names.includes(name)) return [name, (other) => other === name];
+    const pattern = `^${literally(name).replaceAll("#", "\\d+")}$`;
+    const repetition = new RegExp(pattern);
+    if (names.some((other) => repetition.test(other))) return [`/${pattern}/`, (other) => repetition.test(other)];
+    const part = names.some((other) => other.includes(name)) ? name : name.split(/[<(]/)[0];
+    return [part, (other) => other.includes(part)];
+  }
+
+  static #isWithin(details, [from, below]) {
+    const [, number, unit] = TimelineFinder.SIZE.exec(details) ?? [];
+    const size = Number(number?.replaceAll(",", "")) * TimelineFinder.SIZES[unit] * (1 + TimelineFinder.ROUNDING);
+    return size >= from && size < below * (1 + TimelineFinder.ROUNDING);
+  }
+
+  // The event to go to, -1 if there is none: where and of the kind that was asked for, else at least of that name;
+  // among them the longest, or the one whose length is nearest to `near_ns`.
+  event(layer, isWanted, asked) {
+    for (const [rows, isThere] of this.#places(layer, asked)) {
+      const event = TimelineFinder.#best(layer, isWanted, rows, isThere, asked.near_ns);
+      if (event >= 0) return event;
+    }
+    return -1;
+  }
+
+  static #best(layer, isWanted, rows, isThere, near) {
+    let best = -1;
+    let least = Infinity;
+    for (const row of rows) {
+      for (let event = layer.begin[row]; event < layer.begin[row + 1]; event++) {
+        if (!isWanted[layer.label[event]]) continue;
+        // of a block, that of its events on average: one that is longer than others is by itself
+        const length = (layer.end[event] - layer.start[event]) / (layer.events?.[event] ?? 1);
+        const distance = near === undefined ? -length : Math.abs(length - near);
+        if (distance >= least || !isThere(row, event)) continue;
+        best = event;
+        least = distance;
+      }
+    }
+    return best;
+  }
+
+  // Rows to look in, each time with what tells whether an event is in the right place there.
+  *#places(layer, { kind, group, within, outside, work }) {
+    const launchers = work && this.#launchers(layer, work);
+    const isRight = (event) => !launchers?.size || launchers.has(event);
+    const anywhere = (_, event) => isRight(event);
+    const all = [...this.data.rows.keys()];
+    const own = all.filter((row) => (!kind || this.data.rows[row].kind === kind) && this.#isIn(row, group));
+    const path = outside ? [] : within?.map((name) => this.labels({ name }).isWanted);
+    if (path) yield [own, (row, event) => isRight(event) && this.#isAt(layer, row, event, path)];
+    yield [own, anywhere];
+    yield [all, () => true];
+  }
+
+  // The calls that launched what is asked for.
+  #launchers(layer, asked) {
+    const { isWanted } = this.labels(asked);
+    const calls = new Set();
+    for (const row of this.data.rows.keys()) {
+      if (!this.#isIn(row, asked.group)) continue;
+      for (let event = layer.begin[row]; event < layer.begin[row + 1]; event++) {
+        if (layer.launch[event] >= 0 && isWanted[layer.label[event]]) calls.add(layer.launch[event]);
+      }
+    }
+    return calls;
+  }
+
+  #isIn(row, group) {
+    const { label } = this.data.groups[this.data.rows[row].group];
+    return !group || label === group || label.startsWith(`${group} (`);
+  }
+
+  // Whether the ranges around an event are those of a path, from the innermost on; for an empty path there must be none.
+  #isAt(layer, row, event, path) {
+    let around = this.#around(layer, row, layer.start[event]);
+    if (!path.length) return !around;
+    for (let at = path.length - 1; at >= 0; at--) {
+      if (!around || !path[at][layer.label[around.event]]) return false;
+      around = this.#around(layer, around.row, layer.start[around.event]);
+    }
+    return true;
+  }
+
+  // The innermost range that is open at a time: of the row's thread, else of its process. What is around a range is on
+  // a row above it.
+  #around(layer, row, time) {
+    const { rows } = this.data;
+    const isRange = rows[row].kind === "range";
+    let [own, other] = [null, null];
+    for (const outer of this.#ranges(rows[row].group)) {
+      if (isRange && outer >= row) continue;
+      const event = layer.lastStartingBy(outer, time + layer.grain);
+      if (event < layer.begin[outer] || layer.end[event] + layer.grain <= time) continue;
+      const found = { row: outer, event };
+      const isInner = (one) => !one || layer.start[event] >= layer.start[one.event];
+      if (threadOf(rows[outer]) === threadOf(rows[row])) own = isInner(own) ? found : own;
+      else if (!isRange) other = isInner(other) ? found : other;
+    }
+    return own ?? other;
+  }
+
+  #ranges(group) {
+    if (!this.rangesOf.has(group)) {
+      const { rows } = this.data;
+      const numbers = [...rows.keys()].filter((row) => rows[row].group === group && rows[row].kind === "range");
+      this.rangesOf.set(group, numbers);
+    }
+    return this.rangesOf.get(group);
+  }
+
+  // The number of a curve, -1 if it is not drawn.
+  curve({ curve, group }) {
+    return this.data.curves.findIndex(({ label, group: own }) => {
+      const { label: place } = this.data.groups[own];
+      return label === curve && (!group || place === group || place.startsWith(`${group} (`));
+    });
+  }
+}
+
+// `Main thread` of `Main thread, NVTX (2)`; empty for what is of no thread.
+function threadOf({ label }) {
+  return label.slice(0, Math.max(label.lastIndexOf(", "), 0));
+}

@@ -1,0 +1,107 @@
+// The view of the timeline in the address: a link shares it, a reload keeps it, and Back undoes what a table's row did.
+// Where a page has no history of its own (some sandboxed frames), all of this stays away without a word.
+
+const TIMELINE_ADDRESS = /^#timeline=(-?\d+),(-?\d+)(?:&span=(-?\d+),(-?\d+))?(?:&event=(\d+),(-?\d+))?$/;
+
+class TimelineHistory {
+  static REST = 400; // ms without a new frame; browsers object to many changes in a short time
+
+  constructor(timeline) {
+    this.timeline = timeline;
+    this.left = new Map(); // what had the focus before each jump
+    window.addEventListener("popstate", ({ state }) => this.#arrive(state));
+    const isKept = Boolean(history.state?.timeline);
+    if (isKept) this.#restore(history.state);
+    else this.#follow(location.hash);
+    this.written = this.#address();
+  }
+
+  // A frame was drawn.
+  changed() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.#write(), TimelineHistory.REST);
+  }
+
+  // What is asked for next is a step of its own: Back leads to what is seen now.
+  leave() {
+    clearTimeout(this.timer);
+    const place = { left: scrollX, top: scrollY };
+    const number = performance.now();
+    this.left.set(number, document.activeElement);
+    this.#keep("replaceState", { ...this.#state(), place, number });
+    this.#keep("pushState", this.#state());
+  }
+
+  #write() {
+    const address = this.#address();
+    if (address === this.written) return;
+    this.written = address;
+    this.#keep("replaceState", this.#state(), address);
+  }
+
+  #keep(how, state, address) {
+    for (const more of address ? [[address], []] : [[]]) {
+      try {
+        history[how](state, "", ...more);
+        return;
+      } catch {
+        // the address of this page cannot be changed, or it has no history
+      }
+    }
+  }
+
+  #state() {
+    const { view, span, search } = this.timeline;
+    return { timeline: { view: [view.from, view.to], span, event: this.#event(), asked: search.asked } };
+  }
+
+  #event() {
+    const { selected } = this.timeline;
+    return selected && [selected.layer.rowOf(selected.event), selected.layer.start[selected.event]];
+  }
+
+  // Whole ns since the start of the window, as the tables and the axis count them.
+  #address() {
+    const { data, view, span } = this.timeline;
+    const times = (...all) => all.map((time) => Math.round(time - data.origin)).join(",");
+    const event = this.#event();
+    const parts = [times(view.from, view.to)];
+    if (span) parts.push(`span=${times(...span)}`);
+    if (event) parts.push(`event=${event[0]},${times(event[1])}`);
+    return `#timeline=${parts.join("&")}`;
+  }
+
+  // To an address that was opened or typed; those of sections are none of ours.
+  #follow(hash) {
+    const numbers = TIMELINE_ADDRESS.exec(hash)?.slice(1).map(Number);
+    if (!numbers) return false;
+    const { origin } = this.timeline.data;
+    const [from, to, begin, end, row, start] = numbers.map((value, at) => (at === 4 ? value : value + origin));
+    const span = Number.isFinite(begin) ? [begin, end] : null;
+    const event = Number.isFinite(row) ? [row, start] : null;
+    this.#restore({ timeline: { view: [from, to], span, event, asked: null } });
+    return true;
+  }
+
+  #restore({ timeline: { view, span, event, asked } }) {
+    const { timeline } = this;
+    timeline.search.restore(asked);
+    timeline.view.set(...view);
+    if (span) timeline.chooseSpan(...span);
+    else timeline.clearSpan();
+    timeline.select(event && timeline.data.find(...event));
+    timeline.draw();
+  }
+
+  #arrive(state) {
+    clearTimeout(this.timer);
+    if (state?.timeline) this.#restore(state);
+    else if (this.#follow(location.hash)) this.timeline.section.scrollIntoView();
+    else return;
+    this.written = this.#address();
+    if (!state?.place) return;
+    window.scrollTo({ ...state.place, behavior: "instant" });
+    const focused = this.left.get(state.number);
+    if (focused?.isConnected) focused.focus({ preventScroll: true });
+  }
+}

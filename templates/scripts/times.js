@@ -1,0 +1,17 @@
+// Times of runs: UTC in the page, as in files and comments made from it; here also as the reader's clock shows them.
+
+function localTime(time) {
+  const date = new Date(time.dateTime);
+  if (Number.isNaN(date.getTime())) return;
+  const format = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+  const text = format.format(date);
+  time.title = text;
+  if (!time.closest(".facts") || !date.getTimezoneOffset()) return;
+  const local = document.createElement("span");
+  local.className = "local-time";
+  local.lang = format.resolvedOptions().locale;
+  local.textContent = ` (${text})`;
+  time.after(local);
+}
+
+for (const time of document.querySelectorAll("time[datetime]")) localTime(time);
