@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 # each task has arrays of its own, so more of them take more memory
-_MOST_THREADS: Final = 4
+_MOST_THREADS: Final = 2
 
 # M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX of malloc.h
 _MALLOC: Final = {-1: 2**31 - 1, -4: 0, -8: 1}

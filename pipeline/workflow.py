@@ -178,7 +178,6 @@ class Output:
 
 def render_files(paths: Sequence[Path], output: Output, *, nsys: Path | None, progress: Progress) -> Iterator[str]:
     """Render the report of each captured file, yielding where it was written."""
-    keep_memory()
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
     if form.is_folder and str(output.path) == "-":
@@ -263,6 +262,7 @@ def _source(path: Path, form: Format, *, nsys: Path | None, progress: Progress) 
 @contextmanager
 def profile_of(path: Path, *, nsys: Path | None, progress: Progress, details: bool = True) -> Iterator[Profile]:
     """Read a captured file; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
+    keep_memory()
     if recognize(path) != "nsys-rep":
         yield read(path, details=details)
         return
