@@ -4,13 +4,11 @@ Nothing heavy is imported before a command runs: `--help` answers without pandas
 """
 
 import errno
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +17,7 @@ from click.core import ParameterSource
 
 from pipeline import __version__
 from pipeline.errors import PipelineError
+from pipeline.options import Number, expression, no_empty_name
 
 if TYPE_CHECKING:
     from pipeline.collect.replay import Replay
@@ -57,30 +56,18 @@ class _WithRest(click.Command):
         return super().parse_args(ctx, args[:cut])
 
 
-class _Number(click.FloatRange):
-    """A number in a range, which nan is not although it compares as if it were."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        number = float(super().convert(value, param, ctx))
-        return self.fail(f"{value} is no number.", param, ctx) if isnan(number) else number
-
-
-def _expression(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Refuse what is no regular expression, before a program has run for it."""
-    try:
-        # ncu gets it in a group, and its grammar has no flags
-        re.compile(f".(?:{value})")
-    except re.error as error:
-        raise click.BadParameter(f"{value!r} is no regular expression of ncu: {error.msg}.") from error
-    return value
-
-
 def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what can be said of the replay of kernels."""
-    count, above_zero = click.IntRange(min=1), _Number(min=0, min_open=True)
-    share = _Number(0, 100, min_open=True)
+    count, above_zero = click.IntRange(min=1), Number(min=0, min_open=True)
+    share = Number(0, 100, min_open=True)
     shown = partial(click.option, show_default=True)
-    several = partial(click.option, multiple=True, metavar="NAME,...", help="Collect these; not the default set then.")
+    several = partial(
+        click.option,
+        multiple=True,
+        metavar="NAME,...",
+        callback=no_empty_name,
+        help="Collect these; not the default set then.",
+    )
     decorators = (
         click.option("--ncu", type=_TOOL, metavar="PATH", help="The ncu to use (default: found by itself)."),
         click.option("--no-ncu", is_flag=True, help="Do not replay kernels with ncu after nsys."),
@@ -89,10 +76,10 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--ncu-kernels", type=count, default=12, metavar="N", help="At most so many; of those chosen by name too."
         ),
         shown("--ncu-launches", type=count, default=1, metavar="N", help="Replay so many launches of each."),
-        click.option("--ncu-kernel", default="", metavar="REGEX", callback=_expression, help=_KERNEL),
+        click.option("--ncu-kernel", default="", metavar="REGEX", callback=expression, help=_KERNEL),
         click.option("--ncu-range", default="", metavar="NAME", help="Replay what runs in this push/pop NVTX range."),
         click.option("--ncu-all", is_flag=True, help="Replay every kernel, grid and block; without a limit."),
-        click.option("--ncu-set", metavar="SET", help="What is collected.  [default: full]"),
+        click.option("--ncu-set", metavar="SET", callback=no_empty_name, help="What is collected.  [default: full]"),
         several("--ncu-sections"),
         several("--ncu-metrics"),
         shown("--ncu-budget", type=above_zero, default=300, metavar="SECONDS", help="Keep what is done by then."),
@@ -156,7 +143,7 @@ def main() -> None:
 @click.option("--keep-env", multiple=True, metavar="NAME", help="Let the program see this variable; NAME* is a prefix.")
 @click.option(
     "--timeout",
-    type=_Number(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="SECONDS",
     default=3600,
     help="Stop after this time (with the run that is only timed) and keep what was captured.  [default: 3600]",
@@ -226,6 +213,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
     meaningless = (
         (of_ncu, without),
         ({"no_ncu"} & given, alone),
+        ({"trace", "nsys_arg"} & given, alone),
         ({"ncu_coverage"} & given, _option(chosen) or alone),
         ({"ncu_kernel", "ncu_range", "ncu_kernels"} & given, "--ncu-all" if values["ncu_all"] else ""),
         (_OF_KERNELS & given, f"--replay-mode {values['replay_mode']}" if "range" in values["replay_mode"] else ""),

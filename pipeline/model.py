@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -166,7 +167,8 @@ class Report:
     def from_json(cls, text: str | bytes) -> "Report":
         """Read what `to_json` wrote; CaptureError for anything else."""
         try:
-            document = json.loads(text)
+            # NaN and Infinity, which `to_json` never writes, are numbers that are missing
+            document = json.loads(text, parse_constant=_missing, parse_float=_finite)
             if document.pop("format") != REPORT_FORMAT:
                 raise CaptureError("this report.json has another format version", f"expected {REPORT_FORMAT}")
             return _report_from_dict(document)
@@ -175,10 +177,20 @@ class Report:
             raise CaptureError(f"not a nightsight report.json: {error}", hint) from error
 
 
+def _missing(_: str) -> None:
+    """Read NaN, Infinity and -Infinity, which JSON does not have, as nothing."""
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if isfinite(number) else None
+
+
 def _report_from_dict(document: dict[str, Any]) -> Report:
     benchmark = document["benchmark"]
     if benchmark:
-        benchmark = Benchmark(tuple(map(float, benchmark["step_ns"])), int(benchmark["steps_per_trial"]))
+        known = (float(time) for time in benchmark["step_ns"] if time is not None)
+        benchmark = Benchmark(tuple(known), int(benchmark["steps_per_trial"]))
     replaced = {
         "environment": Environment(**document["environment"]),
         "results": tuple(_result_from_dict(result) for result in document["results"]),
@@ -206,9 +218,23 @@ def _result_to_dict(result: Result) -> dict[str, Any]:
 def _result_from_dict(document: dict[str, Any]) -> Result:
     table = document["table"]
     if table is not None:
+        _check_shape(document["name"], table["columns"], table["rows"])
         plain = pd.DataFrame(table["rows"], columns=table["columns"], dtype=object)
         table = plain.apply(_infer_type)
     return Result(**{**document, "notes": tuple(document["notes"]), "table": table})
+
+
+def _check_shape(name: str, columns: list[str], rows: list[list[Any]]) -> None:
+    """Refuse rows of another length than the heading, and cells that are neither text nor number nor missing."""
+    if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
+        raise ValueError(f"the columns of {name} are no list of names")
+    if not isinstance(rows, list):
+        raise ValueError(f"the rows of {name} are no list")
+    for place, row in enumerate(rows, start=1):
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise ValueError(f"row {place} of {name} has not one cell for each of its {len(columns)} columns")
+        if any(isinstance(cell, list | dict) for cell in row):
+            raise ValueError(f"row {place} of {name} has a cell that is neither text nor a number")
 
 
 def _infer_type(column: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -32,7 +32,10 @@ def mapped(function: Callable[[_Item], _Value], items: Iterable[_Item]) -> list[
 
 
 def once(compute: Callable[[_Item], _Value]) -> Callable[[_Item], _Value]:
-    """Make a function keep its value for as long as what it is of exists; threads wait for the first that asks."""
+    """Make a function keep its value for as long as what it is of exists; threads wait for the first that asks.
+
+    So it must not hand work to threads that ask for the same function.
+    """
     known: WeakKeyDictionary[_Item, _Value] = WeakKeyDictionary()
     lock = RLock()
 

@@ -1,4 +1,4 @@
-"""What NVIDIA publishes as the peak of each GPU's memory and links; no profiler records these."""
+"""What NVIDIA publishes as the peak of each GPU's memory, links and arithmetic; no profiler records these."""
 
 import re
 from typing import Final, NamedTuple
@@ -8,6 +8,7 @@ class Peaks(NamedTuple):
     """Peaks of one GPU model in GB/s (10^9 bytes), as published; None where nothing is, or boards of one name differ.
 
     `pcie_gb_per_s` (sixteen lanes) and `nvlink_gb_per_s` are of both directions together: a copy has one half.
+    Arithmetic is in 10^12 operations per second; tensor cores on FP16, of dense matrices.
     """
 
     memory_gb_per_s: float | None
@@ -15,6 +16,8 @@ class Peaks(NamedTuple):
     pcie_gb_per_s: float | None
     nvlink_gb_per_s: float | None
     l2_mib: float | None
+    fp32_tflop_per_s: float | None
+    tensor_fp16_tflop_per_s: float | None
     source: str
 
 
@@ -26,24 +29,33 @@ def published(name: str) -> Peaks:
     return _NOT_KNOWN
 
 
-_NOT_KNOWN: Final = Peaks(None, None, None, None, None, "")
+_NOT_KNOWN: Final = Peaks(None, None, None, None, None, None, None, "")
 
 
 # PCIe boards can be bridged by NVLink or not, and the name does not say which: None
 _PEAKS: Final = {
-    r"V100-SXM2-(?:16|32)GB": Peaks(900, 3, 32, 300, 6, "V100 datasheet (2020); Volta whitepaper"),
-    r"V100-PCIE-(?:16|32)GB": Peaks(900, 3, 32, None, 6, "V100 datasheet (2020); Volta whitepaper"),
-    r"T4": Peaks(320, 3, 32, None, 4, "T4 datasheet (2019); Turing whitepaper"),
-    r"A100-SXM4-40GB": Peaks(1555, 4, 64, 600, 40, "A100 datasheet (2020); Ampere whitepaper"),
-    r"A100-PCIE-40GB": Peaks(1555, 4, 64, None, 40, "A100 datasheet (2020); Ampere whitepaper"),
-    r"A100-SXM4-80GB": Peaks(2039, 4, 64, 600, 40, "A100 80GB datasheet (2021); Ampere whitepaper"),
-    r"A100 80GB PCIe": Peaks(1935, 4, 64, None, 40, "A100 80GB datasheet (2021); Ampere whitepaper"),
-    r"A10": Peaks(600, 4, 64, None, 6, "A10 datasheet (2021); GA102 whitepaper"),
-    r"L4": Peaks(300, 4, 64, None, 48, "L4 datasheet (2023); Ada whitepaper"),
-    r"L40S": Peaks(864, 4, 64, None, 96, "L40S datasheet (2023); Ada whitepaper"),
-    r"H100 80GB HBM3": Peaks(3350, 5, 128, 900, 50, "H100 SXM datasheet (2023); Hopper whitepaper"),
-    r"H100 PCIe": Peaks(2000, 5, 128, None, 50, "H100 PCIe datasheet (2022); Hopper whitepaper"),
-    r"H200": Peaks(4800, 5, 128, 900, None, "H200 datasheet (2024)"),
+    r"V100-SXM2-(?:16|32)GB": Peaks(900, 3, 32, 300, 6, 15.7, 125, "V100 datasheet (2020); Volta whitepaper"),
+    r"V100-PCIE-(?:16|32)GB": Peaks(900, 3, 32, None, 6, 14, 112, "V100 datasheet (2020); Volta whitepaper"),
+    r"T4": Peaks(320, 3, 32, None, 4, 8.1, 65, "T4 datasheet (2019); Turing whitepaper"),
+    r"A100-SXM4-40GB": Peaks(1555, 4, 64, 600, 40, 19.5, 312, "A100 datasheet (2020); Ampere whitepaper"),
+    r"A100-PCIE-40GB": Peaks(1555, 4, 64, None, 40, 19.5, 312, "A100 datasheet (2020); Ampere whitepaper"),
+    r"A100-SXM4-80GB": Peaks(2039, 4, 64, 600, 40, 19.5, 312, "A100 80GB datasheet (2021); Ampere whitepaper"),
+    r"A100 80GB PCIe": Peaks(1935, 4, 64, None, 40, 19.5, 312, "A100 80GB datasheet (2021); Ampere whitepaper"),
+    r"A10": Peaks(600, 4, 64, None, 6, 31.2, 125, "A10 datasheet (2021); GA102 whitepaper"),
+    r"L4": Peaks(300, 4, 64, None, 48, 30.3, 121, "L4 datasheet (2023); Ada whitepaper"),
+    r"L40S": Peaks(864, 4, 64, None, 96, 91.6, 362, "L40S datasheet (2023); Ada whitepaper"),
+    r"H100 80GB HBM3": Peaks(3350, 5, 128, 900, 50, 67, 989, "H100 SXM datasheet (2023); Hopper whitepaper"),
+    r"H100 PCIe": Peaks(2000, 5, 128, None, 50, 51, 756, "H100 PCIe datasheet (2022); Hopper whitepaper"),
+    r"H200": Peaks(4800, 5, 128, 900, None, 67, 989, "H200 datasheet (2024)"),
     # published with PCIe 5 in one place and with 6 in another
-    r"B200": Peaks(8000, None, None, 1800, None, "DGX B200 datasheet (2024), one of eight GPUs"),
+    r"B200": Peaks(
+        8000,
+        None,
+        None,
+        1800,
+        None,
+        None,
+        2250,
+        "DGX B200 datasheet (2024), one of eight GPUs; HGX B200 datasheet (2024)",
+    ),
 }

@@ -46,6 +46,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "registers": NULLABLE,
         "static_shared_bytes": NULLABLE,
         "dynamic_shared_bytes": NULLABLE,
+        # of those a CUDA graph launched; nsys exports that do not tell these lack the column
         "graph_node": NULLABLE,
     },
     # operation: the direction of a copy ("Host-to-Device") or "memset"; the kinds: "Pageable", "Pinned", "Device"...
@@ -281,10 +282,19 @@ def nest(spans: pd.DataFrame) -> pd.DataFrame:
     for rows in spans.groupby("thread").indices.values():
         local = outer(end[rows])
         parent[rows] = np.where(local >= 0, rows[local], -1)
-    level = np.zeros(len(spans), dtype=np.int64)
-    for rows, _ in ancestors(parent):
-        level[rows] += 1
-    return spans.assign(parent=parent, level=level)
+    return spans.assign(parent=parent, level=_levels(parent))
+
+
+def _levels(parent: Ints) -> Ints:
+    """Count the ancestors of each; every round looks twice as far up."""
+    level, above = (parent >= 0).astype(np.int64), parent.copy()
+    rows = np.flatnonzero(above >= 0)
+    while len(rows):
+        position = above[rows]
+        level[rows] += level[position]
+        above[rows] = above[position]
+        rows = rows[above[rows] >= 0]
+    return level
 
 
 def ancestors(parent: Ints) -> Iterator[tuple[Ints, Ints]]:

@@ -89,7 +89,7 @@ def scale_for(unit: str, values: Iterable[float]) -> Scale:
     typical = sizes[len(sizes) // 2] if sizes else 0.0
     divisor, symbol = SCALES[unit][0]
     for candidate, name in SCALES[unit]:
-        if typical >= candidate or _suits(candidate, sizes):
+        if (typical >= candidate or _suits(candidate, sizes)) and _spares_rates(unit, candidate, sizes):
             divisor, symbol = candidate, name
     return Scale(divisor, symbol, _decimals(unit, divisor, sizes))
 
@@ -109,19 +109,35 @@ def format_cell(value: float | None, column: str, *, scale: Scale) -> str:
 
 
 def _suits(divisor: float, sizes: list[float]) -> bool:
-    """Tell whether a larger unit spares a column six-digit numbers and still shows its smallest value."""
+    """Tell whether a larger unit spares a column six-digit numbers and still shows its smallest value.
+
+    A column of seven digits before the point has the larger unit whatever its smallest value: that has one of its own.
+    """
     least = 10.0**-MOST_DECIMALS
-    return bool(sizes) and sizes[-1] >= 10 * divisor and sizes[0] >= least * divisor
+    return bool(sizes) and (sizes[-1] >= 1000 * divisor or (sizes[-1] >= 10 * divisor and sizes[0] >= least * divisor))
+
+
+def _spares_rates(unit: str, divisor: float, sizes: list[float]) -> bool:
+    """Tell whether a unit leaves a column of rates three digits of the smallest, or spares it more than five digits.
+
+    Rates are no parts of a sum: the small ones count as much as the large ones.
+    """
+    return not _is_rate(unit) or not sizes or sizes[0] >= divisor / 10 or sizes[-1] >= 100 * divisor
 
 
 def _decimals(unit: str, divisor: float, sizes: list[float]) -> int:
-    """Decimals that give the typical value four digits and the smallest one at least, three decimals at most."""
+    """Decimals that give the typical value four digits, the smallest one (of rates three), three decimals at most."""
     if unit == "pct":
         return 1
     if not sizes or (divisor == 1 and all(size == int(size) for size in sizes)):
         return 0
     typical, smallest = _magnitude(sizes[len(sizes) // 2] / divisor), _magnitude(sizes[0] / divisor)
-    return min(max(DIGITS - 1 - typical, -smallest, 0), MOST_DECIMALS)
+    least = 2 if _is_rate(unit) else 0
+    return min(max(DIGITS - 1 - typical, least - smallest, 0), MOST_DECIMALS)
+
+
+def _is_rate(unit: str) -> bool:
+    return unit.endswith("per_s")
 
 
 def _magnitude(value: float) -> int:

@@ -103,7 +103,7 @@ def _with_replay(program: Program, request: Request, capture: Capture, profile: 
     interrupted = replayed.outcome and replayed.outcome.interrupted
     capture = replace(
         capture,
-        parameters={**capture.parameters, **(replay.described if replayed.report else {})},
+        parameters={**capture.parameters, **replayed.described(replay)},
         findings=(*capture.findings, *replayed.findings),
         stages_s={**capture.stages_s, "replay": replayed.seconds},
         failure=f"the replay {replayed.outcome.ending}" if replayed.outcome and interrupted else "",

@@ -7,22 +7,27 @@ import argparse
 import lzma
 import os
 import platform
+import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from tests.browser.chromium import chromium
 from tests.browser.speed import page_speed
 from tests.tile import tile
 
+API = "CUPTI_ACTIVITY_KIND_RUNTIME"
 DATA = Path(__file__).parent / "data" / "nsys"
 NIGHTSIGHT = (sys.executable, "-m", "pipeline")
 # `mlp` holds 580 kernels, 902 API calls and 61 ranges
 MILLION = 1725
+# so many short ones between them make two million beside a million kernels
+CALLS = 258
 FIVE = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_kern_exec_sum", "nvtx_gpu_proj_sum", "nvtx_kern_sum")
 
 
@@ -41,9 +46,27 @@ def main() -> None:
         for copies in (MILLION, 10 * MILLION) if options.large else (MILLION,):
             capture = folder / f"{copies * 580 // 10**6}M.sqlite"
             tile(unpacked(DATA / "mlp" / "mlp.sqlite.xz", folder), capture, copies)
+            add_calls(capture, CALLS * copies)
             report(capture, folder, runs=3 if copies == MILLION else 1)
             stats(capture, options.nsys)
             browse(folder / "out.html", capture.name)
+
+
+def add_calls(capture: Path, count: int) -> None:
+    """Add short calls without GPU work right after others, in the order of their starts."""
+    with closing(sqlite3.connect(capture)) as connection:
+        connection.execute("PRAGMA journal_mode = OFF")
+        names = [row[1] for row in connection.execute(f"PRAGMA table_info({API})")]
+        (last,) = connection.execute(f"SELECT MAX(correlationId) FROM {API}").fetchone()
+        moved = {"start": "end + 100", "end": "end + 300", "correlationId": f"correlationId + {last}"}
+        columns = ", ".join(moved.get(name, name) for name in names)
+        connection.execute(f"CREATE TABLE more AS SELECT * FROM {API}")
+        connection.execute(f"INSERT INTO more SELECT {columns} FROM {API} WHERE rowid % 7 IN (1, 3) LIMIT {count}")
+        connection.execute(f"DELETE FROM {API}")
+        connection.execute(f"INSERT INTO {API} SELECT * FROM more ORDER BY start")
+        connection.execute("DROP TABLE more")
+        connection.commit()
+        connection.execute("VACUUM")
 
 
 def report(capture: Path, folder: Path, *, runs: int) -> None:

@@ -290,8 +290,8 @@ def test_trust_says_when_no_gpu_work_was_captured() -> None:
 
 
 def lossy(timeline: Timeline) -> Timeline:
-    text = ["Not all CUDA events might have been collected."]
-    said = conform("diagnostics", pd.DataFrame({"time_ns": [1], "severity": ["warning"], "text": text}))
+    text = ["Not all CUDA events might have been collected.", "Profiling started due to cudaProfilerStart API."]
+    said = conform("diagnostics", pd.DataFrame({"time_ns": 1, "severity": ["warning", "info"], "text": text}))
     return Timeline(Profile({**timeline.profile.tables, "diagnostics": said}))
 
 

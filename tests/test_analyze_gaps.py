@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze.gaps import LONGEST, STRETCHES, gpu_gaps, gpu_utilization
+from pipeline.analyze.gaps import LONGEST, STRETCHES, _longest, gpu_gaps, gpu_utilization
 from pipeline.analyze.split import time_split
 from pipeline.analyze.timeline import Timeline
 from pipeline.analyze.window import gpu_time
@@ -51,6 +52,14 @@ def test_the_share_of_the_cause_is_said() -> None:
 def test_work_on_another_device_fills_no_gap() -> None:
     table = gpu_gaps(Timeline(draw("cpu   L.L.L\ns7    aa..aa\ns7:1  .bbbb."))).frame
     assert table[["device", "gap_ns"]].to_numpy().tolist() == [[0, 2000], [1, 1000], [1, 1000]]
+
+
+def test_gaps_that_are_next_to_nothing_are_left_out_where_there_are_longer_ones() -> None:
+    both = (np.array([0, 500]), np.array([3, 1_500]))
+    assert [spans.tolist() for spans in _longest(both, least=10.0)] == [[500], [1500]]
+    short = (np.array([0, 50]), np.array([3, 55]))
+    assert [spans.tolist() for spans in _longest(short, least=10.0)] == [[50], [55]]
+    assert [len(spans) for spans in _longest((np.empty(0, int), np.empty(0, int)), least=10.0)] == [0, 0]
 
 
 def test_utilization_is_cut_into_equal_stretches() -> None:

@@ -3,13 +3,17 @@
 from typing import Any
 
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.analyze.ranges import call_owners, nested, nested_ranges
+from pipeline.analyze import analyze
+from pipeline.analyze.ranges import call_owners, nested, nested_ranges, open_ranges
 from pipeline.analyze.timeline import Timeline
 from pipeline.model import Profile
-from pipeline.tables import conform, empty
+from pipeline.render.layouts import layout_of
+from pipeline.tables import conform, empty, nest
+from tests.timeline import draw
 
 SPANS = st.lists(
     st.tuples(
@@ -65,3 +69,64 @@ def test_a_call_belongs_to_the_innermost_range_of_its_thread_else_of_its_process
         latest = around[around["start_ns"] == around["start_ns"].max()]
         shortest = latest[latest["end_ns"] == latest["end_ns"].min()]
         assert found in shortest.index if len(around) else found == -1
+
+
+def test_ranges_that_never_ended_are_said_with_the_first_names() -> None:
+    ranges = ranges_of([(place, 9, 1, name, "") for place, name in enumerate(["a" * 99, "b", "c", "d", "e"])])
+    assert open_ranges(Timeline(Profile({"ranges": ranges}))) == ()
+    profile = Profile({"ranges": ranges.assign(is_open=ranges["name"] != "b")})
+    results, (finding,) = analyze(profile)
+    assert (finding.rule, finding.severity, finding.title) == (
+        *("open_ranges", "warning"),
+        "4 NVTX ranges were never ended",
+    )
+    assert finding.detail.startswith(f"`{'a' * 47}…`, `c`, `d` and 1 more: the capture holds their start only.")
+    notes = {result.name: result.notes for result in results}
+    note = "4 ranges were never ended and are counted up to the last event recorded."
+    assert notes["nvtx_ranges"] == notes["range_iterations"] == (note,)
+
+
+def test_one_range_that_never_ended_is_named() -> None:
+    ranges = ranges_of([(0, 9, 1, "measure", ""), (1, 2, 1, "x", "d")])
+    (finding,) = open_ranges(Timeline(Profile({"ranges": ranges.assign(is_open=[True, False])})))
+    assert finding.title == "1 NVTX range was never ended"
+    assert finding.detail.startswith("`measure`: the capture holds its start only. It is shown as lasting to")
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40))
+def test_levels_count_what_is_around(spans: list[tuple[int, int]]) -> None:
+    ranges = nest(ranges_of([(start, length, 1, "a", "") for start, length in spans]))
+    levels: list[int] = []
+    for parent in ranges["parent"]:
+        levels.append(levels[parent] + 1 if parent >= 0 else 0)
+    assert ranges["level"].tolist() == levels
+
+
+@pytest.mark.parametrize("depth", [63, 64, 65, 66, 130, 500])
+def test_what_is_too_deep_is_in_one_row_and_owns_its_work_once(depth: int) -> None:
+    ranges = ranges_of([(place, 2 * (depth - place), 1, f"r{place}", "") for place in range(depth)])
+    call = {"start_ns": depth, "end_ns": depth + 1, "thread": 1, "name": "cudaLaunchKernel", "correlation": 1}
+    place = {"process": 1, "device": 0, "context": 1, "stream": 7}
+    kernel = conform("kernels", pd.DataFrame([{**draw("cpu  L\ns7   .a").table("kernels").iloc[0], **call, **place}]))
+    tables = {"ranges": ranges, "kernels": kernel, "memory_ops": empty("memory_ops")}
+    profile = Profile({**tables, "api_calls": on_threads("api_calls", [call])})
+    (result,) = (result for result in analyze(profile)[0] if result.name == "nvtx_ranges")
+    rows, deeper = result.rows, max(depth - 64, 0)
+    assert len(rows) == min(depth, 65)
+    assert rows["instances"].sum() == depth
+    assert (rows["kernels"] == 1).all()
+    assert rows["level"].tolist() == list(range(len(rows)))
+    assert rows["path"].iloc[-1] == rows["path"].iloc[-2] + (" / … (deeper)" if deeper else f" / r{depth - 1}")
+    assert [note.partition(" more than")[0] for note in result.notes[1:]] == (
+        [f"{deeper} range lies" if deeper == 1 else f"{deeper} ranges lie"] if deeper else []
+    )
+    shown = layout_of(result).prepare(rows)
+    assert shown["level"].tolist() == list(range(len(rows)))
+
+
+def test_ten_thousand_open_ranges_stay_small() -> None:
+    ranges = ranges_of([(place, 20_000 - place, 1, f"step {place}", "") for place in range(10_000)])
+    timeline = Timeline(Profile({"ranges": ranges.assign(is_open=True)}))
+    paths = nested_ranges(timeline)["path"].cat.categories
+    assert len(paths) == 65
+    assert paths.str.len().max() < 65 * 20

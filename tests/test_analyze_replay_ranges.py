@@ -88,3 +88,9 @@ def test_ranges_neither_lose_a_match_nor_time(launches: list[tuple[str, str]]) -
     for name, total in (("a", 7000), ("b", 5000)):
         mine = table[table["name"] == name].drop_duplicates(["group", "part"])
         assert mine.empty or mine["gpu_total_ns"].sum() == total
+
+
+def test_a_replay_in_no_range_has_the_path_where_its_kernel_took_most_time() -> None:
+    table = replays(replay(PICTURE, ("a", ""), ("b", "last"))).set_index("name")
+    assert (table.loc["a", "range_path"], table.loc["b", "range_path"]) == ("backward", "last")
+    assert table.loc["a", "gpu_total_ns"] == 7000

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze.replay_metrics import METRICS, OPCODES_IN_FULL, TENSOR
+from pipeline.analyze.replay_metrics import METRICS, OPCODES_IN_FULL, TENSOR, THREAD_OPCODES
 from pipeline.analyze.roofline import ncu_roofline, ncu_roofs
 from pipeline.analyze.timeline import Timeline
 from pipeline.model import Profile
 from pipeline.read import read
 from pipeline.tables import conform
 from tests.ncu import unpack
-from tests.replays import Metrics, alone, launch
+from tests.replays import Metrics, alone, launch, line
 
 SM_HZ, DRAM_HZ, L2_HZ = (
     "sm__cycles_elapsed.avg.per_second",
@@ -43,6 +43,14 @@ def roofs(timeline: Timeline, unit: str = "flop_per_s") -> dict[str, float]:
     return dict(zip(table["roof"], table[unit], strict=True))
 
 
+def plain_notes(timeline: Timeline) -> list[str]:
+    return [note for note in ncu_roofline(timeline).notes if "ordinary cores" in note]
+
+
+def tensor_notes(timeline: Timeline) -> list[str]:
+    return [note for note in ncu_roofline(timeline).notes if "ordinary cores" not in note]
+
+
 @pytest.fixture
 def measure(tmp_path: Path) -> Profile:
     return read(unpack("measure.ncu-rep", tmp_path))
@@ -51,7 +59,30 @@ def measure(tmp_path: Path) -> Profile:
 @pytest.mark.parametrize(("kind", "letter", "flops"), [("FP64", "d", 7), ("FP32", "f", 7), ("FP16", "h", 16)])
 def test_a_fused_multiply_add_is_two_operations_and_fp16_comes_in_pairs(kind: str, letter: str, flops: int) -> None:
     metrics = dict(zip(executed(letter), (1.0, 2.0, 2.0) if letter != "h" else (2.0, 2.0, 2.0), strict=True))
-    assert rates(alone(launch("a", {**metrics, SM_HZ: 1e9}))) == {kind: flops * 1e9}
+    lines = [line(None, sass="HFMA2.MMA R1, R2, R3, R4", instructions=10)]
+    assert rates(alone(launch("a", {**metrics, SM_HZ: 1e9}, lines=lines))) == {kind: flops * 1e9}
+
+
+def test_fp16_instructions_that_load_a_constant_are_no_arithmetic() -> None:
+    add, multiply, fused = executed("h")
+    metrics = {add: 0.0, multiply: 0.0, fused: 2.0, SM_HZ: 1e9}
+    loads = line(None, sass="@!P0 HFMA2.MMA R15, -RZ, RZ, 1.875, 0", instructions=30)
+    adds = line(None, sass="HFMA2 R1, R2, R3, R4", instructions=10)
+    assert rates(alone(launch("a", metrics, lines=[loads, adds]))) == {"FP16": 2e9}
+    assert rates(alone(launch("a", metrics, lines=[loads]))) == {}
+    assert rates(alone(launch("a", metrics))) == {}
+    (note,) = plain_notes(alone(launch("a", {**metrics, executed("f")[2]: 0.0})))
+    assert note.startswith("Launches whose FP16 arithmetic on ordinary cores is not known: 1.")
+
+
+def test_what_threads_of_a_range_executed_is_counted_by_opcode() -> None:
+    opcodes = {"FFMA": 10.0, "FADD": 5.0, "DFMA": 1.0, "HFMA2": 3.0, "MOV": 100.0}
+    timeline = alone(launch("range", {THREAD_OPCODES: opcodes, TIME: 1e9}, kind="range"))
+    assert rates(timeline) == {"FP64": 2.0, "FP32": 25.0}
+    (note,) = plain_notes(timeline)
+    assert "FP16" in note
+    (note,) = plain_notes(alone(launch("a")))
+    assert note.startswith("Launches whose arithmetic on ordinary cores was not counted")
 
 
 def test_counts_serve_where_rates_lack() -> None:
@@ -132,29 +163,32 @@ def test_a_count_a_rate_per_cycle_and_a_rate_per_second_say_the_same(count: floa
 def test_names_of_instructions_tell_what_a_warp_does(opcode: str, kind: str, flops: int) -> None:
     timeline = alone(launch("a", {OPCODES_IN_FULL: {opcode: 10.0, "HFMA2.MMA": 7.0, "FFMA": 5.0}, TIME: 1e9}))
     assert rates(timeline) == {f"tensor {kind}": flops * 10}
-    assert ncu_roofline(timeline).notes == ()
+    assert tensor_notes(timeline) == []
 
 
 def test_what_cannot_be_counted_is_said() -> None:
     unknown = launch("a", {OPCODES_IN_FULL: {"UTCHMMA.2CTA": 10.0}, TIME: 1e9})
     counted = launch("b", {PATH.format("src_fp64"): 0.0})
     plain = launch("c", {OPCODES_IN_FULL: {"FFMA": 10.0}})
-    (note,) = ncu_roofline(alone(unknown, counted, plain, launch("d"))).notes
+    (note,) = tensor_notes(alone(unknown, counted, plain, launch("d")))
     assert note.startswith("Launches whose tensor-core work is not known: 2.")
     sparse = launch("a", {PATH.format("op_hmma_src_fp16_dst_fp32_sparsity_on"): 8.0, TIME: 1e9})
-    (note,) = ncu_roofline(alone(sparse)).notes
+    (note,) = tensor_notes(alone(sparse))
     assert note.startswith("Launches that multiply sparse matrices: 1.")
 
 
-def test_roofs_are_peaks_times_the_highest_clock_of_their_unit() -> None:
+def test_roofs_are_peaks_times_the_clock_of_their_unit_in_the_longest_replay() -> None:
     metrics = {PEAK_BYTES: 1504.0, DRAM_HZ: 2e9, "lts__t_bytes.sum.peak_sustained": 100.0, L2_HZ: 1e9}
     peaks = {
         f"sm__sass_thread_inst_executed_op_{name}_pred_on.sum.peak_sustained": 10.0 for name in ("dfma", "ffma", "hfma")
     }
-    slow, fast = ({**metrics, **peaks, SM_HZ: clock} for clock in (1e9, 2e9))
-    timeline = alone(launch("a", slow), launch("b", fast))
+    short, long = ({**metrics, **peaks, SM_HZ: clock, TIME: time} for clock, time in ((3e9, 10), (2e9, 20)))
+    timeline = alone(launch("a", short), launch("b", long), launch("c", {**short, TIME: 5}))
     assert roofs(timeline, "bytes_per_s") == {"DRAM": 1504 * 2e9, "L2": 100e9}
     assert roofs(timeline) == {"FP64": 40e9, "FP32": 40e9, "FP16": 80e9}
+    # kHz
+    capped = alone(launch("b", {**long, "device__attribute_clock_rate": 1e6}))
+    assert roofs(capped) == {"FP64": 20e9, "FP32": 20e9, "FP16": 40e9}
 
 
 def test_the_roof_of_tensor_cores_is_that_of_dense_matrices() -> None:

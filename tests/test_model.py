@@ -73,3 +73,28 @@ def test_asking_for_a_missing_table_tells_why() -> None:
 def test_an_unknown_result_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         report(None).result("other")
+
+
+def test_numbers_that_json_does_not_have_are_missing() -> None:
+    frame = pd.DataFrame({"name": ["a", "b"], "busy_ns": [1.5, 2.5]})
+    text = report(frame, benchmark=Benchmark((1.5, 7.25), 20)).to_json()
+    again = Report.from_json(text.replace("1.5", "NaN").replace("2.5", "1e999").replace("7.25", "2.0"))
+    assert again.benchmark == Benchmark((2.0,), 20)
+    assert again.result("r").rows["busy_ns"].isna().all()
+    assert "NaN" not in again.to_json()
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"columns": ["a", "b"], "rows": [[1, 2], [1]]}, "row 2 of r has not one cell for each of its 2 columns"),
+        ({"columns": ["a"], "rows": [[[1]]]}, "row 1 of r has a cell that is neither text nor a number"),
+        ({"columns": ["a"], "rows": 5}, "the rows of r are no list"),
+        ({"columns": "ab", "rows": []}, "the columns of r are no list of names"),
+    ],
+)
+def test_a_table_of_another_shape_is_refused(table: dict[str, Any], problem: str) -> None:
+    document = json.loads(report(None).to_json())
+    document["results"][0]["table"] = table
+    with pytest.raises(CaptureError, match=problem):
+        Report.from_json(json.dumps(document))

@@ -273,3 +273,14 @@ def test_a_file_that_begins_like_json_is_recognized(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("[INFO] start\n" + ncu.raw_page({"x__y.sum": ("", "1")}))
     assert recognize(path) == "ncu-csv"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_a_page_that_powershell_wrote_is_read(tmp_path: Path, encoding: str, recorded: Recorded) -> None:
+    name = "lines.raw.csv"
+    text = ncu.content(name).decode()
+    path = tmp_path / name
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    path.write_bytes((mark + text.replace("\n", "\r\n")).encode(encoding))
+    assert recognize(path) == "ncu-csv"
+    pd.testing.assert_frame_equal(metrics_of(read(path)), metrics_of(recorded(name)))

@@ -5,15 +5,20 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipeline.analyze import analyze
 from pipeline.errors import CaptureError
 from pipeline.read import read, recognize
 from pipeline.read.nsys import read_nsys
+from pipeline.read.nsys_export import Export
+from pipeline.read.sqlite import Database
 from pipeline.read.vocabulary import cuda_version, without_private
 from pipeline.tables import TABLES
+from tests.tile import tile
 
 CaptureFile = Callable[[str], Path]
 
@@ -156,9 +161,59 @@ def test_names_that_are_missing_are_said(editable: Callable[..., Path]) -> None:
         read_nsys(editable("DROP TABLE StringIds"))
 
 
-def test_null_process_ids_are_kept(editable: Callable[..., Path]) -> None:
-    profile = read_nsys(editable("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = NULL WHERE rowid <= 10"))
-    assert profile.table("kernels")["process"].isna().sum() == 10
+NO_PROCESS = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = NULL"
+
+
+@pytest.mark.parametrize("which", ["", " WHERE rowid <= 10"])
+def test_null_process_ids_are_those_of_the_only_process(
+    editable: Callable[..., Path], capture_file: Callable[[str], Path], which: str
+) -> None:
+    profile = read_nsys(editable(NO_PROCESS + which))
+    whole = read_nsys(capture_file("train"))
+    pd.testing.assert_frame_equal(profile.table("kernels"), whole.table("kernels"))
+    assert analyze(profile)[1] == profile.findings == ()
+
+
+def test_null_process_ids_are_kept_where_several_processes_use_cuda(editable: Callable[..., Path]) -> None:
+    profile = read_nsys(editable(NO_PROCESS, name="ddp2"))
+    assert profile.table("kernels")["process"].isna().all()
+    # that their calls have no work is not known
+    assert [finding.rule for finding in analyze(profile)[1]] == ["lost_calls"]
+
+
+@pytest.mark.parametrize("change", ["end = end + (1 << 44)", "start = start + (1 << 44), end = end + (1 << 44)"])
+@pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS"])
+def test_events_long_after_the_session_are_left_out_and_said(
+    editable: Callable[..., Path], table: str, change: str
+) -> None:
+    row = f"SELECT MAX(rowid) FROM {table} WHERE end IS NOT NULL"
+    path = editable(f"UPDATE {table} SET {change} WHERE rowid = ({row})")
+    (finding,) = read_nsys(path).findings
+    assert (finding.rule, finding.title.split()[0]) == ("impossible_times", "1")
+    assert finding.title.endswith(f"rows of {table} were left out")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TABLE ANALYSIS_DETAILS",
+        "DELETE FROM ANALYSIS_DETAILS",
+        "UPDATE ANALYSIS_DETAILS SET duration = 0, stopTime = -1",
+        "ALTER TABLE ANALYSIS_DETAILS DROP COLUMN stopTime",
+        # those of another file
+        "UPDATE ANALYSIS_DETAILS SET duration = 1000, stopTime = 2000",
+    ],
+)
+def test_without_bounds_of_the_session_nothing_is_left_out(editable: Callable[..., Path], change: str) -> None:
+    profile = read_nsys(editable(change))
+    assert len(profile.table("kernels")) == 1224
+    assert profile.findings == ()
+
+
+def test_tiled_captures_fit_their_session(capture_file: Callable[[str], Path], tmp_path: Path) -> None:
+    tile(capture_file("mlp"), tmp_path / "tiled.sqlite", 200)
+    export = Export(Database(tmp_path / "tiled.sqlite"))
+    assert max(read_nsys(tmp_path / "tiled.sqlite").table("kernels")["end_ns"]) < export.session_end
 
 
 @pytest.mark.parametrize(

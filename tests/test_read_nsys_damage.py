@@ -3,67 +3,33 @@
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.analyze import analyze
-from pipeline.errors import CaptureError, MissingTable
+from pipeline.errors import CaptureError
 from pipeline.model import Profile
-from pipeline.read import read
-from pipeline.render import FORMATS, Source
-from pipeline.stats import REPORTS, stats_table, write_stats
-from pipeline.workflow import build_report
+from pipeline.read import nsys_nvtx, read
+from pipeline.stats import stats_table
 from tests.build import GENERATIONS, build
+from tests.damage import PICTURE, Damage, damaged, everything
 from tests.timeline import draw
 
-PICTURE = """
-    nvtx  [step        ][next        ]
-    mark  ....x..........y.
-    cpu   LLL..LL..SSSSCCC..L..SSSS.C.
-    s7    ....aaa..bb...HHH.ccM.....DD
-"""
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 LAST = 2**63 - 1
 FIRST_MARK = "rowid = (SELECT MIN(rowid) FROM NVTX_EVENTS WHERE eventType = 34)"
 
-Damage = Callable[..., Path]
-
 
 @pytest.fixture
 def damage(tmp_path: Path) -> Damage:
-    """Write the picture as an export and run SQL statements on it, each with its parameters."""
-
-    def write(*statements: str, parameters: tuple[object, ...] = (), picture: str = PICTURE) -> Path:
-        path = tmp_path / "damaged.sqlite"
-        path.unlink(missing_ok=True)
-        build(picture, path, generation="2021")
-        with closing(sqlite3.connect(path)) as connection:
-            for statement in statements:
-                connection.execute(statement, parameters if "?" in statement else ())
-                connection.commit()
-        return path
-
-    return write
-
-
-def _everything(profile: Profile) -> set[str]:
-    """Make all that can be made of a profile; return the rules of what the report says of it."""
-    report = build_report(profile, "damaged")
-    for form in FORMATS.values():
-        form.render(Source(report, profile))
-    for name in REPORTS:
-        try:
-            write_stats(stats_table(profile, name), "csv")
-        except MissingTable as error:
-            assert error.message
-    return {finding.rule for finding in report.findings}
+    return damaged(tmp_path)
 
 
 # -- the file -------------------------------------------------------------------------------------------------------
@@ -93,7 +59,7 @@ def test_flipped_bits_give_an_error_or_a_report(damage: Damage, data: st.DataObj
     except CaptureError as error:
         assert path.name in error.message
     else:
-        _everything(profile)
+        everything(profile)
 
 
 def test_a_page_that_lost_rows_is_noticed(damage: Damage) -> None:
@@ -158,7 +124,7 @@ def test_rows_with_impossible_times_are_left_out_and_said(damage: Damage, table:
     profile = read(damage(f"UPDATE {table} SET {change} WHERE rowid = 1"))
     assert len(_of(profile, table)) == total - 1
     assert profile.findings[0].title == f"1 of {total} rows of {table} were left out"
-    assert "damaged_events" in _everything(profile)
+    assert "damaged_events" in everything(profile)
 
 
 def _of(profile: Profile, table: str) -> list[int]:
@@ -179,7 +145,7 @@ def test_a_mark_with_an_impossible_time_is_left_out_and_said(damage: Damage, sta
     profile = read(damage(f"UPDATE NVTX_EVENTS SET start = {start} WHERE {FIRST_MARK}"))
     assert profile.table("marks")["name"].tolist() == ["y"]
     assert profile.findings[0].title == "1 of 2 rows of NVTX_EVENTS (marks) were left out"
-    assert "damaged_events" in _everything(profile)
+    assert "damaged_events" in everything(profile)
 
 
 @pytest.mark.parametrize("end", [0, 1, LAST])
@@ -199,13 +165,13 @@ def test_a_mark_of_no_thread_is_left_out_and_said_once(damage: Damage) -> None:
 def test_a_category_that_nobody_named_is_its_number(damage: Damage, category: int, shown: str) -> None:
     profile = read(damage(f"UPDATE NVTX_EVENTS SET category = {category} WHERE eventType = 34"))
     assert profile.table("marks")["category"].tolist() == [shown, shown]
-    _everything(profile)
+    everything(profile)
 
 
 @pytest.mark.parametrize(("column", "value"), [("bytes", -1), ("bytes", LAST), ("correlationId", LAST)])
 def test_sizes_and_ids_that_cannot_be_are_left_out_and_said(damage: Damage, column: str, value: int) -> None:
     profile = read(damage(f"UPDATE {MEMCPY} SET {column} = {value} WHERE rowid = 1"))
-    assert _everything(profile) >= {"damaged_events"}
+    assert everything(profile) >= {"damaged_events"}
     assert profile.table("memory_ops")["bytes"].sum() == 2048
 
 
@@ -229,10 +195,64 @@ def test_ranges_that_overlap_or_coincide_lose_no_row(damage: Damage, spans: list
         for row, (start, end) in enumerate(spans, start=1)
     ]
     profile = read(damage(*moves))
-    _everything(profile)
+    everything(profile)
     (result,) = (result for result in analyze(profile)[0] if result.name == "nvtx_ranges")
     assert result.rows["instances"].sum() == 2
     assert stats_table(profile, "nvtx_sum")["Instances"].sum() == 2
+
+
+def _moved(spans: list[tuple[int, int]]) -> list[str]:
+    return [
+        f"UPDATE NVTX_EVENTS SET start = {1000 * start}, end = {1000 * end} WHERE rowid = {row}"
+        for row, (start, end) in enumerate(spans, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spans", "crossing"),
+    [
+        ([(0, 9), (5, 15)], 1),
+        ([(0, 9), (9, 15)], 0),
+        ([(0, 9), (0, 15)], 0),
+        ([(0, 9), (5, 9)], 0),
+        ([(5, 5), (0, 9)], 0),
+        ([(0, 9), (9, 9)], 0),
+    ],
+)
+def test_ranges_that_no_stack_can_hold_are_said(damage: Damage, spans: list[tuple[int, int]], crossing: int) -> None:
+    profile = read(damage(*_moved(spans)))
+    assert [finding.rule for finding in profile.findings] == ["crossing_ranges"] * crossing
+    assert all(finding.title.startswith("1 of 2 ranges of NVTX_EVENTS cross") for finding in profile.findings)
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        "UPDATE NVTX_EVENTS SET globalTid = globalTid + 1 WHERE rowid = 2",
+        "UPDATE NVTX_EVENTS SET domainId = 7 WHERE rowid = 2",
+        "UPDATE NVTX_EVENTS SET eventType = 60 WHERE rowid = 2",
+        "UPDATE NVTX_EVENTS SET end = NULL WHERE rowid = 1",
+        "UPDATE NVTX_EVENTS SET end = NULL WHERE rowid = 2",
+    ],
+    ids=["thread", "domain", "start/end", "outer open", "inner open"],
+)
+def test_only_ranges_of_one_stack_cross(damage: Damage, apart: str) -> None:
+    assert read(damage(*_moved([(0, 9), (5, 15)]), apart)).findings == ()
+
+
+def test_ranges_that_are_there_twice_are_said(damage: Damage) -> None:
+    twice = "INSERT INTO NVTX_EVENTS SELECT * FROM NVTX_EVENTS WHERE eventType = 59"
+    (finding,) = read(damage(twice)).findings
+    assert (finding.rule, finding.title) == ("repeated_events", "2 rows of NVTX_EVENTS are there more than once")
+    assert read(damage(twice, "UPDATE NVTX_EVENTS SET text = rowid")).findings == ()
+
+
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(1, 9)), max_size=9))
+def test_crossing_is_found_as_by_brute_force(spans: list[tuple[int, int]]) -> None:
+    pairs = sorted(((start, start + length) for start, length in spans), key=lambda span: (span[0], -span[1]))
+    start, end = np.array([*pairs, (99, 100)], dtype=np.int64).T
+    found = any(one[0] < other[0] < one[1] < other[1] for one in pairs for other in pairs)
+    assert (nsys_nvtx._crossing(start, end) > 0) == found
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -257,7 +277,7 @@ def test_any_ranges_nest_without_losing_one(tmp_path: Path, spans: list[tuple[in
 
 def test_calls_with_the_same_id_are_said_and_add_no_work(damage: Damage) -> None:
     profile = read(damage(f"UPDATE {RUNTIME} SET correlationId = 1000 WHERE correlationId IN (1001, 1003)"))
-    assert "ambiguous_calls" in _everything(profile)
+    assert "ambiguous_calls" in everything(profile)
     assert profile.findings[0].title == f"2 calls in {RUNTIME} have the correlation id of another call"
     gpu_time = analyze(profile)[0][0].rows
     assert gpu_time[["kernels", "kernel_ns"]].to_numpy().tolist() == [[3, 7000]]
@@ -271,64 +291,38 @@ def test_a_driver_call_may_have_the_id_of_its_runtime_call(damage: Damage) -> No
 
 def test_kernels_that_are_there_twice_are_said(damage: Damage) -> None:
     profile = read(damage(f"INSERT INTO {KERNEL} SELECT * FROM {KERNEL}"))
-    assert "repeated_events" in _everything(profile)
+    assert "repeated_events" in everything(profile)
     assert profile.findings[0].title == f"3 rows of {KERNEL} are there more than once"
 
 
-# -- names ----------------------------------------------------------------------------------------------------------
+_ONE_ID = f"UPDATE {KERNEL} SET correlationId = 1000 WHERE rowid <= 2"
 
 
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        (b"a\x00b", "a\x00b"),
-        ("\u202egnp.exe".encode(), "\u202egnp.exe"),
-        (b"k\xff\xfe", "k\ufffd\ufffd"),
-        (b"\xed\xa0\x80", "\ufffd\ufffd\ufffd"),
-        (b"n" * 4096, "n" * 4096),
-        (b"", ""),
-        (b"<script>alert(1)</script>", "<script>alert(1)</script>"),
-    ],
-    ids=["NUL", "right-to-left", "no UTF-8", "surrogate", "4 kB", "empty", "markup"],
-)
-def test_any_name_survives_in_every_table(damage: Damage, written: bytes, shown: str) -> None:
-    registered = "UPDATE StringIds SET value = CAST(? AS TEXT)"
-    inline = "UPDATE NVTX_EVENTS SET text = CAST(? AS TEXT)"
-    profile = read(damage(registered, inline, parameters=(written,)))
-    for table in ("kernels", "api_calls", "ranges", "marks"):
-        assert set(profile.table(table)["name"].astype("str")) == {shown}
-    _everything(profile)
-    assert stats_table(profile, "cuda_gpu_kern_sum")["Name"].tolist() == [shown]
+def _launched(profile: Profile) -> dict[str, int]:
+    """Count launches by name, as the report does."""
+    (result,) = (result for result in analyze(profile)[0] if result.name == "launch_overhead")
+    return dict(zip(result.rows["name"].astype("str"), result.rows["launches"], strict=True))
 
 
-def test_two_hundred_thousand_distinct_names(damage: Damage) -> None:
-    count = 200_000
-    numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
-    kernel = f"SELECT * FROM {KERNEL} WHERE rowid = 1"
-    path = damage(
-        f"INSERT INTO StringIds {numbers} SELECT 1000 + i, 'kernel ' || i FROM n",
-        f"CREATE TABLE one AS {kernel}",
-        f"INSERT INTO {KERNEL} {numbers} SELECT one.* FROM n CROSS JOIN one",
-        f"UPDATE {KERNEL} SET start = start + 1000 * rowid, end = end + 1000 * rowid, correlationId = NULL, "
-        "demangledName = 1000 + rowid - 3, shortName = 1000 + rowid - 3 WHERE rowid > 3",
-    )
-    profile = read(path)
-    assert len(stats_table(profile, "cuda_gpu_kern_sum")) == count + 3
-    (result,) = (result for result in analyze(profile)[0] if result.name == "cuda_gpu_kern_sum")
-    assert result.rows["instances"].sum() == count + 3
+def test_kernels_with_one_id_are_no_graph_where_the_export_tells_graphs(damage: Damage) -> None:
+    profile = read(damage(_ONE_ID, f"ALTER TABLE {KERNEL} ADD COLUMN graphNodeId INTEGER"))
+    assert _launched(profile) == {"a": 1, "b": 1, "c": 1}
+    title = f"1 kernel in {KERNEL} has the correlation id of another kernel"
+    assert [(finding.rule, finding.title) for finding in profile.findings] == [("ambiguous_kernels", title)]
+    assert "ambiguous_kernels" in everything(profile)
 
 
-def test_marks_without_a_text_or_each_with_its_own(damage: Damage) -> None:
-    count = 10_000
-    numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
-    path = damage(
-        "UPDATE NVTX_EVENTS SET text = NULL WHERE eventType = 34",
-        f"INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid) {numbers} "
-        "SELECT 5000 + i, 34, 'loss ' || i, (SELECT MIN(globalTid) FROM NVTX_EVENTS WHERE eventType = 34) FROM n",
-    )
-    profile = read(path)
-    assert (profile.table("marks")["name"] == "").sum() == 2
-    (result,) = (result for result in analyze(profile)[0] if result.name == "nvtx_marks")
-    assert len(result.rows) == count + 1
-    assert result.rows["name"].iloc[0] == ""
-    _everything(profile)
+@pytest.mark.parametrize("details", [True, False])
+def test_kernels_with_one_id_are_a_graph_in_exports_that_do_not_tell(damage: Damage, *, details: bool) -> None:
+    profile = read(damage(_ONE_ID), details=details)
+    assert "graph_node" not in profile.table("kernels")
+    assert profile.findings == ()
+    assert _launched(profile) == {"[CUDA graph]": 1, "c": 1}
+    if details:
+        everything(profile)
+
+
+def test_kernels_of_a_graph_and_of_two_devices_may_share_an_id(damage: Damage) -> None:
+    told = f"ALTER TABLE {KERNEL} ADD COLUMN graphNodeId INTEGER"
+    assert read(damage(_ONE_ID, told, f"UPDATE {KERNEL} SET graphNodeId = rowid WHERE rowid <= 2")).findings == ()
+    assert read(damage(_ONE_ID, told, f"UPDATE {KERNEL} SET deviceId = 1 WHERE rowid = 2")).findings == ()

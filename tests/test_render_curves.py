@@ -197,7 +197,7 @@ def test_what_lies_outside_the_window_is_told_from_it() -> None:
     ]
     assert drawn.window == (75.0, 25.0)
     assert drawn.notes == ("Shaded: the window; time 0 is its start.",)
-    assert [tick.is_at_end for tick in drawn.times] == [False, False, False, False, True]
+    assert [tick.classes for tick in drawn.times] == ["", "", "", "", "last"]
 
 
 # -- words ------------------------------------------------------------------------------------------------------------

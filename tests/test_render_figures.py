@@ -21,7 +21,7 @@ def test_key_figures_of_one_gpu() -> None:
         "GPU busy": ("25.0 %", "idle 750.0 ms"),
         "Kernel time": ("250.0 ms", "7 kernels; 66.7 % in reduce_kernel<512, 1>"),
         "Copy time": ("1.500 µs", "2.000 MB in 1 copy"),
-        "Launches": ("20", "median API time 4.000 µs per launch"),
+        "Launches": ("20", "API median 4.000 µs"),
         "Steps per second, unprofiled": ("909.1", "median of 2 trials of 20 steps"),
         "Step, unprofiled": ("1.100 ms", "mean 1.100 ms, std dev 0.141 ms"),
     }
@@ -32,7 +32,7 @@ def test_key_figures_of_two_gpus_say_what_is_mean_and_what_is_sum() -> None:
     assert figures["GPU busy"] == ("30.0 %", "mean of 2 devices, 20.0 % to 40.0 %; idle 700.0 ms on average")
     assert figures["Kernel time"] == ("600.0 ms", "14 kernels, sum over 2 devices")
     assert figures["Copy time"] == ("3.000 µs", "4.000 MB in 2 copies, sum over 2 devices")
-    assert figures["Launches"] == ("40", "median API time 4.000 µs to 4.001 µs per launch, by device")
+    assert figures["Launches"] == ("40", "API median 4.000 µs to 4.001 µs, by device")
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_the_gpu_s_waits_for_launches_are_a_mean_over_devices() -> None:
     report = with_gpu_time(25.0)
     figures = figures_of(replace(report, results=(*report.results, result("launch_bound", bound))))
     assert "Launches" not in figures
-    note = "mean of 2 devices, 10.0 % to 20.0 %; 20 launches, median API time 4.000 µs per launch"
+    note = "mean of 2 devices, 10.0 % to 20.0 %; 20 launches, API median 4.000 µs"
     assert figures["GPU waits for launches"] == ("15.0 %", f"of the window, {note}")
 
 
 @pytest.mark.parametrize(
     ("first_ns", "words"),
-    [(3_300_000, ", 10.5 % without slower first launches"), (0, ""), (100_000, ""), (None, "")],
+    [(3_300_000, ", 10.5 % but for slow first launches"), (0, ""), (100_000, ""), (None, "")],
 )
 def test_waits_for_launches_name_the_share_that_the_advice_counts(first_ns: int | None, words: str) -> None:
     waits = {"device": [0], "launches": 20, "launch_idle_ns": 108_500_000, "launch_idle_pct": 10.85}

@@ -177,3 +177,19 @@ def table_of(view: Page, name: str) -> TableView:
 def test_a_page_keeps_its_tables_within_the_bytes_it_has_for_them() -> None:
     report = small_report(results=(result("cuda_gpu_kern_sum", many_kernels(1_000)),))
     assert 0 < len(page(report, table_bytes=20_000).tables) <= 20_000
+
+
+def test_names_that_are_shown_shortened_are_there_in_full() -> None:
+    name = "void at::native::kernel<float, at::native::Add<float>>(int, at::Tensor)"
+    frame = pd.DataFrame({"cause": ["host", "sync"], "after": [name, ""]})
+    document = pack(view_of(frame, Layout("gaps", "Cause", "cause", others={"after": short_name})))
+    (column,) = document["tables"]["t"]["columns"]
+    assert texts_of(document, column["texts"]) == [short_name(name), ""]
+    assert texts_of(document, column["full"]) == [name, ""]
+
+
+def test_a_column_with_numbers_of_replays_is_pointed_at() -> None:
+    frame = pd.DataFrame({"title": ["a"], "kernel": ["1. k"]})
+    document = pack(view_of(frame, Layout("rules", "Rule", "title", numbered="kernel")))
+    assert document["tables"]["t"]["numbered"] == 1
+    assert "numbered" not in pack(view_of(frame, Layout("rules", "Rule", "title")))["tables"]["t"]

@@ -95,9 +95,9 @@ def test_a_line_is_placed_without_its_folder_and_an_instruction_by_address() -> 
 
 
 def test_only_the_first_lines_are_shown() -> None:
-    table = table_of(replay_report(ncu_source=lines(*[("k.cu", place, None) for place in range(31)])), "ncu_source")
-    assert len(table.rows) == 30
-    assert table.more.startswith("The first 30 of 31 lines.")
+    table = table_of(replay_report(ncu_source=lines(*[("k.cu", place, None) for place in range(51)])), "ncu_source")
+    assert len(table.rows) == 50
+    assert table.more.startswith("The first 50 of 51 lines.")
 
 
 def test_stalls_are_one_bar_and_one_row_per_kernel() -> None:

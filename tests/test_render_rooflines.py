@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.render.rooflines import MOST, SHAPES, Roofline, rooflines
+from pipeline.render.rooflines import MOST, SHAPES, Roof, Roofline, rooflines
 from pipeline.render.svg import Dot
 from tests.replay_tables import H200, points, roofs
 
@@ -17,6 +17,10 @@ kinds = st.sampled_from(["FP64", "FP32", "tensor BF16"])
 def chart(frame: pd.DataFrame, above: pd.DataFrame = H200) -> Roofline:
     (drawn,) = rooflines(frame, above)
     return drawn
+
+
+def text(roof: Roof) -> str:
+    return f"{roof.label}: {roof.amount}" if roof.amount else roof.label
 
 
 def dots(drawn: Roofline) -> list[Dot]:
@@ -67,7 +71,7 @@ def test_points_and_roofs_lie_on_common_decades() -> None:
         (Dot(100, 50), Dot(50, 50)),
         (Dot(50, 100), Dot(0, 100)),
     ]
-    lines = {roof.label: (roof.begin, roof.end) for roof in drawn.roofs}
+    lines = {text(roof): (roof.begin, roof.end) for roof in drawn.roofs}
     assert lines == {
         "DRAM: 1.000 TB/s": (Dot(0, 100), Dot(100, 0)),
         "L2: 10.00 TB/s": (Dot(0, 50), Dot(50, 0)),
@@ -77,7 +81,7 @@ def test_points_and_roofs_lie_on_common_decades() -> None:
 
 def test_only_the_kinds_that_occur_have_roofs_and_equal_ones_share_a_line() -> None:
     drawn = chart(points((0, "FP32", 1e13, 100.0, math.nan), (1, "FP64", 1e13, 100.0, math.nan)))
-    labels = [roof.label for roof in drawn.roofs if roof.position != "slope"]
+    labels = [text(roof) for roof in drawn.roofs if roof.position != "slope"]
     assert labels == ["FP32, FP64: 100.0 TFLOP/s"]
 
 
@@ -85,6 +89,14 @@ def test_a_label_between_two_near_roofs_goes_below_the_lower_one() -> None:
     above = roofs(("FP32", None, 6e13), ("FP64", None, 7e13))
     drawn = chart(points((0, "FP32", 1e10, 1.0, math.nan), (0, "FP64", 1e10, 1.0, math.nan)), above)
     assert [(roof.label[:4], roof.position) for roof in drawn.roofs] == [("FP32", "under"), ("FP64", "over")]
+
+
+def test_a_label_stands_between_two_near_roofs_where_it_would_lie_on_points_below() -> None:
+    above = roofs(("FP32", None, 6e13), ("FP16", None, 12e13))
+    rows = [(place, kind, 3e13, 300.0 * 1.5**place, 1e-3) for place, kind in enumerate(("FP32", "FP16", "FP32"))]
+    frame = points(*rows, (3, "FP32", 1e9, 1e-3, math.nan))
+    drawn = chart(frame.assign(name=[f"{place}. k" for place in range(len(frame))]), above)
+    assert [(roof.label, roof.position) for roof in drawn.roofs] == [("FP32", "between"), ("FP16", "over")]
 
 
 def test_a_label_goes_to_the_other_end_of_its_roof_where_points_are() -> None:
@@ -105,7 +117,7 @@ def test_each_device_has_its_own_plot_and_roofs() -> None:
     frame = points((0, "FP32", 1e13, 1.0, math.nan), (1, "FP32", 1e12, 1.0, math.nan)).assign(device=[0, 1])
     both = pd.concat([roofs(("FP32", None, 1e14)), roofs(("FP32", None, 2e14), device=1)])
     drawn = rooflines(frame, both)
-    assert [roof.label for each in drawn for roof in each.roofs] == ["FP32: 100.0 TFLOP/s", "FP32: 200.0 TFLOP/s"]
+    assert [text(roof) for each in drawn for roof in each.roofs] == ["FP32: 100.0 TFLOP/s", "FP32: 200.0 TFLOP/s"]
 
 
 def test_a_kind_that_is_a_trifle_of_its_kernel_is_in_the_table_only() -> None:
@@ -134,8 +146,12 @@ def test_a_number_stands_where_no_other_point_is() -> None:
 def test_a_point_says_in_words_what_it_is() -> None:
     (point,) = chart(points((0, "FP32", 1e13, 100.0, 10.0)).assign(name="7. void gemm(int)")).points
     assert point.title == (
-        "7. gemm, FP32: 10.00 TFLOP/s, 50.0 % of its peak, 100 FLOP/byte of DRAM, 10 FLOP/byte of L2"
+        "7. gemm, FP32: 10.00 TFLOP/s, 50.0 % of its peak, 100 FLOP/byte of DRAM, 10 FLOP/byte of L2; "
+        "limited by no roof, the nearest is FP32 with 50.0 %"
     )
+    # the DRAM of H200 here does 1 TB/s
+    (point,) = chart(points((0, "FP32", 0.9e12, 1.0, math.nan))).points
+    assert point.title.endswith("; limited by DRAM, 90.0 % of its roof")
 
 
 def test_a_plot_has_a_limit() -> None:

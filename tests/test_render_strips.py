@@ -97,6 +97,14 @@ def test_names_of_many_outliers_do_not_touch() -> None:
     assert all(abs(a.at.x - b.at.x) > 20 or abs(a.at.y - b.at.y) > 10 for a, b in combinations(named, 2))
 
 
+def test_a_name_stands_above_or_below_where_other_points_are_beside_its_ring() -> None:
+    beside = drawn(table([2000, 1000, 1000, 1000, 1990] + [1000] * 15))
+    assert [(ring.anchor, ring.down, ring.is_further) for ring in beside.rings if ring.text] == [("start", 18, False)]
+    crowd = drawn(table([1900] + [1800, 1000, 1000] * 20))
+    assert crowd.rings[0].text
+    assert crowd.rings[0].is_further  # at the left of a narrow plot, among others
+
+
 def test_few_outliers_keep_their_rings_where_there_is_no_room_for_names() -> None:
     strip = drawn(table([1000] * 30 + [2000, 2001, 2002] + [1000] * 30))
     assert len(strip.rings) == 3

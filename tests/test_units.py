@@ -100,6 +100,21 @@ def test_a_cell_that_no_unit_can_show_stays_less_than_the_least() -> None:
     assert format_cell(None, "a_pct", scale=scale_for("pct", [50.0])) == ABSENT
 
 
+def test_rates_keep_three_digits_of_the_smallest() -> None:
+    scale = scale_for("flop_per_s", [34.26e12, 68.52e12, 137.0e12, 1.096e15, 1.096e15, 2.192e15, 17.54e15])
+    assert [scale.with_unit(value) for value in (68.52e12, 17.54e15)] == ["68.5 TFLOP/s", "17,540.0 TFLOP/s"]
+    assert scale_for("bytes_per_s", [3e6, 44e6, 604e6, 10.6e9, 1.6e12]).symbol == "GB/s"
+
+
+def test_a_column_of_very_different_sizes_has_no_seven_digit_numbers() -> None:
+    sizes = [11_494_948_900, 805_567_160, 294_190, 730, 32]
+    scale = scale_for("bytes", sizes)
+    assert [format_cell(size, "a_bytes", scale=scale) for size in sizes] == [
+        *("11,494.949", "805.567", "0.294", "0.001"),
+        "32 B",
+    ]
+
+
 def test_a_negative_sliver_keeps_its_sign() -> None:
     assert scale_for("ns", [5e6]).format(-1) == ">-0.001"
 

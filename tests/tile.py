@@ -37,6 +37,9 @@ def tile(source: Path, target: Path, copies: int) -> None:
         # domains of NVTX are created once
         once = "WHERE e.eventType != 75" if table == "NVTX_EVENTS" else ""
         connection.execute(f"INSERT INTO {table} SELECT {shifted} FROM n CROSS JOIN {table} AS e {once} ORDER BY n.i")
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'ANALYSIS_DETAILS'").fetchone():
+        later = f"+ {period * (copies - 1)}"
+        connection.execute(f"UPDATE ANALYSIS_DETAILS SET duration = duration {later}, stopTime = stopTime {later}")
     connection.commit()
     connection.close()
 

@@ -135,7 +135,8 @@ def tiny_kernels(tables: Tables) -> Case:
     """Look for kernels that are shorter than the calls that launch them, where the GPU waits for launches."""
     columns = ("launches", "execution_med_ns", "execution_total_ns", "api_med_ns", "name")
     launched = tables.rows("launch_overhead", *columns)
-    kernels = launched[launched["name"] != _GRAPH]
+    # the only launch of a kernel loads it
+    kernels = launched[(launched["name"] != _GRAPH) & (launched["launches"] > 1)]
     tiny = kernels[kernels["execution_med_ns"] < kernels["api_med_ns"]]
     idle = _most(_launch_bound(tables)["launch_idle_ns"])
     is_waiting = 100 * idle >= LAUNCH_IDLE_PCT * tables.window_ns

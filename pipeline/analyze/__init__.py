@@ -68,4 +68,5 @@ def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
     An analysis that lacks its tables yields a result that says why.
     """
     timeline = Timeline(profile)
-    return tuple(mapped(lambda analysis: analysis.run(timeline), ANALYSES)), facts.trust(timeline)
+    results = tuple(mapped(lambda analysis: analysis.run(timeline), ANALYSES))
+    return results, (*facts.trust(timeline), *ranges.open_ranges(timeline))

@@ -3,9 +3,11 @@
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.timeline import GPU_TABLES, Timeline, distinct
+from pipeline.analyze.timeline import GPU_TABLES, Flags, Timeline, distinct
+from pipeline.intervals import Ints
 from pipeline.model import Finding, Profile
 from pipeline.tables import time_summary
 
@@ -33,39 +35,125 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     profile = timeline.profile
     if "kernels" not in profile.tables:
         return ()
-    findings = []
-    launching, unmatched = _launching_calls(timeline)
-    is_lost = unmatched and (_says_lost(profile) or unmatched > _TOLERATED * launching)
+    graphs = _GRAPHS if len(profile.tables.get("graph_launches", ())) else None
+    found = (_lost_work(timeline), _lost_calls(timeline), _early_work(timeline), graphs)
+    return tuple(finding for finding in found if finding)
+
+
+def _lost_work(timeline: Timeline) -> Finding | None:
+    """Say that calls lack their work, or that the profiler says so and a capture range does not explain it."""
+    profile = timeline.profile
+    launching, copying = _work_of(timeline, _LAUNCHING), _work_of(timeline, _COPYING)
+    is_said = _is_said(profile, _LOST_WORDS)
+    lost = []
+    if launching[0] > (0 if is_said else _TOLERATED * launching[1]):
+        lost.append(("launching calls", *launching))
+    # calls that copy nothing have no work either, and an export does not tell them apart
+    if copying[0] > _TOLERATED * copying[1]:
+        lost.append(("copying or setting calls", *copying))
     if not any(len(profile.tables.get(name, ())) for name in GPU_TABLES):
-        findings.append(_LOST_ALL if is_lost or _says_lost(profile) else _NO_GPU_WORK)
-    elif is_lost:
-        findings.append(_lost(unmatched, launching))
-    if len(profile.tables.get("graph_launches", ())):
-        findings.append(_GRAPHS)
-    return tuple(findings)
+        return _LOST_ALL if lost or is_said else _NO_GPU_WORK
+    if lost:
+        return _lost(lost)
+    return _SAID_LOST if is_said and not _has_capture_range(profile) else None
 
 
-def _says_lost(profile: Profile) -> bool:
-    """Whether the profiler says that events may be lost; nsys does so too when it stops before the program ends."""
+def _is_said(profile: Profile, words: str) -> bool:
+    """Whether the profiler says something; that events may be lost it also says when it stops before the program."""
     table = profile.tables.get("diagnostics")
-    return table is not None and bool(table["text"].astype("str").str.contains(_LOST_WORDS, case=False).any())
+    return table is not None and bool(table["text"].astype("str").str.contains(words, case=False).any())
 
 
-def _launching_calls(timeline: Timeline) -> tuple[int, int]:
-    """Count the calls that launch kernels or graphs, and those of them to which no GPU operation belongs.
+def _has_capture_range(profile: Profile) -> bool:
+    """Whether only a part of the program was captured: after each, nsys says that events may be missing."""
+    calls = profile.tables.get("api_calls")
+    return _is_said(profile, _RANGE_WORDS) or (calls is not None and bool(_is_named(calls, _RANGE_CALLS).any()))
 
-    What is launched into a graph that is being captured does not run, so such programs count as having none of these.
+
+def _work_of(timeline: Timeline, pattern: str) -> tuple[int, int]:
+    """Count the calls of these names to which no GPU operation belongs, and all of them.
+
+    Operations whose call is not known may be those that are looked for. A driver call inside a runtime call has its
+    id, so both count once.
     """
     calls = timeline.profile.tables.get("api_calls")
-    if calls is None or calls["name"].cat.categories.str.contains("StreamBeginCapture").any():
+    if calls is None:
         return 0, 0
-    is_launching = np.asarray(calls["name"].cat.categories.str.contains(_LAUNCHING), dtype=bool)
-    launching = distinct(timeline.call_launch[is_launching[calls["name"].cat.codes]])
-    return len(launching), len(np.setdiff1d(launching, distinct(timeline.operations.launch), assume_unique=True))
+    named = _is_named(calls, pattern) & (timeline.call_launch >= 0)
+    operations = timeline.operations
+    launches = distinct(operations.launch)
+    if _is_named(calls, _BEGIN).any():
+        named &= ~_captured(calls, named, np.isin(timeline.call_launch, launches))
+    made = distinct(timeline.call_launch[named])
+    unmatched = len(np.setdiff1d(made, launches, assume_unique=True))
+    is_copy = operations.of("memory_ops")
+    unknown = timeline.is_launched & (operations.launch < 0) & (is_copy if pattern == _COPYING else ~is_copy)
+    return max(unmatched - int(unknown.sum()), 0), len(made)
+
+
+def _captured(calls: pd.DataFrame, named: Flags, has_work: Flags) -> Flags:
+    """Return which of the named calls went into a graph that was being captured: what they launch does not run.
+
+    These are those between begin and end of a capture on their thread. Another thread can launch into the same
+    capture (PyTorch's backward does): one whose calls all lack their work meanwhile is taken to do so.
+    """
+    captured = np.zeros(len(calls), dtype=bool)
+    begins, ends = _is_named(calls, _BEGIN), _is_named(calls, "StreamEndCapture")
+    thread, process = (calls[name].to_numpy(dtype=np.int64) for name in ("thread", "process"))
+    start, end = (calls[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns"))
+    for capturing in pd.unique(thread[begins]):
+        mine = thread == capturing
+        during = named & _between(start, end[mine & begins], start[mine & ends])
+        captured |= during & mine
+        beside = during & ~mine & (process == process[mine][0])
+        captured |= beside & ~np.isin(thread, thread[beside & has_work])
+    return captured
+
+
+def _between(times: Ints, opened: Ints, closed: Ints) -> Flags:
+    """Return which times are after an opening and before the first closing that follows it; without one, none is."""
+    opened, closed = np.sort(opened), np.append(np.sort(closed), _NEVER)
+    last = np.searchsorted(opened, times, side="right") - 1
+    following = closed[np.searchsorted(closed[:-1], opened[last])]
+    inside: Flags = (last >= 0) & (times < following)
+    return inside
+
+
+def _is_named(calls: pd.DataFrame, pattern: str) -> Flags:
+    matches = np.asarray(calls["name"].cat.categories.str.contains(pattern), dtype=bool)
+    flags: Flags = np.append(matches, False)[calls["name"].cat.codes]
+    return flags
+
+
+def _lost_calls(timeline: Timeline) -> Finding | None:
+    """Say that operations lack the calls that launched them, if calls were traced."""
+    if "api_calls" not in timeline.profile.tables:
+        return None
+    launched = timeline.is_launched
+    total, lacking = int(launched.sum()), int((launched & (timeline.operations.call < 0)).sum())
+    return _without_calls(lacking, total) if lacking > _TOLERATED * total else None
+
+
+def _early_work(timeline: Timeline) -> Finding | None:
+    """Say that operations start before the calls that launched them."""
+    operations = timeline.operations
+    known = operations.call >= 0
+    if not known.any():
+        return None
+    lead = timeline.call_times[0][operations.call[known]] - operations.start[known]
+    early = int((lead > _CLOCK_SKEW_NS).sum())
+    return _early(early, int(known.sum())) if early else None
 
 
 _LOST_WORDS: Final = "might have been|events? (?:were )?(?:lost|dropped)"
-_LAUNCHING: Final = "LaunchKernel|GraphLaunch"
+_RANGE_WORDS: Final = "profiling (?:has )?started due to"
+_RANGE_CALLS: Final = "^cu(?:da)?Profiler(?:Start|Stop)"
+_LAUNCHING: Final = "Launch(?:Cooperative)?Kernel|GraphLaunch"
+_COPYING: Final = "^cu(?:da)?Mem(?:cpy|set)"
+_BEGIN: Final = "StreamBeginCapture"
+_NEVER: Final = -1
+# the clocks of host and GPU are brought together to less than that
+_CLOCK_SKEW_NS: Final = 1_000_000
 # of all launches: a few fail, or are cut off at the end of the capture
 _TOLERATED: Final = 0.02
 _NO_GPU_WORK: Final = Finding(
@@ -88,17 +176,52 @@ _GRAPHS: Final = Finding(
     "info",
     "CUDA graphs were traced as a whole",
     "Their time counts as busy, but the kernels inside them are in no kernel table.",
-    "To see them: nsys profile --cuda-graph-trace=node (slower).",
+    "To see them: nightsight profile --nsys-arg=--cuda-graph-trace=node "
+    "(nsys profile --cuda-graph-trace=node); slower.",
 )
 
 
-def _lost(unmatched: int, launching: int) -> Finding:
+_SAID_LOST: Final = Finding(
+    "lost_events",
+    "warning",
+    "The profiler reports that events may be missing",
+    "It was on for the whole program, so that is not about work outside a capture range. Every launching call that was "
+    "recorded has its work; calls and work may have been lost together, and so may ranges. Sums and counts may be too "
+    "small.",
+    "See the diagnostics table. Let the program end by itself, or capture a shorter stretch.",
+)
+
+
+def _lost(lost: list[tuple[str, int, int]]) -> Finding:
+    counts = " and ".join(f"{unmatched:,} of {total:,} {calls}" for calls, unmatched, total in lost)
     return Finding(
         "lost_events",
         "warning",
         "The profiler lost events",
-        f"No GPU work is recorded for {unmatched:,} of {launching:,} launching calls. Sums and counts are too small.",
+        f"No GPU work is recorded for {counts}. Sums and counts are too small.",
         "Capture a shorter stretch (a capture range, fewer iterations) and see the diagnostics table.",
+    )
+
+
+def _without_calls(lacking: int, total: int) -> Finding:
+    return Finding(
+        "lost_calls",
+        "warning",
+        "Calls that launched GPU work are missing",
+        f"No CUDA call is recorded for {lacking:,} of {total:,} GPU operations, though calls were traced. Launch "
+        "overhead, sums of calls and the ranges that own this work are incomplete.",
+        "Export the report again, without --tables; if it stays, capture a shorter stretch.",
+    )
+
+
+def _early(count: int, total: int) -> Finding:
+    return Finding(
+        "early_work",
+        "warning",
+        "GPU operations start before they were launched",
+        f"{count:,} of {total:,} start more than 1 ms before the call that launched them. Their times or their calls "
+        "are wrong, and so may be gaps, launch overhead and the ranges that own this work.",
+        "Capture again; if it happens again, the clocks of GPU and host were not brought together.",
     )
 
 

@@ -15,6 +15,7 @@ from pipeline.tables import categorical
 STRETCHES: Final = 30
 # no window has room for more gaps of at least 1 %, so none that advice counts is cut off
 LONGEST: Final = 100
+_LEAST: Final = 1e-5  # of the window
 
 _GAPS: Final = ["device", "time_ns", "gap_ns", "share_pct", "cause", "cause_pct", "before", "after", "path"]
 _STRETCHES: Final = ["device", "from_ns", "to_ns", "busy_pct"]
@@ -25,7 +26,8 @@ def gpu_gaps(timeline: Timeline) -> Table:
     window, tables = timeline.window, [pd.DataFrame(columns=_GAPS)]
     for device in devices_at_work(timeline):
         here = timeline.operations.device == device
-        start, end = _longest(gaps(busy_spans(timeline)[int(device)], (window.start_ns, window.end_ns)))
+        idle = gaps(busy_spans(timeline)[int(device)], (window.start_ns, window.end_ns))
+        start, end = _longest(idle, least=_LEAST * window.length_ns)
         causes = idle_causes(timeline, device=device, idle=(start, end))
         before, after = _neighbours(timeline, np.flatnonzero(here), start, end)
         length = end - start
@@ -60,9 +62,11 @@ def gpu_utilization(timeline: Timeline) -> Table:
     return Table(pd.concat(tables[1:] or tables, ignore_index=True))
 
 
-def _longest(idle: Spans) -> Spans:
-    """Choose the longest pieces, in order of time."""
-    order = np.sort(np.argsort(idle[0] - idle[1], kind="stable")[:LONGEST])
+def _longest(idle: Spans, *, least: float) -> Spans:
+    """Choose the longest pieces, in order of time; those shorter than `least` only if no piece is longer."""
+    length = idle[1] - idle[0]
+    order = np.argsort(-length, kind="stable")[:LONGEST]
+    order = np.sort(order[length[order] >= min(least, length.max(initial=0))])
     return idle[0][order], idle[1][order]
 
 
@@ -91,7 +95,8 @@ ANALYSES: Final = (
     Analysis(
         "gpu_gaps",
         "Longest idle gaps",
-        f"Up to {LONGEST} per device: stretches of the window in which nothing ran. Time: since the start of the "
+        f"Up to {LONGEST} per device: stretches of the window in which nothing ran, without those "
+        "of less than 0.001 % of it where there are longer ones. Time: since the start of the "
         "window. Cause: the one with most of the gap, by the rules of Where the time went, and the share it has. "
         "Before, After: the operations around it. Path: the range that the one after it was launched in.",
         ("kernels", "memory_ops"),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.ranges import nested_ranges, range_work, without_numbers
+from pipeline.analyze.ranges import nested_ranges, range_notes, range_work, without_numbers
 from pipeline.analyze.timeline import Timeline
 from pipeline.parallel import once
 from pipeline.tables import NULLABLE, categorical, duration
@@ -35,7 +35,7 @@ def iterations(timeline: Timeline) -> Table:
     table = table[table["instances"] >= _LEAST].merge(_outliers(samples), on="path", how="left", validate="1:1")
     table = table.sort_values(["first_seen", "path"], ignore_index=True)
     columns = ["path", "instances", "first_ns", "med_ns", "p95_ns", "max_ns", "outliers"]
-    return Table(table[columns].astype({"path": "str"}).fillna({"outliers": ""}))
+    return Table(table[columns].astype({"path": "str"}).fillna({"outliers": ""}), range_notes(timeline))
 
 
 def iteration_times(timeline: Timeline) -> Table:

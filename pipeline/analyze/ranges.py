@@ -12,12 +12,17 @@ import pandas as pd
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.timeline import Flags, Timeline
 from pipeline.intervals import Ints, grouped_busy, innermost, outer
+from pipeline.model import Finding
 from pipeline.parallel import once
 from pipeline.tables import ancestors, categorical, duration, empty, nest, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
 _NUMBER: Final = r"(?<![A-Za-z\d])\d+(?![A-Za-z\d])"
 _ALWAYS: Final = ("kernels", "copies")
+_DEEPEST: Final = 64
+_DEEPER: Final = "… (deeper)"
+_NAMED: Final = 3
+_LONGEST: Final = 48
 
 
 def range_time(timeline: Timeline) -> Table:
@@ -29,10 +34,10 @@ def range_time(timeline: Timeline) -> Table:
     first = ranges.groupby("path", observed=True)
     table = paths[list(columns)].rename(columns=columns)
     table = table.join(first.agg(style=("style", "first"), level=("level", "first"), start=("start_ns", "min")))
-    notes: tuple[str, ...] = ()
+    notes = range_notes(timeline)
     if {"kernels", "memory_ops", "api_calls"} <= profile.tables.keys():
         work = range_work(timeline).assign(path=ranges["path"]).groupby("path", observed=True).sum()
-        table, notes = table.join(work), (_coverage(timeline),)
+        table, notes = table.join(work), (_coverage(timeline), *notes)
     table = table.sort_values(["start", "level"]).drop(columns="start").reset_index()
     return Table(table.astype({"path": "str"}), notes)
 
@@ -70,6 +75,55 @@ def _coverage(timeline: Timeline) -> str:
     )
 
 
+def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
+    """Say which ranges were never ended: where they end here is not where they did."""
+    ranges = nested_ranges(timeline)
+    names = _labelled(ranges[ranges["is_open"]])
+    if not names:
+        return ()
+    named = ", ".join(f"`{_brief(name)}`" for name in dict.fromkeys(names[:_NAMED]))
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    one = len(names) == 1
+    finding = Finding(
+        "open_ranges",
+        "warning",
+        f"{len(names):,} NVTX {'range was' if one else 'ranges were'} never ended",
+        f"{named}{more}: the capture holds {'its' if one else 'their'} start only. "
+        f"{'It is' if one else 'They are'} shown as lasting to the last event recorded, and GPU work launched until "
+        f"then is counted as {'its own' if one else 'theirs'}, unless a range inside has it.",
+        "End every range that the program begins. One that was open when the program or the capture was stopped has "
+        "no end: its time is that until then.",
+    )
+    return (finding,)
+
+
+def range_notes(timeline: Timeline) -> tuple[str, ...]:
+    """Return what belongs under tables of ranges: how many of them were cut, and how many are too deep for a row."""
+    ranges = nested_ranges(timeline)
+    count, deeper = int(ranges["is_open"].sum()), int(_is_deeper(ranges).sum())
+    notes = []
+    if count:
+        words = "range was never ended and is" if count == 1 else "ranges were never ended and are"
+        notes.append(f"{count:,} {words} counted up to the last event recorded.")
+    if deeper:
+        lie = "range lies" if deeper == 1 else "ranges lie"
+        notes.append(
+            f"{deeper:,} {lie} more than {_DEEPEST} levels deep; all are in the rows `{_DEEPER}`, where each has the "
+            "GPU work that no range inside it has, and CPU time counts once for each."
+        )
+    return tuple(notes)
+
+
+def _labelled(ranges: pd.DataFrame) -> list[str]:
+    """Name ranges, those that began first before others."""
+    codes, names = _labels(ranges.sort_values("start_ns", kind="stable"))
+    return list(names[codes])
+
+
+def _brief(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+
 @once
 def nested_ranges(timeline: Timeline) -> pd.DataFrame:
     """Return the ranges as from `nested`; none where they were not traced."""
@@ -77,9 +131,13 @@ def nested_ranges(timeline: Timeline) -> pd.DataFrame:
 
 
 def nested(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Nest ranges and add their path: the names from the root, `step / forward`, as a category."""
-    ranges = nest(ranges)
+    """Nest ranges and add their path: the names from the root, `step / forward`, as a category.
+
+    Those below _DEEPEST levels are all put right below that, under one name, so a path is never longer.
+    """
+    ranges = _flattened(nest(ranges))
     own, names = _labels(ranges)
+    own, names = np.where(_is_deeper(ranges), len(names), own), np.append(names, _DEEPER)
     parent, level = (ranges[name].to_numpy() for name in ("parent", "level"))
     # the last entry stands for what is around a root: nothing, whose text is the first
     path, texts = np.zeros(len(ranges) + 1, dtype=np.int64), np.array([""], dtype=object)
@@ -90,6 +148,23 @@ def nested(ranges: pd.DataFrame) -> pd.DataFrame:
         above, name = np.divmod(distinct, max(len(names), 1))
         texts = np.append(texts, np.where(above > 0, texts[above] + " / ", "") + names[name])
     return ranges.assign(path=categorical(texts[1:], path[:-1] - 1))
+
+
+def _flattened(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Make what is deeper than _DEEPEST levels a child of the range around it on the last of these."""
+    deeper = _is_deeper(ranges)
+    if not deeper.any():
+        return ranges
+    parent, rows = ranges["parent"].to_numpy(), np.arange(len(ranges))
+    # each round looks twice as far up
+    above = np.where(deeper, parent, rows)
+    while deeper[above].any():
+        above = above[above]
+    return ranges.assign(parent=np.where(deeper, above, parent), level=ranges["level"].clip(upper=_DEEPEST))
+
+
+def _is_deeper(ranges: pd.DataFrame) -> Flags:
+    return np.asarray(ranges["level"] >= _DEEPEST, dtype=bool)
 
 
 def _labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:

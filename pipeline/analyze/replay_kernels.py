@@ -107,7 +107,8 @@ ANALYSES: Final = (
     Analysis(
         "ncu_kernels",
         "Replayed kernels",
-        "Launches that Nsight Compute (ncu) replayed. Path: the NVTX ranges around the launch. GPU %, launches, "
+        "Launches that Nsight Compute (ncu) replayed. Path: the NVTX ranges around the launch; where its "
+        "thread had none, those of the timeline in which the kernel took most time. GPU %, launches, "
         "timeline median, GPU total: of the timeline's kernels with the same name, grid and block in the window, as a "
         "share of the time of all kernels; where one kernel was replayed in several paths, of those in its own. "
         "Busiest GPU: the same time on the GPU that has most of it. Replay: ncu's own duration, with its clock and "

@@ -83,6 +83,7 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
     "load_sectors_per_request": ("l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",),
     "sectors": ("memory_l2_theoretical_sectors_global",),
     "ideal_sectors": ("memory_l2_theoretical_sectors_global_ideal",),
+    "device_khz": ("device__attribute_clock_rate",),
     "sm_hz": ("sm__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second"),
     "dram_hz": ("dram__cycles_elapsed.avg.per_second",),
     "l2_hz": ("lts__cycles_elapsed.avg.per_second",),
@@ -116,6 +117,7 @@ KERNEL: Final = "kernel"
 """The kind of what was replayed that is one launch; others are ranges and graphs."""
 DEVICE_NAME: Final = "device__attribute_display_name"
 OPCODES: Final = "sass__inst_executed_per_opcode"
+THREAD_OPCODES: Final = "sass__thread_inst_executed_true_per_opcode"
 OPCODES_IN_FULL: Final = "sass__inst_executed_per_opcode_with_modifier_all"
 # of one launch in a range or graph, and said of all of it
 _OF_ONE: Final = r"launch__|sm__maximum_warps_"

@@ -36,6 +36,23 @@ def told_apart(timeline: Timeline, kernels: Frame, launches: Frame) -> tuple[Fra
     return _with_partners(kernels.assign(part=part), launches)
 
 
+def with_paths(timeline: Timeline, kernels: Frame, launches: Frame) -> Frame:
+    """Give launches that ncu saw in no range that of the timeline in which their kernel took most of its time.
+
+    ncu looks at the launching thread alone, and PyTorch's backward pass has one of its own.
+    """
+    lacking = launches["group"][(launches["range_path"].astype("str") == "") & (launches["group"] >= 0)]
+    mine = kernels[kernels["group"].isin(lacking)]
+    if not len(mine) or not {"ranges", "api_calls"} <= timeline.profile.tables.keys():
+        return launches
+    mine = mine.assign(path=_paths(timeline, mine["row"].to_numpy()))
+    sums = mine.groupby(["group", "path"])["time"].sum().reset_index().sort_values("time", kind="stable")
+    most = sums.drop_duplicates("group", keep="last").set_index("group")["path"]
+    paths = launches["range_path"].astype("str")
+    found = launches["group"].map(most).astype("object").fillna("")
+    return launches.assign(range_path=paths.where(paths != "", found))
+
+
 def _paths(timeline: Timeline, rows: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     """The path of the ranges that each row of kernels belongs to, as pipeline.analyze.ranges defines it."""
     call = timeline.operations.call[rows]

@@ -9,6 +9,7 @@ from pipeline.analyze.timeline import Timeline
 _TEXTS: Final = ["rule", "name", "title", "kind", "message", "speedup_kind"]
 _COLUMNS: Final = ["launch", "name", "rule", "title", "message", "kind", "speedup_kind", "speedup_pct", "bound_pct"]
 _GLOBAL: Final = "global"
+_SILENT: Final = "no rule had advice, or the sections of its metrics were not collected"
 
 
 def ncu_rules(timeline: Timeline) -> Table:
@@ -25,7 +26,7 @@ def ncu_rules(timeline: Timeline) -> Table:
     table = table.sort_values(
         ["bound_pct", "is_local", "speedup_pct"], ascending=[False, True, False], kind="stable", ignore_index=True
     )
-    return Table(table[_COLUMNS])
+    return Table(table[_COLUMNS], () if len(table) else (_SILENT,))
 
 
 ANALYSES: Final = (

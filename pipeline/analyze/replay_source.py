@@ -28,7 +28,10 @@ def ncu_source(timeline: Timeline) -> Table:
     places = places.assign(share_pct=share, **places[["line", "pc"]].replace(_NONE, None).astype("int64[pyarrow]"))
     table = in_order(timeline, places[places["samples"] > 0].groupby("launch").head(_MOST))[_COLUMNS]
     lacking = len(replays(timeline)) - places["launch"].nunique()
-    notes = (f"Launches whose instructions were not sampled (section SourceCounters): {lacking:,}.",)
+    notes = (
+        f"Launches whose instructions were not sampled (section SourceCounters; of ranges and graphs as a whole ncu "
+        f"has none): {lacking:,}.",
+    )
     return Table(table, notes if lacking else ())
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.groups import SHAPE
 from pipeline.analyze.replay_metrics import KERNEL, collected
-from pipeline.analyze.replay_ranges import PART, told_apart
+from pipeline.analyze.replay_ranges import PART, told_apart, with_paths
 from pipeline.analyze.timeline import Timeline
 from pipeline.names import normalised, unqualified
 from pipeline.parallel import once
@@ -67,6 +67,7 @@ def replays(timeline: Timeline) -> Frame:
     groups = kernels.drop_duplicates("group")[[*_GROUP, "group"]].astype({"name": "str"})
     launches = _in_full(launches, groups).merge(groups, on=_GROUP, how="left", validate="m:1")
     kernels, launches = told_apart(timeline, kernels[_TIMED], launches.fillna({"group": -1}).astype({"group": "int64"}))
+    launches = with_paths(timeline, kernels, launches)
     joined: Frame = launches.merge(_figures(kernels, total_ns), on=PART, how="left", validate="m:1")
     order = ["gpu_total_ns", "replay_ns", "launch"]
     return joined.sort_values(order, ascending=[False, False, True], ignore_index=True)

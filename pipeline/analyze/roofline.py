@@ -5,7 +5,8 @@ from typing import Final
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.replay_metrics import OPERATIONS, collected, device_names
+from pipeline.analyze.core_work import core_rates, unknown
+from pipeline.analyze.replay_metrics import collected, device_names
 from pipeline.analyze.replays import in_order
 from pipeline.analyze.tensor_work import tensor_peaks, tensor_rates, uncounted
 from pipeline.analyze.timeline import Timeline
@@ -18,11 +19,16 @@ _ROOFS: Final = ["device", "gpu", "roof", "bytes_per_s", "flop_per_s"]
 _PEAKS: Final = {"FP64": ("dfma_peak", 2), "FP32": ("ffma_peak", 2), "FP16": ("hfma_peak", 4)}
 _MEMORIES: Final = {"DRAM": ("dram_bytes_per_cycle", "dram_hz"), "L2": ("l2_bytes_per_cycle", "l2_hz")}
 _DIFFERS: Final = 0.1
+_PUBLISHED: Final = {
+    "DRAM": ("memory_gb_per_s", 1e9, "bytes_per_s", "GB/s"),
+    "FP32": ("fp32_tflop_per_s", 1e12, "flop_per_s", "TFLOP/s"),
+    "tensor FP16": ("tensor_fp16_tflop_per_s", 1e12, "flop_per_s", "TFLOP/s"),
+}
 
 
 def ncu_roofline(timeline: Timeline) -> Table:
     """One row per replayed launch and kind of arithmetic that it did."""
-    work = pd.concat([_arithmetic(timeline), _tensor(tensor_rates(timeline))], ignore_index=True)
+    work = pd.concat([core_rates(timeline), _tensor(tensor_rates(timeline))], ignore_index=True)
     names = ["dram_bytes_per_s", "dram_read_bytes_per_s", "dram_written_bytes_per_s", "l2_bytes_per_s"]
     moved = collected(timeline, names).loc[work["launch"]].reset_index(drop=True)
     dram = moved["dram_bytes_per_s"].fillna(moved["dram_read_bytes_per_s"] + moved["dram_written_bytes_per_s"])
@@ -33,37 +39,29 @@ def ncu_roofline(timeline: Timeline) -> Table:
     ).merge(peaks, on=["launch", "kind"], how="left", validate="1:1")
     table = table.assign(peak_pct=100.0 * table["flop_per_s"] / table["peak"])
     table = table.merge(_devices(timeline)[["launch", "device"]], on="launch", validate="m:1")
-    return Table(in_order(timeline, table)[_POINTS], uncounted(timeline))
+    return Table(in_order(timeline, table)[_POINTS], (*unknown(timeline), *uncounted(timeline)))
 
 
 def ncu_roofs(timeline: Timeline) -> Table:
     """One row per device and roof: bytes per second of a memory, or operations per second of a kind of arithmetic."""
     names = [name for pair in _MEMORIES.values() for name in pair]
-    figures = collected(timeline, names)
+    figures = collected(timeline, [*names, "replay_ns", "sm_hz", "device_khz"])
     memories = [
         Frame({"launch": figures.index, "roof": memory, "bytes_per_s": figures[per_cycle] * figures[clock]})
         for memory, (per_cycle, clock) in _MEMORIES.items()
     ]
     roofs = pd.concat([*memories, _peaks(timeline).rename(columns={"kind": "roof"})], ignore_index=True)
-    roofs = roofs.merge(_devices(timeline), on="launch", validate="m:1")
-    table = roofs.groupby(["device", "gpu", "roof"], sort=False, as_index=False)[["bytes_per_s", "flop_per_s"]].max()
-    table = table[table[["bytes_per_s", "flop_per_s"]].notna().any(axis=1)]
-    table = table.sort_values(["device", "gpu"], kind="stable", ignore_index=True)
+    roofs = roofs[roofs[["bytes_per_s", "flop_per_s"]].notna().any(axis=1)]
+    # of a short launch ncu can report a clock that the GPU does not have
+    too_fast = (figures["sm_hz"] / (1e3 * figures["device_khz"])).clip(lower=1.0).fillna(1.0)
+    roofs = roofs.assign(
+        flop_per_s=roofs["flop_per_s"] / roofs["launch"].map(too_fast),
+        replay_ns=roofs["launch"].map(figures["replay_ns"]).fillna(0.0),
+        place=pd.factorize(roofs["roof"])[0],
+    ).merge(_devices(timeline), on="launch", validate="m:1")
+    longest = roofs.sort_values("replay_ns", kind="stable").drop_duplicates(["device", "gpu", "roof"], keep="last")
+    table = longest.sort_values(["device", "gpu", "place"], ignore_index=True)
     return Table(table[_ROOFS], _differing(table))
-
-
-def _arithmetic(timeline: Timeline) -> Frame:
-    """Launch, kind and flop_per_s of what ordinary cores did."""
-    names = [name for kind in OPERATIONS.values() for name in kind]
-    figures = collected(timeline, [*names, *(f"{name}_per_cycle" for name in names), "sm_hz", "replay_ns"])
-    rows = []
-    for kind, instructions in OPERATIONS.items():
-        per_cycle = sum(figures[f"{name}_per_cycle"] * count for name, count in instructions.items())
-        executed = sum(figures[name] * count for name, count in instructions.items())
-        rate = (per_cycle * figures["sm_hz"]).fillna(executed / figures["replay_ns"] * 1e9)
-        rows.append(Frame({"launch": figures.index, "kind": kind, "flop_per_s": rate.to_numpy()}))
-    work = pd.concat(rows, ignore_index=True)
-    return work[work["flop_per_s"] > 0]
 
 
 def _peaks(timeline: Timeline) -> Frame:
@@ -88,13 +86,15 @@ def _devices(timeline: Timeline) -> Frame:
 
 
 def _differing(roofs: Frame) -> tuple[str, ...]:
-    """Name the GPUs whose DRAM is not as fast as published."""
-    dram = roofs[roofs["roof"] == "DRAM"].drop_duplicates("gpu")
+    """Name the roofs that are not as high as published."""
     notes = []
-    for name, measured in zip(dram["gpu"], dram["bytes_per_s"] / 1e9, strict=True):
-        peak = published(name).memory_gb_per_s
-        if peak and abs(measured / peak - 1) > _DIFFERS:
-            notes.append(f"The DRAM roof of {name} is {measured:,.0f} GB/s; published are {peak:,.0f} GB/s.")
+    for name, (published_as, unit, column, symbol) in _PUBLISHED.items():
+        chosen = roofs[roofs["roof"] == name].drop_duplicates("gpu")
+        for gpu, value in zip(chosen["gpu"], chosen[column] / unit, strict=True):
+            peak = getattr(published(gpu), published_as)
+            if peak and abs(value / peak - 1) > _DIFFERS:
+                is_said = f"{value:,.4g} {symbol}; published are {peak:,.4g} {symbol}"
+                notes.append(f"The {name} roof of {gpu} is {is_said}.")
     return tuple(notes)
 
 
@@ -104,7 +104,7 @@ ANALYSES: Final = (
         "Roofline",
         "Per replayed launch and kind of arithmetic that it did: floating-point operations per second, and per byte "
         "that all of the launch moved from and to DRAM, and from L2. A fused multiply-add is two operations. FP64, "
-        "FP32, FP16: ordinary cores (compilers also load constants with FP16 instructions). Tensor: tensor cores, by "
+        "FP32, FP16: ordinary cores, without FP16 instructions that only load a constant. Tensor: tensor cores, by "
         "type of their input, by ncu's counters of operations or else by instruction; integer ones count likewise. "
         "Peak: of what that kind could do at the clock of the launch. Times and clocks are those of the replay.",
         ("profiled_launches", "kernel_metrics"),
@@ -113,9 +113,9 @@ ANALYSES: Final = (
     Analysis(
         "ncu_roofs",
         "Roofs",
-        "What each GPU can sustain, as its own report says: peak per cycle times the clock of the unit, at the highest "
-        "clock of its replays. DRAM: both directions together. L2: from the cache to the multiprocessors. Tensor: the "
-        "fastest instruction of the type on dense matrices.",
+        "What each GPU can sustain, as its own report says: peak per cycle times the clock of the unit in its longest "
+        "replay, at most the clock that the driver tells. DRAM: both directions together. L2: from the cache to the "
+        "multiprocessors. Tensor: the fastest instruction of the type on dense matrices.",
         ("profiled_launches", "kernel_metrics"),
         ncu_roofs,
     ),

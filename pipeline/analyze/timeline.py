@@ -91,14 +91,21 @@ class Timeline:
         start, end, stream = (_joined(tables, name) for name in ("start_ns", "end_ns", "stream"))
         device = np.concatenate([_gpu(frame) for frame in tables])
         launch = self._keys[0]
-        nodes = [frame["graph_node"].notna() if "graph_node" in frame else np.ones(len(frame)) for frame in tables]
-        in_graph = np.concatenate([np.asarray(node, dtype=bool) for node in nodes])
-        # Kineto does not say which kernels a graph launched; that many share one call does
-        kernels = launch[: sizes[0]]
-        ordered = np.sort(kernels, kind="stable")
-        if (ordered[1:] == ordered[:-1]).any():
-            in_graph[: sizes[0]] |= pd.Series(kernels).duplicated(keep=False).to_numpy()
+        # of graphs traced as a whole there are no nodes
+        nodes = [_is_node(frame) for frame in tables[:2]]
+        in_graph = np.concatenate([*nodes, np.ones(sizes[2], dtype=bool)])
+        if not self._tells_graphs:
+            in_graph[: sizes[0]] |= _shared(launch[: sizes[0]])
         return Operations(kind, start, end, device, stream, launch, self._calls(launch), in_graph)
+
+    @property
+    def _tells_graphs(self) -> bool:
+        """Whether the capture says which kernels a graph launched; else that many share one call does.
+
+        Not every Kineto trace does, and exports that do not lack the column.
+        """
+        kernels = self.profile.tables.get("kernels", _NOTHING)
+        return self.profile.environment.collector == "nsys" and "graph_node" in kernels
 
     @property
     @once
@@ -227,6 +234,19 @@ def busy_spans(timeline: Timeline) -> dict[int, Spans]:
 _NOTHING: Final = pd.DataFrame(
     {name: [] for name in ("start_ns", "end_ns", "device", "gpu", "stream", "process", "correlation")}
 )
+
+
+def _is_node(frame: pd.DataFrame) -> Flags:
+    nodes = frame["graph_node"].notna() if "graph_node" in frame else np.zeros(len(frame))
+    return np.asarray(nodes, dtype=bool)
+
+
+def _shared(launch: Ints) -> Flags:
+    """Return which operations are of a launch that has others."""
+    ordered = np.sort(launch, kind="stable")
+    if (ordered[1:] == ordered[:-1]).any():
+        return np.asarray(pd.Series(launch).duplicated(keep=False))
+    return np.zeros(len(launch), dtype=bool)
 
 
 def _joined(tables: list[pd.DataFrame], column: str) -> Ints:

@@ -78,6 +78,10 @@ class Replayed:
     outcome: Outcome | None = None
     broke_off: bool = False
 
+    def described(self, replay: Replay) -> dict[str, str]:
+        """What a reader of the figures must know of how they were measured; nothing without figures."""
+        return {**replay.described, "ncu version": self.version} if self.report else {}
+
     @property
     def seconds(self) -> float:
         """How long it took."""
@@ -105,7 +109,7 @@ def collect_ncu(program: Program, request: Request) -> Capture:
         collector="ncu",
         files=(replayed.report,),
         environment=replace(described("ncu", replayed.version, {}), captured_utc=started),
-        parameters=replay.described,
+        parameters=replayed.described(replay),
         findings=findings,
         stages_s={"replay": replayed.seconds},
         failure=failure,

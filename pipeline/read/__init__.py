@@ -1,6 +1,7 @@
 """Readers: a file a profiler wrote becomes a Profile. Which profiler it was is told by the content, not the name."""
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal
@@ -10,7 +11,7 @@ from pipeline.model import Profile
 from pipeline.read.kineto import read_kineto
 from pipeline.read.ncu_blocks import MAGIC as NCU_REPORT
 from pipeline.read.ncu_csv import SIGNS as NCU_CSV
-from pipeline.read.ncu_csv import read_ncu_csv
+from pipeline.read.ncu_csv import read_ncu_csv, text_of
 from pipeline.read.ncu_report import read_ncu_report
 from pipeline.read.nsys import read_nsys
 from pipeline.read.sqlite import MAGIC as SQLITE
@@ -49,6 +50,8 @@ def recognize(path: Path) -> Kind:
             start = file.read(_SEARCHED_BYTES)
     except OSError as error:
         raise CaptureError(f"cannot open {path}: {error.strerror}", _READABLE) from error
+    if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        start = text_of(start).encode()
     head = start[:64]
     if not head:
         raise CaptureError(f"{path.name} is empty", "the profiler did not finish writing it; capture again")

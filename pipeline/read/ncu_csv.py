@@ -6,6 +6,7 @@ are called `section: item: label`. Labels that occur twice there are numbered (`
 """
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def read_ncu_csv(path: Path) -> Profile:
     without all of their namespaces (`pipeline.names.unqualified`); they have no mangled names.
     """
     try:
-        text = path.read_text("utf-8-sig", errors="replace")
+        text = text_of(path.read_bytes())
     except OSError as error:
         raise CaptureError(f"{path.name} cannot be read: {error.strerror}", "check the path and its rights") from error
     pages = list(_pages(path, text))
@@ -101,6 +102,14 @@ def read_ncu_csv(path: Path) -> Profile:
         tables["kernel_rules"] = pd.concat(rules, ignore_index=True)
     missing = {"kernel_rules": _NO_RULES, "kernel_lines": _NO_LINES}
     return profile(tables, missing, Environment(collector="ncu"))
+
+
+def text_of(content: bytes) -> str:
+    """Decode what was printed into a file: UTF-8, or the UTF-16 that `>` of Windows PowerShell makes of it."""
+    is_wide = content.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    text = content.decode("utf-16" if is_wide else "utf-8-sig", errors="replace")
+    # as a file opened as text has them
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _refuse_two_of_one_number(path: Path, launches: Frame) -> None:

@@ -31,6 +31,7 @@ MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+_GRAPH_NODE: Final = "graphNodeId"
 
 Frame = pd.DataFrame
 
@@ -77,7 +78,15 @@ def _read(export: Export, name: str) -> tuple[dict[str, Frame], Export]:
     part.findings, part.unresolved = [], set()
     found = _READERS[name][3](part)
     frames = {name: found} if isinstance(found, Frame) else found
-    return {table: conform(table, frame, details=export.details) for table, frame in frames.items()}, part
+    tables = {table: conform(table, frame, details=export.details) for table, frame in frames.items()}
+    if "kernels" in tables and not _tells_graphs(export):
+        tables["kernels"] = tables["kernels"].drop(columns="graph_node")
+    return tables, part
+
+
+def _tells_graphs(export: Export) -> bool:
+    """Whether the export says which kernels a CUDA graph launched; those before 2022 do not."""
+    return _GRAPH_NODE in export.database.columns[KERNEL]
 
 
 def _was_traced(export: Export, event: str) -> bool:
@@ -124,11 +133,15 @@ def _start_time(export: Export) -> str:
 
 
 def _kernels(export: Export) -> Frame:
-    columns = {"name_id": "demangledName", "graph_node": "graphNodeId"}
+    columns = {"name_id": "demangledName", "graph_node": _GRAPH_NODE}
     if export.details:
-        return _detailed_kernels(export, columns)
-    frame = export.on_stream(KERNEL, columns, nullable=("graph_node",))
-    return frame.assign(name=export.text(frame["name_id"]))
+        frame = _detailed_kernels(export, columns)
+    else:
+        frame = export.on_stream(KERNEL, columns, nullable=("graph_node",))
+        frame = frame.assign(name=export.text(frame["name_id"]))
+    if _tells_graphs(export):
+        export.check_launches(KERNEL, frame)
+    return frame
 
 
 def _detailed_kernels(export: Export, columns: Mapping[str, str]) -> Frame:
@@ -168,7 +181,7 @@ def _memory_ops(export: Export) -> Frame:
             "copy": "copyKind",
             "source": "srcKind",
             "target": "dstKind",
-            "graph_node": "graphNodeId",
+            "graph_node": _GRAPH_NODE,
             "green_context": "greenContextId",
             "address": "virtualAddress",
         }
@@ -179,7 +192,7 @@ def _memory_ops(export: Export) -> Frame:
         columns = {
             "bytes": "bytes",
             "target": "memKind",
-            "graph_node": "graphNodeId",
+            "graph_node": _GRAPH_NODE,
             "green_context": "greenContextId",
         }
         sets = export.on_stream(MEMSET, columns, nullable=("graph_node", "green_context", "target"))
@@ -273,13 +286,23 @@ def _gpu_page_faults(export: Export) -> Frame:
 
 
 _Reader = tuple[tuple[str, ...], str, str, Callable[[Export], Frame | dict[str, Frame]]]
-_NO_CUDA: Final = "CUDA tracing was off (nsys profile --trace=cuda)"
-_NO_NVTX: Final = "NVTX tracing was off (nsys profile --trace=nvtx)"
-_NO_OS: Final = "OS runtime tracing was off (nsys profile --trace=osrt)"
-_NO_FAULTS: Final = "none was recorded (nsys profile --cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true)"
-_NO_USAGE: Final = "memory usage was not recorded (nsys profile --cuda-memory-usage=true)"
-_NO_METRICS: Final = "the GPU was not sampled (nsys profile --gpu-metrics-devices=all)"
-_NO_STACKS: Final = "no stacks were recorded (nsys profile --python-backtrace=cuda)"
+_NO_CUDA: Final = "CUDA tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=cuda)"
+_NO_NVTX: Final = "NVTX tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=nvtx)"
+_NO_OS: Final = "OS runtime tracing was off (nightsight profile --trace cuda,nvtx,osrt; nsys profile --trace=osrt)"
+_NO_FAULTS: Final = (
+    "none was recorded (nightsight profile --nsys-arg=--cuda-um-cpu-page-faults=true "
+    "--nsys-arg=--cuda-um-gpu-page-faults=true; nsys profile --cuda-um-cpu-page-faults=true "
+    "--cuda-um-gpu-page-faults=true)"
+)
+_NO_USAGE: Final = (
+    "no memory usage was recorded (nightsight profile --memory-usage; nsys profile --cuda-memory-usage=true)"
+)
+_NO_METRICS: Final = (
+    "the GPU was not sampled (nightsight profile --gpu-metrics; nsys profile --gpu-metrics-devices=all)"
+)
+_NO_STACKS: Final = (
+    "no stacks were recorded (nightsight profile --python-backtrace; nsys profile --python-backtrace=cuda)"
+)
 _UNKNOWN: Final = "this export does not hold them, and does not say whether they were traced"
 # table: its sources; the trace that fills it (as META_DATA_CAPTURE names it; "" = always) or a table that comes with
 # it; why it may be missing

@@ -13,6 +13,7 @@ from pipeline.tables import categorical
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
+SESSION: Final = "ANALYSIS_DETAILS"
 
 OF_PROCESS: Final = ~0xFFFFFF
 """What of a global id names the process: bits 24 and above."""
@@ -21,6 +22,10 @@ LIMIT: Final = 1 << 53
 """In ns and in bytes."""
 # CUPTI counts correlation ids in 32 bits
 _IDS: Final = 1 << 32
+# events are timed from the start of the session; some end while it stops
+_AFTER_STOP_NS: Final = 10**9
+# tables that tell which processes use CUDA, by the column that does
+_PROCESSES: Final = {RUNTIME: "globalTid", KERNEL: "globalPid", "CUPTI_ACTIVITY_KIND_MEMCPY": "globalPid"}
 _ON_STREAM: Final = {
     "start_ns": "start",
     "end_ns": "end",
@@ -45,6 +50,7 @@ class Export:
         self.findings: list[Finding] = []
         self.unresolved: set[int] = set()
         self.renumbered = self._renumbered()
+        self.session_end = self._session_end()
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -77,25 +83,34 @@ class Export:
             possible &= (frame["bytes"] >= 0) & (frame["bytes"] < LIMIT)
         if "correlation" in frame:
             possible &= frame["correlation"].fillna(0) < _IDS
-        return self._keep(source, frame, possible.to_numpy(dtype=bool))
+        return self._keep_in_session(source, self._keep(source, frame, possible.to_numpy(dtype=bool)))
 
     def on_stream(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
         """Fetch spans of GPU work, with their process."""
         nullable = ("process", "correlation", *nullable)
         frame = self.spans(source, {**_ON_STREAM, **columns}, nullable=nullable)
         # few rows start together, so only these are compared
-        together = frame[_repeats(frame["start_ns"])]
+        together = frame[repeats(frame["start_ns"])]
         if twice := int(together.duplicated().sum()):
-            self.findings.append(_repeated(source, twice))
-        return frame.assign(process=frame["process"] & OF_PROCESS, gpu=self.gpus(frame))
+            self.findings.append(repeated(source, twice))
+        frame = frame.assign(process=self._processes(frame["process"]))
+        return frame.assign(gpu=self.gpus(frame))
 
     def check_ids(self, source: str, calls: Frame) -> None:
         """Say how many calls have the id of another; a driver call inside a runtime call may have that one's."""
-        shared = calls[_repeats(calls["correlation"].fillna(0))]
+        shared = calls[repeats(calls["correlation"].fillna(0))]
         # 0 stands for no id
         shared = shared[(shared["correlation"] > 0) & shared["class"].notna()]
         if ambiguous := int(shared.duplicated(["process", "class", "correlation"]).sum()):
             self.findings.append(_ambiguous(source, ambiguous))
+
+    def check_launches(self, source: str, kernels: Frame) -> None:
+        """Say how many kernels have the id of another on their GPU though no graph launched them."""
+        shared = kernels[repeats(kernels["correlation"].fillna(0))]
+        # those that agree in all are one that is there twice, which is said elsewhere
+        shared = shared[(shared["correlation"] > 0) & shared["graph_node"].isna()].drop_duplicates()
+        if ambiguous := int(shared.duplicated(["process", "device", "correlation"]).sum()):
+            self.findings.append(_ambiguous_kernels(source, ambiguous))
 
     def gpus(self, frame: Frame) -> "pd.Series[int]":
         """Return which GPU of the machine each row ran on: CUDA_VISIBLE_DEVICES renumbers them for a process."""
@@ -109,6 +124,43 @@ class Export:
             return frame
         self.findings.append(_damaged(source, int((~good).sum()), len(frame)))
         return frame[good]
+
+    def _keep_in_session(self, source: str, frame: Frame) -> Frame:
+        late = (frame["end_ns"] > self.session_end).to_numpy(dtype=bool)
+        if not late.any() or not self._is_session_known():
+            return frame
+        self.findings.append(_impossible(source, int(late.sum()), len(frame), self.session_end - _AFTER_STOP_NS))
+        return frame[~late]
+
+    def _session_end(self) -> int:
+        """Return what no event ends after. The end is told from two starts, of which the later is taken."""
+        columns = {"length": "duration", "stop": "stopTime"}
+        if not set(columns.values()) <= self.database.columns.get(SESSION, frozenset()):
+            return LIMIT
+        ends = self.fetch(SESSION, columns, nullable=columns).max().dropna()
+        latest = max((int(end) for end in ends), default=0)
+        return min(latest + _AFTER_STOP_NS, LIMIT) if latest > 0 else LIMIT
+
+    def _is_session_known(self) -> bool:
+        """Whether most events are inside the session: else its times are those of another file."""
+        source = next((source for source in (RUNTIME, KERNEL) if source in self.database.columns), None)
+        if source is None:
+            return False
+        inside = {"share": f'AVG("end" <= {self.session_end})'}
+        share = self.database.fetch(source, inside)["share"][0].as_py()
+        return share is not None and share > 0.5
+
+    def _processes(self, process: "pd.Series[Any]") -> "pd.Series[Any]":
+        """Return the key of each process; where there is none, that of the only process that uses CUDA."""
+        process = process & OF_PROCESS
+        if not process.hasnans:
+            return process
+        known: set[int] = set()
+        for source, column in _PROCESSES.items():
+            if column in self.database.columns.get(source, ()):
+                ids = self.database.fetch(source, {"process": f'DISTINCT "{column}" & {OF_PROCESS}'})["process"]
+                known |= {int(some) for some in ids.to_pylist() if some is not None}
+        return process.fillna(known.pop()) if len(known) == 1 else process
 
     def _strange(self, source: str, what: str) -> CaptureError:
         return CaptureError(
@@ -162,7 +214,7 @@ class Export:
         return (*self.findings, *nameless)
 
 
-def _repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:
+def repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:
     """Return where a value occurs more than once."""
     numbers = values.to_numpy(dtype=np.int64)
     # mostly the profiler writes in rising order, which is quick to see
@@ -195,6 +247,16 @@ def _damaged(source: str, count: int, total: int) -> Finding:
     )
 
 
+def _impossible(source: str, count: int, total: int, end_ns: int) -> Finding:
+    return Finding(
+        rule="impossible_times",
+        severity="warning",
+        title=f"{count:,} of {total:,} rows of {source} were left out",
+        detail=f"They end long after the capture did, {end_ns / 1e9:,.1f} s after its start, so their times are wrong.",
+        remedy="Capture again; if it happens again, the profiler lost or mixed up events.",
+    )
+
+
 def _incomplete(source: str, count: int) -> Finding:
     return Finding(
         rule="incomplete_table",
@@ -206,7 +268,8 @@ def _incomplete(source: str, count: int) -> Finding:
     )
 
 
-def _repeated(source: str, count: int) -> Finding:
+def repeated(source: str, count: int) -> Finding:
+    """Say that rows of a table are there more than once."""
     return Finding(
         rule="repeated_events",
         severity="warning",
@@ -223,5 +286,17 @@ def _ambiguous(source: str, count: int) -> Finding:
         title=f"{count:,} calls in {source} have the correlation id of another call",
         detail="Which of them launched the work with that id is not known; it is counted for the first. Launch "
         "overhead and the ranges that own this work may be wrong.",
+        remedy="Capture again, a shorter stretch: ids repeat after 4 billion calls.",
+    )
+
+
+def _ambiguous_kernels(source: str, count: int) -> Finding:
+    return Finding(
+        rule="ambiguous_kernels",
+        severity="warning",
+        title=f"{count:,} kernel{' in' if count == 1 else 's in'} {source} {'has' if count == 1 else 'have'} "
+        "the correlation id of another kernel",
+        detail="No CUDA graph launched them, and any other call launches one kernel. They are counted for the call "
+        "with that id, whichever launched them: launch overhead and the ranges that own this work may be wrong.",
         remedy="Capture again, a shorter stretch: ids repeat after 4 billion calls.",
     )

@@ -5,7 +5,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from pipeline.read.nsys_export import LIMIT, OF_PROCESS, Export, process_id
+from pipeline.intervals import Ints, outer
+from pipeline.model import Finding
+from pipeline.read.nsys_export import LIMIT, OF_PROCESS, Export, process_id, repeated, repeats
 from pipeline.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, MARKS, RANGE_STYLES, label
 from pipeline.tables import NULLABLE
 
@@ -46,7 +48,47 @@ def _ranges(export: Export, events: Frame, domains: Frame) -> Frame:
     frame = frame.assign(is_open=frame["end_ns"].isna(), end_ns=frame["end_ns"].fillna(last))
     frame = with_ids(export.keep_possible(NVTX, frame))
     frame = frame.assign(style=label(frame["type"], RANGE_STYLES), number=frame.index + 1)
+    _check(export, frame)
     return _with_domains(frame, domains)
+
+
+def _check(export: Export, frame: Frame) -> None:
+    """Say which ranges are there more than once, and which no stack can hold; what is open has no end to judge by."""
+    ended = frame[~frame["is_open"] & (frame["end_ns"] > frame["start_ns"])]
+    together = ended[repeats(ended["start_ns"])]
+    same = ["start_ns", "end_ns", "thread", "end_thread", "type", "domain_id", "category_id", "name"]
+    if twice := int(together.duplicated(same).sum()):
+        export.findings.append(repeated(NVTX, twice))
+    # a stack is of one thread and one domain
+    stacks = ended[ended["style"] == "PushPop"].assign(domain_id=lambda pushed: pushed["domain_id"].fillna(0))
+    stacks = stacks.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
+    start, end = stacks["start_ns"].to_numpy(), stacks["end_ns"].to_numpy(dtype=np.int64)
+    parts = stacks.groupby(["thread", "domain_id"], sort=False).indices.values()
+    if count := sum(_crossing(start[rows], end[rows]) for rows in parts):
+        export.findings.append(_crossed(count, len(ended)))
+
+
+def _crossing(start: Ints, end: Ints) -> int:
+    """Count the spans, sorted by (start, longest first), that outlast the latest of those open at their start."""
+    around = outer(end)
+    before = np.arange(-1, len(end) - 1, dtype=np.int64)
+    rows = np.flatnonzero(before >= 0)
+    while len(rows):
+        rows = rows[end[before[rows]] <= start[rows]]
+        before[rows] = around[before[rows]]
+        rows = rows[before[rows] >= 0]
+    return int(((before >= 0) & (end[before] < end)).sum())
+
+
+def _crossed(count: int, total: int) -> Finding:
+    return Finding(
+        rule="crossing_ranges",
+        severity="warning",
+        title=f"{count:,} of {total:,} ranges of {NVTX} cross another of their thread",
+        detail="They begin inside a range that ends before they do, which push and pop cannot give: the profiler lost "
+        "or mixed up events. What is counted as inside such ranges, and how they are nested, may be wrong.",
+        remedy="Capture again, a shorter stretch; if it happens again, use start/end ranges for spans that overlap.",
+    )
 
 
 def _marks(export: Export, events: Frame, domains: Frame) -> Frame:

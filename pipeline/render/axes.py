@@ -1,8 +1,9 @@
 """Axes: round levels, decades, and where values are on them, in percent of the plot."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -21,21 +22,28 @@ _LEAST: Final = 1.0  # decade: what is all of one size is not drawn larger than 
 _ZERO: Final = 0.2  # decades to the left of a logarithmic axis where zeros have their place
 _ROOM: Final = 12.0  # percent of the plot
 _TICKS: Final = 7
+_LAST: Final = 97.0  # percent
+_NARROW: Final = 2.1  # pixels that a percent of the plot has on a narrow screen
+_LETTER: Final = 7.0  # pixels at most, of a text on an axis
 # up to so many decades, these of each have a tick
 _FINE: Final = ((1.7, (1, 2, 5)), (2.7, (1, 3)))
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A round value on an axis, in percent from the left or from the top."""
+    """A round value on an axis, in percent from the left or from the top.
+
+    is_spare: a narrow plot has no room for it.
+    """
 
     place: float
     text: str
+    is_spare: bool = False
 
     @property
-    def is_at_end(self) -> bool:
-        """Whether there is no room for half of the text beyond it."""
-        return self.place > 97
+    def classes(self) -> str:
+        """What the style needs to know: no room for half of the text beyond it, or for any on a narrow screen."""
+        return " ".join(["last"] * (self.place > _LAST) + ["spare"] * self.is_spare)
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,16 @@ def log_axis(values: Floats, *, unit: str, zero: str = "", margin: float = 0.0) 
     low, high = (float(np.log10(known.min())), float(np.log10(known.max()))) if len(known) else (0.0, 0.0)
     missing = max(_LEAST - (high - low), 2 * margin) / 2
     return LogAxis(low - missing, high + missing, unit, zero)
+
+
+def spaced(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
+    """Mark every second tick as spare if their texts would nearly touch on a narrow screen."""
+    widths = [_LETTER * (len(tick.text) + 1) / _NARROW for tick in ticks]
+    is_dense = any(
+        other.place - one.place < (width + other_width) / 2
+        for (one, width), (other, other_width) in pairwise(zip(ticks, widths, strict=True))
+    )
+    return tuple(replace(tick, is_spare=is_dense and place % 2 == 1) for place, tick in enumerate(ticks))
 
 
 def round_text(value: float, unit: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from pipeline.model import Report
@@ -95,13 +96,17 @@ _KINDS: Final = {
 
 
 def _gpu_bar(row: Mapping[Hashable, float], column: str, largest: float) -> Bar:
-    value, (series, label) = float(row[column]), _KINDS[column]
-    part = share(value, float(row["window_ns"]))
+    value, (series, label) = _number(row[column]), _KINDS[column]
+    part = share(value, _number(row["window_ns"]))
     return Bar(series, label, format_value(value, column), width(value, largest), part)
 
 
+def _number(value: float | None) -> float:
+    return 0.0 if pd.isna(value) else float(value)
+
+
 def _most(frame: Frame, column: str) -> float:
-    return float(floats(frame[column]).max())
+    return float(np.nan_to_num(floats(frame[column])).max())
 
 
 def _ranked(

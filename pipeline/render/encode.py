@@ -51,7 +51,7 @@ def varints(values: Ints, bounds: Ints) -> list[bytes]:
 
 def _written(values: Ints) -> tuple[Bytes, Ints]:
     """Return the bytes of all numbers, and how many bytes there are up to the end of each."""
-    size = np.ones(len(values), dtype=np.int64)
+    size = np.ones(len(values), dtype=np.uint8)
     longer = np.flatnonzero(values >> 7)
     stages = [longer]
     shift = 7
@@ -60,7 +60,7 @@ def _written(values: Ints) -> tuple[Bytes, Ints]:
         shift += 7
         longer = longer[(values[longer] >> shift) > 0]
         stages.append(longer)
-    after = np.cumsum(size)
+    after = np.cumsum(size, dtype=np.int64)
     written = np.empty(int(after[-1]), dtype=np.uint8)
     begin = after - size
     written[begin] = values & 0x7F

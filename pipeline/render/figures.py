@@ -81,24 +81,23 @@ def _launches(run: Numbers) -> Iterator[Figure]:
         return
     medians = run.launch_api_med_ns
     several = ", by device" if len(set(medians)) > 1 else ""
-    known = f"median API time {_span(medians, 'launch_api_med_ns')} per launch{several}"
+    known = f"API median {_span(medians, 'launch_api_med_ns')}{several}"
     known = known if medians else "their API time was not recorded"
     if run.launch_idle_pct is None:
         yield Figure("Launches", f"{run.launches:,.0f}", known)
         return
     waits = format_value(run.launch_idle_pct, "launch_idle_pct")
-    note = f"{_joined('of the window', *_of_waits(run, waits))}; {counted(run.launches, 'launch')}, {known}"
+    note = f"{_of_waits(run, waits)}; {counted(run.launches, 'launch')}, {known}"
     yield Figure("GPU waits for launches", waits, note)
 
 
-def _of_waits(run: Numbers, waits: str) -> Iterator[str]:
+def _of_waits(run: Numbers, waits: str) -> str:
     """Say what else the share would be: advice on launches is about the worst device, and not about first launches."""
     devices = run.launch_idle_pct_by_device
-    if len(devices) > 1:
-        yield f"mean of {len(devices)} devices, {_span(devices, 'launch_idle_pct')}"
+    span = f"mean of {len(devices)} devices, {_span(devices, 'launch_idle_pct')}" if len(devices) > 1 else ""
     steady = format_value(run.steady_launch_idle_pct, "launch_idle_pct")
-    if run.steady_launch_idle_pct is not None and steady != waits:
-        yield f"{steady} without slower first launches"
+    has_slow = run.steady_launch_idle_pct is not None and steady != waits
+    return _joined("of the window", span, f"{steady} but for slow first launches" if has_slow else "")
 
 
 def _steps(run: Numbers) -> Iterator[Figure]:

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from pipeline.model import Profile, Report
+from pipeline.render.axes import spaced
 from pipeline.render.index import IndexEntry, index_page
 from pipeline.render.page import page
 from pipeline.render.timeline import MOST_BYTES as TIMELINE_BYTES
@@ -81,7 +82,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"breakable": _breakable, "linked": _linked, "timed": _timed}
+    environment.filters |= {"breakable": _breakable, "linked": _linked, "spaced": spaced, "timed": _timed}
     return environment
 
 

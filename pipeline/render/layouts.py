@@ -5,7 +5,7 @@ timeline does not draw (calls of the OS, the profiler's overhead, page faults), 
 statistic over everything (gpu_time, launch_bound, launch_phases), and of facts (devices, peaks, roofs, diagnostics).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pandas as pd
@@ -40,11 +40,9 @@ def _per_device(frame: Frame) -> Frame:
     return frame if frame["device"].nunique() > 1 else frame.drop(columns="device")
 
 
-def _gaps(frame: Frame) -> Frame:
-    """Shorten the names of what came before and after."""
-    texts = {side: frame[side].astype("str") for side in ("before", "after") if side in frame}
-    names = {side: text.map(lambda name: short_name(name, 48) if name else "") for side, text in texts.items()}
-    return _per_device(frame.assign(**names))
+def _neighbour(name: str) -> str:
+    """Shorten the name of what came before or after a gap."""
+    return short_name(name, 48)
 
 
 def _per_process(frame: Frame) -> Frame:
@@ -76,28 +74,41 @@ def _marks(frame: Frame) -> Frame:
 
 def _tree(frame: Frame) -> Frame:
     """Put every range below the one around it, named by the last part of its path; drop what is the same for all."""
-    paths = frame["path"].astype("str").tolist()
-    levels = dict(zip(paths, frame["level"].tolist(), strict=True))
-    first = {path: row for row, path in enumerate(paths)}
-    chains = [_chain(path, levels) for path in paths]
-    places = [tuple(first[path] for path in reversed(chain)) for chain in chains]
-    names = [path[len(chain[1]) + 3 :] if len(chain) > 1 else path for path, chain in zip(paths, chains, strict=True)]
+    paths = frame["path"].astype("str").fillna("").tolist()
+    levels = dict(zip(paths, frame["level"].fillna(0).tolist(), strict=True))
+    around = [_around(path, levels) for path in paths]
+    names = [path if above is None else path[len(above) + 3 :] for path, above in zip(paths, around, strict=True)]
     idle = ["style"] if frame["style"].nunique() == 1 else []
     if (frame["instances"] == 1).all():
         idle += ["cpu_med_ns", "cpu_min_ns", "cpu_max_ns"]
-    named = frame.assign(name=names, level=[len(chain) - 1 for chain in chains])
-    named = named.drop(columns=["path", *idle], errors="ignore")
-    return named.iloc[sorted(range(len(paths)), key=places.__getitem__)]
+    rows, depths = _preorder(paths, around)
+    named = frame.assign(name=names).drop(columns=["path", *idle], errors="ignore")
+    return named.iloc[rows].assign(level=depths)
 
 
-def _chain(path: str, levels: Mapping[str, int]) -> list[str]:
-    """Return `path` and the paths around it, innermost first; a name may itself hold the separator."""
-    chain = [path]
-    while " / " in path:
-        path = path.rpartition(" / ")[0]
-        if levels.get(path) == levels[chain[-1]] - 1:
-            chain.append(path)
-    return chain
+def _around(path: str, levels: Mapping[str, int]) -> str | None:
+    """Return the path around `path`, the longest on the level above; a name may itself hold the separator."""
+    above = path
+    while " / " in above:
+        above = above.rpartition(" / ")[0]
+        if levels.get(above) == levels[path] - 1:
+            return above
+    return None
+
+
+def _preorder(paths: Sequence[str], around: Sequence[str | None]) -> tuple[list[int], list[int]]:
+    """Return the rows, each followed by those inside it, and how deep each of them is."""
+    inside: dict[str | None, list[int]] = {}
+    for row, above in enumerate(around):
+        inside.setdefault(above, []).append(row)
+    rows, depths = [], []
+    waiting = [(row, 0) for row in reversed(inside.pop(None, []))]
+    while waiting:
+        row, depth = waiting.pop()
+        rows.append(row)
+        depths.append(depth)
+        waiting += [(below, depth + 1) for below in reversed(inside.pop(paths[row], []))]
+    return rows, depths
 
 
 _LAYOUTS: Final[Mapping[str, Layout]] = {
@@ -119,7 +130,12 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
     ),
     "launch_phases": Layout("launch figures", "Figure", "figure", prepare=_per_device),
     "launch_bound": Layout("devices with launches", "Device", "device"),
-    "gpu_gaps": Layout("idle gaps", "Cause", "cause", prepare=_gaps, most=10, timeline="span"),
+    "gpu_gaps": Layout(
+        *("idle gaps", "Cause", "cause"),
+        prepare=_per_device,
+        timeline="span",
+        others={"before": _neighbour, "after": _neighbour},
+    ),
     "setup_calls": Layout(
         "calls that load, compile, allocate or free", "Function", bars=("total_ns",), timeline="call"
     ),
@@ -133,7 +149,7 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
         timeline="call",
     ),
     "range_iterations": Layout("repeated ranges", "Range", "path", bars=("med_ns",), timeline="repetition"),
-    "osrt_sum": Layout("OS runtime calls", "Function", bars=("time_pct",), most=20),
+    "osrt_sum": Layout("OS runtime calls", "Function", bars=("time_pct",)),
     "memory_usage": Layout("kinds of memory", "Kind", "kind", prepare=_per_device, timeline="memory"),
     "unified_memory": Layout("kinds of events", "Event", "event", prepare=_per_process, timeline="copy"),
     "gpu_metrics": Layout("counters", "Metric", "metric", prepare=_per_device, timeline="counter"),
@@ -143,6 +159,7 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
         minor=replayed.MINOR,
         prepare=replayed.kernels,
         shorten=replayed.short_numbered,
+        numbered="name",
         timeline="replay",
     ),
     "ncu_rules": Layout(
@@ -150,14 +167,16 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
         full="message",
         bars=("bound_pct",),
         prepare=replayed.rules,
-        most=20,
         timeline="replay",
+        others={"kernel": replayed.brief_name},
+        numbered="kernel",
     ),
     "ncu_roofline": Layout(
         *("kinds of arithmetic", "Kernel"),
         bars=("of_peak_pct",),
         prepare=replayed.points,
         shorten=replayed.short_numbered,
+        numbered="name",
         timeline="replay",
     ),
     "ncu_roofs": Layout("roofs", "Roof", "roof", prepare=replayed.roofs),
@@ -165,6 +184,7 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
         *("kernels", "Kernel"),
         prepare=replayed.by_reason,
         shorten=replayed.short_numbered,
+        numbered="name",
         is_folded=True,
         timeline="replay",
     ),
@@ -172,6 +192,7 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
         *("kernels", "Kernel"),
         prepare=replayed.by_kind,
         shorten=replayed.short_numbered,
+        numbered="name",
         is_folded=True,
         timeline="replay",
     ),
@@ -179,8 +200,9 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
         *("lines", "Line or instruction", "source"),
         bars=("share_pct",),
         prepare=replayed.hottest,
-        most=30,
         timeline="replay",
+        others={"kernel": replayed.brief_name},
+        numbered="kernel",
     ),
     "ncu_match": Layout("captures", "Launches replayed", "replayed"),
     "nvtx_ranges": Layout("ranges", "Range", bars=("cpu_total_ns", "kernel_ns"), prepare=_tree, timeline="range"),
@@ -189,5 +211,5 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
     "cpu_ops": Layout("operators", "Operator", bars=("own_pct",), timeline="operator"),
     "devices": Layout("devices", "Device", "device"),
     "diagnostics": Layout("warnings and errors", "Text", "text", shorten=printable),
-    "profiler_overhead": Layout("kinds of overhead", "What", bars=("total_ns",), most=10),
+    "profiler_overhead": Layout("kinds of overhead", "What", bars=("total_ns",)),
 }

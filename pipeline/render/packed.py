@@ -97,8 +97,24 @@ class _Table:
             "name": texts.codes(self.names[:count]),
             "full": texts.codes(self.full[printed:count]),
             **levels,
-            "columns": [_column(column, values[:count], texts) for column, values in self.columns],
+            **self._numbered,
+            "columns": [self._column(column, values[:count], texts) for column, values in self.columns],
         }
+
+    @property
+    def _numbered(self) -> Json:
+        """The place of the column whose texts begin with the number of a replay, for the file that is made of it."""
+        names = [column.name for column in self.view.columns]
+        column = self.whole.layout.numbered
+        return {"numbered": names.index(column)} if column in names else {}
+
+    def _column(self, column: Column, values: list[Any], texts: Texts) -> Json:
+        shorten = self.whole.layout.others.get(column.name)
+        if shorten is None:
+            return _column(column, values, texts)
+        short = [shorten(text) if text else "" for text in values]
+        full = ["" if text == name else text for name, text in zip(short, values, strict=True)]
+        return {"texts": texts.codes(short), "full": texts.codes(full)}
 
 
 def _each(texts: "pd.Series[str]", write: Callable[[str], str]) -> list[str]:

@@ -144,7 +144,8 @@ def _unavailable(results: tuple[Result, ...]) -> Pairs:
         if result.table is None:
             lacking.setdefault(printable(result.unavailable).rstrip("."), []).append(result)
         elif result.rows.empty and result.name not in (*_CORE, *_METHOD, *SERIES):
-            lacking.setdefault("looked for, and none in this capture", []).append(result)
+            reason = "; ".join(note.rstrip(".") for note in result.notes) or "looked for, and none in this capture"
+            lacking.setdefault(printable(reason), []).append(result)
     replays = sum(result.name.startswith(PREFIX) for result in results)
     return tuple((", ".join(_titles(group, replays)), reason) for reason, group in lacking.items())
 

@@ -51,7 +51,7 @@ def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
     for launch in frame["launch"].drop_duplicates():
         launches.setdefault(launch, len(launches) + 1)
     numbers = frame["launch"].map(launches).astype("str")
-    return frame.assign(name=numbers + ". " + frame["name"].astype("str")).drop(columns="launch")
+    return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")
 
 
 def short_numbered(name: str, length: int = 90) -> str:
@@ -60,9 +60,14 @@ def short_numbered(name: str, length: int = 90) -> str:
     return f"{number}. {short_name(rest, length)}" if dot else short_name(name, length)
 
 
+def brief_name(name: str) -> str:
+    """Shorten a numbered name to a length for labels and for columns beside others."""
+    return short_numbered(name, _SHORT)
+
+
 def brief(names: "pd.Series[Any]") -> list[str]:
-    """Return numbered names at a length for labels and for columns beside others."""
-    return [short_numbered(name, _SHORT) for name in names.astype("str")]
+    """Shorten numbered names as `brief_name` does."""
+    return [brief_name(name) for name in names.astype("str")]
 
 
 def number_of(name: str) -> str:
@@ -105,7 +110,7 @@ def rules(frame: Frame) -> Frame:
             "bound_pct": frame["bound_pct"],
             "global_estimate_pct": frame["speedup_pct"].where(kind == "global"),
             "local_estimate_pct": frame["speedup_pct"].where(kind == "local"),
-            "kernel": brief(frame["name"]),
+            "kernel": frame["name"].astype("str"),
         }
     )
 
@@ -122,7 +127,7 @@ def hottest(frame: Frame) -> Frame:
             "samples": frame["samples"],
             "stall": frame["stall"],
             "place": place,
-            "kernel": brief(frame["name"]),
+            "kernel": frame["name"].astype("str"),
         }
     )
 

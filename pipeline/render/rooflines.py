@@ -4,7 +4,7 @@ All of it is in percent of the plot from the top left; logarithms are of base 10
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,15 +19,18 @@ from pipeline.render.view import counted, floats, short_text
 from pipeline.units import format_value, scale_for
 
 Frame = pd.DataFrame
+_Place = tuple[Dot, float, float]  # a dot, and pixels from it
 
 MOST: Final = 40
 _CHARTS: Final = 4
 _TICKS: Final = 7
 _RATE: Final = "flop_per_s"
 _MINOR: Final = 0.01
+_LIMITED_PCT: Final = 60.0  # as ncu's rules on the speed of light
 _LEAST, _HIGHEST = 1e-9, 1e21  # beyond all that is measured; sums of their logarithms stay small
 _SAME: Final = 0.01  # decades: roofs that look like one line
 _LABEL_HEIGHT: Final = 6.0
+_LEAST_HEIGHT: Final = 3.5  # of letters that nearly touch the lines above and below
 # corners around the place of a point, in pixels
 SHAPES: Final = (
     "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
@@ -39,9 +42,11 @@ SHAPES: Final = (
 )
 # where the number of a point may stand: pixels from it, and the side of the text that is there
 _SIDES: Final = ((9, 4, "start"), (-9, 4, "end"), (0, -10, "middle"), (0, 18, "middle"))
-_SIZE: Final = (600, 340)  # pixels of a plot on a wide screen: what may touch is judged by it
+# pixels of a plot on a wide screen and on a narrow one: what may touch is judged by them
+_SIZE: Final = (600, 340)
+_NARROW: Final = (210, 336)
 _ROOM: Final = (16, 12)
-_LETTER: Final = (6.5, 18)  # pixels of a label's letters on a narrow screen, and of a line
+_LETTER: Final = (6.5, 18)  # pixels of a label's letters, and of a line
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,12 @@ class Key:
 class Roof:
     """A straight line with a label at one of its places; `anchor` is the side of the text that is there.
 
-    position: of the label, `over` or `under` a level roof, `slope` for others.
+    position: of the label, `over` or `under` a level roof, `between` it and the next one where these are near, `slope`
+    for others. amount: goes on with the label where a screen has room for it.
     """
 
     label: str
+    amount: str
     begin: Dot
     end: Dot
     at: Dot
@@ -139,7 +146,7 @@ def _known(points: Frame) -> Frame:
     table = points.assign(**optional)
     logs = {f"log_{name}": _log(table[name]) for name in (_RATE, "flop_per_byte", "l2_flop_per_byte")}
     table = table.assign(**logs)
-    return table[table["log_flop_per_s"].notna() & table["log_flop_per_byte"].notna()]
+    return table.dropna(subset=["kind", "log_flop_per_s", "log_flop_per_byte"])
 
 
 def _log(column: "pd.Series[Any]") -> "pd.Series[float]":
@@ -155,9 +162,10 @@ def _roofline(points: Frame, roofs: Frame) -> Roofline:
     shown, minor = major.head(MOST), len(points) - len(major)
     kinds = list(dict.fromkeys(shown["kind"].astype("str")))
     slopes, levels = _slopes(roofs), _levels(roofs, kinds)
+    shown = shown.assign(limit=[_limit(row, slopes) for row in shown.to_dict("records")])
     axes = _axes(shown, list(slopes.values()), list(levels))
     keys = {kind: _key(kind, place) for place, kind in enumerate(kinds)}
-    drawn = tuple(_points(shown, axes, keys))
+    drawn = tuple(_points(shown, axes, keys, [axes.dot(axes.right, level).y for level in levels]))
     gpu = short_text(str(roofs["gpu"].iloc[0])) if len(roofs) else f"Device {shown['device'].iloc[0]}"
     return Roofline(
         gpu,
@@ -177,16 +185,16 @@ def _slopes(roofs: Frame) -> dict[str, float]:
     return dict(sorted(((name, log) for name, log in logs.items() if math.isfinite(log)), key=lambda pair: pair[1]))
 
 
-def _levels(roofs: Frame, kinds: Sequence[str]) -> dict[float, str]:
-    """Return the labels of the kinds' roofs by logarithm of their rate, the lowest first; equal ones share a line."""
+def _levels(roofs: Frame, kinds: Sequence[str]) -> dict[float, tuple[str, str]]:
+    """Return labels and rates of the kinds' roofs by the rate's logarithm, the lowest first; equal ones share one."""
     rows = roofs[roofs["roof"].isin(kinds)]
     rows = rows.assign(log=_log(rows[_RATE])).dropna(subset="log").sort_values(["log", "roof"])
     levels: dict[float, list[str]] = {}
-    texts: dict[float, str] = {}
+    texts: dict[float, tuple[str, str]] = {}
     for log, kind, rate in zip(rows["log"], rows["roof"].astype("str"), floats(rows[_RATE]), strict=True):
         near = next((level for level in levels if log - level <= _SAME), log)
         levels.setdefault(near, []).append(short_text(kind))
-        texts[near] = f"{', '.join(levels[near])}: {format_value(rate, _RATE)}"
+        texts[near] = (", ".join(levels[near]), format_value(rate, _RATE))
     return texts
 
 
@@ -200,7 +208,7 @@ def _axes(points: Frame, slopes: Sequence[float], levels: Sequence[float]) -> _A
     return _Axes(left, max(right, left + 1), bottom, max(top, bottom + 1))
 
 
-def _slope_roofs(slopes: Mapping[str, float], levels: Mapping[float, str], axes: _Axes) -> Iterator[Roof]:
+def _slope_roofs(slopes: Mapping[str, float], levels: Iterable[float], axes: _Axes) -> Iterator[Roof]:
     """Draw each memory's roof from where it enters the plot up to the highest level; labels on its outer sides."""
     ceiling = max(levels, default=float(axes.top))
     for place, (name, slope) in enumerate(slopes.items()):
@@ -211,32 +219,37 @@ def _slope_roofs(slopes: Mapping[str, float], levels: Mapping[float, str], axes:
         at = begin + (end - begin) * (0.6 if is_outer else 0.3)
         label = f"{short_text(name)}: {format_value(10.0**slope, 'bytes_per_s')}"
         first, last, middle = (axes.dot(x, x + slope) for x in (begin, end, at))
-        yield Roof(label, first, last, middle, "end" if is_outer else "start", "slope")
+        yield Roof(label, "", first, last, middle, "end" if is_outer else "start", "slope")
 
 
 def _level_roofs(
-    slopes: Mapping[str, float], levels: Mapping[float, str], axes: _Axes, points: Sequence[Point]
+    slopes: Mapping[str, float], levels: Mapping[float, tuple[str, str]], axes: _Axes, points: Sequence[Point]
 ) -> Iterator[Roof]:
     """Draw each kind's roof from its ridge with the fastest memory to the right; no label crosses the line above."""
     dots = [_pixels(dot) for point in points for dot in (point.at, point.l2) if dot]
     fastest = max(slopes.values(), default=math.inf)
     heights = [100.0, *(axes.dot(axes.right, level).y for level in levels), -100.0]
-    for place, (level, label) in enumerate(levels.items(), start=1):
+    for place, (level, (label, amount)) in enumerate(levels.items(), start=1):
         below, height, above = heights[place - 1 : place + 2]
         begin, end = axes.dot(max(level - fastest, axes.left), level), axes.dot(axes.right, level)
-        fits = {"over": height - above >= _LABEL_HEIGHT, "under": below - height > _LABEL_HEIGHT}
+        fits = {
+            "over": height - above >= _LABEL_HEIGHT,
+            "under": below - height > _LABEL_HEIGHT,
+            "between": _LEAST_HEIGHT <= height - above < _LABEL_HEIGHT,
+        }
         sides = [side for side, has_room in fits.items() if has_room] or ["over"]
         places = [(end, "end", side) for side in sides] + [(begin, "start", side) for side in sides]
-        covered = [_covered(label, place, dots) for place in places]
-        yield Roof(label, begin, end, *places[covered.index(min(covered))])
+        width = max(len(label) + 2 + len(amount), _SIZE[0] / _NARROW[0] * len(label))
+        covered = [_covered(width, place, dots) for place in places]
+        yield Roof(label, amount, begin, end, *places[covered.index(min(covered))])
 
 
-def _covered(label: str, place: tuple[Dot, str, str], dots: Sequence[tuple[float, float]]) -> int:
+def _covered(letters: float, place: tuple[Dot, str, str], dots: Sequence[tuple[float, float]]) -> int:
     """Count the points that a label would lie on: at a dot, with the text on one side of it, over or under a line."""
     at, anchor, position = place
     (x, y), (letter, line) = _pixels(at), _LETTER
-    width = letter * len(label)
-    left, top = (x - width if anchor == "end" else x), (y - line if position == "over" else y)
+    width = letter * letters
+    left, top = (x - width if anchor == "end" else x), (y if position == "under" else y - line)
     width_too, height_too = _ROOM
     return sum(
         left - width_too < across < left + width + width_too and top - height_too < down < top + line + height_too
@@ -249,13 +262,13 @@ def _key(kind: str, place: int) -> Key:
     return Key(short_text(kind), series, SHAPES[(place + place // MIX_COLORS) % len(SHAPES)])
 
 
-def _points(points: Frame, axes: _Axes, keys: Mapping[str, Key]) -> Iterator[Point]:
+def _points(points: Frame, axes: _Axes, keys: Mapping[str, Key], lines: Sequence[float]) -> Iterator[Point]:
     rows = points.to_dict("records")
     dots = [axes.dot(row["log_flop_per_byte"], row["log_flop_per_s"]) for row in rows]
     others = [axes.dot(row["log_l2_flop_per_byte"], row["log_flop_per_s"]) if _is_there(row) else None for row in rows]
-    taken = [_pixels(dot) for dot in (*dots, *others) if dot]
+    taken = [(dot, 0.0, 0.0) for dot in (*dots, *others) if dot]
     for row, dot, other in zip(rows, dots, others, strict=True):
-        side = _free_side(dot, taken)
+        side = _free_side(dot, taken, lines)
         yield Point(keys[str(row["kind"])], number_of(str(row["name"])), dot, other, side, _title(row))
 
 
@@ -263,23 +276,31 @@ def _is_there(row: Mapping[Any, Any]) -> bool:
     return bool(pd.notna(row["log_l2_flop_per_byte"]))
 
 
-def _free_side(dot: Dot, taken: list[tuple[float, float]]) -> tuple[int, int, str]:
-    """Choose a side on which a number touches no point and no other number, and take it."""
-    x, y = _pixels(dot)
-    places = [(x + 1.4 * across, y + down - 4) for across, down, _ in _SIDES]
-    free = [place for place, (left, top) in enumerate(places) if not _touches(left, top, taken)]
-    chosen = free[0] if free else 0
+def _free_side(dot: Dot, taken: list[_Place], lines: Sequence[float]) -> tuple[int, int, str]:
+    """Choose a side on which a number touches no point, number or level line, on narrow screens too, and take it."""
+    places = [(dot, 1.4 * across, down - 4.0) for across, down, _ in _SIDES]
+    costs = [
+        2 * _touches(place, taken, _SIZE) + _touches(place, taken, _NARROW) + 2 * _is_on_line(place, lines)
+        for place in places
+    ]
+    chosen = costs.index(min(costs))
     taken.append(places[chosen])
     return _SIDES[chosen]
 
 
-def _touches(x: float, y: float, taken: list[tuple[float, float]]) -> bool:
-    width, height = _ROOM
-    return any(abs(x - left) < width / 2 + 4 and abs(y - top) < height / 2 + 4 for left, top in taken)
+def _touches(place: _Place, taken: list[_Place], size: tuple[int, int]) -> bool:
+    (width, height), (x, y) = _ROOM, _pixels(*place, size=size)
+    others = (_pixels(*other, size=size) for other in taken)
+    return any(abs(x - left) < width / 2 + 4 and abs(y - top) < height / 2 + 4 for left, top in others)
 
 
-def _pixels(dot: Dot) -> tuple[float, float]:
-    return dot.x / 100 * _SIZE[0], dot.y / 100 * _SIZE[1]
+def _is_on_line(place: _Place, lines: Sequence[float]) -> bool:
+    height = _pixels(*place)[1]
+    return any(abs(height - _pixels(Dot(0, line))[1]) < _ROOM[1] for line in lines)
+
+
+def _pixels(dot: Dot, across: float = 0.0, down: float = 0.0, *, size: tuple[int, int] = _SIZE) -> tuple[float, float]:
+    return dot.x / 100 * size[0] + across, dot.y / 100 * size[1] + down
 
 
 def _title(row: Mapping[Any, Any]) -> str:
@@ -288,7 +309,26 @@ def _title(row: Mapping[Any, Any]) -> str:
         intensity += f", {format_value(row['l2_flop_per_byte'], 'flop_per_byte')} of L2"
     peak = f", {format_value(row['peak_pct'], 'peak_pct')} of its peak" if pd.notna(row["peak_pct"]) else ""
     name, kind = short_numbered(str(row["name"])), short_text(str(row["kind"]))
-    return f"{name}, {kind}: {format_value(row[_RATE], _RATE)}{peak}, {intensity}"
+    return f"{name}, {kind}: {format_value(row[_RATE], _RATE)}{peak}, {intensity}{row['limit']}"
+
+
+def _limit(row: Mapping[Any, Any], slopes: Mapping[str, float]) -> str:
+    """Name the roof that a point is nearest to: as ncu's rules say, what is far from all of them waits for latency."""
+    memories = {"DRAM": row["log_flop_per_byte"], "L2": row["log_l2_flop_per_byte"]}
+    shares = {
+        memory: 100 * 10 ** (row["log_flop_per_s"] - slopes[memory] - intensity)
+        for memory, intensity in memories.items()
+        if memory in slopes and pd.notna(intensity)
+    }
+    if pd.notna(row["peak_pct"]):
+        shares[short_text(str(row["kind"]))] = float(row["peak_pct"])
+    if not shares:
+        return ""
+    nearest = max(shares, key=lambda name: shares[name])
+    share = format_value(shares[nearest], "peak_pct")
+    if shares[nearest] >= _LIMITED_PCT:
+        return f"; limited by {nearest}, {share} of its roof"
+    return f"; limited by no roof, the nearest is {nearest} with {share}"
 
 
 def _decades(first: int, last: int) -> range:

@@ -1,6 +1,6 @@
 """The geometry of repetitions: a strip per repeated range with the time of each instance, outliers named."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ from pipeline.render.view import Floats, counted, short_text
 from pipeline.units import format_value
 
 Frame = pd.DataFrame
+_Side = tuple[str, int]  # anchor and down of a ring
 
 _PANELS: Final = 3
 _NUMBERS: Final = ("number", "time_ns", "gpu_busy_ns")
@@ -25,8 +26,13 @@ _NAMED: Final = 5
 _HOVERED: Final = 100
 _DENSE: Final = 150
 _TICKS: Final = 6
-# percent of the plot from where on a name stands to the left of its ring: half of a narrow plot is what it takes
+# percent of the plot from where on a name stands to the left of its ring, if there is nothing in its way
 _TURN: Final = 55.0
+_NARROW: Final = (210.0, 96.0)  # pixels of a plot on a narrow screen
+_LETTER: Final = 6.5  # pixels of a letter
+_BESIDE: Final = (-9, 18)  # pixels from the middle of a ring to the line of a name above or below it
+_RADIUS: Final = 7.0  # pixels of a ring
+_HALF_LINE: Final = 5.0
 # percent of the plot around a name that no other name may have
 _ROOM: Final = (24.0, 14.0)
 
@@ -35,7 +41,7 @@ _ROOM: Final = (24.0, 14.0)
 class Ring:
     """An outlier; `text` names it, `anchor` is the side of the text that is there, `is_beyond` says it is off scale.
 
-    down: pixels from the middle to the line that the text stands on.
+    down: pixels from the middle to the line that the text stands on. is_further: too long for a narrow plot.
     """
 
     at: Dot
@@ -44,6 +50,7 @@ class Ring:
     anchor: str
     down: int
     is_beyond: bool
+    is_further: bool
 
 
 @dataclass(frozen=True)
@@ -161,26 +168,63 @@ def _dots(across: Floats, down: Floats) -> str:
 
 def _rings(rows: Frame, across: Floats, down: Floats, *, median: float, top: float) -> Iterator[Ring]:
     """Ring the outliers, the slowest first; of too many to tell apart, those that have room for a name."""
-    time, number = rows["time_ns"].to_numpy(), rows["number"].to_numpy()
+    time, number = rows["time_ns"].to_numpy(), rows["number"].tolist()
     slow = np.flatnonzero(time > _OUTLIER * median) if median > 0 else np.empty(0, dtype=np.int64)
     slow = slow[np.argsort(-time[slow], kind="stable")]
-    dots = [Dot(round(float(across[place]), 2), round(float(down[place]), 2)) for place in slow]
-    named = _named(dots)
+    is_dense = len(rows) > _DENSE
+    dots = [_dot(across, down, place) for place in slow.tolist()]
+    texts = [
+        f"#{number[place]:.0f}: {format_value(value, 'time_ns')} ({value / median:,.1f}×)"
+        for place, value in zip(slow, time[slow].tolist(), strict=True)
+    ]
+    sides = [_side(at, is_dense=is_dense) for at in dots]
+    others = dots if is_dense else [_dot(across, down, place) for place in range(len(rows))]
+    free = _narrow_side(dots[0], sides[0], len(texts[0]), others) if dots else None
+    sides[:1] = [free] if free else sides[:1]
+    named = _named(dots, [anchor for anchor, _ in sides])
     for position, (place, at) in enumerate(zip(slow, dots, strict=True)):
         if position in named or len(slow) <= _RINGS:
-            value = format_value(float(time[place]), "time_ns")
-            text = f"#{number[place]:.0f}: {value} ({time[place] / median:,.1f}×)"
-            # dots of the same height would run through a text beside the ring
-            below = -7 if len(rows) > _DENSE and at.y > _ROOM[1] else 4
-            yield Ring(at, text, text if position in named else "", _anchor(at), below, bool(time[place] > top))
+            text, is_further = texts[position], position > 0 or free is None
+            name = text if position in named else ""
+            yield Ring(at, text, name, *sides[position], bool(time[place] > top), is_further)
 
 
-def _named(dots: list[Dot]) -> set[int]:
+def _dot(across: Floats, down: Floats, place: int) -> Dot:
+    return Dot(round(float(across[place]), 2), round(float(down[place]), 2))
+
+
+def _side(at: Dot, *, is_dense: bool) -> _Side:
+    """Return where a name stands: beside its ring, or above where dots of the same height would run through it."""
+    return "end" if at.x > _TURN else "start", -7 if is_dense and at.y > _ROOM[1] else 4
+
+
+def _narrow_side(at: Dot, usual: _Side, letters: int, others: Sequence[Dot]) -> _Side | None:
+    """Choose a place where a name lies on no other dot and within a narrow plot, so in a wide one too; None if none."""
+    width, height = _NARROW
+    flipped = "start" if usual[0] == "end" else "end"
+    x, y, length = at.x / 100 * width, at.y / 100 * height, _LETTER * letters
+    dots = [(dot.x / 100 * width, dot.y / 100 * height) for dot in others if dot != at]
+    places = [usual, (flipped, usual[1])] + [(anchor, down) for down in _BESIDE for anchor in (usual[0], flipped)]
+    for anchor, down in places:
+        left = x + 10 if anchor == "start" else x - 10 - length
+        line = y + down - 4
+        is_inside = left >= 0 and left + length <= width + 10 and -7 <= line <= height
+        if is_inside and not any(_is_on(dot, left, left + length, line) for dot in dots):
+            return anchor, down
+    return None
+
+
+def _is_on(dot: tuple[float, float], left: float, right: float, line: float) -> bool:
+    """Tell whether a dot, or the ring around it, touches a text."""
+    return left - _RADIUS < dot[0] < right + _RADIUS and abs(dot[1] - line) < _RADIUS + _HALF_LINE
+
+
+def _named(dots: list[Dot], anchors: list[str]) -> set[int]:
     """Choose those whose name touches no other ring's name, nor one of the rings if these are few."""
     taken: list[tuple[float, float]] = []
     named: set[int] = set()
-    for position, at in enumerate(dots):
-        left = at.x if _anchor(at) == "start" else at.x - _ROOM[0]
+    for position, (at, anchor) in enumerate(zip(dots, anchors, strict=True)):
+        left = at.x if anchor == "start" else at.x - _ROOM[0]
         others = [dot for dot in dots if dot != at and len(dots) <= _RINGS]
         is_hidden = any(left < dot.x < left + _ROOM[0] and abs(dot.y - at.y) < _ROOM[1] for dot in others)
         is_free = all(abs(left - x) > _ROOM[0] or abs(at.y - y) > _ROOM[1] for x, y in taken)
@@ -188,10 +232,6 @@ def _named(dots: list[Dot]) -> set[int]:
             named.add(position)
             taken.append((left, at.y))
     return named
-
-
-def _anchor(at: Dot) -> str:
-    return "end" if at.x > _TURN else "start"
 
 
 def _instances(rows: Frame, across: Floats, count: int) -> Iterator[Instance]:

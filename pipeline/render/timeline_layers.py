@@ -109,11 +109,15 @@ def _linked(events: Events, origin_ns: int = 0) -> Spans:
     caller, call = np.full(len(events.start), -1), np.zeros(len(events.start), dtype=np.int64)
     caller[known] = events.row[launch]
     call[known] = launch - events.bounds[caller[known]]
-    return Spans(events.bounds, events.start - origin_ns, events.end - origin_ns, events.label, caller, call)
+    # copies take memory
+    start, end = (times - origin_ns if origin_ns else times for times in (events.start, events.end))
+    return Spans(events.bounds, start, end, events.label, caller, call)
 
 
 def _rounded(spans: Spans, quantum_ns: int) -> Spans:
     """Round starts and ends to the quantum, which keeps them in order."""
+    if quantum_ns == 1:
+        return spans
     half = quantum_ns // 2
     return replace(spans, start=(spans.start + half) // quantum_ns, end=(spans.end + half) // quantum_ns)
 

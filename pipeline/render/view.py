@@ -116,8 +116,11 @@ def name_cell(name: str, shorten: Callable[[str], str]) -> Cell:
     return Cell(short, full if full != short else "")
 
 
-def printable(text: str) -> str:
+def printable(text: object) -> str:
     """Make text of any origin safe to lay out: one line, no controls, no change of direction, not empty."""
+    if not isinstance(text, str):
+        # a missing one
+        return NO_NAME
     text = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"[\t\n\r]+", " ", text)).strip()
     return text or NO_NAME
 
@@ -172,7 +175,8 @@ class Layout:
     noun: what its rows are, in the plural. header: the heading of the first column, which shows column `name`.
     full: the column that says more about each name, "" for the name itself where that is shortened. bars: columns with
     a bar in each cell. minor: columns to show on request, of a table that is too wide. most: the number of rows
-    printed. `prepare` rearranges the frame before. is_folded: a chart says the same. timeline: see TableView.
+    printed. `prepare` rearranges the frame before. is_folded: a chart says the same. timeline: see TableView. others:
+    how names in columns but the first are shortened. numbered: the column whose texts begin with a replay's number.
     """
 
     noun: str
@@ -186,6 +190,8 @@ class Layout:
     shorten: Callable[[str], str] = short_text
     is_folded: bool = False
     timeline: Jump = ""
+    others: Mapping[str, Callable[[str], str]] = field(default_factory=dict, hash=False)
+    numbered: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +214,7 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
         for name in values
     ]
     levels = shown["level"].tolist() if "level" in shown else [0] * len(shown)
-    texts = [_cells(shown[column.name], column) for column in columns]
+    texts = [_cells(shown[column.name], column, layout.others.get(column.name, short_text)) for column in columns]
     cells = list(zip(*texts, strict=True)) if columns else [()] * len(shown)
     rows = tuple(Row(*row) for row in zip(_names(shown, layout), cells, map(int, levels), strict=True))
     return TableView(
@@ -293,10 +299,10 @@ def _column(column: "pd.Series[Any]", *, with_bars: bool) -> Column:
     return Column(title, scale.symbol, name=name, scale=scale, largest=_largest(column) if with_bars else 0.0)
 
 
-def _cells(values: "pd.Series[Any]", column: Column) -> list[Cell]:
+def _cells(values: "pd.Series[Any]", column: Column, shorten: Callable[[str], str]) -> list[Cell]:
     if column.scale is None:
         known = values.astype(object).where(values.notna(), "")
-        return [Cell(short_text(str(text)) if text else ABSENT) for text in known]
+        return [Cell(shorten(str(text)) if text else ABSENT) for text in known]
     numbers = floats(values)
     texts = [format_cell(value, column.name, scale=column.scale) for value in numbers]
     if not column.largest:

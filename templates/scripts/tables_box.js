@@ -84,6 +84,7 @@ class TableBox {
   #resized() {
     if (!this.isVirtual || this.width === this.scroll.clientWidth) return;
     this.width = this.scroll.clientWidth;
+    this.scroll.style.setProperty("--bar", `${this.scroll.offsetWidth - this.width}px`);
     this.forgetHeights();
   }
 

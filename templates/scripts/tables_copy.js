@@ -4,22 +4,38 @@ class TableCopy {
   static FORMULA = /^[=+\-@\t\r＝＋－＠]/;
   static SHOWN_MS = 1500;
 
-  // All rows that the filter lets through, in order; numbers with all digits in the unit that ends the column's name.
+  // All rows that the filter lets through, in order; numbers with all digits in the unit that ends the column's name,
+  // names in full, and the number of a replay in a column of its own.
   static csv(model, headings, hasDetails) {
-    const names = headings.map(({ name, title }) => TableCopy.#text(name || title));
-    const [first, ...others] = names;
-    const extra = { details: hasDetails ? ["details"] : [], level: model.level ? ["level"] : [] };
-    const lines = Array.from(model.rows(true), (row) => {
-      const own = hasDetails ? [model.short[row], model.full[row]] : [model.name(row)];
-      const values = model.columns.map((column) => TableCopy.#value(column, row));
-      return [...own.map(TableCopy.#text), ...values, ...(model.level ? [model.level[row]] : [])].join(",");
-    });
-    return [[first, ...extra.details, ...others, ...extra.level].join(","), ...lines, ""].join("\r\n");
+    const [first, ...others] = headings.map(({ name, title }) => name || title);
+    const column = (name, value, at) => (at === model.numbered ? TableCopy.#apart(name, value) : [[name, value]]);
+    const fields = [
+      ...column(first, (row) => (hasDetails ? model.short[row] : model.name(row)), 0),
+      ...(hasDetails ? [["details", (row) => model.full[row]]] : []),
+      ...model.columns.flatMap((each, at) => column(others[at], (row) => TableCopy.#value(each, row), at + 1)),
+      ...(model.level ? [["level", (row) => model.level[row]]] : []),
+    ];
+    const line = (row) => fields.map(([, value]) => TableCopy.#written(value(row))).join(",");
+    const lines = Array.from(model.rows(true), line);
+    return [fields.map(([name]) => TableCopy.#text(name)).join(","), ...lines, ""].join("\r\n");
+  }
+
+  // The number of a replay, and the name that it stands before.
+  static #apart(name, text) {
+    const parts = (row) => /^(?:(\d+)\. )?(.*)$/s.exec(text(row));
+    return [
+      ["replay", (row) => parts(row)[1] ?? ""],
+      [name, (row) => parts(row)[2]],
+    ];
   }
 
   static #value(column, row) {
-    if (column.texts) return TableCopy.#text(column.texts[row]);
-    return Number.isFinite(column.values[row]) ? String(column.values[row]) : "";
+    if (column.texts) return column.full?.[row] || column.texts[row];
+    return Number.isFinite(column.values[row]) ? column.values[row] : "";
+  }
+
+  static #written(value) {
+    return typeof value === "number" ? String(value) : TableCopy.#text(value);
   }
 
   // A text that a spreadsheet would take for a formula gets an apostrophe before it.

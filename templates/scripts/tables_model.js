@@ -5,9 +5,11 @@ class TableModel {
   static FIRST_ROWS = 50;
 
   // short, full: the texts of the first column, full ones "" where they are the same. columns: all others, each with
-  // `text(row)`, and `values` (numbers, NaN where there is none) or `texts`. level: null, or the depth of each row.
-  constructor({ short, full, level, columns, noun = "rows", total = short.length, more = "" }) {
-    Object.assign(this, { short, full, level, columns, noun, total, more, count: short.length });
+  // `text(row)`, and `values` (numbers, NaN where there is none) or `texts`, where these are short for something with
+  // `full`. level: null, or the depth of each row. numbered: the column, 0 for the first, whose texts begin with the
+  // number of a replay.
+  constructor({ short, full, level, columns, noun = "rows", total = short.length, more = "", numbered = -1 }) {
+    Object.assign(this, { short, full, level, columns, noun, total, more, numbered, count: short.length });
     this.natural = Uint32Array.from(short, (_, row) => row);
     this.kept = new Uint8Array(this.count).fill(1);
     this.matched = this.count;
@@ -32,7 +34,8 @@ class TableModel {
   static #packedColumn(column, texts, numbers) {
     if (column.texts) {
       const all = column.texts.map((code) => texts[code] ?? "");
-      return { texts: all, text: (row) => TableModel.cut(all[row]) || TableNumbers.ABSENT };
+      const full = column.full?.map((code) => texts[code] ?? "");
+      return { texts: all, full, text: (row) => TableModel.cut(all[row]) || TableNumbers.ABSENT };
     }
     const shareOf = (value) => Math.min(Math.max((100 * value) / column.largest, 0), 100);
     const share = (row) => (column.values[row] === null ? null : shareOf(column.values[row]));
@@ -113,7 +116,8 @@ class TableModel {
       if (!known.has(text)) known.set(text, test(text));
       return known.get(text);
     };
-    const texts = [this.short, this.full, ...this.columns.flatMap((column) => (column.texts ? [column.texts] : []))];
+    const others = this.columns.flatMap((column) => [column.texts, column.full]).filter(Boolean);
+    const texts = [this.short, this.full, ...others];
     this.kept.fill(test ? 0 : 1);
     if (test) for (let row = 0; row < this.count; row++) if (texts.some((all) => holds(all[row]))) this.kept[row] = 1;
     this.matched = this.kept.reduce((sum, kept) => sum + kept, 0);

@@ -54,8 +54,7 @@ class Timeline {
     const start = performance.now();
     this.painter.paint(this);
     const { from, to } = this.view;
-    const [first, last] = [from, to].map((time) => this.data.instant(time, (to - from) / 10_000));
-    this.rangeText.textContent = `${first} to ${last} (${durationText(to - from)})`;
+    this.rangeText.textContent = rangeText(from - this.data.origin, to - this.data.origin);
     performance.measure("timeline: frame", { start, end: performance.now() });
     if (++this.frames % MOST_FRAMES_KEPT === 0) performance.clearMeasures("timeline: frame");
     if (!this.panel.list.hidden) this.#listLater();

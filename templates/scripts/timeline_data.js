@@ -256,8 +256,8 @@ class TimelineData {
     this.color = Uint8Array.from(this.labels, ([name]) => colors[name]);
   }
 
-  instant(time, grain = 1) {
-    return instantText(time - this.origin, grain);
+  instant(time) {
+    return instantText(time - this.origin);
   }
 
   // The finest layer that has all of a span.

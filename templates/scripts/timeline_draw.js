@@ -3,6 +3,7 @@
 const STRIP_HEIGHT = 14; // px, as all lengths here
 const TICKS_HEIGHT = 22;
 const TICK_DISTANCE = 96;
+const LEAST_STEPS = 8; // steps are up to 2.5 times as long as asked for: three ticks at least
 const MOST_ARROWS = 50;
 
 class TimelinePainter extends TimelineCanvas {
@@ -31,13 +32,15 @@ class TimelinePainter extends TimelineCanvas {
     const layer = this.data.layerFor(view.from, view.to);
     this.events.begin(view, layer, scene.matchesOf(layer));
     const seen = lanes.between(scrollTop, scrollTop + this.height - this.axis);
-    const { ticks, baseText } = timeTicks(view, this.data.origin, TICK_DISTANCE / this.scale);
+    const distance = Math.min(TICK_DISTANCE, this.plotWidth / LEAST_STEPS);
+    const { ticks, baseText } = timeTicks(view, this.data.origin, distance / this.scale);
     this.within(this.gutter, this.axis, this.plotWidth, this.height, () => {
       this.#drawBackdrop(ticks);
       for (const lane of seen) this.#drawLane(lane, this.#topOf(lane));
       this.#drawMarkings();
     });
     this.within(0, this.axis, this.width, this.height, () => {
+      this.fill(this.paints.rule, this.gutter - 1, this.axis, 1, this.height);
       for (const lane of seen) this.#drawGutter(lane, this.#topOf(lane));
     });
     this.#drawAxis(ticks, baseText);
@@ -204,15 +207,25 @@ class TimelinePainter extends TimelineCanvas {
     this.#drawName(baseText, 20, middle, this.gutter - 24, 400, this.paints.muted);
     this.font(11);
     context.fillStyle = this.paints.muted;
-    this.within(this.gutter, 0, this.plotWidth, this.axis, () => {
-      for (const [time, text] of ticks) {
-        const x = this.x(time) + 4;
-        if (x + context.measureText(text).width <= this.width) context.fillText(text, x, middle);
-      }
-    });
+    this.within(this.gutter, 0, this.plotWidth, this.axis, () => this.#writeTicks(ticks, middle));
     for (const [time] of ticks) this.fill(this.paints.muted, this.x(time), this.axis - 5, 1, 5);
     this.fill(this.paints.rule, 0, this.axis - 1, this.width, 1);
-    this.fill(this.paints.rule, this.gutter - 1, this.axis, 1, this.height);
+  }
+
+  // Right of every tick, or of every second, third ... as their lengths need; left of the last where there is no room.
+  #writeTicks(ticks, y) {
+    const widths = ticks.map(([, text]) => this.context.measureText(text).width);
+    const step = ticks.length > 1 ? ticks[1][0] - ticks[0][0] : Infinity;
+    const stride = Math.ceil((Math.max(...widths) + 8) / (step * this.scale)) || 1;
+    const first = ticks.length < 3 * stride ? 0 : Math.round((ticks[0][0] - this.data.origin) / step);
+    let free = this.gutter;
+    ticks.forEach(([time, text], place) => {
+      const right = this.x(time) + 4;
+      const x = right + widths[place] <= this.width ? right : right - 8 - widths[place];
+      if ((first + place) % stride || x < free) return;
+      this.context.fillText(text, x, y);
+      free = x + widths[place] + 4;
+    });
   }
 
   #drawStrip({ text, paint, span }, y) {

@@ -30,9 +30,17 @@ function durationText(ns) {
   return `${fixedText(ns / size, size === 1 ? 0 : 3)} ${unit}`;
 }
 
-// A point in time, exact to the nanosecond unless `grain` is enough: 1,204.345678 ms.
-function instantText(ns, grain = 1) {
-  return `${fixedText(ns / 1e6, Math.min(decimalsFor(grain, 1e6), 6))} ms`;
+// A point in time, exact to the nanosecond: 1,204.345678 ms.
+function instantText(ns) {
+  return `${fixedText(ns / 1e6, 6)} ms`;
+}
+
+// Both ends of a view, in the unit of its axis.
+function rangeText(from, to) {
+  const [size, unit] = unitOfTime(Math.max(Math.abs(from), Math.abs(to)));
+  const decimals = Math.min(decimalsFor((to - from) / 10_000, size), Math.log10(size));
+  const [first, last] = [from, to].map((time) => `${fixedText(time / size, decimals)} ${unit}`);
+  return `${first} to ${last} (${durationText(to - from)})`;
 }
 
 function shareText(share) {

@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.model import Profile, Report
 from pipeline.render import IndexEntry, render_html, render_index
+from tests.replay_tables import replay_report
 from tests.reports import hostile_report, kernel_table, launch_table, range_table, result, small_report
 
 COUNT: Final = 5_000
@@ -42,6 +43,7 @@ def _step(name: str) -> list[tuple[str, int]]:
 def frames() -> dict[str, pd.DataFrame]:
     """Return the tables of the page `big` by what they are about."""
     gaps = pd.DataFrame({"device": 0, "time_ns": [1_000, 5_000], "gap_ns": [500, 250], "cause": ["host", "sync"]})
+    gaps["after"] = ["void at::native::kernel<float, at::native::Add<float>>(int, at::Tensor, at::Tensor)", ""]
     return {"big": kernels(COUNT), "ranges": tree(), "launches": launch_table(FORMULAS), "gaps": gaps}
 
 
@@ -55,6 +57,7 @@ def write_pages(folder: Path, frames: dict[str, pd.DataFrame], train: tuple[Repo
     )
     pages = {
         "big": render_html(small_report(results=results)),
+        "replays": render_html(replay_report()),
         "hostile": render_html(hostile_report()),
         "train": render_html(*train),
         "index": render_index(_runs()),

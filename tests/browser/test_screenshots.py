@@ -135,9 +135,7 @@ def test_the_timeline_has_the_colors_of_events(shot: Shot) -> None:
     assert shot.file.name.startswith("index") or drawn
 
 
-def test_no_text_or_figure_lies_on_another(shot: Shot, request: pytest.FixtureRequest) -> None:
-    if shot.file.name.startswith("mlp"):
-        request.applymarker(pytest.mark.xfail(reason="numbers of points lie on the label of a roof", strict=True))
+def test_no_text_or_figure_lies_on_another(shot: Shot) -> None:
     texts = shot.page.evaluate(TEXTS)
     assert [(one[0], other[0]) for one, other in neighbours(texts) if touch(one[1], other[1])] == [], shot.file
     figures = [box for _, box in shot.page.evaluate(BOXES, ".figure")]
@@ -150,9 +148,7 @@ def test_what_is_written_in_a_picture_is_inside_of_it(shot: Shot) -> None:
     assert [text for text, box, figure in texts if not is_inside(box, figure)] == [], shot.file
 
 
-def test_rows_are_no_higher_than_what_one_sees_of_them(shot: Shot, request: pytest.FixtureRequest) -> None:
-    if shot.file.name.startswith("mlp") and "390" in shot.file.name:
-        request.applymarker(pytest.mark.xfail(reason="columns out of sight are squeezed", strict=True))
+def test_rows_are_no_higher_than_what_one_sees_of_them(shot: Shot) -> None:
     assert set(shot.page.evaluate(HOLLOW)) == set(), shot.file
 
 

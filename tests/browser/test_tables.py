@@ -234,3 +234,13 @@ def test_one_row_at_a_time_is_reached_by_the_tab_key(visit: Any) -> None:
         assert reachable.count() == 2
         box, row = (section.locator(part).bounding_box() for part in (".scroll", "tr:focus-within"))
         assert box["y"] < row["y"] < box["y"] + box["height"]
+
+
+def test_without_a_pointer_that_hovers_a_row_s_tools_stand_below_its_name(visit: Any) -> None:
+    with visit("train", has_touch=True, is_mobile=True) as page:
+        for section in ("#gpu_gaps", "#nvtx_ranges", "#cuda_gpu_kern_sum"):
+            cell = page.locator(f"{section} tbody:not(.printed) .name-cell:has(.row-tools)").first
+            cell.scroll_into_view_if_needed()
+            name, tools = (cell.locator(part).first.bounding_box() for part in ("bdi", ".row-tools"))
+            assert tools["y"] >= name["y"] + name["height"]
+            assert tools["x"] <= name["x"] + 1

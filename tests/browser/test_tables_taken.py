@@ -74,6 +74,21 @@ def test_no_text_of_a_csv_is_a_formula(visit: Any) -> None:
     assert [row[0] for row in rows] == ["'=1+1", "'+cmd", "'-2", "'@SUM(A1)", 'quote " and, comma']
 
 
+def test_names_in_a_csv_are_full_ones(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+    with visit("big") as page:
+        _, (header, *rows) = downloaded(page, page.locator("#gpu_gaps"))
+    assert [row[header.index("after")] for row in rows] == tables["gaps"]["after"].tolist()
+
+
+def test_the_number_of_a_replay_has_a_column_of_its_own(visit: Any) -> None:
+    with visit("replays") as page:
+        _, (header, first, *_) = downloaded(page, page.locator("#ncu_source"))
+        _, (kernels, *launches) = downloaded(page, page.locator("#ncu_kernels"))
+    assert header[-2:] == ["replay", "kernel"]
+    assert kernels[:2] == ["replay", "name"]
+    assert next(row[:2] for row in launches if row[1] == first[-1]) == first[-2:]
+
+
 def test_the_full_name_is_copied(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
     with visit("big", permissions=["clipboard-read", "clipboard-write"]) as page:
         row = rows_of(page.locator("#cuda_gpu_kern_sum")).nth(1)

@@ -1,6 +1,7 @@
 """The timeline in a real browser: what it draws, and what mouse, keys and the rest of the page can do with it."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,37 @@ def test_the_colors_follow_the_theme(visit: Any) -> None:
         assert page.locator("#timeline canvas").is_visible()
         for hidden in (".timeline-buttons", ".timeline-search", "[data-do=list]"):
             assert not page.locator(hidden).is_visible()
+
+
+TICKS = """() => new Promise((done) => {
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  const seen = [];
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y, room) {
+    if (y < 40 && / (ns|µs|ms|s)$/.test(text) && x > 100) seen.push([text, x, x + this.measureText(text).width]);
+    return room === undefined ? fillText.call(this, text, x, y) : fillText.call(this, text, x, y, room);
+  };
+  window.dispatchEvent(new Event("resize"));
+  CanvasRenderingContext2D.prototype.fillText = fillText;
+  done(seen);
+})"""
+
+
+def test_a_narrow_axis_has_two_texts_at_least_that_do_not_touch(visit: Any) -> None:
+    with visit("small", viewport={"width": 390, "height": 800}) as page:
+        for _ in range(14):
+            texts = page.evaluate(TICKS)
+            assert len(texts) >= 2
+            assert all(one[2] < other[1] for one, other in pairwise(texts))
+            assert all(right <= page.locator("#timeline canvas").bounding_box()["width"] for _, _, right in texts)
+            page.locator("[data-do=zoom-in]").click()
+
+
+def test_the_range_is_written_in_the_unit_of_the_axis(visit: Any) -> None:
+    with visit("small") as page:
+        show(page, from_ns=1_200_000, to_ns=1_600_000)
+        in_view(page)
+        assert text(page, "range") == "177.78 µs to 622.22 µs (444.444 µs)"
+        assert {unit for tick, *_ in page.evaluate(TICKS) for unit in [tick.split()[-1]]} == {"µs"}
 
 
 # the view

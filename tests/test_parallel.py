@@ -1,0 +1,67 @@
+"""Threads: order, errors, values that are computed once, and the same report however they run."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pipeline.parallel import keep_memory, mapped, once
+from pipeline.read import read
+from pipeline.workflow import build_report
+
+
+class Owner:
+    """Something that values are of."""
+
+
+def test_values_come_in_the_order_of_their_items_and_errors_are_raised() -> None:
+    def slow(number: int) -> int:
+        time.sleep(0.02 if number == 0 else 0)
+        return -number
+
+    assert mapped(slow, range(5)) == [0, -1, -2, -3, -4]
+    with pytest.raises(ZeroDivisionError):
+        mapped(lambda number: 1 // number, [1, 0])
+
+
+def test_threads_wait_for_the_one_that_computes_a_value() -> None:
+    computed: list[int] = []
+
+    @once
+    def value(_: Owner) -> int:
+        time.sleep(0.02)
+        computed.append(threading.get_ident())
+        return 7
+
+    owner = Owner()
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(value, [owner] * 8)) == [7] * 8
+    assert len(computed) == 1
+    assert value(Owner()) == 7
+    assert len(computed) == 2
+
+
+def test_a_value_that_could_not_be_computed_is_asked_for_again() -> None:
+    tries: list[int] = []
+
+    @once
+    def value(_: Owner) -> int:
+        tries.append(1)
+        return 1 // (len(tries) - 1)
+
+    owner = Owner()
+    with pytest.raises(ZeroDivisionError):
+        value(owner)
+    assert value(owner) == 1
+
+
+def test_memory_that_is_kept_changes_no_result_and_threads_do_not_either(capture_file: Callable[[str], Path]) -> None:
+    capture = capture_file("everything")
+    reports = []
+    for _ in range(4):
+        reports.append(build_report(read(capture), "everything").to_json())
+        keep_memory()
+    assert len(set(reports)) == 1
