@@ -17,6 +17,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from pipeline.read import read
+from pipeline.render import FORMATS, Source
+from pipeline.workflow import build_report
 from tests.browser.chromium import chromium
 from tests.browser.speed import page_speed
 from tests.tile import tile
@@ -48,6 +51,8 @@ def main() -> None:
             tile(unpacked(DATA / "mlp" / "mlp.sqlite.xz", folder), capture, copies)
             add_calls(capture, CALLS * copies)
             report(capture, folder, runs=3 if copies == MILLION else 1)
+            if copies == MILLION:
+                rendering(capture)
             stats(capture, options.nsys)
             browse(folder / "out.html", capture.name)
 
@@ -74,6 +79,18 @@ def report(capture: Path, folder: Path, *, runs: int) -> None:
     for style in ("html", "json"):
         command = [*NIGHTSIGHT, "report", str(capture), "--format", style, "-o", str(folder / f"out.{style}")]
         measure(f"`nightsight report {capture.name} --format {style}` ({size})", command, runs=runs)
+
+
+def rendering(capture: Path) -> None:
+    """Time only what makes the page of a report and its events."""
+    profile = read(capture, details=False)
+    source = Source(build_report(profile, capture.stem), profile)
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        FORMATS["html"].render(source)
+        times.append(time.perf_counter() - start)
+    print(f"| rendering the page of {capture.name} | 3 | {statistics.median(times):.2f} s | {max(times):.2f} s | |")
 
 
 def stats(capture: Path, nsys: str | None) -> None:

@@ -95,7 +95,7 @@ def test_a_capture_without_gpu_work_says_so(run: Any, capture_file: CaptureFile,
     path = tmp_path / "idle.sqlite"
     shutil.copy(capture_file("graph"), path)
     connection = sqlite3.connect(path)
-    for table in ("KERNEL", "MEMCPY", "GRAPH_TRACE"):
+    for table in ("KERNEL", "MEMCPY", "GRAPH_TRACE", "RUNTIME"):
         connection.execute(f"DROP TABLE CUPTI_ACTIVITY_KIND_{table}")
     connection.commit()
     connection.close()

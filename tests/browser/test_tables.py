@@ -120,8 +120,10 @@ def test_virtual_rows_are_written_as_printed_ones_are(visit: Any) -> None:
             page.locator(f"#nvtx_ranges {body} rect").first.get_attribute("width")
             for body in (".printed", ":not(.printed)")
         ]
-    assert len(printed) == 10
-    assert virtual[:10] == printed
+    assert len(printed) == 50
+    shown = min(len(virtual), len(printed))
+    assert shown >= 10
+    assert virtual[:shown] == printed[:shown]
     assert float(bars[0].strip("%")) == float(bars[1].strip("%"))
 
 
