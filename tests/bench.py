@@ -92,7 +92,10 @@ def rendering(capture: Path) -> None:
         start = time.perf_counter()
         FORMATS["html"].render(source)
         times.append(time.perf_counter() - start)
-    print(f"| rendering the page of {capture.name} | 3 | {statistics.median(times):.2f} s | {max(times):.2f} s | |", flush=True)
+    print(
+        f"| rendering the page of {capture.name} | 3 | {statistics.median(times):.2f} s | {max(times):.2f} s | |",
+        flush=True,
+    )
 
 
 def stats(capture: Path, nsys: str | None) -> None:

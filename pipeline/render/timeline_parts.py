@@ -67,9 +67,9 @@ def encode_spans(spans: Spans) -> Parts:
         gaps = pool.submit(lambda: varints(zigzag(spans.start - before), spans.bounds))
         lengths = pool.submit(_durations, spans)
         labels = pool.submit(varints, spans.label, spans.bounds)
-        others = _links(spans) if spans.count is None else varints(spans.count, spans.bounds)
+        others = pool.submit(lambda: _links(spans) if spans.count is None else varints(spans.count, spans.bounds))
     durations, medians = lengths.result()
-    streams = (gaps.result(), durations, labels.result(), others, medians)
+    streams = (gaps.result(), durations, labels.result(), others.result(), medians)
     return Parts(tuple(np.diff(spans.bounds).tolist()), tuple(zip(*streams, strict=True)))
 
 
