@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from pipeline.cli import main
 from pipeline.collect import tools
+from tests.damage import Damage, damaged
 
 # how long an example takes depends on what else the machine does
 settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +51,12 @@ def capture_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         return target
 
     return decompress
+
+
+@pytest.fixture
+def damage(tmp_path: Path) -> Damage:
+    """Make a function that writes an export and damages it with SQL."""
+    return damaged(tmp_path)
 
 
 @pytest.fixture(scope="session")

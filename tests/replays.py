@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from pipeline.analyze.replay_kernels import ncu_kernels
 from pipeline.analyze.timeline import Timeline
 from pipeline.model import Profile
 from pipeline.tables import conform, empty
@@ -99,3 +100,15 @@ def _metrics(number: int, metrics: Metrics) -> list[dict[str, Any]]:
 
 def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return conform(name, pd.DataFrame(rows)) if rows else empty(name)
+
+
+def row(timeline: Timeline) -> dict[str, Any]:
+    """Return the figures of the only replayed launch."""
+    table = ncu_kernels(timeline).frame
+    assert len(table) == 1
+    return dict(table.iloc[0])
+
+
+def column(timeline: Timeline, name: str) -> list[Any]:
+    """Return one figure of all replayed launches."""
+    return list(ncu_kernels(timeline).frame[name])

@@ -14,22 +14,11 @@ from pipeline.analyze.replay_metrics import METRICS
 from pipeline.analyze.replay_rules import ncu_rules
 from pipeline.analyze.replay_source import ncu_source
 from pipeline.analyze.replay_stalls import ncu_stalls
-from pipeline.analyze.timeline import Timeline
-from tests.replays import alone, joined, launch, line, rule
+from tests.replays import alone, column, joined, launch, line, row, rule
 from tests.timeline import draw
 
 CYCLES = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 OPCODES = "sass__inst_executed_per_opcode"
-
-
-def row(timeline: Timeline) -> dict[str, Any]:
-    table = ncu_kernels(timeline).frame
-    assert len(table) == 1
-    return dict(table.iloc[0])
-
-
-def column(timeline: Timeline, name: str) -> list[Any]:
-    return list(ncu_kernels(timeline).frame[name])
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------
@@ -142,6 +131,8 @@ def test_what_is_said_of_one_launch_is_not_said_of_a_whole_graph() -> None:
     names = ["registers", "waves", "tail_pct", "theoretical_pct"]
     assert graph[names].isna().all()
     assert (graph["limiter"], graph["occupancy_pct"]) == ("", 40.0)
+    (note,) = ncu_kernels(alone(launch("graph", of_one, kind="graph"))).notes
+    assert note.endswith("and they are left out.")
     assert list(kernel[names]) == [16, 2.5, pytest.approx(100 / 3), 50.0]
     assert kernel["limiter"] == "warps"
 

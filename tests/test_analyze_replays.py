@@ -20,21 +20,11 @@ from pipeline.model import Profile, Report
 from pipeline.read import read
 from pipeline.tables import conform
 from tests.ncu import unpack
-from tests.replays import alone, joined, launch, replayed
+from tests.replays import alone, column, joined, launch, replayed, row
 from tests.timeline import draw
 
 CYCLES = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 OPCODES = "sass__inst_executed_per_opcode"
-
-
-def row(timeline: Timeline) -> dict[str, Any]:
-    table = ncu_kernels(timeline).frame
-    assert len(table) == 1
-    return dict(table.iloc[0])
-
-
-def column(timeline: Timeline, name: str) -> list[Any]:
-    return list(ncu_kernels(timeline).frame[name])
 
 
 @pytest.fixture

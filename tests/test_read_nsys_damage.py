@@ -17,7 +17,7 @@ from pipeline.model import Profile
 from pipeline.read import nsys_nvtx, read
 from pipeline.stats import stats_table
 from tests.build import GENERATIONS, build
-from tests.damage import PICTURE, Damage, damaged, everything
+from tests.damage import PICTURE, Damage, everything
 from tests.timeline import draw
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -25,11 +25,6 @@ MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 LAST = 2**63 - 1
 FIRST_MARK = "rowid = (SELECT MIN(rowid) FROM NVTX_EVENTS WHERE eventType = 34)"
-
-
-@pytest.fixture
-def damage(tmp_path: Path) -> Damage:
-    return damaged(tmp_path)
 
 
 # -- the file -------------------------------------------------------------------------------------------------------

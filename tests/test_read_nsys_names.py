@@ -1,24 +1,17 @@
 """Names of every kind in damaged exports: bytes that are no text, a great many, and none."""
 
-from pathlib import Path
-
 import pytest
 
 from pipeline.analyze import analyze
 from pipeline.read import read
 from pipeline.stats import stats_table
-from tests.damage import Damage, damaged, everything
+from tests.damage import Damage, everything
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 LAST = 2**63 - 1
 FIRST_MARK = "rowid = (SELECT MIN(rowid) FROM NVTX_EVENTS WHERE eventType = 34)"
-
-
-@pytest.fixture
-def damage(tmp_path: Path) -> Damage:
-    return damaged(tmp_path)
 
 
 @pytest.mark.parametrize(

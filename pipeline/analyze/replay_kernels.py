@@ -35,6 +35,10 @@ _COLUMNS: Final = [
     *("busiest_gpu_ns", "replay_ns", *_FIGURES),
 ]
 _WHOLE: Final = ("launches", "gpu_total_ns", "busiest_gpu_ns", "registers", "shared_bytes")
+_WHOLE_ONES: Final = (
+    "Registers, shared memory, waves and limits are of single launches; ncu prints those of one launch for a range or "
+    "graph, and they are left out."
+)
 # waves are a quotient; less than this of one is rounding
 _NO_PART: Final = 1e-6
 
@@ -56,7 +60,9 @@ def ncu_kernels(timeline: Timeline) -> Table:
         excessive_pct=_share(values["sectors"] - values["ideal_sectors"], values["sectors"]),
     )
     table = table.assign(**{name: whole(table[name].to_numpy(dtype=np.float64)) for name in _WHOLE})
-    return Table(table[_COLUMNS], _not_collected(table))
+    is_kernel = launches["kind"] == KERNEL
+    notes = _not_collected(table[is_kernel] if is_kernel.any() else table.iloc[:0])
+    return Table(table[_COLUMNS], (*notes, *(() if is_kernel.all() else (_WHOLE_ONES,))))
 
 
 def _shape(launches: Frame, kind: str) -> "pd.Series[str]":

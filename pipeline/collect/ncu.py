@@ -109,7 +109,8 @@ def collect_ncu(program: Program, request: Request) -> Capture:
         collector="ncu",
         files=(replayed.report,),
         environment=replace(described("ncu", replayed.version, {}), captured_utc=started),
-        parameters=replayed.described(replay),
+        # without a timeline nothing tells which kernels take most of the time
+        parameters=replayed.described(replace(replay, everything=True)),
         findings=findings,
         stages_s={"replay": replayed.seconds},
         failure=failure,
