@@ -129,6 +129,43 @@ def test_a_wait_in_the_first_step_alone_is_not_one_of_every_step() -> None:
     assert "sync_every_step" not in gains(picture)
 
 
+# a copy to pageable memory waits for the kernel, a small one and a synchronization follow, then the host works: no gap
+# takes 1 % of the window
+POWER_ITERATION = f"""
+    nvtx  {("[step" + " " * 36 + "]") * 44}
+    cpu   {("L" + "C" * 23 + ".C.S" + "." * 14) * 44}
+    s7    {("." + "a" * 20 + "DD" + "." * 2 + "D" + "." * 16) * 44}
+    """
+
+
+@pytest.mark.parametrize(("picture", "rule"), [(POWER_ITERATION, "sync_every_step"), ("", "cuda_memcpy_async")])
+def test_waits_in_a_row_cost_the_idle_time_after_the_last_of_them(picture: str, rule: str) -> None:
+    results = analyze(draw(picture or POWER_ITERATION.replace("[", ".")))[0]
+    (gpu,) = next(result.rows for result in results if result.name == "gpu_time")["idle_ns"]
+    (found,) = [finding for finding in advise(results) if finding.rule == rule]
+    lost = next(result.rows for result in results if result.name == "cuda_api_sync")["lost_ns"].sum()
+    assert 0.95 * gpu <= lost <= gpu
+    assert found.gain_ns is not None
+    assert found.gain_ns >= lost
+
+
+def test_waits_that_are_one_are_said_once() -> None:
+    evidence = advice(draw(POWER_ITERATION))["sync_every_step"].evidence
+    assert evidence == ("cudaMemcpyAsync in step, 88 × in 44 of 44 repetitions, with 88 other waits: 819.0 µs lost",)
+
+
+def test_idle_time_that_comes_again_and_again_counts_however_short_each_gap_is() -> None:
+    # sixty gaps of 0.5 % of the window each, in no stretch of which the GPU idles for most of the time
+    found = advice(draw(f"cpu  {('L' + '.' * 39) * 60}\ns7   {('.' + 'a' * 28 + '.' * 11) * 60}"))
+    assert set(found) == {"short_gaps"}
+    assert found["short_gaps"].gain_ns == 59 * 11_000
+    assert found["short_gaps"].evidence == ("GPU 0: host code, 27.2 % of the window",)
+
+
+def test_short_gaps_that_waits_explain_are_no_case_of_their_own() -> None:
+    assert "short_gaps" not in gains(POWER_ITERATION)
+
+
 def test_long_gaps_are_named_with_their_cause_and_what_ended_them() -> None:
     found = advice(draw("nvtx  [load      ]\ncpu   L........L..\ns7    .a.........b"))["gpu_gaps"]
     assert found.gain_ns == 9000

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline.analyze.syncs import os_calls, synchronizations
-from pipeline.analyze.timeline import Timeline
+from pipeline.analyze.timeline import Timeline, busy_spans
 from pipeline.model import Profile
 from pipeline.read.nsys import read_nsys
 from pipeline.tables import conform
@@ -113,6 +115,12 @@ def test_the_innermost_frame_is_shown_where_stacks_were_recorded() -> None:
     }
 
 
+def most_idle(timeline: Timeline) -> int:
+    """How long the GPU that idled most did so in the window."""
+    window = timeline.window.length_ns
+    return max((window - int((end - start).sum()) for start, end in busy_spans(timeline).values()), default=0)
+
+
 def lost(picture: str) -> list[float]:
     """What the waits of each row cost at most, in microseconds."""
     return [float(value) / 1000 for value in synchronizations(Timeline(draw(picture))).frame["lost_ns"]]
@@ -136,6 +144,58 @@ def test_a_wait_costs_its_own_time_or_the_idle_time_that_it_could_fill(picture: 
 def test_idle_time_is_lost_by_one_wait_only() -> None:
     assert lost("cpu  L.SS.SS.......L\ns7   aa.............b") == [4]
     assert lost("cpu  L.SS.DSS......L\ns7   aa.............b".replace("D", "E")) == [4]
+
+
+def test_waits_with_no_launch_between_them_are_one_named_by_the_longest() -> None:
+    # three waits, ten microseconds in all; then the GPU idles for eleven until the next launch
+    table = synchronizations(Timeline(draw("cpu  L.CCCCCCC.C.SS......L\ns7   .aaaaaaaD.D...........b"))).frame
+    rows = table[["name", "calls", "lost_ns", "other_waits"]].to_numpy().tolist()
+    assert rows == [["cudaMemcpyAsync", 2, 10_000, 2], ["cudaStreamSynchronize", 1, 0, 0]]
+
+
+def test_a_launch_between_two_waits_parts_them() -> None:
+    # what the second wait costs is not the lead of the first
+    assert lost("cpu  L.SSSS.LSSS......L\ns7   aaaaaa..bb.........c") == [2 + 3]
+    assert lost("cpu  L.SSSS..SSS......L\ns7   aaaaaaaabb.........c") == [7]
+
+
+def test_launches_of_another_thread_part_the_waits_of_one_that_launches_nothing() -> None:
+    picture = "cpu:8  L.......L.........L\ncpu:7  ..SSSS...SSS.......\ns7     aaaaaa...bb........c"
+    assert lost(picture) == [3 + 3]
+    # one of a thread that launches itself does not
+    assert lost(f"{picture.replace('SSSS...SSS', 'SSSS...SSS..L')}d") == [7]
+
+
+def test_idle_time_that_two_threads_wait_in_is_lost_once() -> None:
+    picture = "cpu:7  L.SSSS.......L\ncpu:8  ..FFFF.......L\ns7     aaaa.........bbb"
+    assert sum(lost(picture)) == 4
+
+
+def test_idle_time_of_two_gpus_is_not_added_up() -> None:
+    picture = "cpu   LLSSSS..LSSSSSS..L\ns7    aaaa....bbbbbbb...c\ns7:1  dddddddddd........."
+    timeline = Timeline(draw(picture))
+    assert synchronizations(timeline).frame["lost_ns"].sum() <= most_idle(timeline)
+
+
+def test_a_gpu_that_another_process_keeps_busy_idles_for_none() -> None:
+    profile = draw("cpu  L.SSSS......L\ns7   aaaa........b\ns8   ....xxxxxxxx")
+    kernels = profile.table("kernels")
+    foreign = kernels["process"].where(kernels["name"] != "x", PROCESS * 2)
+    shared = Profile({**profile.tables, "kernels": conform("kernels", kernels.assign(process=foreign))})
+    assert synchronizations(Timeline(shared)).frame["lost_ns"].tolist() == [0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.text("L..SSCBF", max_size=40), min_size=1, max_size=3),
+    st.lists(st.text("ab..HD", min_size=1, max_size=60), min_size=1, max_size=3),
+)
+def test_what_is_lost_is_never_more_than_a_gpu_idles(threads: list[str], gpus: list[str]) -> None:
+    calls = [f"cpu:{7 + number}  {track}" for number, track in enumerate(threads)]
+    work = [f"s7:{number}  {track}" for number, track in enumerate(gpus)]
+    timeline = Timeline(draw("\n".join([*calls, *work])))
+    table = synchronizations(timeline).frame
+    assert 0 <= table["lost_ns"].sum() <= min(most_idle(timeline), table["total_ns"].sum())
 
 
 def test_time_outside_of_the_window_is_not_lost() -> None:
@@ -165,7 +225,10 @@ def test_explicit_waits_add_up_to_the_calls_of_a_capture(capture_file: CaptureFi
     assert mine["total_ns"].sum() == (explicit["end_ns"] - explicit["start_ns"]).sum()
     assert (table["idle_ns"] <= table["total_ns"]).all()
     assert (table["idle_ns"] >= 0).all()
-    assert table["lost_ns"].between(0, table["total_ns"]).all()
+    assert (table["lost_ns"] >= 0).all()
+    of_process = table.groupby("pid")[["lost_ns", "total_ns"]].sum()
+    assert (of_process["lost_ns"] <= of_process["total_ns"]).all()
+    assert of_process["lost_ns"].max() <= most_idle(Timeline(profile))
     assert (table["steps"] <= table["of_steps"]).all()
 
 

@@ -109,6 +109,15 @@ RULES: Final = (
         cases.utilization,
     ),
     Rule(
+        "short_gaps",
+        5.0,
+        "The GPU idles in many short gaps",
+        f"Each takes less than {cases.LONG_GAP_PCT:.0f} % of the window; what waiting calls cost is not counted here.",
+        "Where the time went names the causes. Host code: do less of it between launches, or ahead of time in another "
+        "thread or process. Dependency: overlap independent work on several streams.",
+        cases.short_gaps,
+    ),
+    Rule(
         "launch_bound",
         5.0,
         "The GPU waits for launches",

@@ -27,6 +27,8 @@ _MODULE: Final = "module load and JIT"
 _COPIES: Final = "copies and sets"
 _COMPUTE: Final = "compute"
 _GRAPH: Final = "[CUDA graph]"
+# idle time for which there is no other rule
+_OTHER_IDLE: Final = ("host code", "dependency", "other CUDA call")
 _ALLOCATES: Final = "Malloc|Alloc|Free|Register"
 _TO_HOST: Final = ("Device-to-Host", "Array-to-Host")
 _BLOCKS: Final = r"^cu(?:da)?Mem(?!.*Async)"
@@ -107,21 +109,36 @@ def gaps(tables: Tables) -> Case:
 
 def utilization(tables: Tables) -> Case:
     """Look for stretches of the window in which the GPU idled more than it worked."""
-    stretches = tables.rows("gpu_utilization", "device", "from_ns", "to_ns", "busy_pct")
-    is_low = stretches["busy_pct"] < LOW_UTILIZATION_PCT
-    idle = (stretches["to_ns"] - stretches["from_ns"]) * (1 - stretches["busy_pct"] / 100)
-    low = stretches.assign(idle_ns=idle, run=(~is_low).cumsum())[is_low]
+    low = _low_stretches(tables)
     grouped = low.groupby(["device", "run"])
     runs = grouped.agg(from_ns=("from_ns", "min"), to_ns=("to_ns", "max"), idle_ns=("idle_ns", "sum")).reset_index()
     runs = runs.assign(busy_pct=100 * (1 - runs["idle_ns"] / (runs["to_ns"] - runs["from_ns"])))
     evidence = _sentences(
         runs, "idle_ns", "GPU {device}, {from_ns} to {to_ns}: {busy_pct} busy", most=MOST_EVIDENCE - 1
     )
-    causes = tables.rows("time_split", "device", "group", "category", "share_pct")
-    idle_causes = causes[causes["group"] == "idle"]
     sentence = "Most idle time of GPU {device}: {category}, {share_pct} of the window"
-    largest = _sentences(idle_causes, "share_pct", sentence, most=1)
-    return Case(_worst(low, "device", "idle_ns"), [*evidence, *largest])
+    return Case(
+        _worst(low, "device", "idle_ns"), [*evidence, *_sentences(_idle(tables), "share_pct", sentence, most=1)]
+    )
+
+
+def short_gaps(tables: Tables) -> Case:
+    """Look for idle time by cause, without what the rules for long gaps, for low use and for waits speak of."""
+    idle = _idle(tables)
+    causes = idle[idle["category"].isin(_OTHER_IDLE)]
+    listed = tables.rows("gpu_gaps", "device", "gap_ns", "share_pct")
+    sums = {
+        "idle": idle.groupby("device")["time_ns"].sum(),
+        "causes": causes.groupby("device")["time_ns"].sum(),
+        "long": listed[listed["share_pct"] >= LONG_GAP_PCT].groupby("device")["gap_ns"].sum(),
+        "low": _low_stretches(tables).groupby("device")["idle_ns"].sum(),
+    }
+    of_device = pd.DataFrame(sums).astype("float64").fillna(0)
+    # long gaps lie in stretches of low use as well
+    known = of_device[["long", "low"]].max(axis=1) + _worst(_waits(tables), "pid", "lost_ns")
+    gain = np.minimum(of_device["causes"], of_device["idle"] - known)
+    sentence = "GPU {device}: {category}, {share_pct} of the window"
+    return Case(_most(gain), _sentences(causes, "share_pct", sentence))
 
 
 def launches(tables: Tables) -> Case:
@@ -222,13 +239,30 @@ def _among(rows: Frame, others: Frame) -> "pd.Series[bool]":
 
 
 def _waits(tables: Tables) -> Frame:
-    return tables.rows("cuda_api_sync", "kind", "name", "path", "pid", "calls", "lost_ns", "steps", "of_steps")
+    columns = ("kind", "name", "path", "pid", "calls", "lost_ns", "other_waits", "steps", "of_steps")
+    return tables.rows("cuda_api_sync", *columns)
+
+
+def _idle(tables: Tables) -> Frame:
+    """Return the parts of the split of the window in which the GPU idled."""
+    causes = tables.rows("time_split", "device", "group", "category", "time_ns", "share_pct")
+    return causes[causes["group"] == "idle"]
+
+
+def _low_stretches(tables: Tables) -> Frame:
+    """Return the stretches of the window of low use, those beside one another with the same `run`."""
+    stretches = tables.rows("gpu_utilization", "device", "from_ns", "to_ns", "busy_pct")
+    is_low = stretches["busy_pct"] < LOW_UTILIZATION_PCT
+    idle = (stretches["to_ns"] - stretches["from_ns"]) * (1 - stretches["busy_pct"] / 100)
+    return stretches.assign(idle_ns=idle, run=(~is_low).cumsum())[is_low]
 
 
 def _of_waits(waits: Frame) -> Case:
     place = " from " + waits["frame"].astype("str").where(waits["frame"] != "", "?") if "frame" in waits else ""
-    sentence = _CALLS + "{place}: {lost_ns} lost"
-    return Case(_worst(waits, "pid", "lost_ns"), _sentences(_in_words(waits).assign(place=place), "lost_ns", sentence))
+    others = ", with " + waits["other_waits"].astype("str") + " other waits"
+    words = _in_words(waits).assign(place=place, others=others.where(waits["other_waits"] > 0, ""))
+    sentence = _CALLS + "{place}{others}: {lost_ns} lost"
+    return Case(_worst(waits, "pid", "lost_ns"), _sentences(words[words["lost_ns"] > 0], "lost_ns", sentence))
 
 
 def _setup_calls(tables: Tables, kind: str) -> Frame:

@@ -1,6 +1,9 @@
-"""Where the CPU waited: for the GPU, by name and without saying so, and in the operating system."""
+"""Where the CPU waited: for the GPU, by name and without saying so, and in the operating system.
 
-from collections.abc import Iterator
+What a wait costs is the lead that its thread would have without it. A thread that launches nothing between two waits
+has the lead of both at once (a copy to pageable memory, then a synchronization): they are one wait.
+"""
+
 from typing import Any, Final
 
 import numpy as np
@@ -11,8 +14,8 @@ from pipeline.analyze.api import api_name
 from pipeline.analyze.callers import call_names, call_paths, outermost
 from pipeline.analyze.copies import waiting_calls
 from pipeline.analyze.steps import step_columns
-from pipeline.analyze.timeline import Flags, Operations, Timeline, operation_column
-from pipeline.intervals import Ints, Spans, covered, union
+from pipeline.analyze.timeline import Flags, Timeline, busy_spans, distinct, operation_column
+from pipeline.intervals import Ints, covered, union
 from pipeline.tables import categorical, time_summary
 
 EXPLICIT: Final = "explicit"
@@ -29,7 +32,8 @@ _ALLOCATES: Final = (
 def synchronizations(timeline: Timeline) -> Table:
     """One row per function, range path and process (and innermost frame, if recorded), with the time it cost."""
     explicit, implicit = _named(timeline, _EXPLICIT), _implicit(timeline)
-    call = outermost(timeline, np.union1d(explicit, implicit))
+    waits = np.union1d(explicit, implicit)
+    call = outermost(timeline, waits)
     start, end = (times[call] for times in timeline.call_times)
     frame = pd.DataFrame(
         {
@@ -38,7 +42,8 @@ def synchronizations(timeline: Timeline) -> Table:
             "path": call_paths(timeline, call),
             "pid": timeline.profile.table("api_calls")["pid"].to_numpy()[call],
             "cpu": end - start,
-            **_idle(timeline, call),
+            "idle": _idle(timeline, call),
+            **_cost(timeline, call, waits),
             **step_columns(timeline, call),
         }
     )
@@ -51,12 +56,13 @@ def synchronizations(timeline: Timeline) -> Table:
         total_ns=("cpu", "sum"),
         idle_ns=("idle", "sum"),
         lost_ns=("lost", "sum"),
+        other_waits=("others", "sum"),
         max_ns=("cpu", "max"),
         steps=("step", "nunique"),
         of_steps=("of_steps", "max"),
     ).reset_index()
     table = table.sort_values(["total_ns", *keys], ascending=[False, *([True] * len(keys))], ignore_index=True)
-    columns = ["calls", "total_ns", "idle_ns", "lost_ns", "max_ns", "steps", "of_steps", *keys]
+    columns = ["calls", "total_ns", "idle_ns", "lost_ns", "other_waits", "max_ns", "steps", "of_steps", *keys]
     return Table(table[columns].astype({"path": "str"}))
 
 
@@ -95,42 +101,98 @@ def _waits(timeline: Timeline, call: Ints) -> Flags:
     return found
 
 
-def _idle(timeline: Timeline, call: Ints) -> dict[str, Ints]:
-    """Return for each call how long no GPU operation of its process ran in it, and what it cost at most (`lost`).
-
-    Without the call its thread would have gone on earlier by its duration, until its next such call: that is lost, if
-    a GPU of the process idled for as long from the start of the one to the start of the other.
-    """
+def _idle(timeline: Timeline, call: Ints) -> Ints:
+    """Return for each call how long no GPU operation of its process ran in it."""
     operations, process = timeline.operations, operation_column(timeline, "process")
     start, end = (times[call] for times in timeline.call_times)
-    window = (timeline.window.start_ns, timeline.window.end_ns)
-    thread = timeline.profile.table("api_calls")["thread"].to_numpy()[call]
-    idle, lost = np.zeros((2, len(call)), dtype=np.int64)
+    idle = np.zeros(len(call), dtype=np.int64)
     for key, mine in _by_process(timeline, call).items():
-        work = np.flatnonzero(process == key)
-        begin, over = start[mine], end[mine]
-        idle[mine] = over - begin - covered(union(operations.start[work], operations.end[work]), begin, over)
-        begin, until = np.clip(begin, *window), np.clip(_following(thread[mine], begin), *window)
-        for busy in _by_device(operations, work):
-            missed = np.minimum(over - start[mine], until - begin - covered(busy, begin, until))
-            lost[mine] = np.maximum(lost[mine], missed)
-    return {"idle": idle, "lost": lost}
+        work = process == key
+        busy = union(operations.start[work], operations.end[work])
+        idle[mine] = end[mine] - start[mine] - covered(busy, start[mine], end[mine])
+    return idle
 
 
-def _by_device(operations: Operations, work: Ints) -> Iterator[Spans]:
-    """Yield when each device was busy with this work; for no work one that never was."""
-    device = operations.device[work]
-    for here in [work[device == one] for one in np.unique(device)] or [work]:
-        yield union(operations.start[here], operations.end[here])
+def _cost(timeline: Timeline, call: Ints, waits: Ints) -> dict[str, Ints]:
+    """Return for each call what it cost at most (`lost`), and how many `others` that is the cost of too.
+
+    Waits that are one have their cost at the longest of them, the others of them cost nothing.
+    """
+    group = _groups(timeline, call, waits)
+    start, end = (times[call] for times in timeline.call_times)
+    by_length = np.lexsort((start, start - end, group))
+    longest = by_length[np.diff(group[by_length], prepend=-1) > 0]
+    lost, others = np.zeros((2, len(call)), dtype=np.int64)
+    lost[longest] = _lost(timeline, call, group)
+    others[longest] = np.bincount(group) - 1
+    return {"lost": lost, "others": others}
 
 
-def _following(thread: Ints, start: Ints) -> Ints:
-    """Return when the next call of the same thread starts, the latest possible time after its last one."""
-    order = np.lexsort((start, thread))
-    following = np.full_like(start, np.iinfo(np.int64).max)
-    is_next = thread[order][1:] == thread[order][:-1]
-    following[order[:-1][is_next]] = start[order[1:][is_next]]
-    return following
+def _groups(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
+    """Number each of these waits, by thread and time: those with no launch of the thread between them are one.
+
+    Of a thread that launches nothing at all, the launches of its process count. Waits that launch (copies that block)
+    are no launches.
+    """
+    table = timeline.profile.table("api_calls")
+    thread, process = (table[name].to_numpy() for name in ("thread", "process"))
+    start, end = timeline.call_times
+    launching = np.setdiff1d(timeline.operations.call, np.append(waits, -1))
+    order = np.lexsort((start[call], thread[call]))
+    begins = np.ones(len(call), dtype=bool)
+    for key in distinct(thread[call]):
+        mine = np.flatnonzero(thread[call[order]] == key)
+        rows = call[order[mine]]
+        own = launching[thread[launching] == key]
+        own = own if len(own) else launching[process[launching] == process[rows[0]]]
+        launched = np.sort(start[own])
+        before, until = np.searchsorted(launched, end[rows[:-1]]), np.searchsorted(launched, start[rows[1:]])
+        begins[mine[1:]] = until > before
+    group = np.empty(len(call), dtype=np.int64)
+    group[order] = np.cumsum(begins) - 1
+    return group
+
+
+def _lost(timeline: Timeline, call: Ints, group: Ints) -> Ints:
+    """Return what each group of waits cost at most.
+
+    Without them their thread would have gone on earlier by their duration, until it waits again: that is lost, if a
+    GPU that the process uses idled for as long from the start of the one to the start of the other. Idle time that
+    several threads could have filled is lost once, and of several GPUs the one that lost most counts: what is lost is
+    never more than a GPU idled.
+    """
+    table, bounds = timeline.profile.table("api_calls"), (timeline.window.start_ns, timeline.window.end_ns)
+    start, end = (times[call] for times in timeline.call_times)
+    # groups are numbered by thread and time
+    first = np.lexsort((start, group))
+    first = first[np.diff(group[first], prepend=-1) > 0]
+    thread, process = (table[name].to_numpy()[call[first]] for name in ("thread", "process"))
+    spent = np.bincount(group, end - start).astype(np.int64)
+    begin = np.clip(start[first], *bounds)
+    until = np.where(np.diff(thread, append=-1) == 0, np.append(begin[1:], 0), bounds[1])
+    lost = np.zeros(len(first), dtype=np.int64)
+    launcher = operation_column(timeline, "process")
+    for key in distinct(process):
+        mine = np.flatnonzero(process == key)
+        for device in distinct(timeline.operations.device[launcher == key]):
+            busy = busy_spans(timeline)[int(device)]
+            idle_before, idle_until = (
+                time - bounds[0] - covered(busy, np.full_like(time, bounds[0]), time)
+                for time in (begin[mine], until[mine])
+            )
+            missed = _once(idle_before, np.minimum(idle_before + spent[mine], idle_until))
+            if missed.sum() > lost[mine].sum():
+                lost[mine] = missed
+    return lost
+
+
+def _once(start: Ints, end: Ints) -> Ints:
+    """Return the length of each span but for what spans that start before it have."""
+    order = np.argsort(start, kind="stable")
+    reached = np.maximum.accumulate(end[order])
+    counted = np.zeros(len(start), dtype=np.int64)
+    counted[order] = np.maximum(end[order] - np.maximum(start[order], np.append(start[order[:1]], reached[:-1])), 0)
+    return counted
 
 
 def _by_process(timeline: Timeline, call: Ints) -> dict[int, Ints]:
@@ -158,8 +220,9 @@ ANALYSES: Final = (
         "...Synchronize. Implicit: copies that return only when they are done (blocking ones, and those to pageable "
         "memory), frees, and allocations that spent most of their time until all earlier work was done. Total: CPU "
         "time inside the calls. Idle: the part of it in which no GPU work of that process ran. Lost: the most that the "
-        "window could be shorter without the call, which is its own time, or what a GPU idles from its start to the "
-        "start of the thread's next such call if that is less. Steps: in how many repetitions of a range (of "
+        "window could be shorter without the call, which is its own time, or what a GPU idles from its start until its "
+        "thread waits again if that is less. Waits between which the thread launches nothing are one: what they cost "
+        "together is said of the longest of them, and Other waits is how many more that includes. Steps: in how many repetitions of a range (of "
         "how many) it was called. A driver call inside a runtime call is not counted again.",
         ("api_calls", "kernels", "memory_ops"),
         synchronizations,

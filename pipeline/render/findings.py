@@ -16,6 +16,7 @@ _SHOWN_IN: Final = {
     "sync_every_step": "cuda_api_sync",
     "gpu_gaps": "gpu_gaps",
     "gpu_time_util": "time_split",
+    "short_gaps": "time_split",
     "launch_bound": "launch_bound",
     "many_tiny_kernels": "cuda_gpu_kern_sum",
     "exposed_copies": "memory_operations",

@@ -46,8 +46,8 @@ def _neighbour(name: str) -> str:
 
 
 def _per_process(frame: Frame) -> Frame:
-    """Leave out the process where all rows have the same, and repetitions where there are none."""
-    unused = [name for name in ("steps", "of_steps") if name in frame and not frame[name].any()]
+    """Leave out the process where all rows have the same, and repetitions and other waits where there are none."""
+    unused = [name for name in ("steps", "of_steps", "other_waits") if name in frame and not frame[name].any()]
     return frame.drop(columns=[*unused, *(["pid"] if frame["pid"].nunique() == 1 else [])])
 
 
