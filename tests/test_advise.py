@@ -14,7 +14,7 @@ from pipeline.analyze import analyze
 from pipeline.model import Finding, Profile
 from pipeline.read.nsys import read_nsys
 from pipeline.tables import conform
-from tests.timeline import draw
+from tests.timeline import beside, draw
 
 CaptureFile = Callable[[str], Path]
 
@@ -118,6 +118,30 @@ def test_waits_of_every_step_are_a_case_of_their_own() -> None:
     assert found["sync_every_step"].evidence == (
         "cudaStreamSynchronize in step, 3 × in 3 of 3 repetitions: 9.000 µs lost",
     )
+
+
+def test_steps_of_two_processes_that_both_wait_are_one_case_that_names_them() -> None:
+    picture = """
+        nvtx  [step  ][step  ][step  ]
+        cpu   L.SSS...L.SSS...L.SSS...
+        s7    .aa......aa......aa....b
+        """
+    found = advice(beside(draw(picture), draw(picture)))
+    assert "cuda_api_sync" not in found
+    assert found["sync_every_step"].gain_ns == 9000
+    assert found["sync_every_step"].evidence == tuple(
+        f"cudaStreamSynchronize in step of process {pid}, 3 × in 3 of 3 repetitions: 9.000 µs lost" for pid in (5, 6)
+    )
+
+
+def test_evidence_of_copies_and_of_set_up_calls_names_its_process() -> None:
+    copying = draw("nvtx  [step     ]\ncpu   LJJJCCCL..\ns7    a.....HH.b")
+    found = advice(beside(copying, copying))
+    for rule in ("cuda_memcpy_async", "jit_in_measured_range"):
+        first, second = found[rule].evidence
+        assert " in step of process 5, 1 ×" in first
+        assert " in step of process 6, 1 ×" in second
+    assert " of process " not in str(advice(copying))
 
 
 def test_a_wait_in_the_first_step_alone_is_not_one_of_every_step() -> None:

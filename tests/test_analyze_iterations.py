@@ -11,7 +11,7 @@ from pipeline.analyze.ranges import range_time
 from pipeline.analyze.timeline import Timeline
 from pipeline.model import Profile
 from pipeline.read.nsys import read_nsys
-from tests.timeline import draw
+from tests.timeline import beside, draw
 
 
 def named(*names: str) -> Timeline:
@@ -78,10 +78,32 @@ def test_instances_come_in_order_with_the_time_the_gpu_worked_for_them() -> None
         )
     )
     assert iteration_times(timeline).frame.to_numpy().tolist() == [
-        ["s", 0, -3000, 6000, 3000],
-        ["s", 1, 4000, 6000, 2000],
-        ["s", 2, 11000, 6000, 1000],
+        ["s", 5, 0, -3000, 6000, 3000],
+        ["s", 5, 1, 4000, 6000, 2000],
+        ["s", 5, 2, 11000, 6000, 1000],
     ]
+
+
+RANKS = beside(draw("nvtx  [s   ][s    ][s   ][s   ][e]"), draw("nvtx  .[s ][s ][s     ][s ][e][e][e]"))
+
+
+def test_each_process_repeats_by_itself() -> None:
+    columns = ["path", "pid", "instances", "first_ns", "max_ns", "outliers"]
+    assert iterations(Timeline(RANKS)).frame[columns].to_numpy().tolist() == [
+        ["s", 5, 4, 6000, 7000, ""],
+        ["s", 6, 4, 4000, 8000, "#2 (2.0×)"],
+        # once in the other: no repetition
+        ["e", 6, 3, 3000, 3000, ""],
+    ]
+
+
+def test_instances_of_one_process_are_not_between_those_of_another() -> None:
+    table = iteration_times(Timeline(RANKS)).frame
+    assert table[["path", "pid", "number"]].to_numpy().tolist() == [
+        *(["s", pid, number] for pid in (5, 6) for number in range(4)),
+        *(["e", 6, number] for number in range(3)),
+    ]
+    assert table["time_ns"].tolist() == [6000, 7000, 6000, 6000, 4000, 4000, 8000, 4000, 3000, 3000, 3000]
 
 
 def test_without_gpu_work_traced_the_time_of_the_cpu_remains() -> None:

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.analyze import analyze
-from pipeline.analyze.ranges import call_owners, nested, nested_ranges, open_ranges
+from pipeline.analyze.ranges import call_owners, nested, nested_ranges, open_ranges, range_time
 from pipeline.analyze.timeline import Timeline
 from pipeline.model import Profile
 from pipeline.render.layouts import layout_of
 from pipeline.tables import conform, empty, nest
-from tests.timeline import draw
+from tests.timeline import beside, draw
 
 SPANS = st.lists(
     st.tuples(
@@ -69,6 +69,32 @@ def test_a_call_belongs_to_the_innermost_range_of_its_thread_else_of_its_process
         latest = around[around["start_ns"] == around["start_ns"].max()]
         shortest = latest[latest["end_ns"] == latest["end_ns"].min()]
         assert found in shortest.index if len(around) else found == -1
+
+
+def test_ranges_of_two_processes_have_a_row_each_with_their_own_work() -> None:
+    first, second = (draw(f"nvtx  [s ][s ]\ncpu   {calls}\ns7    ..aaabbb") for calls in ("L...L...", "LL......"))
+    timeline = Timeline(beside(first, second))
+    table = range_time(timeline).frame[["path", "pid", "instances", "kernels", "kernel_ns"]]
+    assert table.to_numpy().tolist() == [["s", 5, 2, 2, 6000], ["s", 6, 2, 1, 3000]]
+    (result,) = (result for result in analyze(timeline.profile)[0] if result.name == "nvtx_ranges")
+    shown = layout_of(result).prepare(result.rows)
+    assert shown[["name", "pid", "level"]].to_numpy().tolist() == [["s", 5, 0], ["s", 6, 0]]
+
+
+def test_a_range_is_below_that_around_it_in_its_own_process() -> None:
+    inside = "nvtx  [a       ]\nnvtx  .[b ]....."
+    both = beside(draw(inside), draw(f"{inside}\nnvtx  .....[c]"))
+    (result,) = (result for result in analyze(both)[0] if result.name == "nvtx_ranges")
+    shown = layout_of(result).prepare(result.rows)
+    assert shown[["name", "pid", "level"]].to_numpy().tolist() == [
+        ["a", 5, 0],
+        ["b", 5, 1],
+        ["a", 6, 0],
+        ["b", 6, 1],
+        ["c", 6, 1],
+    ]
+    alone = result.rows[result.rows["pid"] == 5]
+    assert "pid" not in layout_of(result).prepare(alone)
 
 
 def test_ranges_that_never_ended_are_said_with_the_first_names() -> None:

@@ -1,12 +1,18 @@
 """Calls that belong before what is measured: which they are, where they were made, and in how many repetitions."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pandas as pd
 
 from pipeline.analyze.setup import setup_calls
 from pipeline.analyze.timeline import Timeline
 from pipeline.model import Profile
+from pipeline.read.nsys import read_nsys
 from pipeline.tables import conform
-from tests.timeline import draw
+from tests.timeline import beside, draw
+
+CaptureFile = Callable[[str], Path]
 
 
 def rows(profile: Profile, *columns: str) -> list[list[object]]:
@@ -24,6 +30,19 @@ def test_calls_are_listed_by_kind_function_and_range() -> None:
         ["module load and JIT", "cuLibraryLoadData", "step", 1, 3000, 3000, 1, 3],
         ["allocation and free", "cudaFree", "step", 1, 1000, 1000, 1, 3],
     ]
+
+
+def test_a_step_of_each_of_two_processes_is_one_of_its_own_steps() -> None:
+    one = draw("nvtx  [step][step][step]\ncpu   L.JJ....L.....L...\ns7    .aaaaaaaaaaaaa.bb")
+    found = rows(beside(one, one), "name", "path", "pid", "calls", "steps", "of_steps")
+    assert found == [["cuLibraryLoadData", "step", pid, 1, 1, 3] for pid in (5, 6)]
+
+
+def test_each_rank_of_a_real_capture_loads_in_one_of_its_own_twelve_steps(capture_file: CaptureFile) -> None:
+    table = setup_calls(Timeline(read_nsys(capture_file("ddp2")))).frame
+    loads = table[(table["name"] == "cuLibraryLoadData") & (table["path"] == "step / forward")]
+    assert loads[["calls", "steps", "of_steps"]].to_numpy().tolist() == [[6, 1, 12], [6, 1, 12]]
+    assert loads["pid"].nunique() == 2
 
 
 def test_calls_before_the_window_are_the_warm_up() -> None:

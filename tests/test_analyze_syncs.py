@@ -13,7 +13,7 @@ from pipeline.analyze.timeline import Timeline, busy_spans
 from pipeline.model import Profile
 from pipeline.read.nsys import read_nsys
 from pipeline.tables import conform
-from tests.timeline import PROCESS, draw
+from tests.timeline import PROCESS, beside, draw
 
 CaptureFile = Callable[[str], Path]
 
@@ -209,6 +209,12 @@ def test_repetitions_of_a_range_with_a_wait_are_counted() -> None:
     assert (row["calls"], row["steps"], row["of_steps"]) == (3, 3, 4)
     row = synchronizations(Timeline(draw("nvtx  [step][step]\ncpu   .SS...SS..."))).frame.iloc[0]
     assert (row["steps"], row["of_steps"]) == (0, 0)
+
+
+def test_two_processes_that_wait_in_each_step_wait_in_all_of_their_steps() -> None:
+    one = draw("nvtx  [step][step][step]\ncpu   L.SS..L.SS..L.SS..\ns7    .aa...aa....aa...b")
+    table = synchronizations(Timeline(beside(one, one))).frame
+    assert table[["pid", "calls", "steps", "of_steps"]].to_numpy().tolist() == [[5, 3, 3, 3], [6, 3, 3, 3]]
 
 
 # -- real captures ----------------------------------------------------------------------------------------------------

@@ -129,6 +129,24 @@ def test_the_first_three_paths_are_drawn() -> None:
     assert [strip.label for strip in view.strips] == ["d", "c", "b"]
 
 
+def test_each_process_has_a_strip_with_the_median_of_its_own() -> None:
+    frame = pd.concat([table([1000, 3000], pid=643), table([2000, 2000, 2000], pid=644)], ignore_index=True)
+    medians = pd.DataFrame({"path": "step", "pid": [644, 643], "instances": [3, 2], "med_ns": [2000.0, 1500.0]})
+    (view,) = strips(frame, medians)
+    assert [(strip.label, strip.remark) for strip in view.strips] == [
+        ("step, process 643", "2 instances, median 1.500 µs"),
+        ("step, process 644", "3 instances, median 2.000 µs"),
+    ]
+    assert [len(dots(strip.time)) for strip in view.strips] == [2, 3]
+
+
+def test_of_many_processes_the_first_are_drawn_and_the_others_counted() -> None:
+    frame = pd.concat([table([1000, 2000], pid=pid) for pid in range(10)], ignore_index=True)
+    (view,) = strips(frame, NO_MEDIANS)
+    assert [strip.label for strip in view.strips] == [f"step, process {pid}" for pid in range(8)]
+    assert view.notes[-1].startswith("2 more, of other processes or ranges,")
+
+
 @pytest.mark.parametrize("column", ["path", "number", "time_ns", "gpu_busy_ns"])
 def test_a_table_that_lacks_a_column_is_not_drawn(column: str) -> None:
     assert strips(table([1000]).drop(columns=column), NO_MEDIANS) == ()

@@ -63,6 +63,29 @@ def draw(picture: str) -> Profile:
     return _profile(calls, ranges, marks, operations)
 
 
+def beside(first: Profile, second: Profile) -> Profile:
+    """Join two drawn programs that ran at the same time: the second is process 6, its GPUs come after all of the first.
+
+    Correlation ids and numbers of devices may be the same in both, as each process counts its own.
+    """
+    other = 6 << 24
+    gpus = 1 + max((int(first.table(name)["device"].max()) for name in _ON_GPUS if len(first.table(name))), default=-1)
+    moved = {}
+    for name, table in second.tables.items():
+        changes: dict[str, Any] = {"process": other} if "process" in table else {}
+        if "pid" in table:
+            changes |= {"pid": 6, "thread": table["thread"] - PROCESS + other}
+        if name in _ON_GPUS:
+            changes |= {"gpu": table["device"] + gpus}
+        moved[name] = table.assign(**changes)
+    own = {name: first.table(name).assign(gpu=first.table(name)["device"]) for name in _ON_GPUS}
+    joined = {name: [{**first.tables, **own}[name], moved[name]] for name in first.tables}
+    return Profile({name: conform(name, pd.concat(tables, ignore_index=True)) for name, tables in joined.items()})
+
+
+_ON_GPUS = ("kernels", "memory_ops", "graph_launches")
+
+
 def _events(track: str) -> list[tuple[str, dict[str, int]]]:
     events, position = [], 0
     for letter, run in groupby(track):

@@ -41,13 +41,22 @@ class Tables:
 
     def __init__(self, results: Iterable[Result]) -> None:
         self._tables = {result.name: result.rows for result in results}
+        pids = [table["pid"].dropna() for table in self._tables.values() if "pid" in table]
+        self._has_processes = len({int(pid) for some in pids for pid in some.unique()}) > 1
         windows = self.rows("gpu_time", "window_ns")["window_ns"]
         self.window_ns = int(windows.max()) if len(windows) else 0
 
     def rows(self, name: str, *columns: str) -> Frame:
-        """Return a result's table; without rows if it is not there or lacks one of `columns`."""
+        """Return a result's table; without rows if it is not there or lacks one of `columns`.
+
+        One whose rows are of processes says of which, as `of_process`: words that are empty if there is only one.
+        """
         table = self._tables.get(name, pd.DataFrame())
-        return table if set(columns) <= set(table.columns) else pd.DataFrame(columns=list(columns))
+        table = table if set(columns) <= set(table.columns) else pd.DataFrame(columns=list(columns))
+        if "pid" not in table:
+            return table
+        known = table["pid"].notna() & self._has_processes
+        return table.assign(of_process=(" of process " + table["pid"].astype("str")).where(known, ""))
 
     def split(self, category: str) -> Frame:
         """Return one category of the split of the window, a row per device."""
@@ -136,7 +145,7 @@ def short_gaps(tables: Tables) -> Case:
     of_device = pd.DataFrame(sums).astype("float64").fillna(0)
     # long gaps lie in stretches of low use as well
     known = of_device[["long", "low"]].max(axis=1) + _worst(_waits(tables), "pid", "lost_ns")
-    gain = np.minimum(of_device["causes"], of_device["idle"] - known)
+    gain = of_device["causes"].clip(upper=of_device["idle"] - known)
     sentence = "GPU {device}: {category}, {share_pct} of the window"
     return Case(_most(gain), _sentences(causes, "share_pct", sentence))
 
@@ -150,7 +159,7 @@ def launches(tables: Tables) -> Case:
 
 def tiny_kernels(tables: Tables) -> Case:
     """Look for kernels that are shorter than the calls that launch them, where the GPU waits for launches."""
-    columns = ("launches", "execution_med_ns", "execution_total_ns", "api_med_ns", "name")
+    columns = ("launches", "execution_med_ns", "execution_total_ns", "api_med_ns", "device", "name")
     launched = tables.rows("launch_overhead", *columns)
     # the only launch of a kernel loads it
     kernels = launched[(launched["name"] != _GRAPH) & (launched["launches"] > 1)]
@@ -161,9 +170,11 @@ def tiny_kernels(tables: Tables) -> Case:
         return Case(0, ())
     # shortening names takes its time, and there may be a million
     most = tiny.sort_values("launches", ascending=False, kind="stable").head(MOST_EVIDENCE)
-    compute = min(float(tiny["execution_total_ns"].sum()), _most(tables.split(_COMPUTE)["time_ns"]))
-    sentence = "{name}: {launches} ×, {execution_med_ns} each, and {api_med_ns} for the call"
-    return Case(compute + idle, _sentences(most.assign(name=most["name"].map(_base)), "launches", sentence))
+    compute = min(_worst(tiny, "device", "execution_total_ns"), _most(tables.split(_COMPUTE)["time_ns"]))
+    on_device = " on GPU " + most["device"].astype("str") if launched["device"].nunique() > 1 else ""
+    words = most.assign(name=most["name"].map(_base), on_device=on_device)
+    sentence = "{name}{on_device}: {launches} ×, {execution_med_ns} each, and {api_med_ns} for the call"
+    return Case(compute + idle, _sentences(words, "launches", sentence))
 
 
 def exposed_copies(tables: Tables) -> Case:
@@ -193,7 +204,7 @@ def allocations(tables: Tables) -> Case:
     waits = _waits(tables)
     waits = waits[_in_most_steps(waits) & waits["name"].astype("str").str.contains(_ALLOCATES)]
     idle = _most(tables.split(_ALLOCATION)["time_ns"]) + _worst(waits, "pid", "lost_ns")
-    gain = min(idle, float(calls["total_ns"].sum()))
+    gain = min(idle, _worst(calls, "pid", "total_ns"))
     return Case(gain, _sentences(calls, "total_ns", _SETUP_CALL))
 
 
@@ -212,7 +223,7 @@ def coverage(tables: Tables) -> Case:
 
 
 def _slow_copies(tables: Tables) -> Frame:
-    columns = ("path", "name", "operation", "host_kind", "device", "count", "copy_ns", "exposed_ns")
+    columns = ("path", "name", "operation", "host_kind", "device", "pid", "count", "copy_ns", "exposed_ns")
     return tables.rows("slow_copies", *columns)
 
 
@@ -222,12 +233,12 @@ def _blocks(copies: Frame) -> "pd.Series[bool]":
 
 def _of_copies(tables: Tables, copies: Frame) -> Case:
     """Of calls that wait for their copy the idle time is part of what the wait costs, the copy itself is not."""
-    waits, keys = _waits(tables), ["path", "name"]
+    waits, keys = _waits(tables), ["path", "name", "pid"]
     waits = waits[(waits["kind"] == "implicit") & _among(waits[keys], copies[keys])]
     itself = np.minimum(copies["exposed_ns"], copies["copy_ns"])
     is_waited = _blocks(copies) | copies["operation"].isin(_TO_HOST)
     cost = copies["exposed_ns"].where(~is_waited, itself)
-    sentence = "GPU {device}: {name} ({operation}) in {path}, {count} ×: {exposed_ns} without a kernel"
+    sentence = "GPU {device}: {name} ({operation}) in {path}{of_process}, {count} ×: {exposed_ns} without a kernel"
     gain = _worst(copies.assign(cost=cost), "device", "cost") + _worst(waits, "pid", "lost_ns")
     return Case(gain, _sentences(copies, "exposed_ns", sentence))
 
@@ -266,11 +277,11 @@ def _of_waits(waits: Frame) -> Case:
 
 
 def _setup_calls(tables: Tables, kind: str) -> Frame:
-    calls = tables.rows("setup_calls", "kind", "name", "path", "calls", "total_ns", "steps", "of_steps")
+    calls = tables.rows("setup_calls", "kind", "name", "path", "pid", "calls", "total_ns", "steps", "of_steps")
     return _in_words(calls[calls["kind"] == kind])
 
 
-_CALLS: Final = "{name} in {path}, {calls} ×{repeated}"
+_CALLS: Final = "{name} in {path}{of_process}, {calls} ×{repeated}"
 _SETUP_CALL: Final = _CALLS + ": {total_ns}"
 
 

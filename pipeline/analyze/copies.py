@@ -81,7 +81,7 @@ def copy_sizes(timeline: Timeline) -> Table:
 
 
 def slow_copies(timeline: Timeline) -> Table:
-    """One row per range path, function, operation, host memory and device: pageable copies and blocking calls."""
+    """One row per path, function, operation, host memory, device and process: pageable copies and blocking calls."""
     operations = timeline.profile.table("memory_ops")
     positions = np.flatnonzero(timeline.operations.of("memory_ops"))
     slow = np.flatnonzero(is_pageable(operations) | _is_waited_for(timeline, timeline.operations.call[positions]))
@@ -92,6 +92,7 @@ def slow_copies(timeline: Timeline) -> Table:
         "operation": mine["operation"].to_numpy(),
         "host_kind": _host_kinds(mine),
         "device": timeline.operations.device[positions[slow]],
+        "pid": _pids(timeline, call),
     }
     frame = pd.DataFrame(keys).assign(call=call, bytes=mine["bytes"].to_numpy(), copy=duration(mine).to_numpy())
     start, end = (np.append(times, 0)[call] for times in timeline.call_times)
@@ -99,7 +100,7 @@ def slow_copies(timeline: Timeline) -> Table:
     counted = ~frame.duplicated([*keys, "call"]) & (call >= 0)
     frame = frame.assign(cpu=np.where(counted, end - start, 0), exposed=_exposed(timeline, positions[slow]))
     table = (
-        frame.groupby(list(keys), observed=True)
+        frame.groupby(list(keys), observed=True, dropna=False)
         .agg(
             count=("bytes", "size"),
             total_bytes=("bytes", "sum"),
@@ -111,7 +112,14 @@ def slow_copies(timeline: Timeline) -> Table:
     )
     order = ["cpu_ns", "copy_ns", *keys]
     table = table.sort_values(order, ascending=[False, False, *([True] * len(keys))], ignore_index=True)
-    return Table(table.astype({"path": "str"}), _unknown(int((call < 0).sum()), len(call)))
+    columns = [name for name in table if name != "pid"]
+    return Table(table[[*columns, "pid"]].astype({"path": "str"}), _unknown(int((call < 0).sum()), len(call)))
+
+
+def _pids(timeline: Timeline, call: Ints) -> "pd.Series[Any]":
+    """Return the process of each call (a row in api_calls, or -1: missing)."""
+    pids = timeline.profile.table("api_calls")["pid"].to_numpy(dtype=np.float64)
+    return whole(np.append(pids, np.nan)[call])
 
 
 def _exposed(timeline: Timeline, position: Ints) -> Ints:

@@ -26,19 +26,20 @@ _LONGEST: Final = 48
 
 
 def range_time(timeline: Timeline) -> Table:
-    """One row per path of ranges; GPU columns include the ranges inside."""
+    """One row per path of ranges and process; GPU columns include the ranges inside."""
     profile = timeline.profile
     ranges = nested_ranges(timeline)
-    paths = summarize(ranges.assign(length=duration(ranges)), ["path"], "length").set_index("path")
+    keys = ["path", "pid"]
+    paths = summarize(ranges.assign(length=duration(ranges)), keys, "length").set_index(keys)
     columns = {"count": "instances"} | {name: f"cpu_{name}_ns" for name in ("total", "med", "min", "max")}
-    first = ranges.groupby("path", observed=True)
+    first = ranges.groupby(keys, observed=True)
     table = paths[list(columns)].rename(columns=columns)
     table = table.join(first.agg(style=("style", "first"), level=("level", "first"), start=("start_ns", "min")))
     notes = range_notes(timeline)
     if {"kernels", "memory_ops", "api_calls"} <= profile.tables.keys():
-        work = range_work(timeline).assign(path=ranges["path"]).groupby("path", observed=True).sum()
+        work = range_work(timeline).assign(**ranges[keys]).groupby(keys, observed=True).sum()
         table, notes = table.join(work), (_coverage(timeline), *notes)
-    table = table.sort_values(["start", "level"]).drop(columns="start").reset_index()
+    table = table.sort_values(["pid", "start", "level"]).drop(columns="start").reset_index()
     return Table(table.astype({"path": "str"}), notes)
 
 
@@ -177,6 +178,19 @@ def _labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
     return codes, prefixes[domain] + names.categories.to_numpy(dtype=object)[name]
 
 
+@once
+def repetitions(timeline: Timeline) -> pd.DataFrame:
+    """Return the nested ranges with their `path` as repetitions have it, without numbers, and their `instances`.
+
+    These are how many ranges there are of that path in the process: each process repeats by itself.
+    """
+    ranges = nested_ranges(timeline)
+    paths = ranges["path"].cat
+    path = categorical(without_numbers(paths.categories).to_numpy(dtype=object), paths.codes.to_numpy())
+    counts = ranges.assign(path=path).groupby(["process", "path"], observed=True)["path"].transform("size")
+    return ranges.assign(path=path, instances=counts)
+
+
 def without_numbers(paths: "pd.Index[Any]") -> "pd.Index[Any]":
     """Give repetitions one path: a number that stands by itself becomes `#` (`step 7`, `step_7`; not `h2d`)."""
     return paths.str.replace(_NUMBER, "#", regex=True)
@@ -279,9 +293,10 @@ ANALYSES: Final = (
     Analysis(
         "nvtx_ranges",
         "NVTX ranges",
-        "CPU: from the start to the end of the range. Kernels and copies: those launched inside it, inner ranges "
-        "included; an operation belongs to the innermost range open on the launching thread, else to the innermost "
-        "open in the process at that time. Times are sums, so they may exceed the range's own.",
+        "One row per range and process. CPU: from the start to the end of the range. Kernels and copies: those "
+        "launched inside it, inner ranges included; an operation belongs to the innermost range open on the launching "
+        "thread, else to the innermost open in the process at that time. Times are sums, so they may exceed the "
+        "range's own.",
         ("ranges",),
         range_time,
     ),

@@ -11,11 +11,11 @@ from pipeline.analyze.split import ALLOCATION, IDLE, MODULE, causing_calls
 from pipeline.analyze.steps import step_columns
 from pipeline.analyze.timeline import Timeline
 
-_KEYS: Final = ["kind", "name", "path"]
+_KEYS: Final = ["kind", "name", "path", "pid"]
 
 
 def setup_calls(timeline: Timeline) -> Table:
-    """One row per kind, function and range path of such calls that began in the window."""
+    """One row per kind, function, range path and process of such calls that began in the window."""
     calls, window = causing_calls(timeline), timeline.window
     causes = np.array([IDLE.index(MODULE), IDLE.index(ALLOCATION)])
     begun = (calls.start >= window.start_ns) & (calls.start < window.end_ns)
@@ -25,6 +25,7 @@ def setup_calls(timeline: Timeline) -> Table:
             "kind": pd.Categorical(np.array(IDLE)[calls.cause[call]]),
             "name": call_names(timeline, call),
             "path": call_paths(timeline, call),
+            "pid": timeline.profile.table("api_calls")["pid"].to_numpy()[call],
             "cpu": calls.end[call] - calls.start[call],
             **step_columns(timeline, call),
         }
@@ -40,7 +41,7 @@ def setup_calls(timeline: Timeline) -> Table:
         )
         .reset_index()
     )
-    table = table.sort_values(["total_ns", *_KEYS], ascending=[False, True, True, True], ignore_index=True)
+    table = table.sort_values(["total_ns", *_KEYS], ascending=[False, *([True] * len(_KEYS))], ignore_index=True)
     return Table(table[["calls", "total_ns", "max_ns", "steps", "of_steps", *_KEYS]].astype({"path": "str"}))
 
 
@@ -48,10 +49,10 @@ ANALYSES: Final = (
     Analysis(
         "setup_calls",
         "Loading and allocation in the window",
-        "Calls that load modules or compile, or that allocate or free memory, by function and the range they were made "
-        "in. A program that has warmed up makes none of them. Total: CPU time inside the calls, whether the GPU idled "
-        "or not; driver calls inside a runtime call are not counted again. Steps: in how many repetitions of a range "
-        "(of how many) they were made.",
+        "Calls that load modules or compile, or that allocate or free memory, by function, process and the range they "
+        "were made in. A program that has warmed up makes none of them. Total: CPU time inside the calls, whether the "
+        "GPU idled or not; driver calls inside a runtime call are not counted again. Steps: in how many repetitions "
+        "of a range (of how many) they were made.",
         ("kernels", "memory_ops", "api_calls"),
         setup_calls,
     ),

@@ -1,6 +1,6 @@
 """Which repetition of the program's loop a call was made in: the outermost range around it that occurs again and again.
 
-Ranges that differ only by a number in their name (`iteration 7`) are repetitions of one.
+Ranges that differ only by a number in their name (`iteration 7`) are repetitions of one, in each process by itself.
 """
 
 from typing import Final
@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.callers import owner_rows
-from pipeline.analyze.ranges import nested_ranges, without_numbers
+from pipeline.analyze.ranges import repetitions
 from pipeline.analyze.timeline import Timeline
 from pipeline.intervals import Ints
 from pipeline.parallel import once
-from pipeline.tables import ancestors, categorical
+from pipeline.tables import ancestors
 
 LEAST: Final = 3
-"""How often a path occurs at least to be called repeated."""
+"""How often a path occurs in a process at least to be called repeated."""
 
 
 def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
@@ -34,10 +34,8 @@ def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
 @once
 def _steps(timeline: Timeline) -> tuple[Ints, Ints]:
     """For each row of the nested ranges: the row of its outermost repeated range or -1, and how often its path is."""
-    ranges = nested_ranges(timeline)
-    paths = ranges["path"].cat
-    pattern = categorical(without_numbers(paths.categories).to_numpy(dtype=object), paths.codes.to_numpy()).codes
-    instances = np.bincount(pattern, minlength=1)[pattern]
+    ranges = repetitions(timeline)
+    instances = ranges["instances"].to_numpy()
     repeated = instances >= LEAST
     steps = np.where(repeated, np.arange(len(ranges)), -1)
     # from the inside out, so the outermost comes last

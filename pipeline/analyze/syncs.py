@@ -219,11 +219,12 @@ ANALYSES: Final = (
         "Calls in which the CPU waits for the GPU, by function and the range they were made in. Explicit: "
         "...Synchronize. Implicit: copies that return only when they are done (blocking ones, and those to pageable "
         "memory), frees, and allocations that spent most of their time until all earlier work was done. Total: CPU "
-        "time inside the calls. Idle: the part of it in which no GPU work of that process ran. Lost: the most that the "
-        "window could be shorter without the call, which is its own time, or what a GPU idles from its start until its "
-        "thread waits again if that is less. Waits between which the thread launches nothing are one: what they cost "
-        "together is said of the longest of them, and Other waits is how many more that includes. Steps: in how many repetitions of a range (of "
-        "how many) it was called. A driver call inside a runtime call is not counted again.",
+        "time inside the calls. Idle: the part of it in which no GPU work of that process ran. Lost: the most that "
+        "the window could be shorter without the call, which is its own time, or what a GPU idles from its start "
+        "until its thread waits again if that is less. Waits between which the thread launches nothing are one: what "
+        "they cost together is said of the longest of them, and Other waits is how many more that includes. Steps: in "
+        "how many repetitions of a range (of how many) it was called. A driver call inside a runtime call is not "
+        "counted again.",
         ("api_calls", "kernels", "memory_ops"),
         synchronizations,
     ),

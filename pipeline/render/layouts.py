@@ -48,7 +48,11 @@ def _neighbour(name: str) -> str:
 def _per_process(frame: Frame) -> Frame:
     """Leave out the process where all rows have the same, and repetitions and other waits where there are none."""
     unused = [name for name in ("steps", "of_steps", "other_waits") if name in frame and not frame[name].any()]
-    return frame.drop(columns=[*unused, *(["pid"] if frame["pid"].nunique() == 1 else [])])
+    return frame.drop(columns=[*unused, *(["pid"] if "pid" in frame and frame["pid"].nunique() <= 1 else [])])
+
+
+def _per_device_and_process(frame: Frame) -> Frame:
+    return _per_process(_per_device(frame))
 
 
 def _devices(frame: Frame) -> Frame:
@@ -75,30 +79,34 @@ def _marks(frame: Frame) -> Frame:
 def _tree(frame: Frame) -> Frame:
     """Put every range below the one around it, named by the last part of its path; drop what is the same for all."""
     paths = frame["path"].astype("str").fillna("").tolist()
-    levels = dict(zip(paths, frame["level"].fillna(0).tolist(), strict=True))
-    around = [_around(path, levels) for path in paths]
-    names = [path if above is None else path[len(above) + 3 :] for path, above in zip(paths, around, strict=True)]
+    places = list(zip(frame["pid"].tolist() if "pid" in frame else [0] * len(frame), paths, strict=True))
+    levels = dict(zip(places, frame["level"].fillna(0).tolist(), strict=True))
+    around = [_around(place, levels) for place in places]
+    names = [path if above is None else path[len(above[1]) + 3 :] for path, above in zip(paths, around, strict=True)]
     idle = ["style"] if frame["style"].nunique() == 1 else []
     if (frame["instances"] == 1).all():
         idle += ["cpu_med_ns", "cpu_min_ns", "cpu_max_ns"]
-    rows, depths = _preorder(paths, around)
-    named = frame.assign(name=names).drop(columns=["path", *idle], errors="ignore")
+    rows, depths = _preorder(places, around)
+    named = _per_process(frame.assign(name=names).drop(columns=["path", *idle], errors="ignore"))
     return named.iloc[rows].assign(level=depths)
 
 
-def _around(path: str, levels: Mapping[str, int]) -> str | None:
-    """Return the path around `path`, the longest on the level above; a name may itself hold the separator."""
-    above = path
+_Place = tuple[object, str]  # process and path of a range
+
+
+def _around(place: _Place, levels: Mapping[_Place, int]) -> _Place | None:
+    """Return what is around a range, the longest path on the level above; a name may itself hold the separator."""
+    process, above = place
     while " / " in above:
         above = above.rpartition(" / ")[0]
-        if levels.get(above) == levels[path] - 1:
-            return above
+        if levels.get((process, above)) == levels[place] - 1:
+            return process, above
     return None
 
 
-def _preorder(paths: Sequence[str], around: Sequence[str | None]) -> tuple[list[int], list[int]]:
+def _preorder(places: Sequence[_Place], around: Sequence[_Place | None]) -> tuple[list[int], list[int]]:
     """Return the rows, each followed by those inside it, and how deep each of them is."""
-    inside: dict[str | None, list[int]] = {}
+    inside: dict[_Place | None, list[int]] = {}
     for row, above in enumerate(around):
         inside.setdefault(above, []).append(row)
     rows, depths = [], []
@@ -107,7 +115,7 @@ def _preorder(paths: Sequence[str], around: Sequence[str | None]) -> tuple[list[
         row, depth = waiting.pop()
         rows.append(row)
         depths.append(depth)
-        waiting += [(below, depth + 1) for below in reversed(inside.pop(paths[row], []))]
+        waiting += [(below, depth + 1) for below in reversed(inside.pop(places[row], []))]
     return rows, depths
 
 
@@ -137,7 +145,10 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
         others={"before": _neighbour, "after": _neighbour},
     ),
     "setup_calls": Layout(
-        "calls that load, compile, allocate or free", "Function", bars=("total_ns",), timeline="call"
+        *("calls that load, compile, allocate or free", "Function"),
+        bars=("total_ns",),
+        prepare=_per_process,
+        timeline="call",
     ),
     "cuda_api_sync": Layout(
         "synchronizing calls", "Function", bars=("total_ns",), prepare=_per_process, timeline="call"
@@ -145,10 +156,12 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
     "slow_copies": Layout(
         *("copies and sets that make the CPU wait", "Function"),
         bars=("cpu_ns",),
-        prepare=_per_device,
+        prepare=_per_device_and_process,
         timeline="call",
     ),
-    "range_iterations": Layout("repeated ranges", "Range", "path", bars=("med_ns",), timeline="repetition"),
+    "range_iterations": Layout(
+        "repeated ranges", "Range", "path", bars=("med_ns",), prepare=_per_process, timeline="repetition"
+    ),
     "osrt_sum": Layout("OS runtime calls", "Function", bars=("time_pct",)),
     "memory_usage": Layout("kinds of memory", "Kind", "kind", prepare=_per_device, timeline="memory"),
     "unified_memory": Layout("kinds of events", "Event", "event", prepare=_per_process, timeline="copy"),

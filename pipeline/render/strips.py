@@ -1,4 +1,4 @@
-"""The geometry of repetitions: a strip per repeated range with the time of each instance, outliers named."""
+"""The geometry of repetitions: a strip per repeated range and process with each instance's time, outliers named."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from pipeline.units import format_value
 Frame = pd.DataFrame
 _Side = tuple[str, int]  # anchor and down of a ring
 
-_PANELS: Final = 3
+_PATHS: Final = 3
+_PANELS: Final = 8
 _NUMBERS: Final = ("number", "time_ns", "gpu_busy_ns")
 _OUTLIER: Final = 1.5  # times the median, as in the table
 _BEYOND: Final = 4.0  # times the median: what takes longer would press all others to the ground
@@ -64,9 +65,9 @@ class Instance:
 
 @dataclass(frozen=True)
 class Strip:
-    """One path: `time` and `busy` are dots as SVG paths on the GRID, `median` is in percent from the top.
+    """One path in one process: `time` and `busy` are dots as SVG paths on the GRID.
 
-    is_dense: the dots would touch one another.
+    median: in percent from the top. is_dense: the dots would touch one another.
     """
 
     label: str
@@ -94,30 +95,54 @@ class Strips:
 
 
 def strips(frame: Frame, medians: Frame) -> tuple[Strips, ...]:
-    """Draw iteration_times, one strip per path; nothing for a table without rows, or that lacks a column.
+    """Draw iteration_times, a strip per path and process; nothing for a table without rows, or that lacks a column.
 
     medians: range_iterations, of all instances; without it the median is that of the rows.
     """
     known = _known(frame) if {"path", *_NUMBERS} <= set(frame.columns) else Frame()
     if known.empty:
         return ()
-    paths = list(dict.fromkeys(known["path"]))[:_PANELS]
-    drawn = tuple(_strip(path, known[known["path"] == path], medians) for path in paths)
+    known = known[known["path"].isin(known["path"].unique()[:_PATHS])]
+    medians = medians.assign(path=_texts(medians, "path"), pid=_texts(medians, "pid"))
+    series = list(dict.fromkeys(zip(known["path"], known["pid"], strict=True)))
+    has_processes = known["pid"].nunique() > 1
+    drawn = tuple(
+        _strip(
+            f"{one[0]}, process {one[1]}" if has_processes else one[0],
+            known[_is(known, one)],
+            medians[_is(medians, one)],
+        )
+        for one in series[:_PANELS]
+    )
     is_beyond = any(ring.is_beyond for strip in drawn for ring in strip.rings)
     has_busy = any(strip.busy for strip in drawn)
-    return (Strips("Time of each instance, in the order they began", drawn, has_busy, tuple(_notes(beyond=is_beyond))),)
+    notes = tuple(_notes(beyond=is_beyond, left_out=len(series) - len(drawn)))
+    return (Strips("Time of each instance, in the order they began", drawn, has_busy, notes),)
 
 
 def _known(frame: Frame) -> Frame:
+    """Return the instances with a time, those of a path and process one after the other in the order of the table."""
     numbers = {name: measured(frame[name]) for name in _NUMBERS}
-    known = pd.DataFrame({**numbers, "path": frame["path"].astype("str").to_numpy()})
+    known = pd.DataFrame({**numbers, "path": _texts(frame, "path"), "pid": _texts(frame, "pid")})
     known = known.dropna(subset=["number", "time_ns"])
-    return known[(known["number"] >= 0) & (known["time_ns"] >= 0)].sort_values("number", kind="stable")
+    known = known[(known["number"] >= 0) & (known["time_ns"] >= 0)]
+    place = known.groupby(["path", "pid"], sort=False).ngroup()
+    return known.assign(place=place).sort_values(["place", "number"], kind="stable")
 
 
-def _strip(path: str, rows: Frame, medians: Frame) -> Strip:
+def _texts(frame: Frame, column: str) -> list[str]:
+    """Return a column as texts, empty ones if the table lacks it: one of an earlier version has no process."""
+    return frame[column].astype("str").tolist() if column in frame else [""] * len(frame)
+
+
+def _is(frame: Frame, series: tuple[str, str]) -> "pd.Series[bool]":
+    """Tell which rows are of a path in a process."""
+    return (frame["path"] == series[0]) & (frame["pid"] == series[1])
+
+
+def _strip(label: str, rows: Frame, medians: Frame) -> Strip:
     time, busy = rows["time_ns"].to_numpy(), rows["gpu_busy_ns"].to_numpy()
-    count, median = _statistics(path, rows, medians)
+    count, median = _statistics(rows, medians)
     limit = _BEYOND * median if median > 0 else float(time.max())
     highest = max(time[time <= limit].max(initial=0.0), np.nan_to_num(busy[busy <= limit]).max(initial=0.0))
     # names of what is beyond stand at the upper edge: room for them above the dots
@@ -126,9 +151,9 @@ def _strip(path: str, rows: Frame, medians: Frame) -> Strip:
     down, busy_down = (100.0 * (1 - np.clip(values / top, 0, 1)) for values in (time, busy))
     remark = _remark(count, median, busy)
     return Strip(
-        short_text(path),
+        short_text(label),
         remark,
-        f"{short_text(path)}: {remark}, longest {format_value(float(time.max()), 'time_ns')}",
+        f"{short_text(label)}: {remark}, longest {format_value(float(time.max()), 'time_ns')}",
         _dots(across[time <= top], down[time <= top]),
         _dots(across[busy <= top], busy_down[busy <= top]),
         percent(1 - min(median / top, 1.0)),
@@ -140,14 +165,13 @@ def _strip(path: str, rows: Frame, medians: Frame) -> Strip:
     )
 
 
-def _statistics(path: str, rows: Frame, medians: Frame) -> tuple[int, float]:
+def _statistics(rows: Frame, medians: Frame) -> tuple[int, float]:
     """Return how many instances there are, those that are not drawn included, and their median time."""
     most, median = int(rows["number"].max()) + 1, float(rows["time_ns"].median())
-    if not {"path", "instances", "med_ns"} <= set(medians.columns):
+    if not len(medians) or not {"instances", "med_ns"} <= set(medians.columns):
         return most, median
-    of_path = medians[medians["path"].astype("str") == path]
-    counts, known = (measured(of_path[name]) for name in ("instances", "med_ns"))
-    if not len(of_path) or not (counts[0] > 0 and known[0] >= 0):
+    counts, known = (measured(medians[name]) for name in ("instances", "med_ns"))
+    if not (counts[0] > 0 and known[0] >= 0):
         return most, median
     return max(int(counts[0]), most), float(known[0])
 
@@ -250,7 +274,9 @@ def _numbers(count: int) -> Iterator[Tick]:
         yield Tick(percent((number + 0.5) / count), f"#{scale.format(float(number))}")
 
 
-def _notes(*, beyond: bool) -> Iterator[str]:
+def _notes(*, beyond: bool, left_out: int) -> Iterator[str]:
     yield "The line is the median; rings are outliers of more than 1.5 times that. Each strip has a scale of its own."
     if beyond:
         yield f"Triangles at the upper edge take more than {_BEYOND:.0f} times the median, beyond the scale."
+    if left_out:
+        yield f"{left_out:,} more, of other processes or ranges, are in report.json (iteration_times) only."

@@ -69,17 +69,18 @@ class TableJumps {
   range(row) {
     const path = [this.model.name(row)];
     for (let at = this.model.parent?.[row] ?? -1; at >= 0; at = this.model.parent[at]) path.unshift(this.model.name(at));
-    return TableJumps.#range(path.join(" / "));
+    return this.#range(path.join(" / "), row);
   }
 
   // The longest of the repetitions of a range.
   repetition(row) {
-    return TableJumps.#range(this.model.name(row));
+    return this.#range(this.model.name(row), row);
   }
 
-  static #range(path) {
+  #range(path, row) {
     const names = path.split(" / ");
-    return { name: names.pop(), kind: "range", ...(names.length ? { within: names } : {}) };
+    const within = names.length > 1 ? { within: names.slice(0, -1) } : {};
+    return { name: names.at(-1), kind: "range", ...within, ...this.#group("Process", "pid", row) };
   }
 
   // `Host-to-Device, Pageable → Device`; sizes have kind and class of size in columns. Page faults are not drawn.
