@@ -88,4 +88,14 @@ def test_launches_of_a_real_capture_add_up_to_their_table(capture_file: CaptureF
 def test_latency_is_counted_where_the_stream_was_empty() -> None:
     timeline = Timeline(draw("cpu  LL.LL......\ns7   ....aaaabb.."))
     table = launch_latencies(timeline).frame
-    assert table[["figure", *SUMS]].to_numpy().tolist() == [[API, 2, 4000], [LATENCY, 1, 2000]]
+    assert table[["figure", *SUMS]].to_numpy().tolist() == [[API, 2, 4000], [LATENCY, 1, 4000]]
+
+
+def test_a_launch_before_its_own_call_is_in_no_class_and_said() -> None:
+    table = launch_latencies(Timeline(draw("cpu  ...LL...L..\ns7   .aaaa....b.")))
+    assert table.frame[["figure", *SUMS]].to_numpy().tolist() == [
+        [API, 1, 1000],
+        [API, 1, 2000],
+        [LATENCY, 1, 1000],
+    ]
+    assert table.notes == ("1 launch began before its call did, by the clock of the GPU; no class counts that.",)

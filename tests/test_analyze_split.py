@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from pipeline.analyze.latency import launch_phases
 from pipeline.analyze.split import time_split
 from pipeline.analyze.timeline import Timeline
 from pipeline.analyze.window import gpu_time
@@ -328,3 +329,48 @@ def test_a_training_capture_is_split_as_its_events_say(capture_file: Callable[[s
     assert table["time_ns"].idxmax() == "host code"
     assert table.loc["synchronizing call", "functions"] == "cudaDeviceSynchronize"
     assert "module load and JIT" not in table.index
+
+
+# -- clocks of several GPUs -------------------------------------------------------------------------------------------
+
+
+def two_gpus(first: list[int], second: list[int]) -> Timeline:
+    """Launch on two GPUs in turn, kernels beginning so many microseconds after the start of their call."""
+    rows = ["", "", ""]
+    for one, other in zip(first, second, strict=True):
+        rows[0] += f"{'L':.<{one + 10}}{'L':.<{other + 10}}"
+        rows[1] += f"{'.' * one}{'a' * 5}".ljust(one + other + 20, ".")
+        rows[2] += f"{'.' * (one + 10 + other)}{'b' * 5}".ljust(one + other + 20, ".")
+    return Timeline(draw(f"cpu   {rows[0]}\ns7    {rows[1]}\ns7:1  {rows[2]}"))
+
+
+def dependency(timeline: Timeline, device: int) -> int:
+    split = time_split(timeline).frame
+    return int(split["time_ns"][(split["device"] == device) & (split["category"] == "dependency")].sum()) // 1000
+
+
+def test_where_clocks_of_gpus_are_offset_launch_ends_with_the_latency_of_the_gpu_and_that_is_said() -> None:
+    timeline = two_gpus([14] * 30, [3] * 30)
+    assert dependency(timeline, 0) == 0
+    for notes in (time_split(timeline).notes, launch_phases(timeline).notes):
+        assert "median 3.000 µs on GPU 1 and 14.00 µs on GPU 0" in " ".join(notes)
+    # one that takes 40 longer than all others waited for something
+    assert dependency(two_gpus([14] * 29 + [54], [3] * 30), 0) == 40
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([4] * 30, [3] * 30),
+        # as far apart as they spread
+        ([2, 26] * 15, [3] * 30),
+        # too few to tell
+        ([14] * 9, [3] * 9),
+    ],
+)
+def test_clocks_are_doubted_only_where_gpus_differ_by_more_than_they_spread(
+    first: list[int], second: list[int]
+) -> None:
+    timeline = two_gpus(first, second)  # the window begins with the first kernel
+    assert time_split(timeline).notes == ()
+    assert dependency(timeline, 0) == sum(max(latency - 11, 0) for latency in first[1:])

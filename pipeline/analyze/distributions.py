@@ -30,13 +30,18 @@ def kernel_durations(timeline: Timeline) -> Table:
 def launch_latencies(timeline: Timeline) -> Table:
     """One row per device, figure (API time, launch latency) and class that has a launch."""
     times = launch_times(timeline)
-    latency = _classes(LATENCY, times.device[times.met_idle], times.wait[times.met_idle])
-    return _table([*_classes(API, times.device, times.api), *latency])
+    shown = times.met_idle & (times.wait >= 0)
+    latency = _classes(LATENCY, times.device[shown], times.wait[shown])
+    early = int((times.met_idle & ~shown).sum())
+    # a log axis has no place for them
+    began = "launch began before its call did" if early == 1 else "launches began before their calls did"
+    note = f"{early:,} {began}, by the clock of the GPU; no class counts that."
+    return _table([*_classes(API, times.device, times.api), *latency], (note,) if early else ())
 
 
-def _table(frames: Iterable[pd.DataFrame]) -> Table:
+def _table(frames: Iterable[pd.DataFrame], notes: tuple[str, ...] = ()) -> Table:
     rows = pd.concat(list(frames) or [pd.DataFrame(columns=_COLUMNS)], ignore_index=True)
-    return Table(rows.sort_values(["device", "figure", "from_ns"], ignore_index=True)[_COLUMNS])
+    return Table(rows.sort_values(["device", "figure", "from_ns"], ignore_index=True)[_COLUMNS], notes)
 
 
 def _classes(figure: str, device: Ints, time: Ints) -> Iterator[pd.DataFrame]:

@@ -1,7 +1,7 @@
 """What a launch costs, and how far the CPU runs ahead of the GPU.
 
-Three figures, which must not be added up: API time is the CPU's; latency is what a launch takes to reach an idle GPU;
-queue time is spent behind earlier work and costs nothing as long as the GPU has that to do.
+Three figures, which must not be added up: API time is the CPU's; latency is what a launch takes to reach an idle GPU,
+its API time included; queue time is spent behind earlier work and costs nothing as long as the GPU has that to do.
 """
 
 from typing import Any, Final, NamedTuple
@@ -10,7 +10,17 @@ import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.split import IDLE, LAUNCH, SYNC, Calls, causing_calls, devices_at_work, idle_causes, time_split
+from pipeline.analyze.split import (
+    IDLE,
+    LAUNCH,
+    SYNC,
+    Calls,
+    causing_calls,
+    clock_notes,
+    devices_at_work,
+    idle_causes,
+    time_split,
+)
 from pipeline.analyze.timeline import Flags, Operations, Timeline, busy_spans, distinct, operation_column
 from pipeline.intervals import Ints, depth, gaps, open_time, union
 from pipeline.parallel import once
@@ -55,8 +65,9 @@ class _Work(NamedTuple):
 class LaunchTimes(NamedTuple):
     """Launches whose work began in the window and whose call was recorded, one entry each.
 
-    `api` is the call's time and `wait` that from its end to the start on the GPU, at least 0, both in ns; `met_idle`
-    tells which had nothing to wait for, `is_first` which are the first of a kernel in a process and on a device.
+    `api` is the call's time and `wait` that from its start to the start on the GPU, both in ns: what the clocks say,
+    so a wait is below 0 where that of the GPU is behind by more. `met_idle` tells which had nothing to wait for,
+    `is_first` which are the first of a kernel in a process and on a device.
     """
 
     device: Ints
@@ -82,7 +93,12 @@ def launch_phases(timeline: Timeline) -> Table:
                     rows.append([device, figure, launch, *_statistics(time[chosen])])
     work = _work(timeline)
     launched = _launched(timeline, work)
-    return Table(pd.DataFrame(rows, columns=_PHASES), _unmatched(int((launched & ~work.is_known).sum()), launched))
+    notes = (
+        *_unmatched(int((launched & ~work.is_known).sum()), launched),
+        *_begun_early(int((times.wait < times.api).sum()), len(times.wait)),
+        *clock_notes(timeline),
+    )
+    return Table(pd.DataFrame(rows, columns=_PHASES), notes)
 
 
 def launch_bound(timeline: Timeline) -> Table:
@@ -153,7 +169,7 @@ def launch_times(timeline: Timeline) -> LaunchTimes:
     return LaunchTimes(
         work.device[chosen],
         (work.call_end - work.call_start)[chosen],
-        np.maximum(work.start - work.call_end, 0)[chosen],
+        (work.start - work.call_start)[chosen],
         _met_idle_gpu(work)[chosen],
         _first(work)[chosen],
     )
@@ -216,7 +232,7 @@ def _launched(timeline: Timeline, work: _Work) -> Flags:
 
 
 def _met_idle_gpu(work: _Work) -> Flags:
-    """Whether the stream was empty when the call began, and nothing ended on the device between call and start.
+    """Whether the stream was empty when the call began, and nothing ended on the device from then until the start.
 
     What did not end then cannot have been waited for.
     """
@@ -233,7 +249,7 @@ def _met_idle_gpu(work: _Work) -> Flags:
     for device in np.unique(work.device):
         here = np.flatnonzero(flags & (work.device == device))
         ends = np.sort(work.end[work.device == device], kind="stable")
-        by_start, by_call = (np.searchsorted(ends, time[here], side="right") for time in (work.start, work.call_end))
+        by_start, by_call = (np.searchsorted(ends, time[here], side="right") for time in (work.start, work.call_start))
         flags[here[by_start > by_call]] = False
     return flags
 
@@ -255,6 +271,10 @@ def _unmatched(count: int, launched: Flags) -> tuple[str, ...]:
     if not count:
         return ()
     return (f"{count:,} of {launched.sum():,} launches have no recorded API call and are in none of the figures.",)
+
+
+def _begun_early(count: int, total: int) -> tuple[str, ...]:
+    return (f"{count:,} of {total:,} launches began on the GPU before their call returned.",) if count else ()
 
 
 def _in_flight(work: _Work, edges: Ints, *, device: int) -> tuple[Floats, Ints]:
@@ -290,11 +310,12 @@ ANALYSES: Final = (
         "launch_phases",
         "Launch figures",
         "Three figures of the launches whose work began in the window; they measure different things and must not be "
-        "added up. API time: the CPU's time inside the launch call. Launch latency: from the end of the call to the "
-        "start on the GPU (0 if that came first), only where the stream was empty when the call began and no other "
-        "work of the device ended in between. Queue time: the same for all others; they stood behind earlier work, "
-        "which is no overhead. First: the first recorded launch of each kernel in a process, which may load its module "
-        "or compile it; after a warm-up outside the capture it is a steady one. A CUDA graph launch is one launch.",
+        "added up. API time: the CPU's time inside the launch call. Launch latency: from the start of the call to the "
+        "start on the GPU, only where the stream was empty when the call began and no other work of the device ended "
+        "in between; it is below 0 where the clock of the GPU is behind that of the CPU. Queue time: the same for all "
+        "others; they stood behind earlier work, which is no overhead. First: the first recorded launch of each "
+        "kernel in a process, which may load its module or compile it; after a warm-up outside the capture it is a "
+        "steady one. A CUDA graph launch is one launch.",
         ("kernels", "memory_ops", "api_calls"),
         launch_phases,
     ),

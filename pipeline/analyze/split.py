@@ -18,6 +18,7 @@ from pipeline.intervals import Ints, Spans, covered, inside, length, touches, un
 from pipeline.names import communicates
 from pipeline.parallel import once
 from pipeline.tables import empty, renamed
+from pipeline.units import format_value
 
 COMPUTE: Final = "compute"
 COMMUNICATION: Final = "communication"
@@ -47,6 +48,9 @@ _CALLS: Final = {
 }
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts take a few times that
 _LATENCY_NS: Final = 10_000
+# of two GPUs: fewer launches tell nothing, and less than that their places in the machine explain
+_LEAST_LAUNCHES: Final = 10
+_LEAST_OFFSET_NS: Final = 2_000
 _MOST_FUNCTIONS: Final = 3
 _COLUMNS: Final = ["device", "group", "category", "time_ns", "share_pct", "hidden_ns", "functions"]
 
@@ -73,6 +77,8 @@ class _Gaps(NamedTuple):
     """Idle pieces of a device, each with the call that launched the operation which ends it.
 
     Where there is none, the call is empty and at the end of the gap; `is_lost` says that it was not recorded.
+    `is_launch` marks pieces that a kernel or a graph ends whose call is known; `late` is until when the launch can have
+    been under way.
     """
 
     start: Ints
@@ -82,6 +88,15 @@ class _Gaps(NamedTuple):
     call_end: Ints
     call_name: Ints
     is_lost: Flags
+    is_launch: Flags
+    late: Ints
+
+
+class Latency(NamedTuple):
+    """How long after the start of their call launches on an idle GPU start, in ns: median and 95th percentile."""
+
+    med_ns: float
+    p95_ns: float
 
 
 class _Layer(NamedTuple):
@@ -113,7 +128,12 @@ def time_split(timeline: Timeline) -> Table:
         parts, idle = _busy(timeline, facts, device=device)
         parts += _idle(_gaps(timeline, facts, calls, device=device, idle=idle), calls)
         rows += [{"device": device, **_row(part, calls, window_ns)} for part in _added(parts)]
-    return Table(pd.DataFrame(rows, columns=_COLUMNS).astype({"hidden_ns": "int64[pyarrow]"}))
+    notes = [*clock_notes(timeline)]
+    if notes:
+        notes.append(
+            "There launch lasts until the GPU's own 95th percentile of launch latency, not for 10 µs after the call."
+        )
+    return Table(pd.DataFrame(rows, columns=_COLUMNS).astype({"hidden_ns": "int64[pyarrow]"}), tuple(notes))
 
 
 def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
@@ -129,6 +149,38 @@ def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
 def devices_at_work(timeline: Timeline) -> Ints:
     """Return the devices on which anything ran in the window."""
     return np.array([device for device, spans in busy_spans(timeline).items() if len(spans[0])], dtype=np.int64)
+
+
+def clock_notes(timeline: Timeline) -> tuple[str, ...]:
+    """Say that clocks of GPUs seem to be offset against one another."""
+    offset = _offset_clocks(timeline)
+    if not offset:
+        return ()
+    first, *_, last = sorted(offset, key=lambda device: offset[device].med_ns)
+    medians = (f"{format_value(offset[device].med_ns, 'med_ns')} on GPU {device}" for device in (first, last))
+    return (
+        "Launch latency differs between GPUs by more than it varies on each of them (median "
+        f"{' and '.join(medians)}): their clocks may be offset against each other, so these GPUs do not compare.",
+    )
+
+
+@once
+def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
+    """Return the GPUs whose launch latency is further from that of another one than either spreads."""
+    whole: Spans = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
+    known = []
+    for device in devices_at_work(timeline):
+        idle = without(whole, busy_spans(timeline)[int(device)])
+        found = _endings(timeline, _facts(timeline), causing_calls(timeline), device=device, idle=idle)
+        # what was called while the GPU idled waited for nothing on it
+        chosen = found.is_launch & (found.call_start >= found.start)
+        if chosen.sum() >= _LEAST_LAUNCHES:
+            known.append([device, *np.percentile((found.end - found.call_start)[chosen], [5, 50, 95])])
+    device, low, middle, high = np.array(known).reshape(-1, 4).T
+    spread = np.maximum(high - low, _LEAST_OFFSET_NS)
+    is_apart = (np.abs(middle[:, None] - middle) > np.maximum(spread[:, None], spread)).any(axis=1)
+    numbers = (column[is_apart].tolist() for column in (device, middle, high))
+    return {int(one): Latency(median, most) for one, median, most in zip(*numbers, strict=True)}
 
 
 @once
@@ -181,6 +233,15 @@ def _busy(timeline: Timeline, facts: _Facts, *, device: int) -> tuple[list[_Part
 
 
 def _gaps(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle: Spans) -> _Gaps:
+    """Find what ends each idle piece, and until when its launch was under way by the clock of that device."""
+    found, offset = _endings(timeline, facts, calls, device=device, idle=idle), _offset_clocks(timeline)
+    if device not in offset:
+        return found
+    latest = found.call_start + round(offset[device].p95_ns)
+    return found._replace(late=np.maximum(found.call_end, latest))
+
+
+def _endings(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle: Spans) -> _Gaps:
     """Find what ends each idle piece: the next operation to start, be it after the window."""
     operations, (start, end) = timeline.operations, idle
     here = np.flatnonzero(operations.device == device)
@@ -191,14 +252,17 @@ def _gaps(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle:
     ends = found < len(here)
     ending = here[np.minimum(found, len(here) - 1)]
     call = np.where(ends, operations.call[ending], -1)
+    call_end = _of_calls(calls.end, call, end)
     return _Gaps(
         start,
         end,
         facts.process[ending],
         _of_calls(calls.start, call, end),
-        _of_calls(calls.end, call, end),
+        call_end,
         _of_calls(calls.name, call, 0),
         ends & (call < 0) & timeline.is_launched[ending],
+        (call >= 0) & (operations.start[ending] == end) & ~operations.of("memory_ops")[ending],
+        call_end + _LATENCY_NS,
     )
 
 
@@ -249,13 +313,12 @@ def _take(rest: Spans, layer: _Layer) -> tuple[Spans, Ints]:
 
 def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _Layer:
     """The spans that explain idle time by `category`."""
-    late = gaps.call_end + _LATENCY_NS
     if category == LAUNCH:
-        start, end = np.maximum(gaps.start, gaps.call_start), np.minimum(gaps.end, late)
+        start, end = np.maximum(gaps.start, gaps.call_start), np.minimum(gaps.end, gaps.late)
         return _Layer(*(column[end > start] for column in (start, end, gaps.call_name)))
     if category == DEPENDENCY:
-        queued = late < gaps.end
-        return _Layer(np.maximum(gaps.start, late)[queued], gaps.end[queued], _NONE)
+        queued = gaps.late < gaps.end
+        return _Layer(np.maximum(gaps.start, gaps.late)[queued], gaps.end[queued], _NONE)
     if category == UNKNOWN:
         lost = gaps.is_lost | (not (calls.process == process).any())
         return _Layer(gaps.start[lost], gaps.end[lost], _NONE)
@@ -299,8 +362,9 @@ ANALYSES: Final = (
         "sets, CUDA graphs that were traced as a whole. What ran under an earlier one is Hidden and not part of Time. "
         "Idle, by the first cause that applies: a call that loads a module or compiles, that allocates or frees, or "
         "that copies and blocks (not Async, or pageable memory); launch, from the start of the call that launched the "
-        "operation which ends the gap until this starts, or for 10 µs after the call; dependency, from then on: it "
-        "waited on the GPU, for an event or for its turn; a synchronizing call; any other CUDA call; unknown, where "
+        "operation which ends the gap until this starts, or for 10 µs after the call (a note says where clocks of "
+        "GPUs do not allow that); dependency, from then on: it waited on the GPU, for an event or for its turn; a "
+        "synchronizing call; any other CUDA call; unknown, where "
         "the launching call was not recorded; host code, where no CUDA call ran. Only calls of the process whose "
         "operation ends the gap count. Functions: those with most of the time, at most three.",
         ("kernels", "memory_ops"),
