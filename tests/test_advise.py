@@ -290,6 +290,64 @@ def test_devices_and_processes_are_not_added_up() -> None:
     assert two <= 2 * one
 
 
+@pytest.mark.parametrize("other", ["1", "2"])
+def test_of_several_gpus_the_one_that_lost_most_counts(other: str) -> None:
+    # GPU 0 idles for six microseconds, the other one for four or five
+    work = {"1": "ccccccc....cccc", "2": "ccccc.....ccccc"}[other]
+    picture = f"cpu   L\ns7    aaaa......bbbbb\ns7:1  {work}"
+    assert gains(picture)["gpu_gaps"] == 6
+    assert gains("cpu   CLCL\ns7    HHaaaaaaaa\ns7:1  ccHHHccccc")["exposed_copies"] == 3
+
+
+def test_of_several_processes_the_one_that_allocates_most_counts() -> None:
+    picture = """
+        nvtx  [step  ][step  ][step  ]
+        cpu   AAA.L...AAA.L...AAA.L...
+        s7    b....aaa.....aaa.....aaa
+        """
+    alone = gains(picture)["allocation_in_loop"]
+    assert advice(beside(draw(picture), draw(picture)))["allocation_in_loop"].gain_ns == 1000 * alone
+
+
+def test_tiny_kernels_of_several_gpus_are_not_added_up() -> None:
+    picture = "cpu   LLL.LLL.LLL.LLL.\ns7    ..a...b...a...b.\ns8:1  cccccccccccccccc"
+    one = gains(picture.replace("s8:1", "s8:0"))
+    assert "many_tiny_kernels" not in one
+    two = gains("cpu   LLLLLL.LLLLLL.LLLLLL.LLLLLL\ns7    .....a........a.......\ns7:1  ............b.......b")
+    compute = two["many_tiny_kernels"] - two["launch_bound"]
+    assert compute == 2
+
+
+def test_a_rule_speaks_from_its_share_of_the_window_on() -> None:
+    at_the_limit, below = (f"cpu  CL\ns7   {'H' + 'a' * length}" for length in (19, 20))
+    assert advice(draw(at_the_limit))["exposed_copies"].gain_pct == 5.0
+    assert "exposed_copies" not in gains(below)
+
+
+def test_a_gap_of_one_percent_of_the_window_is_long() -> None:
+    nine = ".".join(["a" * 9] * 9 + ["a"])
+    assert gains(f"cpu  L\ns7   {nine}{'a' * 9}")["gpu_gaps"] == 9  # of 100 microseconds
+    assert "gpu_gaps" not in gains(f"cpu  L\ns7   {nine}{'a' * 10}")  # of 101
+
+
+def test_a_gpu_that_is_busy_half_of_the_time_is_not_of_low_use() -> None:
+    measured = f"nvtx  [measure{' ' * 51}]\ncpu   L\ns7    "
+    assert "gpu_time_util" not in gains(measured + "a." * 30)
+    assert "gpu_time_util" in gains(f"{measured}{'.' * 4}{'a.' * 28}")
+
+
+def test_half_of_the_steps_are_not_most_of_them() -> None:
+    picture = "nvtx  [step][step][step][step]\ncpu   L.SS..L.SS..L.....L....L\ns7    .aa...aa....aa....aa....b"
+    found = gains(picture)
+    assert "cuda_api_sync" in found
+    assert "sync_every_step" not in found
+
+
+def test_half_of_all_launches_are_enough_for_tiny_kernels() -> None:
+    long = "cpu  LLL.LLL.LLLL......LLLL......\ns7   ..a...a....bbbbbbb....bbbbbbb"
+    assert "many_tiny_kernels" in gains(long)
+
+
 def test_a_capture_without_gpu_work_has_no_advice() -> None:
     assert advice(draw("cpu  LSSS")) == {}
     assert advise(()) == ()

@@ -19,6 +19,7 @@ from pipeline.analyze.timeline import GPU_TABLES, Timeline
 from pipeline.analyze.window import gpu_time
 from pipeline.model import Profile
 from pipeline.read.nsys import read_nsys
+from pipeline.render.timeline import measured_window
 from pipeline.tables import TABLES, conform, empty
 from tests.timeline import PROCESS
 from tests.timeline import draw as draw_profile
@@ -115,6 +116,19 @@ def test_the_measured_range_is_the_window() -> None:
     device = row(gpu_time(profile).frame, device=0)
     assert (device["window"], device["window_ns"], device["busy_ns"]) == ("measure", 12_000, 4000)
     assert (device["kernels"], device["kernel_ns"]) == (1, 4000)
+
+
+def test_a_range_of_that_name_in_a_domain_of_its_own_is_not_the_window() -> None:
+    profile = draw_profile("nvtx  [measure][measure     ]\ns7    .aaa.....bbbb.......")
+    domains = pd.Series(["of a library", ""], dtype="category")
+    ranges = conform("ranges", profile.table("ranges").assign(domain=domains))
+    both = Timeline(Profile({**profile.tables, "ranges": ranges})).window
+    assert (both.start_ns, both.name) == (9000, "measure")
+    assert measured_window(Profile({**profile.tables, "ranges": ranges})) == (both.start_ns, both.end_ns)
+    foreign = Profile({**profile.tables, "ranges": ranges.iloc[:1]})
+    alone = Timeline(foreign).window
+    assert (alone.start_ns, alone.end_ns, alone.name) == (1000, 13_000, "first to last GPU operation")
+    assert measured_window(foreign) == (alone.start_ns, alone.end_ns)
 
 
 def test_an_operation_belongs_to_the_innermost_range_of_the_launching_thread() -> None:

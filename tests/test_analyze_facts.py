@@ -122,3 +122,17 @@ def test_work_that_starts_before_its_launch_is_said(by_ns: int, expected: list[s
     found = findings({**tables, "api_calls": calls.assign(**later)})
     assert [finding.rule for finding in found] == expected
     assert all(finding.detail.startswith("2 of 2 start more than 1 ms before") for finding in found)
+
+
+@pytest.mark.parametrize(("missing", "found"), [(2, []), (3, ["lost_events"])])
+def test_two_in_a_hundred_launching_calls_may_lack_their_work(missing: int, found: list[str]) -> None:
+    tables = draw(f"cpu  {'L.' * 100}\ns7   {'.a' * 100}").tables
+    kept = tables["kernels"].drop(index=range(40, 40 + missing)).reset_index(drop=True)
+    assert rules({**tables, "kernels": kept}) == found
+
+
+@pytest.mark.parametrize(("missing", "found"), [(2, []), (3, ["lost_calls"])])
+def test_two_in_a_hundred_kernels_may_lack_their_call(missing: int, found: list[str]) -> None:
+    tables = draw(f"cpu  {'L.' * 100}\ns7   {'.a' * 100}").tables
+    kept = tables["api_calls"].drop(index=range(40, 40 + missing)).reset_index(drop=True)
+    assert rules({**tables, "api_calls": kept}) == found

@@ -54,6 +54,13 @@ def test_work_on_another_device_fills_no_gap() -> None:
     assert table[["device", "gap_ns"]].to_numpy().tolist() == [[0, 2000], [1, 1000], [1, 1000]]
 
 
+def test_gaps_from_a_thousandth_of_a_percent_of_the_window_on_are_listed() -> None:
+    # of 100 and 200 milliseconds, a microsecond is that much or half of it
+    short, long = (f"s7   {'a' * length}.{'b' * length}...c" for length in (49_000, 100_000))
+    assert found(short, "gap_ns") == [[3], [1]]
+    assert found(long, "gap_ns") == [[3]]
+
+
 def test_gaps_that_are_next_to_nothing_are_left_out_where_there_are_longer_ones() -> None:
     both = (np.array([0, 500]), np.array([3, 1_500]))
     assert [spans.tolist() for spans in _longest(both, least=10.0)] == [[500], [1500]]

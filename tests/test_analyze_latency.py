@@ -119,6 +119,13 @@ def test_a_stream_that_empties_while_the_call_runs_was_not_empty() -> None:
     assert figures(picture) == {(API, "first"): (2, 8), (LATENCY, "first"): (1, 2), (QUEUE, "first"): (1, 6)}
 
 
+def test_a_kernel_that_begins_before_the_one_before_it_ends_did_not_find_its_stream_empty() -> None:
+    # as programmatic dependent launches do: nothing ends between the call and the start
+    picture = "cpu  LL.LLLL..\ns7   ..aaaa...\ns7   .....bbb."
+    assert figures(picture)[(QUEUE, "first")] == (1, 2)
+    assert figures(picture)[(LATENCY, "first")] == (1, 2)
+
+
 def test_what_ends_on_another_stream_while_the_call_runs_may_have_been_waited_for() -> None:
     picture = "cpu  L.LLLL..\ns7   .aaa....\ns8   ......bb"
     assert figures(picture)[(LATENCY, "first")] == (1, 1)
