@@ -300,22 +300,24 @@ def test_of_several_gpus_the_one_that_lost_most_counts(other: str) -> None:
 
 
 def test_of_several_processes_the_one_that_allocates_most_counts() -> None:
+    # the calls take less than the GPU idles in them and after them
     picture = """
-        nvtx  [step  ][step  ][step  ]
-        cpu   AAA.L...AAA.L...AAA.L...
-        s7    b....aaa.....aaa.....aaa
+        nvtx  [step      ][step      ][step      ]
+        cpu   LFFFF.......LFFFF.......LFFFF.......
+        s7    aaa.........aaa.........aaa........b
         """
-    alone = gains(picture)["allocation_in_loop"]
-    assert advice(beside(draw(picture), draw(picture)))["allocation_in_loop"].gain_ns == 1000 * alone
+    assert gains(picture)["allocation_in_loop"] == 12
+    assert advice(beside(draw(picture), draw(picture)))["allocation_in_loop"].gain_ns == 12_000
 
 
 def test_tiny_kernels_of_several_gpus_are_not_added_up() -> None:
-    picture = "cpu   LLL.LLL.LLL.LLL.\ns7    ..a...b...a...b.\ns8:1  cccccccccccccccc"
-    one = gains(picture.replace("s8:1", "s8:0"))
-    assert "many_tiny_kernels" not in one
-    two = gains("cpu   LLLLLL.LLLLLL.LLLLLL.LLLLLL\ns7    .....a........a.......\ns7:1  ............b.......b")
-    compute = two["many_tiny_kernels"] - two["launch_bound"]
-    assert compute == 2
+    picture = """
+        cpu   LLLLLL.LLLLLL.LLLLLL.LLLLLL.L
+        s7    .....a........a..............cccccccccc
+        s7:1  ............b.............b
+        """
+    found = gains(picture)
+    assert found["many_tiny_kernels"] - found["launch_bound"] == 2
 
 
 def test_a_rule_speaks_from_its_share_of_the_window_on() -> None:
@@ -346,6 +348,17 @@ def test_half_of_the_steps_are_not_most_of_them() -> None:
 def test_half_of_all_launches_are_enough_for_tiny_kernels() -> None:
     long = "cpu  LLL.LLL.LLLL......LLLL......\ns7   ..a...a....bbbbbbb....bbbbbbb"
     assert "many_tiny_kernels" in gains(long)
+
+
+def test_kernels_that_take_as_long_as_their_launch_are_not_tiny() -> None:
+    picture = "cpu  LLLL.LLLL.LLLL.LLLL\ns7   ...aaaa.aaaa.aaaa.aaaa"
+    assert "many_tiny_kernels" not in gains(picture)
+    assert "many_tiny_kernels" in gains(picture.replace("aaaa", "aaa."))
+
+
+def test_a_gpu_that_waits_one_percent_of_the_window_for_launches_waits_for_tiny_kernels() -> None:
+    picture = f"cpu  L.LLLLL{'.' * 85}LLLLL\ns7   {'.' * 10}aaaa{'.' * 82}aaaa\ns8   {'c' * 95}"
+    assert gains(picture)["many_tiny_kernels"] == 8 + 1
 
 
 def test_a_capture_without_gpu_work_has_no_advice() -> None:

@@ -43,6 +43,12 @@ def test_no_estimate_saves_more_than_the_kernel_takes() -> None:
     assert found.gain_ns == 2000
 
 
+def test_one_percent_of_the_window_is_enough_to_speak_of() -> None:
+    (found,) = findings(joined(draw(BUSY), launch("b", rules=[rule("CPIStall", 5)])))
+    assert found.gain_pct == 1.0
+    assert findings(joined(draw(BUSY), launch("b", rules=[rule("CPIStall", 4)]))) == []
+
+
 def test_time_of_another_grid_is_not_claimed() -> None:
     assert findings(joined(draw(BUSY), launch("a", grid=2, rules=[rule("CPIStall", 50)]))) == []
 
