@@ -105,6 +105,14 @@ _AGAIN: Final = (
 )
 _GRAPHS: Final = "Whether ncu replays kernels, those of CUDA graphs too, or whole graphs alone."
 
+input_option = click.option(
+    "--max-input",
+    type=click.IntRange(min=1),
+    default=1_000_000_000,
+    show_default=True,
+    metavar="BYTES",
+    help="Refuse a torch.profiler trace that is larger, unpacked; reading takes about 5 times its size in memory.",
+)
 nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: found by itself).")
 
 
@@ -273,8 +281,9 @@ def _replay(options: Mapping[str, Any]) -> "Replay":
     metavar="N",
     help="Draw the timeline as finely as a page of this size can hold.",
 )
+@input_option
 @nsys_option
-def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_bytes: int, nsys: Path | None) -> None:
+def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_bytes: int, **options: Any) -> None:  # noqa: ANN401
     """Make the report of files captured elsewhere.
 
     They may be a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
@@ -285,10 +294,11 @@ def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_
       nightsight report train.sqlite --format csv -o tables/
       nightsight report train.nsys-rep --format perfetto     # for ui.perfetto.dev
     """
-    from pipeline.workflow import Output, render_files
+    from pipeline.workflow import Output, Reading, render_files
 
     with _progress() as progress:
-        written = list(render_files(files, Output(output, style or "", max_bytes), nsys=nsys, progress=progress))
+        reading = Reading(options["nsys"], options["max_input"], progress)
+        written = list(render_files(files, Output(output, style or "", max_bytes), reading))
     for path in written:
         click.echo(f"report: {path}")
 
@@ -315,6 +325,7 @@ def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_
     metavar="PREFIX",
     help="Write PREFIX_REPORT.csv and so on; . is the captured file's own name, - standard output.  [default: -]",
 )
+@input_option
 @nsys_option
 def stats(file: Path, **options: Any) -> None:  # noqa: ANN401
     """Print the tables of `nsys stats`, to the digit, without nsys.
@@ -325,13 +336,15 @@ def stats(file: Path, **options: Any) -> None:  # noqa: ANN401
       nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
     """
     from pipeline.stats import Selection
-    from pipeline.workflow import print_stats, profile_of
+    from pipeline.workflow import Reading, print_stats, profile_of
 
     reports = [report for given in options["reports"] for report in given.split(",")]
     named = {name: options[name] for name in ("style", "timeunit", "filter_time", "filter_nvtx")}
     output = options["output"]
-    with _progress() as progress, profile_of(file, nsys=options["nsys"], progress=progress) as profile:
-        texts = list(print_stats(profile, Selection(reports, **named), path=file, output=output))
+    with _progress() as progress:
+        reading = Reading(options["nsys"], options["max_input"], progress)
+        with profile_of(file, reading) as profile:
+            texts = list(print_stats(profile, Selection(reports, **named), path=file, output=output))
     for finding in profile.findings:
         click.echo(f"Warning: {finding.title}. {finding.detail}", err=True)
     click.echo(("\n" if output == "-" else "").join(texts), nl=False)

@@ -56,7 +56,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "operation": TEXT,
         "source_kind": TEXT,
         "target_kind": TEXT,
-        "bytes": INT,
+        "bytes": NULLABLE,
         "graph_node": NULLABLE,
         "green_context": NULLABLE,
         # of the pages that unified memory moved
@@ -104,6 +104,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "kind": TEXT,
         "bytes": INT,
         "is_allocation": "bool",
+        # all that was allocated on the device after it, and what PyTorch had reserved, if the profiler says so
+        "level_bytes": NULLABLE,
+        "reserved_bytes": NULLABLE,
     },
     # samples of the GPU's counters; device: the machine's number of it; metric: with its unit in brackets
     "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": INT},
@@ -177,6 +180,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "memory_bandwidth_bytes_per_s": NULLABLE,
         "clock_hz": NULLABLE,
     },
+    # what the file holds and no reader asked for; source: as the file calls it
+    "unread": {"kind": TEXT, "events": INT, "source": TEXT},
     # severity: "info", "warning" or "error", as the profiler itself said it
     "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
@@ -200,6 +205,9 @@ NOT_REPLAYED: Final = "no kernel was replayed with ncu"
 """Why a timeline has none of them."""
 
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
+
+# what runs on GPUs
+_OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")
 
 STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")
 
@@ -233,6 +241,16 @@ def renamed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Ind
     return categorical(change(texts.cat.categories).to_numpy(dtype=object), texts.cat.codes.to_numpy())
 
 
+def used_devices(tables: Mapping[str, pd.DataFrame]) -> set[int]:
+    """Return the GPUs of the machine that anything in these tables ran on."""
+    used: set[int] = set()
+    for name in _OF_GPU:
+        if name in tables:
+            ran = tables[name]
+            used |= set(ran["gpu"].fillna(ran["device"]).unique() if "gpu" in ran else ran["device"].unique())
+    return used
+
+
 def whole(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":
     """Turn floats back into nullable whole numbers, NaN into missing."""
     missing = np.isnan(values)
@@ -249,6 +267,31 @@ def summarize(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
     table = grouped.agg(["count", "sum", "mean", "median", "min", "max", "std"])
     table.columns = pd.Index(STATISTICS)
     return table.reset_index()
+
+
+def total(sizes: "pd.Series[Any]", by: Sequence[Any]) -> "pd.Series[Any]":
+    """Sum sizes by group; one that is not known makes its sum unknown, where pandas would take it for 0."""
+    grouped = sizes.groupby(list(by), observed=True, dropna=False)
+    return grouped.sum().where(grouped.count() == grouped.size())
+
+
+def memory_levels(events: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return what is allocated after each moment at which memory_usage says a change, moments in order per group.
+
+    What was there before the capture (`earlier`) is what the profiler says of the first change of each process, else
+    what was freed without having been allocated.
+    """
+    keys = list(keys)
+    change = events["bytes"].where(events["is_allocation"], -events["bytes"])
+    events = events.assign(change=change, before=events["level_bytes"] - change)
+    levels = events.groupby([*keys, "start_ns"], observed=True, sort=True)["change"].sum().reset_index()
+    grouped = levels.groupby(keys, observed=True)
+    level = grouped["change"].cumsum()
+    lowest = level.groupby([levels[key] for key in keys], observed=True).transform("min")
+    first = events.sort_values("start_ns", kind="stable").drop_duplicates([*keys, "process"])
+    told = first.groupby(keys, observed=True)["before"].agg(lambda before: before.sum(min_count=1)).rename("told")
+    earlier = levels.join(told, on=keys)["told"].astype("float64").fillna(-lowest.clip(upper=0)).astype("int64")
+    return levels.assign(bytes=level + earlier, earlier=earlier)
 
 
 def duration(frame: pd.DataFrame) -> "pd.Series[int]":

@@ -176,14 +176,23 @@ class Output:
     most_bytes: int
 
 
-def render_files(paths: Sequence[Path], output: Output, *, nsys: Path | None, progress: Progress) -> Iterator[str]:
+@dataclass(frozen=True)
+class Reading:
+    """How captured files are read: the nsys that exports a .nsys-rep, and the most bytes of a trace, unpacked."""
+
+    nsys: Path | None
+    most_bytes: int
+    progress: Progress
+
+
+def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Iterator[str]:
     """Render the report of each captured file, yielding where it was written."""
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
     if form.is_folder and str(output.path) == "-":
         raise UsageError(f"{style} is several files, which cannot go to standard output", "name a folder with -o")
     for path, target in zip(paths, _targets(paths, output.path, form.suffix), strict=True):
-        contents = form.render(replace(_source(path, form, nsys=nsys, progress=progress), most_bytes=output.most_bytes))
+        contents = form.render(replace(_source(path, form, reading), most_bytes=output.most_bytes))
         if str(target) == "-":
             sys.stdout.buffer.write(contents[""])
             continue
@@ -250,25 +259,25 @@ def build_report(
     )
 
 
-def _source(path: Path, form: Format, *, nsys: Path | None, progress: Progress) -> Source:
+def _source(path: Path, form: Format, reading: Reading) -> Source:
     if recognize(path) == "report":
         return Source(Report.from_json(path.read_bytes()))
     # a page can do without grids and blocks, which in a large capture cost time and memory
     details = form.of_events or path.stat().st_size < _SMALL_BYTES
-    with profile_of(path, nsys=nsys, progress=progress, details=details) as profile:
+    with profile_of(path, reading, details=details) as profile:
         return Source(build_report(profile, _title(path)), profile)
 
 
 @contextmanager
-def profile_of(path: Path, *, nsys: Path | None, progress: Progress, details: bool = True) -> Iterator[Profile]:
+def profile_of(path: Path, reading: Reading, *, details: bool = True) -> Iterator[Profile]:
     """Read a captured file; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
     keep_memory()
     if recognize(path) != "nsys-rep":
-        yield read(path, details=details)
+        yield read(path, details=details, most_bytes=reading.most_bytes)
         return
-    tool = required_nsys(nsys)
+    tool = required_nsys(reading.nsys)
     with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
-        progress(f"exporting {path.name}")
+        reading.progress(f"exporting {path.name}")
         database = Path(folder) / "export.sqlite"
         export_sqlite(path, database, nsys=tool, log=Path(folder) / "export.log")
         yield read(database, details=details)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from pipeline.analyze.facts import devices
+from pipeline.analyze.timeline import Timeline
 from pipeline.model import Profile
 from pipeline.read.kineto import read_kineto
 from pipeline.read.nsys import read_nsys
@@ -47,8 +49,9 @@ def test_all_tables_of_a_cuda_trace() -> None:
         "cpu_ops": 315,
         "devices": 1,
         "diagnostics": 0,
+        "unread": 2,
     }
-    assert set(profile.missing) == {"graph_launches", "marks", "syncs", "overheads", *OF_REPLAY}
+    assert set(profile.missing) == {"graph_launches", "marks", "syncs", "overheads", "memory_usage", *OF_REPLAY}
     assert profile.findings == ()
 
 
@@ -150,7 +153,7 @@ def test_every_recorded_time_is_exact(path: Path) -> None:
 def test_cpu_trace_says_why_it_has_no_gpu_tables() -> None:
     profile = read_kineto(DATA / "kineto" / "cpu.json.gz")
 
-    assert sizes(profile) == {"ranges": 6, "cpu_ops": 108, "diagnostics": 0}
+    assert sizes(profile) == {"ranges": 6, "cpu_ops": 108, "diagnostics": 0, "unread": 1}
     assert {profile.missing[name] for name in (*GPU_TABLES, "api_calls")} == {
         "the trace has no CUDA events: it was recorded on the CPU only"
     }
@@ -204,6 +207,7 @@ def test_cuda_trace_without_copies_was_looked_through(tmp_path: Path) -> None:
         "ranges": 0,
         "cpu_ops": 0,
         "diagnostics": 0,
+        "unread": 0,
     }
 
 
@@ -234,10 +238,11 @@ def test_correlation_may_be_absent(tmp_path: Path) -> None:
     assert tables["api_calls"]["correlation"].isna().all()
 
 
-def test_what_a_kernel_does_not_say_is_zero(tmp_path: Path) -> None:
+def test_what_a_kernel_does_not_say_is_unknown_and_its_shape_is_zero(tmp_path: Path) -> None:
     (row,) = read_kineto(write(tmp_path, kernel(args={"device": 1, "stream": 7}))).tables["kernels"].to_dict("records")
 
-    assert {row[name] for name in ("context", "grid_x", "block_z", "registers", "static_shared_bytes")} == {0}
+    assert {row[name] for name in ("context", "grid_x", "block_z")} == {0}
+    assert all(pd.isna(row[name]) for name in ("registers", "static_shared_bytes"))
 
 
 @pytest.mark.parametrize(("node", "expected"), [(0, None), (9, 9)])
@@ -299,12 +304,26 @@ def test_short_names_are_those_of_nsys(tmp_path: Path, capture_file: Callable[[s
     assert list(ours["short_name"]) == list(known["short_name"])
 
 
-def test_several_gpus_are_counted_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("used", "said"),
+    [
+        ((), "A, 2 × H"),
+        ((0,), "A, 0 of 2 × H used"),
+        ((1,), "0 of 1 × A used, 1 of 2 × H used"),
+        ((0, 1, 2), "A, 2 × H"),
+    ],
+)
+def test_gpus_are_counted_by_name_and_those_used_told_from_those_present(
+    tmp_path: Path, used: tuple[int, ...], said: str
+) -> None:
     rows = [{"id": n, "name": "H" if n else "A", "computeMajor": 9, "computeMinor": 0} for n in range(3)]
+    events = [kernel(args={**ON_GPU, "device": n}) for n in used]
 
-    environment = read_kineto(write(tmp_path, kernel(), deviceProperties=rows)).environment
+    profile = read_kineto(write(tmp_path, call(), *events, deviceProperties=rows))
 
-    assert environment.gpu == "A, 2 × H"
+    assert profile.environment.gpu == said
+    words = {n: "yes" if n in used else "no" if used else None for n in range(3)}
+    assert dict(devices(Timeline(profile)).frame[["device", "used"]].itertuples(index=False)) == words
 
 
 @pytest.mark.parametrize("base", [None, "1790857026000000000", 0, -1, 1.5, True, 2**70])
@@ -331,5 +350,5 @@ def test_odd_cuda_version_is_left_out(tmp_path: Path, version: object) -> None:
 def test_rows_that_are_no_events_are_skipped(tmp_path: Path, event: Event) -> None:
     profile = read_kineto(write(tmp_path, event, kernel(), event))
 
-    assert sum(sizes(profile).values()) == 1
+    assert sum(size for name, size in sizes(profile).items() if name != "unread") == 1
     assert profile.findings == ()

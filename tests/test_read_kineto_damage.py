@@ -61,17 +61,11 @@ def test_trace_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
         kernel(dur=10**400),
         kernel(args=None),
         kernel(args=[1]),
-        kernel(args={}),
+        kernel(args={}, pid="0"),
         kernel(args={**ON_GPU, "device": "0"}),
         kernel(args={**ON_GPU, "stream": 1.5}),
         kernel(args={**ON_GPU, "stream": 2**64}),
         kernel(args={**ON_GPU, "stream": 2**80}),
-        kernel(args={**ON_GPU, "correlation": True}),
-        kernel(args={**ON_GPU, "grid": [1, 1]}),
-        kernel(args={**ON_GPU, "grid": [1, 1, None]}),
-        kernel(args={**ON_GPU, "block": 1}),
-        copy(bytes=None),
-        copy(bytes=1.5),
         call(pid="44"),
         call(tid=None),
     ],
@@ -84,9 +78,42 @@ def test_wrong_types_are_refused(tmp_path: Path, event: object) -> None:
     assert "export_chrome_trace" in error.hint
 
 
+@pytest.mark.parametrize(
+    ("event", "field", "column"),
+    [
+        (kernel(args={**ON_GPU, "correlation": True}), "correlation", "correlation"),
+        (kernel(args={**ON_GPU, "context": "1"}), "context", "context"),
+        (kernel(args={**ON_GPU, "grid": [1, 1]}), "grid", "grid_x"),
+        (kernel(args={**ON_GPU, "grid": [1, 1, None]}), "grid", "grid_x"),
+        (kernel(args={**ON_GPU, "block": 1}), "block", "block_z"),
+        (kernel(args={**ON_GPU, "shared memory": 2**64}), "shared memory", "static_shared_bytes"),
+        (copy(bytes=1.5), "bytes", "bytes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_one_odd_value_of_a_field_that_can_be_missing_is_unknown_and_said(
+    tmp_path: Path, event: Event, field: str, column: str
+) -> None:
+    good = {**event, "args": {**ON_GPU, "grid": [4, 5, 6], "block": [1, 2, 3], "shared memory": 9, "bytes": 64}}
+    profile = read_kineto(write(tmp_path, good, event, good))
+
+    table = profile.tables["kernels" if event["cat"] == "kernel" else "memory_ops"]
+    expected = {"grid_x": 4, "block_z": 3, "static_shared_bytes": 9, "bytes": 64, "correlation": 5, "context": 1}
+    assert [None if pd.isna(value) else int(value) for value in table[column]] == [
+        expected[column],
+        0 if column in ("grid_x", "block_z", "context") else None,
+        expected[column],
+    ]
+    said = [finding for finding in profile.findings if finding.rule == "unreadable_fields"]
+    assert [f"'{field}' (1 x)" in finding.detail for finding in said] == [True]
+
+
 @pytest.mark.parametrize("properties", [7, {}, [7], [{}], [{"id": 0, "name": 5, "computeMajor": 9, "computeMinor": 0}]])
-def test_wrong_device_properties_are_refused(tmp_path: Path, properties: object) -> None:
-    assert " is not " in refusal(write(tmp_path, kernel(), deviceProperties=properties)).message
+def test_wrong_device_properties_lose_no_event_and_are_said(tmp_path: Path, properties: object) -> None:
+    profile = read_kineto(write(tmp_path, kernel(), deviceProperties=properties))
+
+    assert len(profile.tables["kernels"]) == 1
+    assert [finding.rule for finding in profile.findings] == ["unreadable_fields"]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +127,9 @@ def test_wrong_device_properties_are_refused(tmp_path: Path, properties: object)
         (gzip.compress(b"no json", mtime=0), "not JSON"),
         (b"[" * 100_000, "nesting"),
         (b'{"traceEvents": [], "n": ' + b"9" * 5000 + b"}", "number"),
-        (b"[]", "no list 'traceEvents'"),
+        (b"[]", "holds no torch.profiler events"),
+        (b"[", "holds no torch.profiler events"),
+        (b'[{"ph": "X", "cat": "nvtx"}', "holds no torch.profiler events, only 1 nvtx"),
         (b"3", "no list 'traceEvents'"),
         (b'{"result": 1}', "no list 'traceEvents'"),
         (b'{"traceEvents": {}}', "no list 'traceEvents'"),

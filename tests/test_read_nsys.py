@@ -59,6 +59,12 @@ def test_two_gpus_of_a_kind_are_counted(capture_file: CaptureFile) -> None:
     assert read_nsys(capture_file("ddp2")).environment.gpu == "2 × NVIDIA H200"
 
 
+def test_a_gpu_that_nothing_ran_on_is_present_and_not_used(editable: Callable[..., Path]) -> None:
+    second = ("CREATE TABLE second AS SELECT * FROM TARGET_INFO_GPU", "UPDATE second SET id = 1")
+    added = editable(*second, "INSERT INTO TARGET_INFO_GPU SELECT * FROM second")
+    assert read_nsys(added).environment.gpu == "1 of 2 × NVIDIA H200 used"
+
+
 def test_diagnostics_lose_their_paths(capture_file: CaptureFile) -> None:
     texts = read_nsys(capture_file("train")).table("diagnostics")["text"].astype(str)
     assert not texts.str.contains("/tmp|/opt", regex=True).any()

@@ -57,6 +57,22 @@ def test_flipped_bits_give_an_error_or_a_report(damage: Damage, data: st.DataObj
         everything(profile)
 
 
+@pytest.mark.parametrize("table", [KERNEL, RUNTIME, "NVTX_EVENTS"])
+def test_a_view_in_the_place_of_a_table_is_read_as_one(damage: Damage, table: str) -> None:
+    whole = read(damage())
+    profile = read(damage(f"ALTER TABLE {table} RENAME TO hidden", f"CREATE VIEW {table} AS SELECT * FROM hidden"))
+    assert {name: len(rows) for name, rows in profile.tables.items() if name != "unread"} == {
+        name: len(rows) for name, rows in whole.tables.items() if name != "unread"
+    }
+    assert profile.findings == ()
+
+
+def test_a_view_of_a_table_that_is_not_there_is_refused_by_name(damage: Damage) -> None:
+    path = damage(f"DROP TABLE {RUNTIME}", f"CREATE VIEW {RUNTIME} AS SELECT * FROM hidden")
+    with pytest.raises(CaptureError, match=f"cannot read table {RUNTIME}"):
+        read(path)
+
+
 def test_a_page_that_lost_rows_is_noticed(damage: Damage) -> None:
     """SQLite itself reads such a page without complaint."""
     path = damage()

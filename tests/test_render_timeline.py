@@ -358,3 +358,9 @@ def test_the_reports_own_results_are_drawn(capture_file: Callable[[str], Path]) 
     peak = next(result for result in results if result.name == "memory_over_time").rows["bytes"].max()
     assert {curve["label"]: curve["max"] for curve in header["curves"]}["Memory in use"] == peak
     assert "Operations in flight" in {curve["label"] for curve in header["curves"]}
+
+
+def test_ranges_of_torch_are_not_called_nvtx(tmp_path: Path) -> None:
+    annotation = {"ph": "X", "cat": "user_annotation", "name": "forward", "pid": 7, "tid": 7, "ts": 1.0, "dur": 2.0}
+    decoded = decode(timeline_payload(read(write(tmp_path, annotation))))
+    assert [row["label"] for row in decoded.header["rows"]] == ["Main thread, user ranges"]

@@ -304,7 +304,7 @@ def test_a_column_knows_its_name_scale_and_full_bar() -> None:
 
 
 def test_every_table_leads_to_the_timeline_but_for_those_whose_rows_are_not_in_it() -> None:
-    facts = {"devices", "gpu_peaks", "ncu_roofs", "ncu_match", "range_coverage", "diagnostics"}
+    facts = {"devices", "gpu_peaks", "ncu_roofs", "ncu_match", "range_coverage", "diagnostics", "not_shown"}
     sums = {"gpu_time", "launch_phases", "launch_bound"}
     not_drawn = {"osrt_sum", "profiler_overhead"}
     tables = {analysis.name for analysis in ANALYSES} - {*SERIES}

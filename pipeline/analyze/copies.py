@@ -10,7 +10,7 @@ from pipeline.analyze.callers import call_names, call_paths
 from pipeline.analyze.timeline import Flags, Timeline
 from pipeline.intervals import Ints, covered, union
 from pipeline.peaks import Peaks, published
-from pipeline.tables import categorical, duration, empty, summarize, time_summary, whole
+from pipeline.tables import categorical, duration, empty, summarize, time_summary, total, whole
 
 _KINDS: Final = ["operation", "source_kind", "target_kind"]
 # what operations cross
@@ -38,9 +38,11 @@ def memory_operations(timeline: Timeline) -> Table:
     """One row per direction and pair of memory kinds, with time, size, rate and the share of the peak this is."""
     operations = timeline.profile.table("memory_ops")
     times = time_summary(operations, _KINDS)
-    sizes = summarize(operations, _KINDS, "bytes").rename(columns={"total": "total_bytes"})
+    sizes = summarize(operations, _KINDS, "bytes")
     sizes = sizes.rename(columns={name: f"{name}_bytes" for name in ("avg", "med", "min", "max")})
-    table = times.merge(sizes.drop(columns=["count", "stddev"]), on=_KINDS, how="left", validate="1:1")
+    table = times.merge(sizes.drop(columns=["count", "stddev", "total"]), on=_KINDS, how="left", validate="1:1")
+    sums = total(operations["bytes"], [operations[name] for name in _KINDS]).rename("total_bytes").reset_index()
+    table = table.merge(sums, on=_KINDS, how="left", validate="1:1")
     table = table.merge(_time_at_peak(timeline), on=_KINDS, how="left", validate="1:1")
     spent = table["total_ns"].where(table["total_ns"] > 0)
     table = table.assign(rate_bytes_per_s=table["total_bytes"] * 1e9 / spent, peak_pct=100.0 * table["at_peak"] / spent)
@@ -56,6 +58,8 @@ def gpu_peaks(timeline: Timeline) -> Table:
 def copy_sizes(timeline: Timeline) -> Table:
     """One row per direction, kind of host memory and size class, the classes doubling from one to the next."""
     operations = timeline.profile.table("memory_ops")
+    unsized = int((operations["bytes"].isna() & (operations["operation"] != "memset")).sum())
+    operations = operations[operations["bytes"].notna()]
     # exact: sizes are far below 2^53, where floats begin to round
     power = np.frexp(operations["bytes"].to_numpy(dtype=np.float64))[1].astype(np.int64)
     frame = pd.DataFrame(
@@ -63,7 +67,7 @@ def copy_sizes(timeline: Timeline) -> Table:
             "operation": operations["operation"].to_numpy(),
             "host_kind": _host_kinds(operations),
             "power": power,
-            "bytes": operations["bytes"].to_numpy(),
+            "bytes": operations["bytes"].to_numpy(dtype=np.int64),
             "length": duration(operations).to_numpy(),
         }
     )
@@ -77,7 +81,8 @@ def copy_sizes(timeline: Timeline) -> Table:
         rate_bytes_per_s=table["total_bytes"] * 1e9 / spent,
     )
     columns = ["operation", "host_kind", "from_bytes", "below_bytes", "count", "total_bytes", "total_ns"]
-    return Table(table[[*columns, "rate_bytes_per_s"]])
+    notes = (f"The sizes of {unsized:,} copies are not known; they are in no class.",) if unsized else ()
+    return Table(table[[*columns, "rate_bytes_per_s"]], notes)
 
 
 def slow_copies(timeline: Timeline) -> Table:
@@ -94,22 +99,17 @@ def slow_copies(timeline: Timeline) -> Table:
         "device": timeline.operations.device[positions[slow]],
         "pid": _pids(timeline, call),
     }
-    frame = pd.DataFrame(keys).assign(call=call, bytes=mine["bytes"].to_numpy(), copy=duration(mine).to_numpy())
+    frame = pd.DataFrame(keys).assign(call=call, bytes=mine["bytes"].array, copy=duration(mine).to_numpy())
     start, end = (np.append(times, 0)[call] for times in timeline.call_times)
     # a call that copies in several pieces waits once
     counted = ~frame.duplicated([*keys, "call"]) & (call >= 0)
     frame = frame.assign(cpu=np.where(counted, end - start, 0), exposed=_exposed(timeline, positions[slow]))
-    table = (
-        frame.groupby(list(keys), observed=True, dropna=False)
-        .agg(
-            count=("bytes", "size"),
-            total_bytes=("bytes", "sum"),
-            copy_ns=("copy", "sum"),
-            cpu_ns=("cpu", "sum"),
-            exposed_ns=("exposed", "sum"),
-        )
-        .reset_index()
+    grouped = frame.groupby(list(keys), observed=True, dropna=False)
+    table = grouped.agg(
+        count=("bytes", "size"), copy_ns=("copy", "sum"), cpu_ns=("cpu", "sum"), exposed_ns=("exposed", "sum")
     )
+    table.insert(1, "total_bytes", total(frame["bytes"], [frame[name] for name in keys]))
+    table = table.reset_index()
     order = ["cpu_ns", "copy_ns", *keys]
     table = table.sort_values(order, ascending=[False, False, *([True] * len(keys))], ignore_index=True)
     columns = [name for name in table if name != "pid"]
@@ -214,7 +214,7 @@ def _time_at_peak(timeline: Timeline) -> pd.DataFrame:
     """How long each kind of operation would take at the peak of what it crosses; missing where one is unknown."""
     operations, devices = timeline.profile.table("memory_ops"), timeline.profile.tables.get("devices", empty("devices"))
     moved = operations.assign(device=timeline.operations.device[timeline.operations.of("memory_ops")])
-    moved = moved.groupby([*_KINDS, "device"], observed=True)["bytes"].sum().reset_index()
+    moved = total(moved["bytes"], [moved[name] for name in (*_KINDS, "device")]).reset_index()
     table = moved.merge(_peaks(devices), on="device", how="left", validate="m:1")
     operation, target = table["operation"].astype("str"), table["target_kind"]
     peak = np.select([operation.isin(some) for some in _CROSSED.values()], [table[name] for name in _CROSSED], np.nan)
@@ -223,7 +223,8 @@ def _time_at_peak(timeline: Timeline) -> pd.DataFrame:
     # a copy within a device reads its memory and writes it
     times = np.where(operation == "Device-to-Device", 2, 1)
     # one unknown part makes the sum unknown: NaN would be skipped
-    parts = table.assign(at_peak=(table["bytes"] * times * 1e9 / peak).mask(uncertain).fillna(np.inf))
+    size = table["bytes"].to_numpy(dtype=np.float64, na_value=np.nan)
+    parts = table.assign(at_peak=pd.Series(size * times * 1e9 / peak).mask(uncertain).fillna(np.inf))
     sums = parts.groupby(_KINDS, observed=True)["at_peak"].sum()
     return sums.where(np.isfinite(sums)).reset_index()
 

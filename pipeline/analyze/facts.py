@@ -9,12 +9,21 @@ from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.timeline import GPU_TABLES, Flags, Timeline, distinct
 from pipeline.intervals import Ints
 from pipeline.model import Finding, Profile
-from pipeline.tables import time_summary
+from pipeline.tables import time_summary, used_devices
 
 
 def devices(timeline: Timeline) -> Table:
-    """One row per GPU of the machine."""
-    return Table(timeline.profile.table("devices").sort_values("device", ignore_index=True))
+    """One row per GPU of the machine, and whether the capture used it; without GPU work that is not known."""
+    table = timeline.profile.table("devices").sort_values("device", ignore_index=True)
+    used = used_devices(timeline.profile.tables)
+    table.insert(2, "used", np.where(table["device"].isin(used), "yes", "no") if used else None)
+    return Table(table)
+
+
+def not_shown(timeline: Timeline) -> Table:
+    """One row per kind of events that are in the file and that nothing here is made of."""
+    table = timeline.profile.table("unread")
+    return Table(table.sort_values(["events", "kind"], ascending=[False, True], ignore_index=True))
 
 
 def diagnostics(timeline: Timeline) -> Table:
@@ -226,7 +235,13 @@ def _early(count: int, total: int) -> Finding:
 
 
 ANALYSES: Final = (
-    Analysis("devices", "Devices", "The GPUs of the machine, as the driver describes them.", ("devices",), devices),
+    Analysis(
+        "devices",
+        "Devices",
+        "The GPUs of the machine, as the driver describes them. Used: whether anything in the capture ran on it.",
+        ("devices",),
+        devices,
+    ),
     Analysis(
         "diagnostics",
         "Diagnostics",
@@ -240,5 +255,13 @@ ANALYSES: Final = (
         "Time the profiler took inside the program, by what it did. It is part of the times above.",
         ("overheads",),
         overheads,
+    ),
+    Analysis(
+        "not_shown",
+        "In the file and not shown",
+        "What the profiler recorded and nothing in this report is made of. Source: the table, or the category of "
+        "events, as the file calls it.",
+        ("unread",),
+        not_shown,
     ),
 )

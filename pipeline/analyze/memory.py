@@ -1,5 +1,6 @@
 """What was in the GPU's memory and when, what unified memory moved, and what the GPU's own counters said."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -7,7 +8,8 @@ import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
 from pipeline.analyze.timeline import Timeline
-from pipeline.tables import NULLABLE, duration, empty
+from pipeline.tables import NULLABLE, duration, empty, memory_levels
+from pipeline.units import format_value
 
 _ON_DEVICE: Final = ("Device", "Device Static", "Array")
 # two points each: the highest and the last
@@ -35,17 +37,26 @@ def memory_usage(timeline: Timeline) -> Table:
         freed_bytes=("freed", "sum"),
     ).reset_index()
     table = table.assign(frees=table["events"] - table["allocations"])
-    levels = _levels(events, keys).groupby(keys, observed=True)
+    levels = memory_levels(events, keys).groupby(keys, observed=True)
     extremes = levels.agg(peak_bytes=("bytes", "max"), end_bytes=("bytes", "last"), earlier=("earlier", "first"))
     table = table.merge(extremes.reset_index(), on=keys, how="left", validate="1:1")
     columns = ["device", "kind", "peak_bytes", "end_bytes", "allocations", "allocated_bytes", "frees", "freed_bytes"]
-    return Table(table[columns], (_EARLIER,) if (table["earlier"] > 0).any() else ())
+    is_told = events["level_bytes"].notna().any()
+    notes = (_EARLIER,) if (table["earlier"] > 0).any() and not is_told else ()
+    return Table(table[columns], (*notes, *_reserved(events)))
+
+
+def _reserved(events: pd.DataFrame) -> Iterator[str]:
+    """Say how much memory PyTorch had taken from CUDA for it."""
+    for device, most in events.groupby("device")["reserved_bytes"].max().dropna().items():
+        size = format_value(float(most), "reserved_bytes")
+        yield f"PyTorch had reserved at most {size} of device {device}, and gave tensors their memory from that."
 
 
 def memory_over_time(timeline: Timeline) -> Table:
     """Rows per device in order of time: the memory allocated on it, at most 500 of them, with the peak."""
     events = timeline.profile.table("memory_usage")
-    levels = _levels(events[events["kind"].isin(_ON_DEVICE)], ["device"])
+    levels = memory_levels(events[events["kind"].isin(_ON_DEVICE)], ["device"])
     begin = levels.groupby("device")["start_ns"].transform("min")
     length = levels.groupby("device")["start_ns"].transform("max") - begin + 1
     levels = levels.assign(piece=(levels["start_ns"] - begin) * _PIECES // length)
@@ -91,27 +102,13 @@ def gpu_metrics(timeline: Timeline) -> Table:
     return Table(table[["device", "metric", "mean", "max", "samples"]])
 
 
-def _levels(events: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """What is allocated after each moment at which something was allocated or freed, moments in order per group.
-
-    What was freed without having been allocated in the capture was there before (`earlier`).
-    """
-    change = events["bytes"].where(events["is_allocation"], -events["bytes"])
-    moments = events.assign(change=change).groupby([*keys, "start_ns"], observed=True, sort=True)["change"].sum()
-    levels = moments.reset_index()
-    grouped = levels.groupby(keys, observed=True)["change"]
-    level = grouped.cumsum()
-    lowest = level.groupby([levels[key] for key in keys], observed=True).transform("min")
-    earlier = -lowest.clip(upper=0)
-    return levels.assign(bytes=level + earlier, earlier=earlier)
-
-
 ANALYSES: Final = (
     Analysis(
         "memory_usage",
         "Memory usage",
-        "What the program allocated from CUDA, by device and kind of memory: the most at a time, and what was left at "
-        "the end of the capture. PyTorch keeps memory that its tensors have released, so they may need less.",
+        "What the program allocated, by device and kind of memory: the most at a time, and what was left at the end of "
+        "the capture. nsys records what was allocated from CUDA; PyTorch keeps memory that its tensors have released, "
+        "so they may need less. torch.profiler records what tensors were given.",
         ("memory_usage",),
         memory_usage,
     ),

@@ -49,7 +49,7 @@ def _shares(window: Window, covered: int) -> dict[str, object]:
     }
 
 
-def _sums(timeline: Timeline, here: Flags, length: Ints) -> dict[str, int]:
+def _sums(timeline: Timeline, here: Flags, length: Ints) -> dict[str, object]:
     operations = timeline.operations
     copies = here & operations.of("memory_ops") & ~timeline.is_set
     kinds = {
@@ -58,11 +58,11 @@ def _sums(timeline: Timeline, here: Flags, length: Ints) -> dict[str, int]:
         ("sets", "set_ns"): here & timeline.is_set,
         ("graph_launches", "graph_ns"): here & operations.of("graph_launches"),
     }
-    sums: dict[str, int] = {}
+    sums: dict[str, object] = {}
     for (count, time), chosen in kinds.items():
         sums |= {count: int(chosen.sum()), time: int(length[chosen].sum())}
-    size = timeline.profile.table("memory_ops")["bytes"].to_numpy()
-    return sums | {"copied_bytes": int(size[copies[operations.of("memory_ops")]].sum())}
+    size = timeline.profile.table("memory_ops")["bytes"][copies[operations.of("memory_ops")]]
+    return sums | {"copied_bytes": None if size.hasnans else int(size.sum())}
 
 
 def _launching(timeline: Timeline, device: int) -> dict[str, object]:

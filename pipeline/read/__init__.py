@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from pipeline.errors import CaptureError
 from pipeline.model import Profile
+from pipeline.read.chrome import MOST_BYTES
 from pipeline.read.kineto import read_kineto
 from pipeline.read.ncu_blocks import MAGIC as NCU_REPORT
 from pipeline.read.ncu_csv import SIGNS as NCU_CSV
@@ -35,12 +36,11 @@ _READABLE: Final = (
 )
 
 _READERS: Final[Mapping[Kind, Callable[[Path], Profile]]] = {
-    "kineto": read_kineto,
     "ncu-rep": read_ncu_report,
     "ncu-csv": read_ncu_csv,
 }
 
-__all__ = ["Kind", "read", "recognize"]
+__all__ = ["MOST_BYTES", "Kind", "read", "recognize"]
 
 
 def recognize(path: Path) -> Kind:
@@ -66,17 +66,19 @@ def recognize(path: Path) -> Kind:
     raise CaptureError(f"{path.name} is no capture that nightsight knows", _READABLE)
 
 
-def read(path: Path, *, details: bool = True) -> Profile:
+def read(path: Path, *, details: bool = True, most_bytes: int = MOST_BYTES) -> Profile:
     """Read an nsys SQLite export, ncu's report or CSV, or a torch.profiler trace.
 
     CaptureError if it is damaged or something else; ToolError if there is no library to read a .ncu-rep with.
 
     Without `details`, columns that no report needs (DETAILS in pipeline.tables) may be left out: half the time and
-    memory of a large capture.
+    memory of a large capture. A trace with more than `most_bytes`, unpacked, is refused.
     """
     kind = recognize(path)
     if kind == "nsys-sqlite":
         return read_nsys(path, details=details)
+    if kind == "kineto":
+        return read_kineto(path, most_bytes=most_bytes)
     if kind in _READERS:
         return _READERS[kind](path)
     raise CaptureError(f"{path.name} is a {kind} file, which holds no tables to read", _READABLE)

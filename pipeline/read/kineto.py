@@ -1,61 +1,68 @@
 """The schema of the Chrome traces that torch.profiler (Kineto) exports: categories, argument names, relative time."""
 
 import datetime as dt
-import gzip
-import json
 import re
-import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import compress
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from pipeline.errors import CaptureError
 from pipeline.model import Environment, Finding, Profile
-from pipeline.read.vocabulary import cuda_version
-from pipeline.tables import NOT_REPLAYED, OF_REPLAY, categorical, conform, empty
+from pipeline.read.chrome import MOST_BYTES, read_document
+from pipeline.read.kineto_events import (
+    MEMORY,
+    TEXT,
+    TRIPLE,
+    Events,
+    Frame,
+    damaged,
+    is_id,
+    odd_fields,
+)
+from pipeline.read.vocabulary import cuda_version, list_gpus
+from pipeline.tables import NOT_REPLAYED, OF_REPLAY, conform, empty
 
-Frame = pd.DataFrame
-Fields = Mapping[str, Any]
-Rows = Sequence[Fields]
-Values = np.ndarray[Any, Any]
-
-_GZIP: Final = b"\x1f\x8b"
-_HOST: Final = ("cuda_runtime", "cuda_driver", "user_annotation", "cpu_op")
 _GPU: Final = ("kernel", "gpu_memcpy", "gpu_memset")
-_CUDA: Final = (*_GPU, "cuda_runtime", "cuda_driver")
-_CATEGORIES: Final = frozenset((*_HOST, *_CUDA))
-# beyond this (the year 2096, in microseconds) the end of an event could leave int64 nanoseconds
-_LATEST_US: Final = 4e15
-
-_INTEGER: Final = pa.int64()
-_NUMBER: Final = pa.float64()
-_TEXT: Final = pa.string()
-_TRIPLE: Final = pa.list_(pa.int64(), 3)
-# what JSON gives for each, and how we call it; a column without any value has Arrow's null type
-_ACCEPTED: Final = {
-    _INTEGER: ("an integer", (pa.int64(),)),
-    _NUMBER: ("a number", (pa.int64(), pa.float64())),
-    _TEXT: ("a text", (pa.string(),)),
-    _TRIPLE: ("a list of three integers", (pa.list_(pa.int64()),)),
+_CALLS: Final = ("cuda_runtime", "cuda_driver")
+_CPU_MEMORY: Final = "[memory] of the CPU"
+# PyTorch's number of the CPU among the types of devices
+_CPU: Final = 0
+# what no reader asks for, in our words; other kinds are named as the trace does
+_KINDS: Final = {
+    _CPU_MEMORY: "allocations and frees of CPU memory",
+    "cuda_sync": "synchronizations as the GPU saw them",
+    "gpu_user_annotation": "ranges projected onto the GPU",
+    "fwdbwd (s)": "arrows from forward to backward operators",
+    "python_function": "calls of Python functions",
+    "overhead": "spans of the profiler's own overhead",
+    "cuda_profiler_range": "kernels with counters (CUPTI range profiler)",
+    "mtia_ccp_events": "operations of MTIA accelerators",
+    "mtia_runtime": "calls of the MTIA runtime",
 }
-
+# of the program's CPU, so they do not tell whether an accelerator was recorded
+_OF_CPU: Final = ("python_function", "overhead", "fwdbwd (s)", "cpu_instant_event (i)")
+# the profiler's own span, and arrows that say what correlation ids do
+_NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)")
 _COPY: Final = re.compile(r"Memcpy ([HDAP])to([HDAP]) \((.+) -> (.+)\)")
 _SET: Final = re.compile(r"Memset \((.+)\)")
 _PLACES: Final = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
+# what fits into an int64
+_SIZE: Final = re.compile(r"[0-9]{1,18}")
 _TEMPLATE: Final = re.compile(r"<[^<>]*>")
 
-_EXPORT: Final = "expected what torch.profiler's export_chrome_trace writes (.json or .json.gz): export the trace again"
 _NO_CUDA: Final = "the trace has no CUDA events: it was recorded on the CPU only"
 # CUDA calls are recorded with the CPU's events, so they do not tell whether the GPU's were recorded
 _NO_GPU: Final = "the trace has CUDA calls but none of the work they gave the GPU (add ProfilerActivity.CUDA)"
+_NO_USAGE: Final = "no memory usage was recorded (torch.profiler.profile(profile_memory=True))"
 _NO_DEVICE: Final = "the trace names no GPU"
-_GIVES_WORK: Final = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch", "cudaMemcpy", "cudaMemset")
+_GIVES_WORK: Final = (
+    *("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch", "cudaMemcpy", "cudaMemset"),
+    *("hipLaunch", "hipExtLaunch", "hipModuleLaunch", "hipExtModuleLaunch", "hipGraphLaunch", "hipMemcpy", "hipMemset"),
+)
 _NEVER: Final = {
     "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
     "marks": "torch.profiler records no NVTX marks; --collector nsys does",
@@ -64,207 +71,115 @@ _NEVER: Final = {
 }
 
 
-def read_kineto(path: Path) -> Profile:
+def read_kineto(path: Path, *, most_bytes: int = MOST_BYTES) -> Profile:
     """Read a Chrome trace that torch.profiler exported; CaptureError if it is none, is damaged or holds no events.
 
-    Static and dynamic shared memory are one number in these traces: it stands in `static_shared_bytes`.
+    One with more than `most_bytes`, unpacked, is refused. Static and dynamic shared memory are one number in these
+    traces: it stands in `static_shared_bytes`.
     """
-    return _Trace(path.name, _parse(path)).profile()
+    return _Trace(path.name, read_document(path, most_bytes)).profile()
 
 
-def _parse(path: Path) -> Fields:
-    try:
-        # Kineto writes names as they are: control characters and broken UTF-8 in them must not lose the trace
-        document = json.loads(_content(path).decode("utf-8-sig", errors="replace"), strict=False)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "its nesting or a number is too large"
-        raise CaptureError(f"{path.name} is not JSON, or was cut off: {reason}", _EXPORT) from error
-    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise CaptureError(f"{path.name} is JSON but no Chrome trace: it has no list 'traceEvents'", _EXPORT)
-    return document
-
-
-def _content(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if content.startswith(_GZIP) else content
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CaptureError(f"{path.name} is a gzip file that is damaged or was cut off", _EXPORT) from error
-    except OSError as error:
-        raise CaptureError(f"{path.name} cannot be read: {error.strerror}", "check the path and its rights") from error
-    if not content.strip():
-        raise CaptureError(f"{path.name} is empty", _EXPORT)
-    return content
-
-
-class _Trace:
-    """One trace being read: its complete events by category, and what had to be left out."""
-
-    def __init__(self, file: str, document: Fields) -> None:
-        self.file = file
-        self.document = document
-        self.findings: list[Finding] = []
-        self.events: dict[str, list[Fields]] = {category: [] for category in _CATEGORIES}
-        try:
-            for event in document["traceEvents"]:
-                # metadata, flow arrows, instants and the profiler's own spans are no events of the program
-                if event.get("ph") == "X" and event.get("cat") in _CATEGORIES:
-                    self.events[event["cat"]].append(event)
-        except (AttributeError, TypeError) as error:
-            raise self.unexpected("an item of 'traceEvents'", "an event with a category") from error
+class _Trace(Events):
+    """One trace being read, and what its file says of devices, processes and times."""
 
     def profile(self) -> Profile:
         tables = {name: read(self) for name, read in _HOST_TABLES.items()}
-        process = self._process(tables)
-        tables |= {name: read(self).assign(process=process) for name, read in _GPU_TABLES.items()}
-        if all(table.empty for table in tables.values()):
-            self._refuse_foreign()
-            self.findings.append(_NOTHING_RECORDED)
+        of_gpu = {name: read(self) for name, read in _GPU_TABLES.items()}
+        tables |= {name: self._with_process(table, tables) for name, table in of_gpu.items()}
+        tables["unread"] = self._unread()
+        if all(table.empty for name, table in tables.items() if name != "unread"):
+            self._refuse_foreign(tables["unread"])
+            if tables["unread"].empty:
+                self.findings.append(_NOTHING_RECORDED)
         tables |= {"devices": self._devices(), "diagnostics": empty("diagnostics")}
         missing = _NEVER | dict.fromkeys(OF_REPLAY, NOT_REPLAYED) | self._not_recorded(tables)
         kept = {name: conform(name, table) for name, table in tables.items() if name not in missing}
+        if self.odd.total():
+            self.findings.append(odd_fields(self.odd))
         return Profile(kept, missing, self._environment(kept), tuple(self.findings))
 
-    def _refuse_foreign(self) -> None:
+    def _refuse_foreign(self, unread: Frame) -> None:
         """Only of a trace that torch.profiler wrote can one say that nothing happened in it."""
-        if "schemaVersion" not in self.document or any(self.events.values()):
+        if "schemaVersion" not in self.document or any(self.events.get(kind) for kind in self.asked):
+            kinds = ", ".join(f"{row.events:,} {row.kind}" for row in unread[:3].itertuples())
             raise CaptureError(
-                f"{self.file} holds no torch.profiler events",
+                f"{self.file} holds no torch.profiler events{kinds and f', only {kinds}'}",
                 "export the trace while the profiler holds the steps it recorded: in on_trace_ready, "
                 "or after the 'with' block when there is no schedule",
             )
 
+    def _unread(self) -> Frame:
+        """Count the events that no reader asked for, by their kind."""
+        others = set(self.events) - self.asked - set(_NO_EVENTS)
+        counts = Counter({kind: len(self.events[kind]) for kind in others}) + self.left_out
+        rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items()]
+        frame = pd.DataFrame(rows, columns=["kind", "events", "source"])
+        return frame.sort_values(["events", "source"], ascending=[False, True], ignore_index=True)
+
     def _not_recorded(self, tables: Mapping[str, Frame]) -> dict[str, str]:
         """Tell what was not looked for from what was not found: the trace does not say which it is."""
         missing = {"devices": _NO_DEVICE} if tables["devices"].empty else {}
-        if not any(self.events[category] for category in _CUDA):
-            return missing | dict.fromkeys((*_GPU_TABLES, "api_calls"), _NO_CUDA)
-        calls = tables["api_calls"]["name"].astype("str").str.startswith(_GIVES_WORK)
-        if calls.any() and not any(self.events[category] for category in _GPU):
-            return missing | dict.fromkeys(_GPU_TABLES, _NO_GPU)
+        if MEMORY not in self.events:
+            missing["memory_usage"] = _NO_USAGE
+        has_calls, has_work = (any(kind in self.events for kind in kinds) for kinds in (_CALLS, _GPU))
+        gives_work = tables["api_calls"]["name"].astype("str").str.startswith(_GIVES_WORK).any()
+        others = tables["unread"][~tables["unread"]["source"].isin([*_OF_CPU, *self.left_out])]
+        other = "; ".join(f"{row.events:,} {row.kind}" for row in others.itertuples())
+        unread = f"the trace has events of kinds that are not read: {other}"
+        if not has_work and (gives_work or not has_calls):
+            missing |= dict.fromkeys(_GPU_TABLES, unread if other else _NO_GPU if has_calls else _NO_CUDA)
+        if not has_calls and (other or not has_work):
+            missing["api_calls"] = unread if other else _NO_CUDA
         return missing
 
-    # -- columns --------------------------------------------------------------------------------------------------
+    def sizes_of_calls(self) -> dict[int, int]:
+        """Return the bytes of calls that say them, by their correlation id: ROCm notes them there, as text."""
+        calls = self.arguments(self.events.get("cuda_runtime", ()))
+        texts = ((fields.get("correlation"), str(fields.get("bytes", fields.get("size")))) for fields in calls)
+        return {call: int(text) for call, text in texts if is_id(call) and _SIZE.fullmatch(text)}
 
-    def unexpected(self, what: str, expected: str) -> CaptureError:
-        return CaptureError(f"{self.file}: {what} is not {expected}", _EXPORT)
-
-    def column(self, rows: Rows, key: str, kind: pa.DataType, *, default: object = None) -> pa.Array:
-        """Return one field of all rows, with `default` where it is absent; CaptureError if any has another type."""
-        expected, accepted = _ACCEPTED[kind]
-        try:
-            # the type is inferred: when it is told, Arrow cuts 1.5 to the integer 1
-            values = pa.array([row.get(key, default) for row in rows])
-            if values.type not in (*accepted, pa.null()):
-                raise self.unexpected(f"'{key}'", f"{expected} in every event")
-            return values.cast(kind)
-        except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
-            raise self.unexpected(f"'{key}'", f"{expected} in every event") from error
-
-    def required(self, rows: Rows, key: str, *, kind: pa.DataType = _INTEGER, default: object = None) -> Values:
-        """Return a column as an array; CaptureError if a row lacks the field and there is no `default`."""
-        values = self.column(rows, key, kind, default=default)
-        flat = values.flatten() if kind == _TRIPLE else values
-        if values.null_count or flat.null_count:
-            raise self.unexpected(f"'{key}'", f"{_ACCEPTED[kind][0]} in every event")
-        array: Values = flat.to_numpy(zero_copy_only=False)
-        return array
-
-    def optional(self, rows: Rows, key: str) -> "pd.Series[int]":
-        return pd.Series(self.column(rows, key, _INTEGER), dtype=pd.ArrowDtype(_INTEGER))
-
-    def names(self, rows: Rows, *meanings: Callable[[str], str]) -> "list[pd.Categorical[Any]]":
-        """Return the name of every row under each of `meanings`, which are asked once per distinct name."""
-        values = self.column(rows, "name", _TEXT)
-        if values.null_count:
-            raise self.unexpected("'name'", "a text in every event")
-        encoded = values.dictionary_encode()
-        unique, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-        return [categorical(np.array([meaning(name) for name in unique], dtype=object), codes) for meaning in meanings]
-
-    # -- rows -----------------------------------------------------------------------------------------------------
-
-    def spans(self, *categories: str) -> tuple[Rows, Frame]:
-        """Return the events of `categories` and their times; those whose times cannot be are left out and counted."""
-        rows = [row for category in categories for row in self.events[category]]
-        start, duration = (self.column(rows, key, _NUMBER).to_numpy(zero_copy_only=False) for key in ("ts", "dur"))
-        # Kineto writes 0 for a time before its clock's base: it is not known when that event was
-        good = (start > 0) & (start < _LATEST_US) & (duration >= 0) & (duration < _LATEST_US)
-        if not good.all():
-            self.findings.append(_damaged(" and ".join(categories), int((~good).sum()), len(rows)))
-            rows = list(compress(rows, good))
-        start_ns = _nanoseconds(start[good])
-        return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])})
-
-    def arguments(self, rows: Rows) -> Rows:
-        arguments = [row.get("args", {}) for row in rows]
-        if not all(isinstance(fields, dict) for fields in arguments):
-            raise self.unexpected("'args'", "an object in every event")
-        return arguments
-
-    def on_thread(self, *categories: str) -> tuple[Rows, Frame]:
-        rows, frame = self.spans(*categories)
-        process, thread = (self.required(rows, key) for key in ("pid", "tid"))
-        (name,) = self.names(rows, str)
-        return rows, frame.assign(process=process, thread=thread, pid=process, tid=thread, name=name)
-
-    def on_stream(self, *categories: str) -> tuple[Rows, Rows, Frame]:
-        """Return the GPU operations of `categories`: rows, arguments and the columns that all of them have."""
-        rows, frame = self.spans(*categories)
-        # a copy between two devices names three of each: the one it ran on counts
-        arguments = [
-            {**fields, "device": fields["inDevice"], "context": fields.get("inContext", 0)}
-            if "inDevice" in fields
-            else fields
-            for fields in self.arguments(rows)
-        ]
-        node = self.optional(arguments, "graph node id")
-        return (
-            rows,
-            arguments,
-            frame.assign(
-                device=self.required(arguments, "device"),
-                context=self.required(arguments, "context", default=0),
-                stream=self.required(arguments, "stream"),
-                correlation=self.optional(arguments, "correlation"),
-                graph_node=node.mask(node == 0),
-            ),
-        )
-
-    # -- facts ----------------------------------------------------------------------------------------------------
-
-    def _process(self, tables: Mapping[str, Frame]) -> int | None:
-        """Return the id of the process: GPU events carry the device instead of it."""
-        ids = sorted({int(value) for table in tables.values() for value in table["process"].unique()})
-        if len(ids) > 1:
+    def _with_process(self, operations: Frame, tables: Mapping[str, Frame]) -> Frame:
+        """Give GPU operations the process that launched them: they carry the device instead of it."""
+        calls = tables["api_calls"]
+        hosts = [calls] if len(calls) else [tables[name] for name in _HOST_TABLES]
+        processes = np.unique(np.concatenate([table["process"].to_numpy(dtype=np.int64) for table in hosts]))
+        if len(processes) <= 1:
+            return operations.assign(process=processes[0] if len(processes) else None)
+        launching = calls[["correlation", "process"]].dropna().drop_duplicates()
+        is_shared = launching["correlation"].duplicated(keep=False)
+        if operations["correlation"].isin(launching["correlation"][is_shared]).any():
             raise CaptureError(
-                f"{self.file} holds events of {len(ids)} processes, and its GPU events do not say of which they are",
+                f"{self.file} holds events of {len(processes)} processes, and its GPU events do not say of which they "
+                "are",
                 "read the trace of each process (rank) by itself, not a merged one",
             )
-        return ids[0] if ids else None
+        owner = launching[~is_shared].set_index("correlation")["process"]
+        return operations.assign(process=operations["correlation"].map(owner))
 
     def _devices(self) -> Frame:
-        rows = self.document.get("deviceProperties", [])
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise self.unexpected("'deviceProperties'", "a list of objects")
-        major, minor = (pd.Series(self.required(rows, key)).astype("str") for key in ("computeMajor", "computeMinor"))
+        given = self.document.get("deviceProperties", [])
+        given = given if isinstance(given, list) else [given]
+        rows = [row for row in given if isinstance(row, dict) and is_id(row.get("id"))]
+        self.odd["deviceProperties"] += len(given) - len(rows)
+        major, minor = (self.numbers(rows, key) for key in ("computeMajor", "computeMinor"))
+        capability = major.astype("str") + "." + minor.astype("str")
         frame = empty("devices").reindex(range(len(rows)))
         return frame.assign(
-            device=self.required(rows, "id"),
-            name=self.required(rows, "name", kind=_TEXT),
-            compute_capability=major + "." + minor,
-            multiprocessors=self.optional(rows, "numSms"),
-            memory_bytes=self.optional(rows, "totalGlobalMem"),
+            device=[row["id"] for row in rows],
+            name=self.optional(rows, "name", TEXT).fill_null("").to_numpy(zero_copy_only=False),
+            compute_capability=capability.where(major.notna() & minor.notna(), ""),
+            multiprocessors=self.numbers(rows, "numSms"),
+            memory_bytes=self.numbers(rows, "totalGlobalMem"),
         )
 
     def _environment(self, tables: Mapping[str, Frame]) -> Environment:
         version = self.document.get("schemaVersion")
-        counts = Counter(tables["devices"]["name"] if "devices" in tables else ())
         return Environment(
             collector="torch.profiler",
             schema_version=str(version) if isinstance(version, int) else "",
             captured_utc=self._start_time(tables),
-            gpu=", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items()),
+            gpu=list_gpus(tables),
             cuda=cuda_version(str(self.document.get("cuda_runtime_version"))),
         )
 
@@ -283,13 +198,16 @@ def _kernels(trace: _Trace) -> Frame:
     rows, arguments, frame = trace.on_stream("kernel")
     name, short_name = trace.names(rows, str, _short_name)
     for shape in ("grid", "block"):
-        sizes = trace.required(arguments, shape, kind=_TRIPLE, default=(0, 0, 0)).reshape(-1, 3)
+        given = trace.optional(arguments, shape, TRIPLE)
+        sizes = np.zeros((len(rows), 3), dtype=np.int64)
+        # what is missing has no place in the flat list
+        sizes[given.is_valid().to_numpy(zero_copy_only=False)] = given.flatten().to_numpy().reshape(-1, 3)
         frame = frame.assign(**{f"{shape}_{axis}": sizes[:, position] for position, axis in enumerate("xyz")})
     return frame.assign(
         name=name,
         short_name=short_name,
-        registers=trace.required(arguments, "registers per thread", default=0),
-        static_shared_bytes=trace.required(arguments, "shared memory", default=0),
+        registers=trace.numbers(arguments, "registers per thread"),
+        static_shared_bytes=trace.numbers(arguments, "shared memory"),
         dynamic_shared_bytes=0,
     )
 
@@ -297,15 +215,37 @@ def _kernels(trace: _Trace) -> Frame:
 def _memory_ops(trace: _Trace) -> Frame:
     rows, arguments, frame = trace.on_stream("gpu_memcpy", "gpu_memset")
     operation, source, target = trace.names(rows, _operation, _source_kind, _target_kind)
-    size = trace.required(arguments, "bytes")
+    size = trace.numbers(arguments, "bytes")
+    if size.hasnans:
+        known = pd.Series(trace.sizes_of_calls(), dtype=size.dtype)
+        size = size.fillna(frame["correlation"].map(known).astype(size.dtype))
+    if unknown := int(size.isna().sum()):
+        trace.findings.append(_sizeless(unknown, len(size)))
     return frame.assign(operation=operation, source_kind=source, target_kind=target, bytes=size)
+
+
+def _memory_usage(trace: _Trace) -> Frame:
+    rows, frame = trace.spans(MEMORY)
+    arguments = trace.arguments(rows)
+    columns = {"change": "Bytes", "device": "Device Id", "type": "Device Type"}
+    columns |= {"level_bytes": "Total Allocated", "reserved_bytes": "Total Reserved"}
+    frame = frame.assign(**{name: trace.numbers(arguments, key) for name, key in columns.items()})
+    frame = frame.assign(process=trace.required(rows, "pid").to_numpy())
+    of_cpu = ((frame["type"] == _CPU) | (frame["device"] < 0)).fillna(value=False).to_numpy(dtype=bool)
+    trace.left_out[_CPU_MEMORY] += int(of_cpu.sum())
+    frame = frame[~of_cpu]
+    known = frame[["change", "device"]].notna().all(axis=1).to_numpy(dtype=bool)
+    if not known.all():
+        trace.findings.append(damaged(MEMORY, int((~known).sum()), len(frame)))
+    frame = frame[known]
+    return frame.assign(kind="Device", bytes=frame["change"].abs(), is_allocation=(frame["change"] > 0).astype("bool"))
 
 
 def _api_calls(trace: _Trace) -> Frame:
     layers = []
     for layer in ("runtime", "driver"):
         rows, frame = trace.on_thread(f"cuda_{layer}")
-        correlation = trace.optional(trace.arguments(rows), "correlation")
+        correlation = trace.numbers(trace.arguments(rows), "correlation")
         layers.append(frame.assign(correlation=correlation, layer=layer, name=frame["name"].astype(object)))
     return pd.concat(layers, ignore_index=True)
 
@@ -330,18 +270,13 @@ _NOTHING_RECORDED: Final = Finding(
     remedy="Name the script that uses torch, or profile any program with nsys on a machine that has a GPU.",
 )
 _Reader = Callable[[_Trace], Frame]
-_HOST_TABLES: Final[Mapping[str, _Reader]] = {"api_calls": _api_calls, "ranges": _ranges, "cpu_ops": _cpu_ops}
+_HOST_TABLES: Final[Mapping[str, _Reader]] = {
+    "api_calls": _api_calls,
+    "ranges": _ranges,
+    "cpu_ops": _cpu_ops,
+    "memory_usage": _memory_usage,
+}
 _GPU_TABLES: Final[Mapping[str, _Reader]] = {"kernels": _kernels, "memory_ops": _memory_ops}
-
-
-def _nanoseconds(microseconds: Values) -> Values:
-    """Convert to int64: exact for Kineto's three decimals up to 2^43 µs (101 days), which its clock's base is within.
-
-    The product of a double with 1000 would not be; whole and fraction each are.
-    """
-    whole = np.floor(microseconds)
-    nanoseconds: Values = whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
-    return nanoseconds
 
 
 def _short_name(name: str) -> str:
@@ -369,11 +304,11 @@ def _target_kind(name: str) -> str:
     return copy[4] if copy else set_[1] if set_ else ""
 
 
-def _damaged(categories: str, count: int, total: int) -> Finding:
+def _sizeless(count: int, total: int) -> Finding:
     return Finding(
-        rule="damaged_events",
-        severity="warning",
-        title=f"{count:,} of {total:,} {categories} events were left out",
-        detail="Their start or duration is missing, zero, negative or not a number, so they have no place in time.",
-        remedy="Capture again; if it happens again, the profiler lost or mixed up events.",
+        rule="unknown_sizes",
+        severity="info",
+        title=f"The size of {count:,} of {total:,} copies and sets is not in the trace",
+        detail="Neither they nor the calls that launched them say how many bytes they moved. Sums and rates of which "
+        "they are a part are not known.",
     )

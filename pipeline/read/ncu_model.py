@@ -1,7 +1,6 @@
 """What ncu's reports and its CSV pages have in common: units, rules' markup, NVTX ranges, and the tables they fill."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.model import Environment, Profile
+from pipeline.read.vocabulary import list_gpus
 from pipeline.tables import TABLES, conform, empty
 
 Frame = pd.DataFrame
@@ -99,9 +99,7 @@ def profile(tables: Mapping[str, Frame], missing: Mapping[str, str], environment
     if kept["devices"].empty:
         reasons["devices"] = missing.get("devices", "the report names no GPU")
         del kept["devices"]
-    gpus = Counter(kept["devices"]["name"] if "devices" in kept else ())
-    gpu = ", ".join(name if count == 1 else f"{count} × {name}" for name, count in gpus.items())
-    return Profile(kept, reasons, Environment(**{**vars(environment), "gpu": gpu}))
+    return Profile(kept, reasons, Environment(**{**vars(environment), "gpu": list_gpus(kept)}))
 
 
 def _devices(launches: Frame, metrics: Frame) -> Frame:

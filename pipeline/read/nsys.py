@@ -2,6 +2,7 @@
 
 import copy
 import datetime as dt
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from pipeline.read.vocabulary import (
     SEVERITIES,
     cuda_version,
     label,
+    list_gpus,
     without_private,
 )
 from pipeline.tables import NOT_REPLAYED, OF_REPLAY, conform, empty
@@ -69,7 +71,16 @@ def _profile(export: Export) -> Profile:
             tables[name] = empty(name)
         else:
             missing[name] = option if export.traced or event == "never" else _UNKNOWN
+    tables["unread"] = conform("unread", _unread(export.database))
     return Profile(tables, missing, _environment(export, tables), export.all_findings())
+
+
+def _unread(database: Database) -> Frame:
+    """Count the rows of the tables that no reader asked for."""
+    others = sorted(table for table in database.columns.keys() - database.asked if not _LOOKUPS.fullmatch(table))
+    rows = pd.DataFrame({"source": others, "events": [database.last_row(table) for table in others]})
+    rows = rows.assign(kind=rows["source"].map(lambda table: _KINDS.get(table, table)))
+    return rows[rows["events"] > 0].sort_values("events", ascending=False, kind="stable")
 
 
 def _read(export: Export, name: str) -> tuple[dict[str, Frame], Export]:
@@ -113,7 +124,7 @@ def _environment(export: Export, tables: Mapping[str, Frame]) -> Environment:
         collector_version=fact(exported, "EXPORT_PRODUCT_VERSION"),
         schema_version=fact(exported, "EXPORT_SCHEMA_VERSION"),
         captured_utc=_start_time(export),
-        gpu=_list_gpus(tables.get("devices", empty("devices"))),
+        gpu=list_gpus(tables),
         driver=fact(system, "NvDriverVersion"),
         cuda=cuda_version(fact(system, "CudaDriverVersion")),
         cpu=fact(system, "CpuDescription"),
@@ -285,6 +296,24 @@ def _gpu_page_faults(export: Export) -> Frame:
     return export.spans("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)
 
 
+# tables that say what others mean, and how nsys worked
+_LOOKUPS: Final = re.compile(
+    r"StringIds|ProcessStreams|PROCESSES|ThreadNames|(?:ANALYSIS|ENUM|EXPORT|META_DATA|NVTX_PAYLOAD|TARGET_INFO)_\w+|"
+    r"sqlite_\w+"
+)
+# what no reader asks for, in our words; other tables are named as they are
+_KINDS: Final = {
+    "COMPOSITE_EVENTS": "CPU samples",
+    "SAMPLING_CALLCHAINS": "stack frames of CPU samples",
+    "SCHED_EVENTS": "thread scheduling events",
+    "OSRT_CALLCHAINS": "stack frames of OS runtime calls",
+    "OSRT_FILE_ACCESS_EVENTS": "file accesses",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "CUDA events",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": "spans of CUPTI's own overhead",
+    "CUBLAS_EVENTS": "cuBLAS calls",
+    "CUDNN_EVENTS": "cuDNN calls",
+    "GPU_CONTEXT_SWITCH_EVENTS": "GPU context switches",
+}
 _Reader = tuple[tuple[str, ...], str, str, Callable[[Export], Frame | dict[str, Frame]]]
 _NO_CUDA: Final = "CUDA tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=cuda)"
 _NO_NVTX: Final = "NVTX tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=nvtx)"
@@ -329,8 +358,3 @@ _READERS: Final[Mapping[str, _Reader]] = {
 _EXPORT_TABLES: Final = frozenset(
     {source for sources, *_ in _READERS.values() for source in sources} | {"META_DATA_EXPORT", "EXPORT_META_DATA"}
 )
-
-
-def _list_gpus(devices: Frame) -> str:
-    counts = devices["name"].astype("str").value_counts(sort=False)
-    return ", ".join(f"{name}" if count == 1 else f"{count} × {name}" for name, count in counts.items())

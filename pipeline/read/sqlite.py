@@ -55,19 +55,23 @@ class _Numbers:
 
 
 class Database:
-    """A read-only SQLite file: which tables and columns it has, and their rows.
+    """A read-only SQLite file: which tables and columns it has, and their rows; a view is a table like any other.
 
-    Every failure of the file is a CaptureError that names file and table.
+    Every failure of the file is a CaptureError that names file and table. `asked` are the tables that rows were
+    fetched from.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         _refuse_cut_off(path)
         self._uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
-        self.columns: Final = self._read_columns()
+        self._views: Final = self._names("view")
+        self.columns: Final = {name: self._columns_of(name) for name in (*self._names("table"), *self._views)}
+        self.asked: Final = set[str]()
 
     def fetch(self, table: str, columns: Mapping[str, str]) -> pa.Table:
         """Return `columns` (ours: SQL expression over theirs) of every row of `table`, in the file's order."""
+        self.asked.add(table)
         return self._query(_select(table, columns), table, _all)
 
     def numbers(self, table: str, columns: Mapping[str, str]) -> pd.DataFrame:
@@ -85,6 +89,7 @@ class Database:
                         filled[name].add(part)
             return filled
 
+        self.asked.add(table)
         found = self._query(_select(table, columns), table, fill)
         if found is None:
             wrong = "holds something else where whole numbers belong"
@@ -93,24 +98,23 @@ class Database:
 
     def last_row(self, table: str) -> int:
         """Return the number of the last row: nsys deletes none, so it is the count unless the file is damaged."""
-        return self.fetch(table, {"last": "MAX(rowid)"})["last"][0].as_py() or 0
+        # the rows of a view have no numbers
+        last = "COUNT(*)" if table in self._views else "MAX(rowid)"
+        return self._query(_select(table, {"last": last}), table, _all)["last"][0].as_py() or 0
 
     def texts(self, table: str, column: str) -> list[str]:
         """Return a text column, NULL as the empty text and bytes that are no UTF-8 as U+FFFD."""
         rows = self.fetch(table, {"text": f"CAST(COALESCE(\"{column}\", '') AS BLOB)"})
         return [(value or b"").decode("utf-8", "replace") for value in rows["text"].to_pylist()]
 
-    def _read_columns(self) -> dict[str, frozenset[str]]:
-        statement = (
-            "SELECT CAST(m.name AS BLOB) AS t, CAST(p.name AS BLOB) AS c "
-            "FROM sqlite_master m, pragma_table_info(m.name) p WHERE m.type = 'table'"
-        )
-        rows = self._query(statement, "sqlite_master", _all).to_pylist()
-        tables: dict[str, set[str]] = {}
-        for row in rows:
-            table, column = (row[key].decode("utf-8", "replace") for key in ("t", "c"))
-            tables.setdefault(table, set()).add(column)
-        return {table: frozenset(columns) for table, columns in tables.items()}
+    def _names(self, kind: str) -> tuple[str, ...]:
+        statement = f"SELECT CAST(name AS BLOB) AS name FROM sqlite_master WHERE type = '{kind}'"  # noqa: S608
+        return tuple(_decoded(self._query(statement, "sqlite_master", _all)["name"]))
+
+    def _columns_of(self, table: str) -> frozenset[str]:
+        quoted = table.replace("'", "''")
+        statement = f"SELECT CAST(name AS BLOB) AS name FROM pragma_table_info('{quoted}')"  # noqa: S608
+        return frozenset(_decoded(self._query(statement, table, _all)["name"]))
 
     def _query(self, statement: str, table: str, take: Callable[[sqlite.Cursor], _Taken]) -> _Taken:
         try:
@@ -128,7 +132,12 @@ class Database:
 
 def _select(table: str, columns: Mapping[str, str]) -> str:
     chosen = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
-    return f'SELECT {chosen} FROM "{table}"'  # noqa: S608 (our own names)
+    quoted = table.replace('"', '""')
+    return f'SELECT {chosen} FROM "{quoted}"'  # noqa: S608 (our own columns)
+
+
+def _decoded(texts: pa.ChunkedArray) -> list[str]:
+    return [text.decode("utf-8", "replace") for text in texts.to_pylist()]
 
 
 def _all(cursor: sqlite.Cursor) -> pa.Table:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from pipeline.tables import categorical
+from pipeline.tables import categorical, empty, used_devices
 
 # CUPTI's own values (cupti_activity.h); the ENUM_* tables repeat them and are absent from exports before 2023
 COPY_OPERATIONS: Final = {
@@ -52,6 +52,21 @@ _PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\
 def cuda_version(number: str) -> str:
     """Write CUDA's version number as people do: 13000 is 13.0."""
     return f"{int(number) // 1000}.{int(number) % 1000 // 10}" if number.isdecimal() else ""
+
+
+def list_gpus(tables: Mapping[str, pd.DataFrame]) -> str:
+    """List the GPUs of a capture by name, and say how many of them it used if those are some but not all."""
+    devices = tables.get("devices", empty("devices")).drop_duplicates("device")
+    used = used_devices(tables)
+    is_used = devices["device"].isin(used) if used else pd.Series(True, index=devices.index)
+    counts = is_used.groupby(devices["name"].astype("str"), sort=False).agg(["sum", "size"])
+    all_are = bool(is_used.all())
+    return ", ".join(
+        (f"{name}" if present == 1 else f"{present} × {name}")
+        if all_are or some == present
+        else f"{some} of {present} × {name} used"
+        for name, some, present in counts.itertuples()
+    )
 
 
 def without_private(text: str) -> str:

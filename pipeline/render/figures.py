@@ -60,7 +60,8 @@ def _memory(run: Numbers, over: str) -> Iterator[Figure]:
     """One figure for copies, with sets in its note, or for sets alone."""
     sets, set_time = counted(run.sets or 0, "set"), format_value(run.set_ns, "set_ns")
     if run.copies:
-        copied = f"{format_value(run.copied_bytes, 'copied_bytes')} in {counted(run.copies, 'copy')}"
+        size = "" if run.copied_bytes is None else f"{format_value(run.copied_bytes, 'copied_bytes')} in "
+        copied = f"{size}{counted(run.copies, 'copy')}"
         beside = f"; {sets} took {set_time}" if run.sets else ""
         yield Figure("Copy time", format_value(run.copy_ns, "copy_ns"), _joined(copied, over) + beside)
     elif run.sets:

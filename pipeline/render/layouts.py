@@ -225,4 +225,5 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
     "devices": Layout("devices", "Device", "device"),
     "diagnostics": Layout("warnings and errors", "Text", "text", shorten=printable),
     "profiler_overhead": Layout("kinds of overhead", "What", bars=("total_ns",)),
+    "not_shown": Layout("events that are not shown", "Events", "kind"),
 }

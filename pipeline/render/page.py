@@ -22,7 +22,16 @@ from pipeline.units import format_value
 Pairs = tuple[tuple[str, str], ...]
 
 _METHOD: Final = (
-    *("devices", "gpu_peaks", "range_coverage", "ncu_match", "ncu_roofs", "diagnostics", "profiler_overhead"),
+    *(
+        "devices",
+        "gpu_peaks",
+        "range_coverage",
+        "ncu_match",
+        "ncu_roofs",
+        "diagnostics",
+        "profiler_overhead",
+        "not_shown",
+    ),
 )
 # what most captures have; what others lack is listed together and not section by section
 _CORE: Final = ("gpu_time", "cuda_gpu_kern_sum", "memory_operations", "launch_overhead", "nvtx_ranges", "cuda_api_sum")

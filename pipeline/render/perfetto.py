@@ -34,7 +34,7 @@ from pipeline.render.tracks import (
     thread_slices,
 )
 from pipeline.render.view import printable
-from pipeline.tables import renamed
+from pipeline.tables import memory_levels, renamed
 
 _CATEGORIES: Final[Mapping[str, str]] = {
     "ranges": "range",
@@ -278,20 +278,13 @@ def _of_gpus(frame: pd.DataFrame, unit: str, places: Places) -> _Counters:
 
 
 def _memory_levels(profile: Profile) -> pd.DataFrame:
-    """What is allocated on each device, by kind of memory, after each change.
-
-    What was freed without having been allocated in the capture was there before it.
-    """
+    """What is allocated on each device, by kind of memory, after each change."""
     events = profile.tables.get("memory_usage", pd.DataFrame())
     if not len(events):
         return events
-    keys = ["device", "kind"]
-    change = events["bytes"].where(events["is_allocation"], -events["bytes"])
-    levels = events.assign(change=change).groupby([*keys, "start_ns"], observed=True)["change"].sum().reset_index()
-    level = levels.groupby(keys, observed=True)["change"].cumsum()
-    lowest = level.groupby([levels[key] for key in keys], observed=True).transform("min").clip(upper=0)
+    levels = memory_levels(events, ["device", "kind"])
     names = renamed(levels["kind"], lambda kinds: pd.Index([f"{printable(kind)} memory in use," for kind in kinds]))
-    return levels.assign(value=level - lowest, name=names)
+    return levels.assign(value=levels["bytes"], name=names)
 
 
 def _metrics(profile: Profile) -> pd.DataFrame:

@@ -89,7 +89,8 @@ def _with_ranges(summary: Numbers, ranges: pd.DataFrame) -> Numbers:
 
 
 def _with_devices(summary: Numbers, devices: pd.DataFrame) -> Numbers:
-    sums = {name: _sum(devices, name) for name in _SUMMED}
+    # what is not known of one device is not known of all
+    sums = {name: _sum(devices, name) for name in _SUMMED if name in devices and devices[name].notna().all()}
     busy, idle = _values(devices, "busy_pct"), _values(devices, "idle_ns")
     return replace(
         summary,

@@ -69,10 +69,13 @@ class _Sort:
 
 
 _ON_THREAD: Final = ("process", "thread")
+_NVTX: Final = "NVTX"
+# what torch.profiler records of record_function and its steps
+_ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
     _Sort("kernel", ON_STREAMS, ("gpu", "process", "context", "stream"), separate_lanes),
     _Sort("range", ("ranges",), ("process",), nested_lanes, "Start/end ranges", is_start_end=True),
-    _Sort("range", ("ranges",), _ON_THREAD, nested_lanes, "NVTX"),
+    _Sort("range", ("ranges",), _ON_THREAD, nested_lanes, _NVTX),
     _Sort("mark", (MARKS,), _ON_THREAD, separate_lanes, "NVTX marks"),
     _Sort("op", ("cpu_ops",), _ON_THREAD, nested_lanes, "operators"),
     _Sort("api", ("api_calls",), _ON_THREAD, nested_lanes, "CUDA API"),
@@ -252,6 +255,8 @@ class _Naming:
         gpus = {owner[:3] for some in laid if some.sort.kind == "kernel" for owner in some.owners}
         self._many_processes = len({process for _, process, _ in gpus}) > 1
         self._many_contexts = len({context for _, _, context in gpus}) > 1
+        styles = profile.tables["ranges"]["style"] if "ranges" in profile.tables else pd.Series(dtype="str")
+        self._ranges = _ANNOTATIONS if (styles == "Annotation").any() else _NVTX
 
     def _of(self, place: _Place) -> tuple[_Sort, tuple[int, ...], int]:
         some = self._laid[place[0]]
@@ -271,7 +276,8 @@ class _Naming:
         if sort.kind == "kernel":
             return Row(self._places.gpu(owner[0])[1], f"{self._stream(owner)}{further}", sort.kind)
         thread = f"{self._thread(owner)}, " if len(owner) > 1 else ""
-        return Row(f"Process {self._places.pids[owner[0]]}", f"{thread}{sort.title}{further}", sort.kind)
+        title = self._ranges if sort.title == _NVTX else sort.title
+        return Row(f"Process {self._places.pids[owner[0]]}", f"{thread}{title}{further}", sort.kind)
 
     def _stream(self, owner: Sequence[int]) -> str:
         _, process, context, stream = owner

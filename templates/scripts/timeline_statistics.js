@@ -1,6 +1,6 @@
 // What went on in a span: busy time, events and names of each kind of row.
 
-const KIND_WORDS = { kernel: "GPU work", range: "NVTX ranges", api: "CUDA API", op: "operators", mark: "marks" };
+const KIND_WORDS = { kernel: "GPU work", range: "ranges", api: "CUDA API", op: "operators", mark: "marks" };
 const TOP_NAMES = 8;
 const NO_STATISTICS =
   "There are no statistics of this span: it is not drawn exactly, and the page has no room for sums of all its " +

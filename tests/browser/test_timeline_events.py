@@ -247,7 +247,7 @@ def test_a_drag_with_shift_or_on_the_axis_selects_a_span(visit: Any) -> None:
             assert work[0] == "GPU 0, GPU work"
             assert number(work[1]) == pytest.approx(3, abs=0.03)  # the union of two that overlap
             assert number(work[3]) == pytest.approx(4, abs=0.06)
-            assert (ranges[0], ranges[4]) == ("Process 5, NVTX ranges", "1")
+            assert (ranges[0], ranges[4]) == ("Process 5, ranges", "1")
             page.locator("#timeline canvas").focus()
             page.keyboard.press("Escape")
             assert text(page, "span") == ""

@@ -18,7 +18,7 @@ from tests.timeline_payload import Decoded, decode
 
 pytestmark = pytest.mark.browser
 
-SECTIONS = {"kernels": "GPU work", "ranges": "NVTX ranges", "api_calls": "CUDA API"}
+SECTIONS = {"kernels": "GPU work", "ranges": "ranges", "api_calls": "CUDA API"}
 ROWS = ".timeline-span > .scroll tbody tr"
 Thinned = tuple[Profile, Decoded, Path]
 
