@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from pipeline import __version__
 from pipeline.errors import PipelineError
-from pipeline.options import Number, expression, no_empty_name
+from pipeline.options import Number, expression, no_empty_name, standard_output
 
 if TYPE_CHECKING:
     from pipeline.collect.replay import Replay
@@ -257,6 +257,7 @@ def _replay(options: Mapping[str, Any]) -> "Replay":
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
+    callback=standard_output,
     help="Where to write: a file (- for standard output); a folder for csv, parquet or several files.",
 )
 @click.option(
@@ -313,6 +314,7 @@ def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_
     "--output",
     default="-",
     metavar="PREFIX",
+    callback=standard_output,
     help="Write PREFIX_REPORT.csv and so on; . is the captured file's own name, - standard output.  [default: -]",
 )
 @nsys_option

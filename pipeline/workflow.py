@@ -188,7 +188,7 @@ def render_files(paths: Sequence[Path], output: Output, *, nsys: Path | None, pr
             sys.stdout.buffer.write(contents[""])
             continue
         for name, content in contents.items():
-            write_file(target / name if name else target, content)
+            write_file(target / name if name else target, content, inputs=paths)
         yield str(target)
 
 
@@ -222,13 +222,15 @@ def print_stats(profile: Profile, selection: Selection, *, path: Path, output: s
     `output` is `-` for the tables themselves, `.` for files beside the captured one, or what their names begin with.
     """
     prefix = path.with_suffix("") if output == "." else Path(output)
-    if output.startswith("@") or not prefix.name:
-        raise UsageError(f"{output!r} is no beginning of a file name", "write -o PREFIX, -o . or -o -")
+    if output.startswith("@") or not prefix.name or prefix.is_char_device() or prefix.is_fifo():
+        raise UsageError(f"{output!r} is not the beginning of a file name", "Write -o PREFIX, -o . or -o - > FILE.")
     for ending, text in stats_texts(profile, selection):
+        if output == "-":
+            yield text
+            continue
         target = prefix.with_name(prefix.name + ending)
-        if output != "-":
-            write_file(target, text.encode())
-        yield text if output == "-" else f"table: {target}\n"
+        write_file(target, text.encode(), inputs=[path])
+        yield f"table: {target}\n"
 
 
 def build_report(
