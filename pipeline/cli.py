@@ -40,6 +40,9 @@ class _Group(click.Group):
             if error.hint:
                 click.echo(f"Hint: {error.hint}", err=True)
             ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("Error: interrupted", err=True)
+            ctx.exit(1)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise

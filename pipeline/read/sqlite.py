@@ -120,6 +120,9 @@ class Database:
                 cursor.execute(statement)
                 return take(cursor)
         except (adbc_driver_manager.Error, OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
+            # in the main thread the driver takes an interrupt for itself, and fails for it that it cannot cancel
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                raise error.__cause__ from None
             reason = str(error).splitlines()[0]
             if "database is locked" in reason:
                 raise CaptureError(f"{self.path.name} is locked by another program", _LOCKED) from error
