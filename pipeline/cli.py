@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from pipeline import __version__
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, ToolError
 from pipeline.options import Number, expression, no_empty_name, standard_output
 
 if TYPE_CHECKING:
@@ -175,6 +175,8 @@ def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
       nightsight profile --gpu-metrics --memory-usage train.py
       nightsight profile -- torchrun --nproc-per-node 2 train.py
     """
+    if sys.platform != "linux":
+        raise ToolError("Collecting works on Linux only", "To see a capture made there: nightsight report FILE")
     from pipeline.collect import RECORDINGS
     from pipeline.collect.workloads import Request
     from pipeline.workflow import Plan, profile_program

@@ -326,7 +326,7 @@ def _index(root: Path) -> str:
     entries = [
         IndexEntry(
             run_id=folder.name,
-            href=f"{folder.relative_to(root)}/report.html",
+            href=f"{folder.relative_to(root).as_posix()}/report.html",
             **{name: document[name] for name in wanted & document.keys()},
         )
         for folder, document in runs(root)

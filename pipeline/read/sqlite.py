@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -63,7 +63,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         _refuse_cut_off(path)
-        self._uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+        self._uri = read_only(path.absolute())
         self.columns: Final = self._read_columns()
 
     def fetch(self, table: str, columns: Mapping[str, str]) -> pa.Table:
@@ -127,6 +127,14 @@ class Database:
             if "database is locked" in reason:
                 raise CaptureError(f"{self.path.name} is locked by another program", _LOCKED) from error
             raise CaptureError(f"{self.path.name}: cannot read table {table}: {reason}", _HINT) from error
+
+
+def read_only(path: PurePath) -> str:
+    """Return the URI by which SQLite opens the file of an absolute path for reading, on each system.
+
+    The path stands after the empty name of a host: `//server` of a Windows share would else be taken for one.
+    """
+    return f"file://{'/' * bool(path.drive[1:] == ':')}{quote(os.fsencode(path.as_posix()), safe='/:')}?mode=ro"
 
 
 def _select(table: str, columns: Mapping[str, str]) -> str:
