@@ -1,9 +1,27 @@
 # `make help` lists the targets. PYTHON=python3 uses that interpreter as it is: no .venv, no registry.
 WORKLOAD ?= mlp
-export WORKLOAD
 ARGS ?=
 OPTIONS ?=
 VENV := .venv
+
+# Text for a program, which neither make nor a shell may run: it is handed on as it stands, and split by Python.
+override WORKLOAD := $(value WORKLOAD)
+override ARGS := $(value ARGS)
+override OPTIONS := $(value OPTIONS)
+define PROFILE
+import os, shlex, sys
+from pipeline.cli import main
+def words(name):
+    try:
+        return shlex.split(os.environ[name])
+    except ValueError as error:
+        sys.exit(f"{name}={os.environ[name]}: {error}")
+workload = os.environ["WORKLOAD"]
+if workload.startswith("-"):
+    sys.exit(f"WORKLOAD={workload} is an option, not a workload or script: give options in OPTIONS")
+main(["profile", *words("OPTIONS"), workload, "--", *words("ARGS")], prog_name="nightsight")
+endef
+export WORKLOAD ARGS OPTIONS PROFILE
 
 ifdef PYTHON
 RUN := $(PYTHON)
@@ -20,7 +38,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARGS for the workload
-	@$(RUN) -m pipeline profile $(OPTIONS) "$$WORKLOAD" -- $(ARGS)
+	@$(RUN) -c "$$PROFILE"
 
 test: $(READY_DEV) ## run every test
 	$(RUN) -m pytest -n 2 --dist worksteal

@@ -16,8 +16,8 @@ import click
 from click.core import ParameterSource
 
 from pipeline import __version__
-from pipeline.errors import PipelineError
-from pipeline.options import Number, expression, no_empty_name
+from pipeline.errors import PipelineError, ToolError
+from pipeline.options import Number, expression, no_empty_name, standard_output
 
 if TYPE_CHECKING:
     from pipeline.collect.replay import Replay
@@ -40,6 +40,9 @@ class _Group(click.Group):
             if error.hint:
                 click.echo(f"Hint: {error.hint}", err=True)
             ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("Error: interrupted", err=True)
+            ctx.exit(1)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -180,6 +183,8 @@ def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
       nightsight profile --gpu-metrics --memory-usage train.py
       nightsight profile -- torchrun --nproc-per-node 2 train.py
     """
+    if sys.platform != "linux":
+        raise ToolError("Collecting works on Linux only", "To see a capture made there: nightsight report FILE")
     from pipeline.collect import RECORDINGS
     from pipeline.collect.workloads import Request
     from pipeline.workflow import Plan, profile_program
@@ -265,6 +270,7 @@ def _replay(options: Mapping[str, Any]) -> "Replay":
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
+    callback=standard_output,
     help="Where to write: a file (- for standard output); a folder for csv, parquet or several files.",
 )
 @click.option(
@@ -323,6 +329,7 @@ def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_
     "--output",
     default="-",
     metavar="PREFIX",
+    callback=standard_output,
     help="Write PREFIX_REPORT.csv and so on; . is the captured file's own name, - standard output.  [default: -]",
 )
 @input_option

@@ -40,3 +40,8 @@ def no_empty_name(_: click.Context, __: click.Parameter, value: Any) -> Any:  # 
         if not all(name.strip() for name in given.split(",")):
             raise click.BadParameter(f"{given!r} has an empty name.")
     return value
+
+
+def standard_output(_: click.Context, __: click.Parameter, value: Any) -> Any:  # noqa: ANN401 (a path, or its text)
+    """Take the system's name for standard output as `-`: what it is a link to is not ours to replace."""
+    return type(value)("-") if str(value) == "/dev/stdout" else value

@@ -8,14 +8,15 @@ reports/<workload>/<run-id>/{report.html, report.json, run.json, capture/, log/}
 import datetime as dt
 import json
 import os
+import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import CaptureError
+from pipeline.errors import CaptureError, UsageError
 
 
 @dataclass(frozen=True)
@@ -66,22 +67,43 @@ def publish(run: Run, files: Mapping[str, bytes]) -> None:
         raise _unwritable(link, error.strerror or "unknown error") from error
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file aside and rename it, so that it appears whole or not at all; CaptureError if it cannot be."""
+def write_file(path: Path, content: bytes, *, inputs: Iterable[Path] = ()) -> None:
+    """Write a file aside and rename it, so that it appears whole or not at all; links are followed.
+
+    A device or a named pipe is written to as it stands. UsageError if this is one of the `inputs`, under whatever
+    name; CaptureError if it cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-            aside = Path(file.name)
-            try:
-                file.write(content)
-                file.flush()
-                aside.chmod(0o666 & ~_umask())
-                aside.replace(path)
-            except OSError:
-                aside.unlink(missing_ok=True)
-                raise
+        there = _status(path)
+        if there and any(os.path.samestat(there, known) for known in map(_status, inputs) if known):
+            raise UsageError(
+                f"{path} is the file that is read: writing there would destroy it", "Name another file with -o."
+            )
+        if there and not stat.S_ISREG(there.st_mode):
+            path.write_bytes(content)
+        else:
+            _replace(path.resolve(), content, mode=stat.S_IMODE(there.st_mode) if there else 0o666 & ~_umask())
     except OSError as error:
         raise _unwritable(path, error.strerror or "unknown error") from error
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _replace(path: Path, content: bytes, *, mode: int) -> None:
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+        aside = Path(file.name)
+    try:
+        aside.write_bytes(content)
+        aside.chmod(mode)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def runs(root: Path) -> list[tuple[Path, Mapping[str, Any]]]:

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,29 +50,53 @@ class Plan:
 def profile_program(plan: Plan, request: Request) -> Path:
     """Run a program under a profiler and leave its report; return the path of report.html.
 
-    The folders of `request` are set here. WorkloadError, after the report of what was captured is written, if the
-    program failed.
+    The folders of `request` are set here. WorkloadError if the program failed, after the report of what was captured
+    is written, and for an interrupt that comes when the program has ended: it names the capture.
     """
     program = resolve(plan.target, plan.arguments, python=plan.python)
     collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=request.recordings)
     _check_ncu(collector, request)
     run = new_run(plan.reports, program.name, started=dt.datetime.now(dt.UTC))
     request = replace(request, captures=run.captures, logs=run.logs)
-    capture = COLLECTORS[collector](program, request)
-    profile = read(capture.files[-1], details=request.replay is not None)
-    if collector == "nsys" and not capture.failure:
-        capture, profile = _with_replay(program, request, capture, profile)
-    request.progress("writing the report")
-    findings = (*_uncollected(request, profile), *((fallback,) if fallback else ()))
-    report = build_report(profile, capture.workload, capture=capture, findings=findings)
-    publish(run, _run_files(Source(report, profile), failed=bool(capture.failure)))
-    write_file(plan.reports / "index.html", _index(plan.reports).encode())
+    with _interrupts_name_the_capture(request):
+        capture = COLLECTORS[collector](program, request)
+        profile = read(capture.files[-1], details=request.replay is not None)
+        if collector == "nsys" and not capture.failure:
+            capture, profile = _with_replay(program, request, capture, profile)
+        request.progress("writing the report")
+        findings = (*_uncollected(request, profile), *((fallback,) if fallback else ()))
+        report = build_report(profile, capture.workload, capture=capture, findings=findings)
+        publish(run, _run_files(Source(report, profile), failed=bool(capture.failure)))
+        write_file(plan.reports / "index.html", _index(plan.reports).encode())
     path = run.folder / "report.html"
     if capture.failure:
         raise WorkloadError(
             f"{capture.failure}; the report covers what was captured until then: {path}", f"its output: {run.logs}"
         )
     return path
+
+
+@contextmanager
+def _interrupts_name_the_capture(request: Request) -> Iterator[None]:
+    """Turn an interrupt into an error that says where the capture is, and what makes its report."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        # an export before what it was made of
+        files = (
+            path
+            for ending in (".sqlite", ".json.gz", ".nsys-rep", ".ncu-rep")
+            for path in request.captures.glob(f"*{ending}")
+        )
+        capture = next((path for path in files if path.stat().st_size), None)
+        if capture is None:
+            raise WorkloadError("interrupted before anything was captured") from None
+        tool = ("--nsys", str(request.nsys)) if request.nsys and capture.suffix == ".nsys-rep" else ()
+        command = shlex.join(("nightsight", "report", *tool, str(capture)))
+        raise WorkloadError(
+            f"interrupted before the report was written; what was captured is kept: {capture}",
+            f"Make its report: {command}",
+        ) from None
 
 
 def _check_ncu(collector: str, request: Request) -> None:
@@ -197,7 +222,7 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
             sys.stdout.buffer.write(contents[""])
             continue
         for name, content in contents.items():
-            write_file(target / name if name else target, content)
+            write_file(target / name if name else target, content, inputs=paths)
         yield str(target)
 
 
@@ -231,13 +256,15 @@ def print_stats(profile: Profile, selection: Selection, *, path: Path, output: s
     `output` is `-` for the tables themselves, `.` for files beside the captured one, or what their names begin with.
     """
     prefix = path.with_suffix("") if output == "." else Path(output)
-    if output.startswith("@") or not prefix.name:
-        raise UsageError(f"{output!r} is no beginning of a file name", "write -o PREFIX, -o . or -o -")
+    if output.startswith("@") or not prefix.name or prefix.is_char_device() or prefix.is_fifo():
+        raise UsageError(f"{output!r} is not the beginning of a file name", "Write -o PREFIX, -o . or -o - > FILE.")
     for ending, text in stats_texts(profile, selection):
+        if output == "-":
+            yield text
+            continue
         target = prefix.with_name(prefix.name + ending)
-        if output != "-":
-            write_file(target, text.encode())
-        yield text if output == "-" else f"table: {target}\n"
+        write_file(target, text.encode(), inputs=[path])
+        yield f"table: {target}\n"
 
 
 def build_report(
@@ -308,7 +335,7 @@ def _index(root: Path) -> str:
     entries = [
         IndexEntry(
             run_id=folder.name,
-            href=f"{folder.relative_to(root)}/report.html",
+            href=f"{folder.relative_to(root).as_posix()}/report.html",
             **{name: document[name] for name in wanted & document.keys()},
         )
         for folder, document in runs(root)

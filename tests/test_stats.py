@@ -240,6 +240,14 @@ def test_a_file_name_has_no_slash_of_a_range() -> None:
     assert ending == "_nvtx_sum_nvtx=a--b-0.csv"
 
 
+@pytest.mark.parametrize(("kernel", "queued"), [("..aa", 1), (".aaa", 0), ("...a", 1)])
+def test_a_queue_of_no_time_counts_and_a_negative_one_does_not(kernel: str, queued: int) -> None:
+    profile = draw(f"cpu  LL\ns7   {kernel}")
+    (row,) = stats_table(profile, "cuda_kern_exec_sum").to_dict("records")
+    assert (row["Count"], row["QCount"]) == (1, queued)
+    assert stats_table(profile, "cuda_kern_exec_trace")["Queue Dur_ns"].notna().sum() == queued
+
+
 def test_tables_go_to_files_named_as_asked_or_after_the_capture(
     tmp_path: Path, capture_file: Callable[[str], Path]
 ) -> None:
@@ -256,7 +264,7 @@ def test_tables_go_to_files_named_as_asked_or_after_the_capture(
     printed = written("-")
     assert printed == [Path(f"{prefix}_{report}.csv").read_text() for report in selection.reports]
     for output in ("@grep x", ""):
-        with pytest.raises(UsageError, match="no beginning of a file name"):
+        with pytest.raises(UsageError, match="not the beginning of a file name"):
             written(output)
 
 

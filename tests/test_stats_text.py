@@ -1,19 +1,32 @@
 """How tables of `nightsight stats` are written: digits, units, faults and the three forms."""
 
+import csv
+import io
 import json
+import lzma
+import re
 from decimal import Decimal
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import UsageError
+from pipeline.errors import MissingTable, UsageError
 from pipeline.model import Profile
-from pipeline.stats import stats_table, write_stats
+from pipeline.read import read
+from pipeline.stats import REPORTS, stats_table, write_stats
 from pipeline.stats.text import time_unit
 from pipeline.tables import conform
+from tests.conftest import DATA
 from tests.timeline import draw
+
+CAPTURES = sorted(
+    path
+    for pattern in ("*.sqlite.xz", "*.json.gz", "*.ncu-rep.xz", "*.details.csv.xz", "*.raw.csv.xz")
+    for path in DATA.rglob(pattern)
+)
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=9))
@@ -34,6 +47,33 @@ def test_table_and_json_hold_what_csv_holds() -> None:
     assert second.split()[-1] == "b"
     (_, row) = json.loads(write_stats(table, "json"))
     assert (row["Name"], row["Total Time (ns)"], row["Time (%)"]) == ("b", 2000, 40.0)
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name)
+def test_every_table_of_every_capture_says_the_same_in_every_form(capture: Path, tmp_path: Path) -> None:
+    if capture.suffix == ".xz":
+        packed, capture = capture, tmp_path / capture.stem
+        capture.write_bytes(lzma.decompress(packed.read_bytes()))
+    profile = read(capture)
+    for report in REPORTS:
+        try:
+            table = stats_table(profile, report)
+        except MissingTable:
+            continue
+        header, *rows = csv.reader(io.StringIO(write_stats(table, "csv")))
+        records = json.loads(write_stats(table, "json"), parse_int=str, parse_float=str)
+        assert records == [dict(zip(header, row, strict=True)) for row in rows], report
+        titles, rule, *lines = write_stats(table, "table").splitlines()
+        places = [match.span() for match in re.finditer("-+", rule)]
+        shown = [[line[slice(*place)].strip() for place in places] for line in (titles, *lines)]
+        assert shown == [[cell.strip() for cell in row] for row in (header, *rows)], report
+
+
+def test_the_process_of_a_range_is_a_number_in_every_form() -> None:
+    profile = draw("cpu   LLLL.\nnvtx  [aa]\ns7    ..aaa")
+    (header, _, row) = write_stats(stats_table(profile, "nvtx_kern_sum"), "table").splitlines()
+    # numbers end where their column does
+    assert row[: header.index("PID") + 3].endswith("  5")
 
 
 def test_what_is_missing_is_empty_text_as_in_nsys() -> None:

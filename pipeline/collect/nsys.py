@@ -95,6 +95,8 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
         aside = Path(folder) / "export.sqlite"
         command = (str(nsys), "export", "--type", "sqlite", "--force-overwrite=true", "-o", str(aside), str(report))
         outcome = run_logged(Child(command, allowed_environment()), log=log, timeout_s=_EXPORT_LIMIT_S)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
         if not outcome.ok or not _has_content(aside):
             refuse_full_disk(target.parent)
             how = "nsys wrote nothing" if outcome.ok else f"nsys export {outcome.ending}"

@@ -45,11 +45,7 @@ __all__ = ["MOST_BYTES", "Kind", "read", "recognize"]
 
 def recognize(path: Path) -> Kind:
     """Say what kind of file this is; CaptureError if it cannot be opened or is none of ours."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(_SEARCHED_BYTES)
-    except OSError as error:
-        raise CaptureError(f"cannot open {path}: {error.strerror}", _READABLE) from error
+    start = _beginning(path)
     if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         start = text_of(start).encode()
     head = start[:64]
@@ -64,6 +60,17 @@ def recognize(path: Path) -> Kind:
         if head.lstrip().startswith(sign):
             return kind
     raise CaptureError(f"{path.name} is no capture that nightsight knows", _READABLE)
+
+
+def _beginning(path: Path) -> bytes:
+    # a pipe gives its content once, when somebody writes to it, and readers look at a file more than once
+    if path.exists() and not path.is_file():
+        raise CaptureError(f"{path} is not a regular file", "Save what it gives to a file first, and name that one.")
+    try:
+        with path.open("rb") as file:
+            return file.read(_SEARCHED_BYTES)
+    except OSError as error:
+        raise CaptureError(f"cannot open {path}: {error.strerror}", _READABLE) from error
 
 
 def read(path: Path, *, details: bool = True, most_bytes: int = MOST_BYTES) -> Profile:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -64,7 +64,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         _refuse_cut_off(path)
-        self._uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+        self._uri = read_only(path.absolute())
         self._views: Final = self._names("view")
         self.columns: Final = {name: self._columns_of(name) for name in (*self._names("table"), *self._views)}
         self.asked: Final = set[str]()
@@ -124,10 +124,21 @@ class Database:
                 cursor.execute(statement)
                 return take(cursor)
         except (adbc_driver_manager.Error, OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
+            # in the main thread the driver takes an interrupt for itself, and fails for it that it cannot cancel
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                raise error.__cause__ from None
             reason = str(error).splitlines()[0]
             if "database is locked" in reason:
                 raise CaptureError(f"{self.path.name} is locked by another program", _LOCKED) from error
             raise CaptureError(f"{self.path.name}: cannot read table {table}: {reason}", _HINT) from error
+
+
+def read_only(path: PurePath) -> str:
+    """Return the URI by which SQLite opens the file of an absolute path for reading, on each system.
+
+    The path stands after the empty name of a host: `//server` of a Windows share would else be taken for one.
+    """
+    return f"file://{'/' * bool(path.drive[1:] == ':')}{quote(os.fsencode(path.as_posix()), safe='/:')}?mode=ro"
 
 
 def _select(table: str, columns: Mapping[str, str]) -> str:

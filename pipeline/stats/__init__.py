@@ -40,6 +40,8 @@ __all__ = ["EXTENSIONS", "REPORTS", "Selection", "stats_table", "stats_texts", "
 
 _KERNEL_NAMES: Final = ("base", "mangled")
 _NAMED: Final = ("nvtx-name", *_KERNEL_NAMES)
+# of files, on one system or another
+_NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f<>:"/\\|?*]')
 EXTENSIONS: Final = {"csv": ".csv", "table": ".txt", "json": ".json"}
 
 
@@ -147,7 +149,7 @@ def _filtered(profile: Profile, selection: Selection) -> tuple[Profile, list[str
     """Narrow a profile as asked, a range before a time; return it with the parts of nsys's file name that say so."""
     if selection.filter_nvtx:
         window = range_window(profile, selection.filter_nvtx)
-        return narrowed(profile, window), ["nvtx=" + re.sub(r"[/\\]", "-", selection.filter_nvtx)]
+        return narrowed(profile, window), ["nvtx=" + _NOT_IN_NAMES.sub("-", selection.filter_nvtx)]
     if selection.filter_time:
         window = time_window(selection.filter_time)
         return narrowed(profile, window), [f"start={window.start_ns}", f"end={window.end_ns}"]

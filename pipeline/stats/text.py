@@ -59,7 +59,9 @@ def _header(column: str, unit: str) -> str:
 
 
 def _is_text(values: "pd.Series[Any]") -> bool:
-    return not (pd.api.types.is_numeric_dtype(values) or isinstance(values.dtype, pd.ArrowDtype))
+    # keys of groups may be categories of numbers: those of a process
+    kind = values.dtype.categories.dtype if isinstance(values.dtype, pd.CategoricalDtype) else values.dtype
+    return not (pd.api.types.is_numeric_dtype(kind) or isinstance(kind, pd.ArrowDtype))
 
 
 def _texts(values: "pd.Series[Any]", column: str, unit: str) -> Texts:
