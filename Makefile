@@ -20,7 +20,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARGS for the workload
-	@$(RUN) -m pipeline profile $(OPTIONS) "$$WORKLOAD" -- $(ARGS)
+	@$(RUN) -m pipeline profile --python "$(RUN)" $(OPTIONS) "$$WORKLOAD" -- $(ARGS)
 
 test: $(READY_DEV) ## run every test
 	$(RUN) -m pytest -n 2 --dist worksteal
@@ -35,7 +35,7 @@ bench: $(READY_DEV) ## measure what docs/benchmarks.md lists
 	$(RUN) -m tests.bench
 
 doctor: $(READY) ## check what profiling needs on this machine
-	@$(RUN) -m pipeline doctor
+	@$(RUN) -m pipeline doctor --python "$(RUN)"
 
 clean: ## remove .venv and caches; reports stay
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
