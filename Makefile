@@ -19,7 +19,7 @@ def words(name):
 workload = os.environ["WORKLOAD"]
 if workload.startswith("-"):
     sys.exit(f"WORKLOAD={workload} is an option, not a workload or script: give options in OPTIONS")
-main(["profile", *words("OPTIONS"), workload, "--", *words("ARGS")], prog_name="nightsight")
+main(["profile", "--python", sys.executable, *words("OPTIONS"), workload, "--", *words("ARGS")], prog_name="nightsight")
 endef
 export WORKLOAD ARGS OPTIONS PROFILE
 
@@ -53,7 +53,7 @@ bench: $(READY_DEV) ## measure what docs/benchmarks.md lists
 	$(RUN) -m tests.bench
 
 doctor: $(READY) ## check what profiling needs on this machine
-	@$(RUN) -m pipeline doctor
+	@$(RUN) -m pipeline doctor --python "$(RUN)"
 
 clean: ## remove .venv and caches; reports stay
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage

@@ -116,6 +116,11 @@ input_option = click.option(
     metavar="BYTES",
     help="Refuse a torch.profiler trace that is larger, unpacked; reading takes about 5 times its size in memory.",
 )
+_python_option = click.option(
+    "--python",
+    metavar="PATH",
+    help="The Python that runs workloads and scripts (default: the active environment's, else python3 on PATH).",
+)
 nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: found by itself).")
 
 
@@ -151,15 +156,21 @@ def main() -> None:
 @click.option("--memory-usage", is_flag=True, help="Let nsys record each allocation of GPU memory.")
 @_ncu_options
 @click.option("--nsys-arg", multiple=True, metavar="ARG", help="A further option for nsys profile.")
-@click.option("--keep-env", multiple=True, metavar="NAME", help="Let the program see this variable; NAME* is a prefix.")
+@click.option(
+    "--keep-env",
+    multiple=True,
+    metavar="NAME",
+    help="Let the program see this variable; NAME* lets it see all that begin so, but for what looks like a secret.",
+)
 @click.option(
     "--timeout",
     type=Number(min=0, min_open=True),
     metavar="SECONDS",
     default=3600,
-    help="Stop after this time (with the run that is only timed) and keep what was captured.  [default: 3600]",
+    help="Stop after this time (with the run that is only timed) and keep what was captured. Saving it may add 150 s at "
+    "most, and a program that ignores signals 20 s.  [default: 3600]",
 )
-@click.option("--python", metavar="PATH", default=sys.executable, help="The Python that runs workloads and scripts.")
+@_python_option
 @click.option(
     "--reports",
     type=click.Path(file_okay=False, path_type=Path),
@@ -186,17 +197,29 @@ def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
     if sys.platform != "linux":
         raise ToolError("Collecting works on Linux only", "To see a capture made there: nightsight report FILE")
     from pipeline.collect import RECORDINGS
-    from pipeline.collect.workloads import Request
+    from pipeline.collect.interpreter import interpreter
+    from pipeline.collect.tools import withheld
+    from pipeline.collect.workloads import Request, resolve
     from pipeline.workflow import Plan, profile_program
 
     rest = ctx.meta[_REST]
     if target is None and not rest:
         raise click.UsageError("Name a workload or a script, or give a command after `--`.")
     _refuse_contradictions(ctx)
-    plan = Plan(target, rest, options["collector"], options["python"], options["reports"])
-    # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) end the program and keep what was captured, as Ctrl-C
+    python = interpreter(options["python"])
+    program = resolve(target, rest, python=python.path)
+    parameters = {}
+    if program.command[0] == python.path and not python.is_own:
+        click.echo(f"Python: {python.path} ({python.reason}), not nightsight's own", err=True)
+        parameters["interpreter"] = python.reason
+    if names := withheld(options["keep_env"]):
+        click.echo(f"The program does not see {', '.join(names)}; --keep-env NAME passes one on", err=True)
+    plan = Plan(program, options["collector"], options["reports"], parameters)
+    # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) end the program and keep what was captured, as Ctrl-C;
+    # but not where they were to be ignored, as under nohup
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     with _progress() as progress:
         request = Request(
             timeout_s=options["timeout"],
@@ -372,7 +395,8 @@ def workloads() -> None:
 @main.command(short_help="Check this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
 @nsys_option
-def doctor(*, as_json: bool, nsys: Path | None) -> None:
+@_python_option
+def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
     """Check what profiling needs on this machine, and say what to do about what is missing.
 
     Example: nightsight doctor
@@ -382,7 +406,7 @@ def doctor(*, as_json: bool, nsys: Path | None) -> None:
 
     from pipeline.collect.doctor import examine
 
-    checks = examine(nsys=nsys)
+    checks = examine(nsys=nsys, python=python)
     if as_json:
         click.echo(dumps([asdict(check) for check in checks], indent=1))
         return

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final, get_type_hints
 
@@ -23,7 +23,7 @@ from pipeline.collect.ncu import Replayed, not_replayed, replay_kernels
 from pipeline.collect.nsys import export_sqlite, required_nsys
 from pipeline.collect.replay import COMMUNICATING, GRAPHS, Replay, uncollected
 from pipeline.collect.tools import find_ncu
-from pipeline.collect.workloads import Program, Request, resolve
+from pipeline.collect.workloads import Program, Request
 from pipeline.errors import PipelineError, UsageError, WorkloadError
 from pipeline.model import SEVERITIES, Capture, Environment, Finding, Profile, Report
 from pipeline.names import communicates
@@ -38,13 +38,12 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is profiled and by what: `target` is a workload, script or program, None if `arguments` is the command."""
+    """What is profiled, by what, and where its report goes. `parameters` are added to those that are measured."""
 
-    target: str | None
-    arguments: Sequence[str]
+    program: Program
     collector: Choice
-    python: str
     reports: Path
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 def profile_program(plan: Plan, request: Request) -> Path:
@@ -53,13 +52,16 @@ def profile_program(plan: Plan, request: Request) -> Path:
     The folders of `request` are set here. WorkloadError if the program failed, after the report of what was captured
     is written, and for an interrupt that comes when the program has ended: it names the capture.
     """
-    program = resolve(plan.target, plan.arguments, python=plan.python)
+    program = plan.program
     collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=request.recordings)
-    _check_ncu(collector, request)
-    run = new_run(plan.reports, program.name, started=dt.datetime.now(dt.UTC))
-    request = replace(request, captures=run.captures, logs=run.logs)
+    ncu = _checked_ncu(collector, request)
+    # absolute, for the program may delete the folder it works in
+    reports = plan.reports.absolute()
+    run = new_run(reports, program.name, started=dt.datetime.now(dt.UTC))
+    request = replace(request, captures=run.captures, logs=run.logs, ncu=ncu)
     with _interrupts_name_the_capture(request):
         capture = COLLECTORS[collector](program, request)
+        capture = replace(capture, parameters={**capture.parameters, **plan.parameters})
         profile = read(capture.files[-1], details=request.replay is not None)
         if collector == "nsys" and not capture.failure:
             capture, profile = _with_replay(program, request, capture, profile)
@@ -67,8 +69,8 @@ def profile_program(plan: Plan, request: Request) -> Path:
         findings = (*_uncollected(request, profile), *((fallback,) if fallback else ()))
         report = build_report(profile, capture.workload, capture=capture, findings=findings)
         publish(run, _run_files(Source(report, profile), failed=bool(capture.failure)))
-        write_file(plan.reports / "index.html", _index(plan.reports).encode())
-    path = run.folder / "report.html"
+        write_file(reports / "index.html", _index(reports).encode())
+    path = plan.reports / run.folder.relative_to(reports) / "report.html"
     if capture.failure:
         raise WorkloadError(
             f"{capture.failure}; the report covers what was captured until then: {path}", f"its output: {run.logs}"
@@ -99,16 +101,17 @@ def _interrupts_name_the_capture(request: Request) -> Iterator[None]:
         ) from None
 
 
-def _check_ncu(collector: str, request: Request) -> None:
+def _checked_ncu(collector: str, request: Request) -> Path | None:
     """Refuse, before anything runs, an ncu that is not there, and kernels chosen for a collector that has none."""
     replay = request.replay
     if replay and collector != "torch":
-        find_ncu(request.ncu)
-    elif replay and replay.is_chosen:
+        return find_ncu(request.ncu)
+    if replay and replay.is_chosen:
         raise UsageError(
             "--ncu-kernel, --ncu-range and --ncu-all need ncu, and this machine's collector is torch.profiler",
             "Leave them out, or run where there are a GPU and nsys; without nsys: --collector ncu.",
         )
+    return None
 
 
 def _uncollected(request: Request, profile: Profile) -> tuple[Finding, ...]:

@@ -84,6 +84,9 @@ def machine(
 ) -> Path | None:
     """Hide this machine's GPU and tools from all but the tests marked `gpu`; return the root of the bare one."""
     monkeypatch.setenv("COLUMNS", "100")
+    # programs run with the Python of the tests, though nobody activated its environment
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
     if request.node.get_closest_marker("gpu"):
         return None
     root = tmp_path_factory.mktemp("machine")

@@ -216,7 +216,7 @@ def test_an_nsys_that_hangs_is_killed_with_its_program(
     fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_nsys("hang")
-    monkeypatch.setattr(process, "GRACE_S", 0.3)
+    monkeypatch.setattr(process, "_REACT_S", 0.3)
     monkeypatch.setattr(process, "_TERMINATE_S", 0.3)
     program = Program("tiny", "command", ("/bin/sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"))
     with pytest.raises(WorkloadError, match="was stopped after 1 s"):
@@ -228,7 +228,7 @@ def test_in_a_namespace_too_nothing_is_left_of_one_that_hangs(
     fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_nsys("hang")
-    monkeypatch.setattr(process, "GRACE_S", 0.3)
+    monkeypatch.setattr(process, "_REACT_S", 0.3)
     monkeypatch.setattr(process, "_TERMINATE_S", 0.3)
     program = Program("tiny", "command", ("/bin/sleep", f"61.{os.getpid()}"))
     with pytest.raises(WorkloadError, match="was stopped after 1 s"):

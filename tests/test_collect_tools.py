@@ -227,7 +227,7 @@ time.sleep(300)
 def test_what_ignores_a_signal_gets_the_next(
     run: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, names: list[str], status: int
 ) -> None:
-    monkeypatch.setattr(process, "GRACE_S", 0.2)
+    monkeypatch.setattr(process, "_REACT_S", 0.2)
     monkeypatch.setattr(process, "_TERMINATE_S", 0.2)
     outcome = run(IGNORES.format(names=names), timeout_s=1)
     assert outcome.status == status

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function, schedule
+from torch.profiler import profile, record_function, schedule
+
+from workloads.traced import activities, export_trace, output_path, saving_afterwards
 
 try:
     import nvtx
@@ -41,14 +43,6 @@ def positive(text: str) -> int:
 def natural(text: str) -> int:
     """Read a whole number of at least 0, as the `type` of an option."""
     return _at_least(0, text)
-
-
-def output_path(text: str) -> Path:
-    """Read the path of a file to write, in a folder that is there, as the `type` of an option."""
-    path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{path} is not a file in a folder that exists")
-    return path
 
 
 class WorkloadParser(argparse.ArgumentParser):
@@ -109,18 +103,6 @@ def run(
         _run_for_profiler(step, options)
 
 
-def export_trace(profiler: profile, path: Path) -> None:
-    """Write a Chrome trace, gzipped if `path` ends in .gz; it appears whole or not at all."""
-    aside = path.with_name(f".{path.name}")
-    profiler.export_chrome_trace(str(aside))
-    aside.replace(path)
-
-
-def activities(device: str) -> list[ProfilerActivity]:
-    """Return what torch.profiler is to record on "cuda" or "cpu"."""
-    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
-
-
 def _run_for_profiler(step: Step, options: argparse.Namespace) -> None:
     if nvtx is None:
         print("the nvtx package is not installed: nsys and ncu will see no ranges", file=sys.stderr)
@@ -166,7 +148,7 @@ def _trace(step: Step, options: argparse.Namespace) -> None:
         profiler.step()
         _repeat(step, 1, options.device)
         profiler.step()
-        with annotate("measure"):
+        with saving_afterwards(), annotate("measure"):
             for index in range(options.iterations):
                 if index:
                     profiler.step()

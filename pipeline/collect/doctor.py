@@ -1,23 +1,32 @@
 """What a machine must have for the collectors to work, how its absence shows, and what mends it."""
 
-import importlib.metadata
-import importlib.util
+import json
 import re
 import shutil
-import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from pipeline.collect import tools
+from pipeline.collect.interpreter import Interpreter, interpreter
 from pipeline.collect.isolation import isolation
 from pipeline.errors import ToolError
 
 _NVIDIA: Final = "https://developer.nvidia.com/nsight"
-_WORKLOADS: Final = "pip install 'nightsight[workloads]'"
 _UNLOADABLE: Final = re.compile(r"error while loading shared libraries: ([^\s:]+)")
+# the versions of packages, which are not imported: that takes seconds
+_PROBE: Final = """
+import importlib.metadata, importlib.util, json, platform
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "of unknown version"
+names = [name for name in ("torch", "triton", "nvtx") if importlib.util.find_spec(name)]
+print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in names}}))
+"""
 _ASK_TORCH: Final = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"
 
 
@@ -31,17 +40,21 @@ class Check:
     remedy: str = ""
 
 
-def examine(*, nsys: Path | None = None) -> tuple[Check, ...]:
+def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Check, ...]:
     """Look at everything that the collectors need. What is absent or broken is a Check, never an error."""
+    chosen = interpreter(python)
+    found, versions = _python(chosen)
+    install = f"{chosen.path} -m pip install"
     return (
         _nsys(nsys),
         _privacy(),
         _ncu(),
         _counters(),
         _gpu(),
-        _torch(),
-        _package("triton", f"It comes with PyTorch's builds for CUDA on Linux: {_WORKLOADS}"),
-        _package("nvtx", f"Without it nsys and ncu see no ranges of the workloads: {_WORKLOADS}"),
+        found,
+        _torch(chosen, versions),
+        _package("triton", chosen, versions, f"It comes with PyTorch's builds for CUDA on Linux: {install} torch"),
+        _package("nvtx", chosen, versions, f"Without it nsys and ncu see no ranges of the workloads: {install} nvtx"),
     )
 
 
@@ -146,14 +159,27 @@ def _gpu() -> Check:
     return Check("gpu", "ok", "; ".join(kinds))
 
 
-def _torch() -> Check:
-    if importlib.util.find_spec("torch") is None:
-        return Check("torch", "missing", f"not installed for {sys.executable}", f"The workloads need it: {_WORKLOADS}")
+def _python(chosen: Interpreter) -> tuple[Check, dict[str, str]]:
+    """Check the Python that runs workloads and scripts, and return the versions of what is installed for it."""
     try:
-        version, cuda, available = tools.ask([sys.executable, "-c", _ASK_TORCH]).split()[-3:]
+        versions: dict[str, str] = json.loads(tools.ask([chosen.path, "-c", _PROBE]))
+    except ToolError as error:
+        remedy = "Activate another environment, or name a Python that works: --python PATH"
+        return Check("python", "broken", f"{chosen.path} ({chosen.reason}): {error.message}", remedy), {}
+    whose = "" if chosen.is_own else ", not nightsight's own"
+    return Check("python", "ok", f"{versions['python']} at {chosen.path} ({chosen.reason}){whose}"), versions
+
+
+def _torch(chosen: Interpreter, versions: Mapping[str, str]) -> Check:
+    install = f"{chosen.path} -m pip install torch"
+    if "torch" not in versions:
+        remedy = f"The workloads need it: {install}. Or activate the environment that has it, or name its Python: --python"
+        return Check("torch", "missing", f"not installed for {chosen.path}", remedy)
+    try:
+        version, cuda, available = tools.ask([chosen.path, "-c", _ASK_TORCH]).split()[-3:]
     except ToolError as error:
         reason = error.hint.splitlines()[-1]
-        return Check("torch", "broken", f"it cannot be imported: {reason}", f"Install it again: {_WORKLOADS}")
+        return Check("torch", "broken", f"it cannot be imported: {reason}", f"Install it again: {install}")
     if available == "True":
         return Check("torch", "ok", f"{version}, CUDA {cuda}")
     if not tools.has_gpu():
@@ -164,10 +190,7 @@ def _torch() -> Check:
     return Check("torch", "broken", f"{version} finds no GPU, though the driver does", remedy)
 
 
-def _package(name: str, remedy: str) -> Check:
-    if importlib.util.find_spec(name) is None:
-        return Check(name, "missing", f"not installed for {sys.executable}", remedy)
-    try:
-        return Check(name, "ok", importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        return Check(name, "ok", "of unknown version")
+def _package(name: str, chosen: Interpreter, versions: Mapping[str, str], remedy: str) -> Check:
+    if name not in versions:
+        return Check(name, "missing", f"not installed for {chosen.path}", remedy)
+    return Check(name, "ok", versions[name])

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pipeline.collect.process import GRACE_S, Child, Outcome, last_lines, run_logged
+from pipeline.collect.process import Child, Outcome, last_lines, run_logged
 from pipeline.collect.replay import COMMUNICATING, Replay
 from pipeline.collect.tools import (
     ALLOW_COUNTERS,
@@ -17,7 +17,7 @@ from pipeline.collect.tools import (
     ask,
     find_ncu,
     may_read_counters,
-    refuse_full_disk,
+    refuse_lost_folder,
     tool_version,
 )
 from pipeline.collect.workloads import (
@@ -45,6 +45,8 @@ _AVAILABLE: Final = re.compile(r"\d+\. (.+)")
 _LONGEST_LINE: Final = 1 << 16
 _MOST_ERRORS: Final = 100
 _NEAREST: Final = 8
+# it may be in the middle of the passes of a long kernel
+_PATIENCE_S: Final = 60.0
 _NO_METRICS: Final = "So it is not known why each kernel takes the time that it takes."
 _NO_COUNTERS: Final = "This user may not read the GPU's performance counters"
 _SEE_LOG: Final = "See ncu.log among the logs of this run."
@@ -142,7 +144,7 @@ def replay_kernels(program: Program, request: Request, replay: Replay) -> Replay
     if report.is_file() and report.stat().st_size > 0:
         findings = tuple(_incomplete(outcome, heard, replay))
         return Replayed(report, version, findings, outcome, broke_off=not outcome.ok and not outcome.timed_out)
-    refuse_full_disk(report.parent)
+    refuse_lost_folder(report.parent)
     broke_off = not heard.failure and (outcome.interrupted or heard.program_failed)
     return Replayed(None, version, (_nothing(outcome, heard, replay),), outcome, broke_off)
 
@@ -232,10 +234,10 @@ def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, rep
         *(["--profile-from-start", "off"] if captured and not replay.is_range else []),
         *("--target-processes", "all", "--force-overwrite", "-o", str(report.with_suffix("")).replace("%", "%%")),
     ]
-    environment = child_environment(request, needs_workloads=program.kind == "workload")
+    environment = child_environment(request)
     # a signal to ncu alone: it ends the program and keeps what is done; slim containers have no kill but the shell's
     command = (str(ncu), *options, *program.command)
-    return Child(command, environment, lambda pid: ("sh", "-c", f"kill -TERM {pid}"), patience_s=GRACE_S)
+    return Child(command, environment, lambda pid: ("sh", "-c", f"kill -TERM {pid}"), patience_s=_PATIENCE_S)
 
 
 def _quoted(name: str) -> str:

@@ -18,7 +18,7 @@ from pipeline.collect.tools import (
     allowed_environment,
     ask,
     find_nsys,
-    refuse_full_disk,
+    refuse_lost_folder,
     tool_version,
     unwritable,
     writable_folder,
@@ -45,6 +45,8 @@ _STARTED_BY: Final = {
     "nvtx": "by the range that --nsys-arg=--nvtx-capture=NAME names",
 }
 _BREAKS_ENV_VAR: Final = re.compile(r"[,\"'\\\n]|^$")
+# the words of a report that is being written, up to those that name it
+_SAVING: Final = r"(?s)(?:Generating |Processing events)(?!.*Generated:)"
 _RECORDED: Final = re.compile(r"^(Generated:|Generating |Processing events)", re.MULTILINE)
 
 
@@ -98,7 +100,7 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
         if outcome.interrupted:
             raise KeyboardInterrupt
         if not outcome.ok or not _has_content(aside):
-            refuse_full_disk(target.parent)
+            refuse_lost_folder(target.parent)
             how = "nsys wrote nothing" if outcome.ok else f"nsys export {outcome.ending}"
             hint = f"nsys said:\n{last_lines(log) or 'nothing'}\nBy hand: nsys export --type sqlite {report}"
             raise ToolError(f"{report.name} could not be exported: {how}", hint)
@@ -115,13 +117,13 @@ def _profile(nsys: Path, program: Program, request: Request, *, report: Path) ->
     child = _child(nsys, program, request, report=report, capture_range=capture_range)
     outcome = run_logged(child, log=log, timeout_s=request.timeout_s, verbose=request.verbose)
     if not _has_content(report):
-        refuse_full_disk(report.parent)
+        refuse_lost_folder(report.parent)
         raise _nothing_captured(program, outcome, report=report, log=log, capture_range=capture_range)
     return outcome
 
 
 def _child(nsys: Path, program: Program, request: Request, *, report: Path, capture_range: str) -> Child:
-    environment = child_environment(request, needs_workloads=program.kind == "workload")
+    environment = child_environment(request)
     session = f"nightsight{uuid.uuid4().hex[:12]}"
     known = _known_options(nsys)
     options = [
@@ -140,7 +142,7 @@ def _child(nsys: Path, program: Program, request: Request, *, report: Path, capt
     # saves them first.
     stop = (str(nsys), "stop", f"--session={session}")
     command = (*isolated, str(nsys), "profile", *options, *program.command)
-    return Child(command, environment, lambda pid: inside(isolated, pid, stop))
+    return Child(command, environment, lambda pid: inside(isolated, pid, stop), saving=_SAVING)
 
 
 def _known_options(nsys: Path) -> str:
@@ -202,8 +204,12 @@ def _export_part(report: Path, target: Path, *, nsys: Path, log: Path, failure: 
 
 
 def _first_words(log: Path) -> str:
-    with log.open("rb") as file:
-        return file.read(_HEAD_BYTES).decode(errors="replace")
+    try:
+        with log.open("rb") as file:
+            return file.read(_HEAD_BYTES).decode(errors="replace")
+    except OSError:
+        # the program may have deleted it
+        return ""
 
 
 def _has_content(path: Path) -> bool:

@@ -1,28 +1,33 @@
-"""How to run a command so that nothing of it is left: not at its end, not at a time limit, not at Ctrl-C.
+"""How to run a command so that nothing of it is left: not at its end, not at a time limit, not at Ctrl-C, not at ours.
 
-nsys keeps the program and an agent in sessions of their own: hence the marker variable, by which every descendant is
-found again.
+Each is started by guard.py, which sees to that. What is to be saved when a command must be ended is waited for; a
+command that does not care is not.
 """
 
+import errno
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
-from pipeline.collect.tools import not_started, unwritable, writable_folder
+from pipeline.collect import guard
+from pipeline.collect.output import Output
+from pipeline.collect.tools import not_started
 
 Listener = Callable[[str], bool]
 """Takes what a process prints, and says whether that was enough of it."""
-MARKER: Final = "NIGHTSIGHT_RUN"
-# After SIGINT nsys still has to write its report, which takes minutes for a large one.
-GRACE_S = 60.0
+# All of it together. nsys writes a large report for minutes.
+SAVE_S = 120.0
+# Time to begin to save, or to end: a signal is seen by Python when a call into a library returns.
+_REACT_S = 15.0
 _TERMINATE_S = 5.0
 _POLL_S = 0.2
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -68,13 +73,40 @@ class Outcome:
 class Child:
     """What is started, with which variables. `ask_to_end` makes, of its process id, a command that ends it politely.
 
-    It then has `patience_s` to do so.
+    It then has `patience_s` to do so. `saving` is a regular expression: while it is found in what was printed last,
+    something is being saved.
     """
 
     command: Sequence[str]
     environment: Mapping[str, str]
     ask_to_end: Callable[[int], Sequence[str]] = lambda _: ()
     patience_s: float = 0.0
+    saving: str = ""
+
+
+class _Running:
+    """A child that has been started, with the process id `pid`, by the guard in `process`."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.pid, self._guard = 0, process
+
+    @property
+    def status(self) -> int | None:
+        """How it ended, as a shell says it; None while it runs."""
+        code = self._guard.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def ends(self, within_s: float) -> bool:
+        """Wait for its end."""
+        try:
+            self._guard.wait(max(within_s, 0.0))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def signal(self, number: int) -> None:
+        """Signal its process group."""
+        os.killpg(self._guard.pid, number)
 
 
 def run_logged(
@@ -82,80 +114,84 @@ def run_logged(
 ) -> Outcome:
     """Run a child in a session of its own with all its output in `log`, and leave no process of it behind.
 
-    At the time limit, or at Ctrl-C, it is asked to end if it can be, then its group gets SIGINT and time to write its
+    At the time limit, or at Ctrl-C, it is asked to end if it can be, then its group gets SIGINT and time to save its
     files, then SIGTERM, then SIGKILL; a second Ctrl-C kills at once. `verbose` passes the output on to our stderr;
     `listen` gets it as it comes, and ends the child in the same way when it has heard enough.
     """
-    marked = replace(child, environment={MARKER: uuid.uuid4().hex, **child.environment})
     listeners = ([_to_stderr] if verbose else []) + ([listen] if listen else [])
     timed_out = interrupted = satisfied = False
     started = time.monotonic()
-    try:
-        process = _start(marked, log)
-        try:
-            satisfied = _heard_enough(process, log, timeout_s=timeout_s, listeners=listeners)
-            timed_out = not satisfied and process.poll() is None
-        except KeyboardInterrupt:
-            interrupted = True
-        if process.poll() is None:
-            _stop(process, marked, log)
-    finally:
-        _kill_marked(marked.environment[MARKER])
-    code = -signal.SIGKILL if process.returncode is None else process.returncode
-    seconds = time.monotonic() - started
-    return Outcome(128 - code if code < 0 else code, timed_out, interrupted, seconds, timeout_s, satisfied)
+    with Output(log, is_heard=bool(listeners)) as output:
+        with _started(child, output) as running:
+            try:
+                satisfied = _heard_enough(running, output, timeout_s=timeout_s, listeners=listeners)
+                timed_out = not satisfied and running.status is None
+            except KeyboardInterrupt:
+                interrupted = True
+            if running.status is None:
+                _stop(running, child, output, log=log)
+        # what is left is killed here, and one that even so has not ended
+        status = 128 + signal.SIGKILL if running.status is None else running.status
+    return Outcome(status, timed_out, interrupted, time.monotonic() - started, timeout_s, satisfied)
 
 
 def last_lines(log: Path, count: int = 15) -> str:
     """Return the last lines of a log without blank lines, progress bars and terminal codes; "" if there is no log."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    plain = _PROGRESS.sub("\n", text.replace("\r", "\n"))
+    plain = _PROGRESS.sub("\n", _tail(log).replace("\r", "\n"))
     lines = [_ESCAPES.sub("", line).rstrip() for line in plain.split("\n")]
     return "\n".join([line for line in lines if line][-count:])
 
 
-def _start(child: Child, log: Path) -> subprocess.Popen[bytes]:
-    writable_folder(log.parent)
+def _tail(log: Path) -> str:
     try:
-        # A file and not a pipe: a grandchild that keeps a pipe open would keep us waiting for its end.
-        sink = log.open("wb")
-    except OSError as error:
-        raise unwritable(log.parent, error) from error
-    with sink:
-        return _start_into(child, sink)
+        with log.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
-def _start_into(child: Child, sink: IO[bytes]) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            child.command,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            env=dict(child.environment),
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise not_started(child.command[0], error) from error
+@contextmanager
+def _started(child: Child, output: Output) -> Iterator[_Running]:
+    """Start a child, and leave no process of it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = (sys.executable, "-I", "-S", guard.__file__, *child.command)
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=theirs,
+                stdout=output.writer,
+                stderr=subprocess.STDOUT,
+                env=dict(child.environment),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise not_started(sys.executable, error) from error
+        theirs.close()
+        running = _Running(process)
+        try:
+            answer = int(ours.recv(32) or -errno.EIO)
+            if answer < 0:
+                raise not_started(child.command[0], OSError(-answer, os.strerror(-answer)))
+            running.pid = answer
+            yield running
+        finally:
+            ours.close()
+            running.ends(_TERMINATE_S)
 
 
-def _heard_enough(
-    process: subprocess.Popen[bytes], log: Path, *, timeout_s: float, listeners: Sequence[Listener]
-) -> bool:
+def _heard_enough(running: _Running, output: Output, *, timeout_s: float, listeners: Sequence[Listener]) -> bool:
     """Wait for the end of a process or of its time, and say whether a listener had heard enough before."""
     deadline = time.monotonic() + timeout_s
     ended = False
-    with log.open("rb") as output:
-        while not ended and (left := deadline - time.monotonic()) > 0:
-            ended = _ended(process, min(left, _POLL_S))
-            said = output.read().decode(errors="replace") if listeners else ""
-            if any(listener(said) for listener in listeners if said) and not ended:
-                return True
+    while not ended and (left := deadline - time.monotonic()) > 0:
+        ended = running.ends(min(left, _POLL_S))
+        if ended:
+            output.finish()
+        said = output.heard()
+        if any(listener(said) for listener in listeners if said) and not ended:
+            return True
     return False
 
 
@@ -165,60 +201,33 @@ def _to_stderr(text: str) -> bool:
     return False
 
 
-def _ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
+def _stop(running: _Running, child: Child, output: Output, *, log: Path) -> None:
+    saved_by = time.monotonic() + SAVE_S
     try:
-        process.wait(within_s)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
-def _stop(process: subprocess.Popen[bytes], child: Child, log: Path) -> None:
-    try:
-        _ask_to_end(process, child, log)
-        _ended(process, child.patience_s)
-        for number, grace_s in ((signal.SIGINT, GRACE_S), (signal.SIGTERM, _TERMINATE_S)):
-            if process.poll() is not None:
+        is_saved = _ask_to_end(running, child, output)
+        running.ends(child.patience_s)
+        for number, react_s in ((signal.SIGINT, _REACT_S), (signal.SIGTERM, _TERMINATE_S)):
+            if running.status is not None:
                 return
-            os.killpg(process.pid, number)
-            _ended(process, grace_s)
+            running.signal(number)
+            react_by = time.monotonic() + react_s
+            while not running.ends(_POLL_S):
+                is_saving = not is_saved and _saves(child, log)
+                if time.monotonic() > max(react_by, saved_by * is_saving):
+                    break
     except KeyboardInterrupt:
         pass  # the second Ctrl-C: whoever presses it waits for nothing
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        _ended(process, _TERMINATE_S)
 
 
-def _ask_to_end(process: subprocess.Popen[bytes], child: Child, log: Path) -> None:
-    command = child.ask_to_end(process.pid)
-    if command:
-        with log.open("ab") as sink:
-            asking = _start_into(replace(child, command=command), sink)
-        if not _ended(asking, GRACE_S):
-            os.killpg(asking.pid, signal.SIGKILL)
+def _ask_to_end(running: _Running, child: Child, output: Output) -> bool:
+    """Ask a child to end if it can be asked, and say whether that was done."""
+    command = child.ask_to_end(running.pid)
+    if not command:
+        return False
+    with _started(replace(child, command=command), output) as asking:
+        asking.ends(SAVE_S)
+    return asking.status == 0
 
 
-def _kill_marked(marker: str) -> None:
-    # Again and again, since one that is dying may still have forked; and not for ever, since one may be unkillable.
-    for _ in range(50):
-        survivors = _marked(marker)
-        if not survivors:
-            return
-        for pid in survivors:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        time.sleep(0.05)
-
-
-def _marked(marker: str) -> list[int]:
-    entry = f"{MARKER}={marker}".encode()
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if entry in environ.read_bytes():
-                found.append(int(environ.parent.name))
-        except OSError:
-            continue
-    return found
+def _saves(child: Child, log: Path) -> bool:
+    return bool(child.saving and re.search(child.saving, _tail(log)))

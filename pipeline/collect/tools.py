@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from pipeline.collect.variables import ALLOWED, is_secret_name, is_secret_value, of_a_family
 from pipeline.errors import CaptureError, ToolError
 
 ROOT = Path("/")
@@ -33,25 +34,8 @@ ALLOW_COUNTERS: Final = (
     "NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/nvidia.conf and reboot."
 )
 """What a user who may not read the GPU's performance counters can do."""
-_ALLOWED: Final = (
-    *("PATH", "HOME", "LANG", "LC_*", "LD_LIBRARY_PATH", "TMPDIR", "CC", "CXX", "PYTHON*", "VIRTUAL_ENV"),
-    *(
-        "CUDA_*",
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_TF32_OVERRIDE",
-        "NCCL_*",
-        "NVSHMEM_*",
-        "TORCH*",
-        "PYTORCH*",
-        "TRITON_*",
-        "OMP_*",
-        "MKL_*",
-    ),
-)
-_NEVER: Final = ("PYTHONSTARTUP",)
 _CAP_SYS_ADMIN: Final = 1 << 21
 _LEAST_FREE_BYTES: Final = 1 << 20
-_SECRET: Final = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIAL", re.IGNORECASE)
 
 
 def find_nsys(explicit: Path | None = None) -> Path | None:
@@ -138,14 +122,21 @@ def read_system(path: str) -> str:
 def allowed_environment(keep: Sequence[str] = ()) -> dict[str, str]:
     """Return the variables a child may see: our allow-list and `keep`, exact names or prefixes ending in `*`.
 
-    A name that looks like a secret passes only when `keep` has it exactly.
+    What looks like a secret passes only when `keep` has its name exactly.
     """
-    patterns = (*_ALLOWED, *keep)
+    prefixes = tuple(pattern[:-1] for pattern in keep if pattern.endswith("*"))
     return {
         name: value
         for name, value in os.environ.items()
-        if name in keep or (_matches(name, patterns) and name not in _NEVER and not _SECRET.search(name))
+        if name in keep
+        or (name in ALLOWED and not is_secret_value(value))
+        or (prefixes and name.startswith(prefixes) and not (is_secret_name(name) or is_secret_value(value)))
     }
+
+
+def withheld(keep: Sequence[str] = ()) -> list[str]:
+    """Name the variables that look as if they steered CUDA or torch, and that a child does not see all the same."""
+    return of_a_family(os.environ.keys() - allowed_environment(keep).keys())
 
 
 def writable_folder(folder: Path) -> Path:
@@ -158,9 +149,16 @@ def writable_folder(folder: Path) -> Path:
         raise unwritable(folder, error) from error
 
 
-def refuse_full_disk(folder: Path) -> None:
-    """Raise CaptureError if there is no space left: tools that fail for it seldom say so."""
-    if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
+def refuse_lost_folder(folder: Path) -> None:
+    """Raise CaptureError if a folder is gone or has no space left: tools that fail for it seldom say so."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except FileNotFoundError as error:
+        hint = "If the program deletes the folder that it works in, keep the reports elsewhere: --reports DIR."
+        raise CaptureError(f"{folder} was deleted while the program ran", hint) from error
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    if free < _LEAST_FREE_BYTES:
         raise unwritable(folder, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
@@ -190,10 +188,6 @@ def _is_program(path: Path) -> bool:
 
 def _newest_first(place: str) -> list[Path]:
     return sorted(ROOT.glob(place), key=lambda path: [int(number) for number in re.findall(r"\d+", str(path))])[::-1]
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(name == pattern or (pattern[-1:] == "*" and name.startswith(pattern[:-1])) for pattern in patterns)
 
 
 def not_started(program: str, error: OSError) -> ToolError:

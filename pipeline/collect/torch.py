@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.collect.process import Child, run_logged
-from pipeline.collect.tools import ask
+from pipeline.collect.tools import ask, refuse_lost_folder
 from pipeline.collect.workloads import (
+    PACKAGE,
     Program,
     Request,
     child_environment,
@@ -22,6 +23,8 @@ from pipeline.collect.workloads import (
 from pipeline.errors import CaptureError, ToolError
 from pipeline.model import Capture
 
+# what workloads/traced.py prints
+_SAVING: Final = "nightsight: saving the trace"
 # It reads the version and does not import: that takes seconds.
 _PROBE: Final = """
 import importlib.metadata, importlib.util, json, platform
@@ -34,18 +37,19 @@ def collect_torch(program: Program, request: Request) -> Capture:
     """Run a workload or script under torch.profiler; one that fails half way leaves a partial capture."""
     refuse_command(program)
     trace, log = request.captures / f"{program.name}.json.gz", request.logs / "profile.log"
-    facts = _interpreter(program, child_environment(request, needs_workloads=True))
+    facts = _interpreter(program, child_environment(request))
     measured = run_benchmark(program, request)
     fresh(trace)
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     request.progress(f"profiling {program.name} with torch.profiler")
     outcome = run_logged(
-        Child(_traced(program, trace), child_environment(request, needs_workloads=True)),
+        Child(_traced(program, trace), child_environment(request), saving=_SAVING),
         log=log,
         timeout_s=request.timeout_s - measured.seconds,
         verbose=request.verbose,
     )
     if not trace.is_file() or not trace.stat().st_size:
+        refuse_lost_folder(trace.parent)
         if not outcome.ok:
             raise program_failed(program, outcome, log)
         raise CaptureError(f"{program.name} ran, but torch.profiler wrote no trace", f"Its output: {log}")
@@ -76,7 +80,7 @@ def _traced(program: Program, trace: Path) -> tuple[str, ...]:
     if program.kind == "workload":
         return (*program.command, "--torch-trace", str(trace))
     python, *script = program.command
-    return (python, "-m", "workloads.traced", "--out", str(trace), "--", *script)
+    return (python, str(PACKAGE / "traced.py"), "--out", str(trace), "--", *script)
 
 
 def _interpreter(program: Program, environment: Mapping[str, str]) -> dict[str, str]:
@@ -86,6 +90,7 @@ def _interpreter(program: Program, environment: Mapping[str, str]) -> dict[str, 
     if not facts["torch"]:
         raise ToolError(
             f"torch is not installed in {python}",
-            f"Install it there: {python} -m pip install torch. Or name a Python that has it, with --python.",
+            f"Install it there: {python} -m pip install torch. Or activate the environment that has it, or name its Python "
+            "with --python.",
         )
     return facts

@@ -8,13 +8,12 @@ import re
 import shutil
 import sys
 import tomllib
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from pipeline.collect.process import MARKER, Child, Outcome, last_lines, run_logged
+from pipeline.collect.process import Child, Outcome, last_lines, run_logged
 from pipeline.collect.replay import Replay
 from pipeline.collect.tools import allowed_environment, commit, has_gpu, unwritable, writable_folder
 from pipeline.errors import CaptureError, UsageError, WorkloadError
@@ -106,7 +105,8 @@ def resolve(target: str | None, arguments: Sequence[str], *, python: str = sys.e
         return _command(arguments)
     for workload in registered():
         if workload.name == target:
-            return Program(target, "workload", (python, "-m", workload.module, *arguments))
+            # by the path of the package: what lies beside it is not for this Python
+            return Program(target, "workload", (python, str(PACKAGE), workload.module, *arguments))
     path = Path(target)
     if path.suffix == ".py":
         return _script(path, arguments, python)
@@ -120,13 +120,9 @@ def safe_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", Path(text).name)[:_LONGEST_NAME].strip("-_") or "program"
 
 
-def child_environment(request: Request, *, needs_workloads: bool) -> dict[str, str]:
-    """Return the environment of a child: the allowed variables, our package if it needs it, and the marker."""
-    environment = {**allowed_environment(request.keep_env), MARKER: uuid.uuid4().hex}
-    if needs_workloads:
-        paths = (str(PACKAGE.parent), environment.get("PYTHONPATH", ""))
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    return environment
+def child_environment(request: Request) -> dict[str, str]:
+    """Return the environment of a child: the allowed variables."""
+    return allowed_environment(request.keep_env)
 
 
 def captured_by(program: Program, request: Request) -> str:
@@ -145,7 +141,7 @@ def run_benchmark(program: Program, request: Request) -> Measured:
     answer, log = request.logs / "benchmark.json", request.logs / "benchmark.log"
     fresh(answer)
     outcome = run_logged(
-        Child((*program.command, "--benchmark", str(answer)), child_environment(request, needs_workloads=True)),
+        Child((*program.command, "--benchmark", str(answer)), child_environment(request)),
         log=log,
         timeout_s=request.timeout_s,
         verbose=request.verbose,
