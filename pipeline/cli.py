@@ -167,8 +167,8 @@ def main() -> None:
     type=Number(min=0, min_open=True),
     metavar="SECONDS",
     default=3600,
-    help="Stop after this time (with the run that is only timed) and keep what was captured. Saving it may add 150 s at "
-    "most, and a program that ignores signals 20 s.  [default: 3600]",
+    help="Stop after this time (with the run that is only timed) and keep what was captured. Saving it adds 150 s at "
+    "most, a program that ignores signals 20 s.  [default: 3600]",
 )
 @_python_option
 @click.option(

@@ -55,8 +55,8 @@ def profile_program(plan: Plan, request: Request) -> Path:
     program = plan.program
     collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=request.recordings)
     ncu = _checked_ncu(collector, request)
-    # absolute, for the program may delete the folder it works in
-    reports = plan.reports.absolute()
+    # not by way of the folder that the program works in, which it may delete
+    reports = plan.reports.resolve()
     run = new_run(reports, program.name, started=dt.datetime.now(dt.UTC))
     request = replace(request, captures=run.captures, logs=run.logs, ncu=ncu)
     with _interrupts_name_the_capture(request):

@@ -211,6 +211,28 @@ def test_an_interrupt_keeps_what_was_captured(
     assert kernels(capture.files[1]) > 0
 
 
+def test_an_nsys_that_writes_its_report_after_the_end_of_the_program_has_the_time_to(
+    fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nsys("slow")
+    monkeypatch.setattr(process, "_REACT_S", 0.5)
+    monkeypatch.setattr(process, "_TERMINATE_S", 0.5)
+    capture = collect_nsys(Program("tiny", "command", ("/bin/sleep", "60")), replace(request_, timeout_s=1))
+    assert kernels(capture.files[1]) > 0
+
+
+def test_a_program_that_ignores_signals_is_not_waited_for_when_nsys_has_saved(
+    fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nsys()
+    monkeypatch.setattr(process, "_REACT_S", 0.5)
+    monkeypatch.setattr(process, "_TERMINATE_S", 0.5)
+    program = Program("tiny", "command", ("/bin/sh", "-c", "trap '' INT TERM; while :; do sleep 1; done"))
+    capture = collect_nsys(program, replace(request_, timeout_s=1))
+    assert kernels(capture.files[1]) > 0
+    assert capture.stages_s["profile"] < 15
+
+
 @pytest.mark.usefixtures("no_namespaces")
 def test_an_nsys_that_hangs_is_killed_with_its_program(
     fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

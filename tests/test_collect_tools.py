@@ -18,6 +18,7 @@ from pipeline.collect.tools import (
     find_nsys,
     has_gpu,
     tool_version,
+    withheld,
     writable_folder,
 )
 from pipeline.errors import CaptureError, ToolError
@@ -138,6 +139,27 @@ def test_nvidia_smi_has_the_last_word(
         ("NVIDIA_API_KEY", (), False),
         ("TORCH_password", (), False),
         ("AWS_SECRET_ACCESS_KEY", ("*",), False),
+        ("CUDA_PAT", (), False),
+        ("TORCH_AUTH", (), False),
+        ("PYTHON_PASS", (), False),
+        ("LC_SESSION", (), False),
+        ("NCCL_ANYTHING", (), False),
+        ("PYTHONPATH", (), True),
+        ("NCCL_IB_PKEY", (), True),
+        ("CUBLAS_WORKSPACE_CONFIG", (), True),
+        ("TORCHINDUCTOR_CACHE_DIR", (), True),
+        ("MY_PATH", ("MY_*",), True),
+        ("MY_AUTHOR", ("MY_*",), True),
+        ("XAUTHORITY", ("X*",), True),
+        ("MY_PAT", ("MY_*",), False),
+        ("MY_PAT", ("MY_PAT",), True),
+        ("MY_PAT_2", ("MY_*",), False),
+        ("MY_SSHPASS", ("MY_*",), False),
+        ("MY_AUTH_HEADER", ("MY_*",), False),
+        ("MY_AUTHORIZATION", ("MY_*",), False),
+        ("MY_CRED", ("MY_*",), False),
+        ("MY_COOKIES", ("MY_*",), False),
+        ("MY_SESSION_ID", ("MY_*",), False),
     ],
 )
 def test_only_allowed_variables_pass(
@@ -145,6 +167,26 @@ def test_only_allowed_variables_pass(
 ) -> None:
     monkeypatch.setenv(name, "value")
     assert (allowed_environment(keep).get(name) == "value") is passes
+
+
+@pytest.mark.parametrize(
+    ("value", "passes"), [("redis://u:hush@host/0", False), ("https://hush@host", False), ("file://host/a@b", True)]
+)
+def test_a_url_that_names_a_user_passes_only_by_name(
+    monkeypatch: pytest.MonkeyPatch, value: str, *, passes: bool
+) -> None:
+    for name in ("TORCH_HOME", "MY_URL"):
+        monkeypatch.setenv(name, value)
+        assert (name in allowed_environment(["MY_*"])) is passes
+        assert allowed_environment([name])[name] == value
+
+
+def test_what_steers_cuda_or_torch_and_is_withheld_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NCCL_NEW_OPTION", "TORCH_AUTH", "NCCL_DEBUG", "MY_OWN"):
+        monkeypatch.setenv(name, "1")
+    assert {"NCCL_NEW_OPTION", "TORCH_AUTH"} <= set(withheld())
+    assert not {"NCCL_DEBUG", "MY_OWN"} & set(withheld())
+    assert "NCCL_NEW_OPTION" not in withheld(["NCCL_*"])
 
 
 def test_output_and_status_are_kept(run: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Doctor on machines that lack everything, one thing, or nothing: programs are small scripts, /proc is a folder."""
 
-import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -10,7 +9,7 @@ import pytest
 
 from pipeline.collect.doctor import Check, examine
 
-NAMES = ["nsys", "privacy", "ncu", "counters", "gpu", "torch", "triton", "nvtx"]
+NAMES = ["nsys", "privacy", "ncu", "counters", "gpu", "python", "torch", "triton", "nvtx"]
 PACKAGES = ("torch", "triton", "nvtx")
 SMI_ANSWER = "case $1 in -L) echo 'GPU 0: NVIDIA H200';; *) echo 'NVIDIA H200, 580.159.04';; esac"
 RESTRICTED = "RmMsg: \nRmProfilingAdminOnly: 1\n"
@@ -38,11 +37,11 @@ def proc(machine: Path, parameters: str, capabilities: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def bare_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide what is installed for this interpreter; a child of it sees only what a test wrote."""
-    for name in PACKAGES:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if "site-packages" not in folder])
+def bare_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Activate an environment in which nothing is installed but what a test wrote."""
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "env"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    return script(tmp_path / "env/bin/python", f'exec {sys.executable} -S "$@"')
 
 
 @pytest.fixture
@@ -55,13 +54,13 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Install a Python module, by name and code; return the folder it is in."""
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(folder))
 
     def install(name: str, code: str) -> Path:
-        (tmp_path / f"{name}.py").write_text(code)
-        importlib.invalidate_caches()
-        return tmp_path
+        (folder / f"{name}.py").write_text(code)
+        return folder
 
     return install
 
@@ -71,8 +70,9 @@ def test_bare_machine_lacks_everything_and_is_told_what_to_do() -> None:
     checks = examine()
 
     assert [check.name for check in checks] == NAMES
-    assert {check.status for check in checks} == {"missing"}
-    assert all(check.detail and check.remedy for check in checks)
+    missing = [check for check in checks if check.name != "python"]
+    assert {check.status for check in missing} == {"missing"}
+    assert all(check.detail and check.remedy for check in missing)
 
 
 def test_complete_machine_is_all_ok(machine: Path, program: Install, module: Install) -> None:
@@ -83,7 +83,6 @@ def test_complete_machine_is_all_ok(machine: Path, program: Install, module: Ins
         module(name, fake_torch("2.11.0", "13.0", available=True))
 
     assert {check.status for check in examine() if check.name != "privacy"} == {"ok"}
-    assert not sys.modules.keys() & set(PACKAGES), "these are for a child to import"
 
 
 # -- nsys and ncu -----------------------------------------------------------------------------------------------------
@@ -208,7 +207,23 @@ def test_driver_without_a_usable_gpu(program: Install, body: str, status: str) -
     assert found.remedy
 
 
-# -- Python packages --------------------------------------------------------------------------------------------------
+# -- Python and its packages ------------------------------------------------------------------------------------------
+
+
+def test_the_python_of_the_active_environment_is_looked_at_and_said_to_be_another(bare_python: Path) -> None:
+    found = check("python")
+
+    assert found.status == "ok"
+    assert f"at {bare_python} (of the active environment, VIRTUAL_ENV), not nightsight's own" in found.detail
+    assert check("torch").detail == f"not installed for {bare_python}"
+    assert f"{bare_python} -m pip install torch" in check("torch").remedy
+
+
+def test_a_python_that_cannot_be_run_is_broken_and_has_nothing_installed() -> None:
+    checks = {check.name: check for check in examine(python="/no/python")}
+
+    assert (checks["python"].status, checks["torch"].status) == ("broken", "missing")
+    assert checks["python"].remedy
 
 
 def fake_torch(version: str, cuda: str | None, *, available: bool) -> str:

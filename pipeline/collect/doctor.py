@@ -173,7 +173,9 @@ def _python(chosen: Interpreter) -> tuple[Check, dict[str, str]]:
 def _torch(chosen: Interpreter, versions: Mapping[str, str]) -> Check:
     install = f"{chosen.path} -m pip install torch"
     if "torch" not in versions:
-        remedy = f"The workloads need it: {install}. Or activate the environment that has it, or name its Python: --python"
+        remedy = (
+            f"The workloads need it: {install}. Or activate the environment that has it, or name its Python: --python"
+        )
         return Check("torch", "missing", f"not installed for {chosen.path}", remedy)
     try:
         version, cuda, available = tools.ask([chosen.path, "-c", _ASK_TORCH]).split()[-3:]

@@ -30,7 +30,9 @@ def interpreter(asked: str | None = None) -> Interpreter:
         return Interpreter(str(Path(found).absolute()) if found else asked, "named with --python")
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         folder = os.environ.get(variable)
-        found = folder and next(filter(None, map(shutil.which, (f"{folder}/bin/python", f"{folder}/bin/python3"))), None)
+        found = folder and next(
+            filter(None, map(shutil.which, (f"{folder}/bin/python", f"{folder}/bin/python3"))), None
+        )
         if found:
             return Interpreter(str(Path(found).absolute()), f"of the active environment, {variable}")
     if found := shutil.which("python3"):

@@ -160,7 +160,7 @@ def _started(child: Child, output: Output) -> Iterator[_Running]:
         try:
             process = subprocess.Popen(
                 command,
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=output.writer,
                 stderr=subprocess.STDOUT,
                 env=dict(child.environment),

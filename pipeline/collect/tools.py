@@ -177,7 +177,8 @@ def _find(name: str, explicit: Path | None, places: Sequence[str]) -> Path | Non
         candidates = [Path(on_path)] if on_path else [path for place in places for path in _newest_first(place)]
         return next((path.absolute() for path in candidates if _is_program(path)), None)
     if _is_program(asked.expanduser()):
-        return asked.expanduser().absolute()
+        # a link stays one, but the way there does not lead through the working folder, which a program may delete
+        return asked.expanduser().parent.resolve() / asked.name
     by = f"--{name}" if explicit else f"${variable}"
     raise ToolError(f"{asked} is not a program that can be run", f"{by} names it: correct it or leave it out.")
 

@@ -90,7 +90,7 @@ def _interpreter(program: Program, environment: Mapping[str, str]) -> dict[str, 
     if not facts["torch"]:
         raise ToolError(
             f"torch is not installed in {python}",
-            f"Install it there: {python} -m pip install torch. Or activate the environment that has it, or name its Python "
-            "with --python.",
+            f"Install it there: {python} -m pip install torch. Or activate the environment that has it, or name its "
+            "Python with --python.",
         )
     return facts

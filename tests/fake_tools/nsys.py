@@ -110,7 +110,7 @@ def session(name: str) -> Path:
 def stop(arguments: list[str]) -> int:
     """Ends the recording, not the program; the real one returns when the report is written."""
     recording = session(arguments[0].removeprefix("--session="))
-    if BEHAVIOUR == "hang" or not recording.exists():
+    if BEHAVIOUR in {"hang", "slow"} or not recording.exists():
         say("There are no active sessions.")
         return 1
     os.kill(int(recording.read_text()), signal.SIGUSR1)
@@ -150,6 +150,7 @@ def write(report: Path, *, is_captured: bool) -> None:
         say("Processing events...\nGenerated:\n\tNo reports were generated")
         return
     say("Generating '/tmp/nsys-report-ca31.qdstrm'")
+    time.sleep(2 if BEHAVIOUR == "slow" else 0)
     if BEHAVIOUR == "importer":
         report = report.with_suffix(".qdstrm")
         say("Importer error status: An unknown error occurred.")
