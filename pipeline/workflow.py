@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from pipeline.names import communicates
 from pipeline.parallel import keep_memory
 from pipeline.read import read, recognize
 from pipeline.render import FORMATS, Format, IndexEntry, Source, format_of, index_entry, render_index
+from pipeline.render.summary import benchmark_doubts, numbers
 from pipeline.stats import Selection, stats_texts
 from pipeline.store import new_run, publish, runs, write_file
 
@@ -277,15 +278,34 @@ def build_report(
     capture = capture or Capture(title, "", ())
     results, trust = analyze(profile)
     trusted = (*capture.findings, *findings, *trust, *profile.findings, *advise(results))
-    return Report(
+    report = Report(
         title=title,
         environment=_merge(profile.environment, capture.environment),
         results=results,
-        findings=tuple(sorted(trusted, key=lambda finding: SEVERITIES.index(finding.severity))),
+        findings=_ranked(trusted),
         parameters=dict(capture.parameters),
         benchmark=capture.benchmark,
         stages_s={stage: round(seconds, 3) for stage, seconds in capture.stages_s.items()},
         generator=f"nightsight {__version__}",
+    )
+    if doubts := benchmark_doubts(numbers(report)):
+        return replace(report, findings=_ranked((*report.findings, _doubtful(doubts))))
+    return report
+
+
+def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def _doubtful(doubts: Sequence[str]) -> Finding:
+    said = " and ".join(doubts)
+    return Finding(
+        "doubtful_benchmark",
+        "warning",
+        "The step times without the profiler are doubtful",
+        f"{said[:1].upper()}{said[1:]}. Something else than the program was measured: other work on the machine, "
+        "clocks that change, or a warm-up that was too short.",
+        "Run it again on an idle machine, with more steps per trial.",
     )
 
 

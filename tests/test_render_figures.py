@@ -4,11 +4,13 @@ import pandas as pd
 import pytest
 
 from pipeline.advise import advise
-from pipeline.model import Benchmark, Report
+from pipeline.model import Benchmark, Capture, Report
 from pipeline.render.figures import key_figures
-from pipeline.render.summary import Numbers, numbers
+from pipeline.render.summary import Numbers, benchmark_doubts, numbers
 from pipeline.units import format_value
+from pipeline.workflow import build_report
 from tests.reports import gpu_table, range_table, result, small_report, step_table, with_gpu_time
+from tests.timeline import draw
 
 
 def figures_of(report: Report) -> dict[str, tuple[str, str]]:
@@ -23,7 +25,10 @@ def test_key_figures_of_one_gpu() -> None:
         "Copy time": ("1.500 µs", "2.000 MB in 1 copy"),
         "Launches": ("20", "API median 4.000 µs"),
         "Steps per second, unprofiled": ("909.1", "median of 2 trials of 20 steps"),
-        "Step, unprofiled": ("1.100 ms", "mean 1.100 ms, std dev 0.141 ms"),
+        "Step, unprofiled": (
+            "1.100 ms",
+            "mean 1.100 ms, std dev 0.141 ms; doubtful: the standard deviation of the trials is 12.9 % of their mean",
+        ),
     }
 
 
@@ -107,6 +112,36 @@ def test_a_profiled_step_is_compared_with_an_unprofiled_one() -> None:
     report = small_report(results=(result("nvtx_ranges", step_table(steps=20, total_ns=36_000_000)),))
     assert figures_of(report)["Step, profiled"] == ("1.800 ms", "1.6× unprofiled, mean of 20 steps")
     assert figures_of(replace(report, benchmark=None))["Step, profiled"] == ("1.800 ms", "mean of 20 steps")
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "profiled_ns", "doubts"),
+    [
+        ((1e6, 1e6, 1e6), 0.9e6, ()),
+        ((1e6, 1e6, 1e6), 0.89e6, ("a step took 0.89 times as long with the profiler as without it",)),
+        ((9e5, 1e6, 1.1e6), 1e6, ()),
+        ((8.9e5, 1e6, 1.11e6), 1e6, ("the standard deviation of the trials is 11.0 % of their mean",)),
+    ],
+)
+def test_a_benchmark_that_contradicts_the_profile_or_itself_is_doubtful(
+    step_ns: tuple[float, ...], profiled_ns: float, doubts: tuple[str, ...]
+) -> None:
+    ranges = result("nvtx_ranges", step_table(steps=10, total_ns=round(10 * profiled_ns)))
+    report = small_report(results=(ranges,), benchmark=Benchmark(step_ns, 10))
+    assert benchmark_doubts(numbers(report)) == doubts
+    note = figures_of(report)["Step, unprofiled"][1]
+    assert note.partition("; doubtful: ")[2] == " and ".join(doubts)
+
+
+def test_a_doubtful_benchmark_is_a_finding_of_the_report() -> None:
+    capture = Capture("x", "nsys", (), benchmark=Benchmark((1e6, 2e6, 3e6), 10))
+    report = build_report(draw("cpu  L\ns7   aaaa"), "x", capture=capture)
+    (found,) = (finding for finding in report.findings if finding.rule == "doubtful_benchmark")
+    assert found.severity == "warning"
+    assert found.detail.startswith("The standard deviation of the trials is 50.0 % of their mean.")
+    steady = replace(capture, benchmark=Benchmark((1e6, 1e6, 1e6), 10))
+    report = build_report(draw("cpu  L\ns7   aaaa"), "x", capture=steady)
+    assert "doubtful_benchmark" not in [finding.rule for finding in report.findings]
 
 
 @pytest.mark.parametrize("step_ns", [(), (0.0,)])

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.render.summary import Numbers
+from pipeline.render.summary import Numbers, benchmark_doubts
 from pipeline.render.view import counted, middle_cut, printable, short_name
 from pipeline.units import Scale, format_value, scale_for
 
@@ -108,7 +108,10 @@ def _steps(run: Numbers) -> Iterator[Figure]:
         trials = f"{counted(run.trials, 'trial')} of {counted(run.steps_per_trial, 'step')}"
         rate = Scale(1, "", 1).with_unit(1e9 / run.step_ns)
         yield Figure("Steps per second, unprofiled", rate, f"median of {trials}")
-        yield Figure("Step, unprofiled", scale.with_unit(run.step_ns), spread)
+        doubts = " and ".join(benchmark_doubts(run))
+        yield Figure(
+            "Step, unprofiled", scale.with_unit(run.step_ns), f"{spread}; doubtful: {doubts}" if doubts else spread
+        )
     if run.profiled_step_ns is not None:
         mean = f"mean of {counted(run.profiled_steps or 0, 'step')}"
         ratio = f"{run.profiled_step_ns / run.step_ns:.1f}× unprofiled" if run.step_ns else ""

@@ -9,9 +9,13 @@ import pandas as pd
 
 from pipeline.model import Benchmark, Report
 from pipeline.render.view import Floats, floats
+from pipeline.units import format_value
 
 _MEASURED: Final = "measure"
 _STEP: Final = "measure / step"
+# a profiler makes no program faster: below that share of the time without it, something else was measured
+_FASTER: Final = 0.9
+_UNSTEADY: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,18 @@ def numbers(report: Report) -> Numbers:
         summary = _with_waits(summary, _rows(report, "launch_bound"))
     summary = _with_operators(summary, _rows(report, "cpu_ops"))
     return _with_trials(summary, report.benchmark) if report.benchmark else summary
+
+
+def benchmark_doubts(run: Numbers) -> tuple[str, ...]:
+    """Say why the step times without a profiler cannot be believed; nothing where they can."""
+    doubts = []
+    if run.step_ns and run.profiled_step_ns is not None and run.profiled_step_ns < _FASTER * run.step_ns:
+        ratio = f"{run.profiled_step_ns / run.step_ns:.2f}"
+        doubts.append(f"a step took {ratio} times as long with the profiler as without it")
+    if run.step_mean_ns and run.step_stddev_ns is not None and run.step_stddev_ns > _UNSTEADY * run.step_mean_ns:
+        share = format_value(100 * run.step_stddev_ns / run.step_mean_ns, "share_pct")
+        doubts.append(f"the standard deviation of the trials is {share} of their mean")
+    return tuple(doubts)
 
 
 def _rows(report: Report, name: str) -> pd.DataFrame:
