@@ -234,8 +234,8 @@ def renamed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Ind
 
 
 def whole(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":
-    """Turn floats back into nullable whole numbers, NaN into missing."""
-    missing = np.isnan(values)
+    """Turn floats back into nullable whole numbers; NaN, and what is larger than those can be, into missing."""
+    missing = ~(np.abs(values) < 2.0**63)
     return pd.Series(pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing), dtype=NULLABLE)
 
 
