@@ -105,8 +105,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "bytes": INT,
         "is_allocation": "bool",
     },
-    # samples of the GPU's counters; device: the machine's number of it; metric: with its unit in brackets
-    "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": INT},
+    # samples of the GPU's counters; device: the machine's number of it; metric: with the unit of value in brackets
+    "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": "float64"},
     # the innermost frame of the stack that made the call of this thread that began at this time
     "call_frames": {"thread": INT, "start_ns": INT, "frame": TEXT},
     # what ncu replayed, in that order; kind: "kernel", or "range", "graph" or "command list", whose grid and block are
