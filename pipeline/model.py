@@ -2,19 +2,33 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from math import isfinite
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from math import inf, isfinite
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from types import UnionType
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import pandas as pd
 
 from pipeline.errors import CaptureError, MissingTable
+from pipeline.units import split
 
 REPORT_FORMAT: Final = 1
 Severity = Literal["error", "warning", "info", "advice"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
 """The worst first; advice is about the program, the others are about what can be believed of the report."""
+MAKE_AGAIN: Final = "make it again from the capture: nightsight report FILE --format json"
+"""What to do about a report.json that cannot be read."""
+_LARGEST: Final = 2**63 - 1
+_IN_WORDS: Final = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
+_CELLS: Final = {str: "text", int: "number", float: "number", bool: "number"}
 
 
 @dataclass(frozen=True)
@@ -157,7 +171,7 @@ class Report:
         fields["benchmark"] = self.benchmark and asdict(self.benchmark)
         document = {
             "format": REPORT_FORMAT,
-            **fields,
+            **_without_infinite(fields),
             "environment": asdict(self.environment),
             "results": [_result_to_dict(result) for result in self.results],
         }
@@ -168,13 +182,12 @@ class Report:
         """Read what `to_json` wrote; CaptureError for anything else."""
         try:
             # NaN and Infinity, which `to_json` never writes, are numbers that are missing
-            document = json.loads(text, parse_constant=_missing, parse_float=_finite)
+            document = json.loads(text, parse_constant=_missing, parse_float=_finite, parse_int=_whole)
             if document.pop("format") != REPORT_FORMAT:
                 raise CaptureError("this report.json has another format version", f"expected {REPORT_FORMAT}")
             return _report_from_dict(document)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            hint = "make it again from the capture: nightsight report FILE --format json"
-            raise CaptureError(f"not a nightsight report.json: {error}", hint) from error
+            raise CaptureError(f"not a nightsight report.json: {error}", MAKE_AGAIN) from error
 
 
 def _missing(_: str) -> None:
@@ -186,55 +199,97 @@ def _finite(text: str) -> float | None:
     return number if isfinite(number) else None
 
 
+def _whole(text: str) -> int | None:
+    number = int(text)
+    return number if abs(number) <= _LARGEST else None
+
+
 def _report_from_dict(document: dict[str, Any]) -> Report:
     benchmark = document["benchmark"]
-    if benchmark:
-        known = (float(time) for time in benchmark["step_ns"] if time is not None)
-        benchmark = Benchmark(tuple(known), int(benchmark["steps_per_trial"]))
-    replaced = {
-        "environment": Environment(**document["environment"]),
-        "results": tuple(_result_from_dict(result) for result in document["results"]),
-        "findings": tuple(_finding_from_dict(finding) for finding in document["findings"]),
-        "benchmark": benchmark,
-    }
-    return Report(**{**document, **replaced})
+    if isinstance(benchmark, dict) and isinstance(benchmark["step_ns"], list):
+        benchmark["step_ns"] = [time for time in benchmark["step_ns"] if time is not None]
+    report: Report = _read_as(Report, document, "the report")
+    return report
 
 
-def _finding_from_dict(document: dict[str, Any]) -> Finding:
-    if document["severity"] not in SEVERITIES:
-        raise ValueError(f"no severity is called {document['severity']!r}")
-    return Finding(**{**document, "evidence": tuple(document.get("evidence", ()))})
+def _read_as(kind: Any, value: Any, what: str) -> Any:
+    """Return the JSON of `what` as a value of the type `kind`; ValueError, with what was expected, if it is another.
+
+    Types are those that the fields of our dataclasses have.
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind is pd.DataFrame:
+        return _table_of(value, what)
+    if is_dataclass(kind):
+        return _dataclass_of(kind, value, what)
+    if origin is UnionType:
+        return None if value is None else _read_as(parts[0], value, what)
+    if origin is Literal and value not in parts:
+        raise ValueError(f"{what} is not one of {', '.join(parts)}")
+    if origin is tuple:
+        items = enumerate(_a(list, value, what), start=1)
+        return tuple(_read_as(parts[0], item, _named(item) or f"item {place} of {what}") for place, item in items)
+    if origin is Mapping:
+        return {name: _read_as(parts[1], item, f"{name!r} of {what}") for name, item in _a(dict, value, what).items()}
+    return value if origin else _a(kind, value, what)
+
+
+def _named(item: Any) -> str:
+    return repr(item["name"]) if isinstance(item, dict) and isinstance(item.get("name"), str) else ""
+
+
+def _dataclass_of(kind: Any, document: Any, what: str) -> Any:
+    hints = get_type_hints(kind)
+    if unknown := _a(dict, document, what).keys() - hints.keys():
+        raise ValueError(f"{what} has fields that are not known: {', '.join(sorted(unknown))}")
+    optional = {field.name for field in fields(kind) if (field.default, field.default_factory) != (MISSING, MISSING)}
+    if lacking := hints.keys() - optional - document.keys():
+        raise ValueError(f"{what} lacks {', '.join(sorted(lacking))}")
+    return kind(**{name: _read_as(hints[name], value, f"{name} of {what}") for name, value in document.items()})
+
+
+def _a(kind: Any, value: Any, what: str) -> Any:
+    """Return a value that is of the type; ValueError for another: true is not a number."""
+    if not isinstance(value, (int, float) if kind is float else kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{what} is not {_IN_WORDS[kind]}")
+    return value
+
+
+def _without_infinite(value: Any) -> Any:
+    """Return fields of a report with None for numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: _without_infinite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinite(item) for item in value]
+    return value if not isinstance(value, float) or isfinite(value) else None
 
 
 def _result_to_dict(result: Result) -> dict[str, Any]:
     table = None
     if result.table is not None:
+        # what is not a number, and what is larger than any, is missing
         plain = result.table.astype(object)
-        values = plain.where(plain.notna(), None).to_numpy().tolist()
+        values = plain.where(plain.notna() & ~plain.isin([inf, -inf]), None).to_numpy().tolist()
         table = {"columns": list(result.table.columns), "rows": values}
     return {**vars(result), "notes": list(result.notes), "table": table}
 
 
-def _result_from_dict(document: dict[str, Any]) -> Result:
-    table = document["table"]
-    if table is not None:
-        _check_shape(document["name"], table["columns"], table["rows"])
-        plain = pd.DataFrame(table["rows"], columns=table["columns"], dtype=object)
-        table = plain.apply(_infer_type)
-    return Result(**{**document, "notes": tuple(document["notes"]), "table": table})
-
-
-def _check_shape(name: str, columns: list[str], rows: list[list[Any]]) -> None:
-    """Refuse rows of another length than the heading, and cells that are neither text nor number nor missing."""
-    if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
-        raise ValueError(f"the columns of {name} are no list of names")
-    if not isinstance(rows, list):
-        raise ValueError(f"the rows of {name} are no list")
+def _table_of(document: Any, what: str) -> pd.DataFrame:
+    """Return a table that has a name for each column and a cell for each of them in each row, of one kind a column."""
+    columns, rows = (_a(list, _a(dict, document, what)[part], f"{part} of {what}") for part in ("columns", "rows"))
+    names = [_a(str, name, f"a column of {what}") for name in columns]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{what} has a column twice")
     for place, row in enumerate(rows, start=1):
-        if not isinstance(row, list) or len(row) != len(columns):
-            raise ValueError(f"row {place} of {name} has not one cell for each of its {len(columns)} columns")
-        if any(isinstance(cell, list | dict) for cell in row):
-            raise ValueError(f"row {place} of {name} has a cell that is neither text nor a number")
+        if not isinstance(row, list) or len(row) != len(names):
+            raise ValueError(f"row {place} of {what} does not have one cell for each of its {len(names)} columns")
+    table = pd.DataFrame(rows, columns=names, dtype=object)
+    for name in names:
+        kinds = {_CELLS.get(type(cell), "") for cell in table[name] if cell is not None}
+        if len(kinds) > 1 or not kinds <= ({"number"} if split(name)[1] else {"number", "text"}):
+            expected = "numbers" if split(name)[1] else "either numbers or texts"
+            raise ValueError(f"column {name} of {what} does not have {expected} in all rows")
+    return table.apply(_infer_type)
 
 
 def _infer_type(column: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -108,8 +108,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "level_bytes": NULLABLE,
         "reserved_bytes": NULLABLE,
     },
-    # samples of the GPU's counters; device: the machine's number of it; metric: with its unit in brackets
-    "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": INT},
+    # samples of the GPU's counters; device: the machine's number of it; metric: with the unit of value in brackets
+    "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": "float64"},
     # the innermost frame of the stack that made the call of this thread that began at this time
     "call_frames": {"thread": INT, "start_ns": INT, "frame": TEXT},
     # what ncu replayed, in that order; kind: "kernel", or "range", "graph" or "command list", whose grid and block are
@@ -252,8 +252,8 @@ def used_devices(tables: Mapping[str, pd.DataFrame]) -> set[int]:
 
 
 def whole(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":
-    """Turn floats back into nullable whole numbers, NaN into missing."""
-    missing = np.isnan(values)
+    """Turn floats back into nullable whole numbers; NaN, and what is larger than those can be, into missing."""
+    missing = ~(np.abs(values) < 2.0**63)
     return pd.Series(pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing), dtype=NULLABLE)
 
 

@@ -29,7 +29,7 @@ from pipeline.model import SEVERITIES, Capture, Environment, Finding, Profile, R
 from pipeline.names import communicates
 from pipeline.parallel import keep_memory
 from pipeline.read import read, recognize
-from pipeline.render import FORMATS, Format, IndexEntry, Source, format_of, index_entry, render_index
+from pipeline.render import FORMATS, Format, IndexEntry, Source, format_of, index_entry, refuse_incomplete, render_index
 from pipeline.render.summary import benchmark_doubts, numbers
 from pipeline.stats import Selection, stats_texts
 from pipeline.store import new_run, publish, runs, write_file
@@ -311,7 +311,9 @@ def _doubtful(doubts: Sequence[str]) -> Finding:
 
 def _source(path: Path, form: Format, reading: Reading) -> Source:
     if recognize(path) == "report":
-        return Source(Report.from_json(path.read_bytes()))
+        report = Report.from_json(path.read_bytes())
+        refuse_incomplete(report)
+        return Source(report)
     # a page can do without grids and blocks, which in a large capture cost time and memory
     details = form.of_events or path.stat().st_size < _SMALL_BYTES
     with profile_of(path, reading, details=details) as profile:

@@ -1,6 +1,6 @@
 """What a report says of what can be believed: lost events, calls that are missing, work before its launch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +11,7 @@ from pipeline.analyze.timeline import Timeline
 from pipeline.model import Finding, Profile
 from pipeline.read.nsys import read_nsys
 from pipeline.tables import conform, empty
-from tests.timeline import draw
+from tests.timeline import PROCESS, draw
 
 CaptureFile = Callable[[str], Path]
 SAID = "Not all CUDA events might have been collected."
@@ -136,3 +136,134 @@ def test_two_in_a_hundred_kernels_may_lack_their_call(missing: int, found: list[
     tables = draw(f"cpu  {'L.' * 100}\ns7   {'.a' * 100}").tables
     kept = tables["api_calls"].drop(index=range(40, 40 + missing)).reset_index(drop=True)
     assert rules({**tables, "api_calls": kept}) == found
+
+
+# -- calls without work that lost none --------------------------------------------------------------------------------
+
+
+def timed(calls: list[tuple[str, int, int]], *, work: Sequence[int], kernels: Sequence[int]) -> dict[str, pd.DataFrame]:
+    """Make calls of (name, start, length) with their numbers as ids, and work of these ids: copies or kernels."""
+    thread = {"process": PROCESS, "thread": PROCESS | 7, "pid": 5, "tid": 7, "layer": "runtime"}
+    rows = [
+        {"name": name, "start_ns": start, "end_ns": start + length, "correlation": number, **thread}
+        for number, (name, start, length) in enumerate(calls)
+    ]
+    place = {"process": PROCESS, "device": 0, "context": 1, "stream": 7}
+    spans = [
+        {"start_ns": calls[at][1] + 2000, "end_ns": calls[at][1] + 3000, "correlation": at, **place}
+        for at in (*work, *kernels)
+    ]
+    made = pd.DataFrame(spans)
+    sizes = dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"), 1)
+    copies = made.head(len(work)).assign(operation="memset", source_kind="", target_kind="Device", bytes=4)
+    of_kernels = made.tail(len(kernels)).assign(name="k", short_name="k", **sizes)
+    return {
+        "api_calls": conform("api_calls", pd.DataFrame(rows)),
+        "memory_ops": conform("memory_ops", copies),
+        "kernels": conform("kernels", of_kernels),
+    }
+
+
+def loop(*calls: tuple[str, int], times: int) -> list[tuple[str, int, int]]:
+    """Repeat calls of (name, length), 10 us apart."""
+    return [(name, 10_000 * at, length) for at, (name, length) in enumerate(calls * times)]
+
+
+SET, COPY, LAUNCH = "cudaMemsetAsync_v3020", "cudaMemcpyAsync_v3020", "cudaLaunchKernel_v7000"
+
+
+@pytest.mark.parametrize("name", [SET, COPY])
+@pytest.mark.parametrize(("length", "expected"), [(260, []), (490, []), (1_400, []), (1_500, ["lost_events"])])
+def test_sets_and_copies_of_nothing_return_at_once_and_lost_no_work(
+    name: str, length: int, expected: list[str]
+) -> None:
+    # the sizes of a real trace: 235 of 380 in 0.26 to 0.49 us, those with work in 2.9 us and more
+    calls = [*loop((LAUNCH, 5_000), times=100), *loop((name, 2_900), times=145), *loop((name, length), times=235)]
+    assert rules(timed(calls, work=range(100, 245), kernels=range(100))) == expected
+
+
+def test_sets_that_lost_their_work_are_said_where_sets_of_nothing_are_too() -> None:
+    calls = [*loop((LAUNCH, 5_000), times=100), *loop((SET, 2_900), times=145), *loop((SET, 300), times=235)]
+    (lost,) = findings(timed(calls, work=range(100, 200), kernels=range(100)))
+    assert lost.detail.startswith("No GPU work is recorded for 45 of 145 copying or setting calls.")
+
+
+def host_to_host(*, lost: Callable[[int], bool] = lambda _: False) -> dict[str, pd.DataFrame]:
+    """An optimizer's loop: of 3,660 copying calls 1,800 stay on the host, between launches that have their kernels."""
+    step = [(COPY, 4_000), *[(COPY, 3_500), (LAUNCH, 5_000), (SET, 3_000)] * 60, (COPY, 4_000)]
+    calls = loop(*step, times=30)
+    place = [at % len(step) for at in range(len(calls))]
+    on_host = [name == COPY and here not in (0, len(step) - 1) for (name, _, _), here in zip(calls, place, strict=True)]
+    kept = [at for at, here in enumerate(on_host) if not here and not lost(at)]
+    launching = [at for at in kept if calls[at][0] == LAUNCH]
+    return timed(calls, work=[at for at in kept if calls[at][0] != LAUNCH], kernels=launching)
+
+
+def test_copies_from_host_to_host_in_every_step_lost_no_work() -> None:
+    tables = host_to_host()
+    assert len(tables["memory_ops"]) == 1_860
+    assert rules(tables) == []
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        lambda at: 2_000 <= at < 3_800,
+        lambda at: at >= 3_600,
+        lambda at: at < 1_800,
+        lambda at: 1_000 <= at < 1_200,
+        lambda at: 100 <= at < 700 or 3_000 <= at < 3_600,
+    ],
+)
+def test_stretches_of_lost_events_are_said_beside_copies_from_host_to_host(lost: Callable[[int], bool]) -> None:
+    assert "lost_events" in rules(host_to_host(lost=lost))
+
+
+def test_copies_that_lack_their_work_in_one_stretch_are_said_though_every_kernel_is_there() -> None:
+    calls = loop((COPY, 4_000), (LAUNCH, 5_000), times=3_660)
+    launching = range(1, len(calls), 2)
+    assert rules(timed(calls, work=[*range(0, 3_720, 2)], kernels=launching)) == ["lost_events"]
+    in_seven = [at for at in range(0, len(calls), 2) if at // 500 % 2]
+    assert rules(timed(calls, work=in_seven, kernels=launching)) == ["lost_events"]
+
+
+def test_what_the_profiler_says_it_lost_is_not_explained_by_copies_on_the_host() -> None:
+    (lost,) = findings(said(host_to_host(), SAID))
+    assert lost.title == "The profiler lost events"
+
+
+def cut(picture: str, *, calls: slice, operations: slice) -> dict[str, pd.DataFrame]:
+    """Keep a stretch of a drawn timeline: these of its calls, and these of its kernels."""
+    tables = draw(picture).tables
+    kept = {"api_calls": calls, "kernels": operations}
+    return {**tables, **{name: tables[name].iloc[rows].reset_index(drop=True) for name, rows in kept.items()}}
+
+
+QUEUED = "cpu  LLLLLLLLLL".replace("L", "L.") + "\ns7   " + "".join(f"....{name}" for name in "abcdefghij")
+
+
+def test_clean_edges_of_a_cut_capture_are_said_to_be_a_cut_and_not_a_loss() -> None:
+    tables = cut(QUEUED, calls=slice(2, 10), operations=slice(0, 6))
+    (finding,) = trust(Timeline(Profile(tables)))
+    assert (finding.rule, finding.severity) == ("cut_capture", "info")
+    assert finding.detail.startswith("Its first 2 GPU operations were launched before it begins, and its last 4 calls")
+
+
+@pytest.mark.parametrize(
+    ("calls", "operations", "expected"),
+    [
+        (slice(0, 10), slice(0, 6), ["lost_events"]),  # a program that was killed
+        (slice(2, 10), slice(0, 10), ["lost_calls"]),
+        (slice(2, 10), slice(0, 10, 2), ["lost_events", "lost_calls"]),  # not in one stretch
+        (slice(2, 9, 2), slice(0, 6), ["lost_events", "lost_calls"]),
+    ],
+)
+def test_edges_that_are_not_clean_on_both_sides_are_a_loss(
+    calls: slice, operations: slice, expected: list[str]
+) -> None:
+    assert rules(cut(QUEUED, calls=calls, operations=operations)) == expected
+
+
+def test_a_cut_does_not_explain_what_the_profiler_says_it_lost() -> None:
+    tables = said(cut(QUEUED, calls=slice(2, 10), operations=slice(0, 6)), SAID)
+    assert rules(tables) == ["lost_events", "lost_calls"]

@@ -59,7 +59,7 @@ def test_other_json_is_refused(text: str) -> None:
 
 def test_a_severity_that_is_none_is_refused() -> None:
     text = report(None, findings=(Finding("rule", "error", "title", "detail"),)).to_json()
-    with pytest.raises(CaptureError, match="no severity is called 'fatal'"):
+    with pytest.raises(CaptureError, match="severity of item 1 of findings of the report is not one of error, warning"):
         Report.from_json(text.replace('"error"', '"fatal"'))
 
 
@@ -87,10 +87,16 @@ def test_numbers_that_json_does_not_have_are_missing() -> None:
 @pytest.mark.parametrize(
     ("table", "problem"),
     [
-        ({"columns": ["a", "b"], "rows": [[1, 2], [1]]}, "row 2 of r has not one cell for each of its 2 columns"),
-        ({"columns": ["a"], "rows": [[[1]]]}, "row 1 of r has a cell that is neither text nor a number"),
-        ({"columns": ["a"], "rows": 5}, "the rows of r are no list"),
-        ({"columns": "ab", "rows": []}, "the columns of r are no list of names"),
+        (
+            {"columns": ["a", "b"], "rows": [[1, 2], [1]]},
+            "row 2 of table of 'r' does not have one cell for each of its 2 columns",
+        ),
+        (
+            {"columns": ["a"], "rows": [[[1]]]},
+            "column a of table of 'r' does not have either numbers or texts in all rows",
+        ),
+        ({"columns": ["a"], "rows": 5}, "rows of table of 'r' is not a list"),
+        ({"columns": "ab", "rows": []}, "columns of table of 'r' is not a list"),
     ],
 )
 def test_a_table_of_another_shape_is_refused(table: dict[str, Any], problem: str) -> None:

@@ -1,12 +1,14 @@
 """The reader of ncu's CSV pages on hostile files, and on numbers in all locales."""
 
+import csv
+import io
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import CaptureError
@@ -14,6 +16,7 @@ from pipeline.model import Profile
 from pipeline.read import read, recognize
 from pipeline.read.ncu_csv import read_ncu_csv
 from pipeline.read.ncu_numbers import numbers_and_words
+from pipeline.workflow import build_report
 from tests import ncu
 from tests.test_read_ncu_csv import RULE, metrics_of
 
@@ -133,8 +136,11 @@ def test_a_filter_that_matched_nothing_is_said(tmp_path: Path) -> None:
         (ncu.raw_page({"x__y.sum": ("", "1")}, []), "no kernels on a raw or details page"),
         (ncu.raw_page({"x__y.sum": ("", "1 (1; 2)")}), "instances"),
         (ncu.page((*ncu.IDENTITY, "x__y.sum"), [[*ncu.identity(), "1"]]), "row of units"),
-        (ncu.page((*ncu.IDENTITY, "Section Name"), [[*ncu.identity(), "1"]]), "no page of ncu has"),
-        (ncu.page(ncu.DETAILS[:-1], [[*ncu.identity(), "a", "b", "c", "d"]]), "no page of ncu has"),
+        (
+            ncu.page((*ncu.IDENTITY, "Section Name"), [[*ncu.identity(), "1"]]),
+            "lacks columns .*: Metric Name, Metric Unit",
+        ),
+        (ncu.page(ncu.DETAILS[:-1], [[*ncu.identity(), "a", "b", "c", "d"]]), "lacks columns .*: Metric Value"),
         (ncu.page(ncu.DETAILS, [[*ncu.identity(), "a", "b", "c"]]), "lost cells"),
         (ncu.page(ncu.DETAILS, [[*ncu.identity(), "a", "b", "c", "1", "2"]]), "lost cells"),
     ],
@@ -150,12 +156,64 @@ def test_what_is_no_page_of_kernels_is_refused(text: str, reason: str, written: 
         ncu.page((*ncu.IDENTITY, "Grid Size", "x__y.sum"), [[""] * 13, [*ncu.identity(), "", "1"]]),
         ncu.page((*ncu.IDENTITY, "ID", "x__y.sum"), [[""] * 13, [*ncu.identity(), "0", "1"]]),
         ncu.page((*ncu.DETAILS, "Metric Value"), [[*ncu.identity(), "a", "b", "c", "1", "2"]]),
-        ncu.page((*ncu.IDENTITY[:4], "x__y.sum"), [[""] * 5, ["0", "7", "p", "h", "1"]]),
     ],
 )
-def test_columns_that_are_there_twice_or_lack_are_refused(text: str, written: Callable[..., Profile]) -> None:
+def test_columns_that_are_there_twice_are_refused(text: str, written: Callable[..., Profile]) -> None:
     with pytest.raises(CaptureError, match="no page of ncu has"):
         written(text)
+
+
+@pytest.mark.parametrize("lacking", [*ncu.DETAILS[-4:], *ncu.RULES, "Kernel Name"])
+def test_a_details_page_without_a_column_that_is_read_is_refused_by_its_name(
+    lacking: str, written: Callable[..., Profile]
+) -> None:
+    for text in (DETAILS.replace(f'"{lacking}"', '"Other"', 1), _without(DETAILS, lacking)):
+        with pytest.raises(CaptureError, match=f"lacks columns .*: {lacking}"):
+            written(text)
+
+
+def _without(text: str, column: str) -> str:
+    """Cut a column out of a page."""
+    header, *rows = csv.reader(io.StringIO(text))
+    place = header.index(column)
+    return ncu.page(header[:place] + header[place + 1 :], [row[:place] + row[place + 1 :] for row in rows])
+
+
+@settings(max_examples=40)
+@given(st.sampled_from([DETAILS, RAW]), st.data())
+def test_a_header_with_another_cell_is_refused_or_makes_a_report(folder: Path, page: str, data: st.DataObject) -> None:
+    header, *rows = csv.reader(io.StringIO(page))
+    place = data.draw(st.integers(0, len(header) - 1))
+    others = st.sampled_from(
+        ["", "x", "ID", "Metric Name", "Rule Name", "launch__graph_contains_device_launch", "a__b.sum"]
+    )
+    path = folder / "header.csv"
+    path.write_text(ncu.page([*header[:place], data.draw(others), *header[place + 1 :]], rows))
+    _made_or_refused(path)
+
+
+@pytest.mark.parametrize("cell", ["inf", "1e400", "-1e400", "nan", "x", "1e300", ""])
+@pytest.mark.parametrize("page", ["measure.details.csv", "measure.raw.csv"])
+def test_cells_that_are_no_numbers_are_missing_or_words(folder: Path, page: str, cell: str) -> None:
+    text = ncu.content(page).decode()
+    path = folder / "cells.csv"
+    path.write_text(re.sub(r'"[\d,]*\.?\d+"(?=[^"]*\n)', f'"{cell}"', text))
+    assert _made_or_refused(path)
+
+
+def _made_or_refused(path: Path) -> bool:
+    try:
+        profile = read_ncu_csv(path)
+    except CaptureError as error:
+        assert path.name in error.message
+        return False
+    assert "Infinity" not in build_report(profile, "page").to_json()
+    return True
+
+
+def test_an_infinite_speedup_is_none(written: Callable[..., Profile]) -> None:
+    rules = written(DETAILS.replace(f'"{RULE[-1]}"', '"1e400"')).table("kernel_rules")
+    assert rules["speedup_pct"].isna().all()
 
 
 def test_rows_of_one_header_and_rows_without_one_are_not_lost(written: Callable[..., Profile]) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ METRICS = (
     "CREATE TABLE GPU_METRICS (rawTimestamp INTEGER, timestamp INTEGER, typeId INTEGER, metricId INTEGER, "
     "value INTEGER)",
     # two GPUs whose sources number their metrics differently
-    "INSERT INTO GPU_METRICS VALUES (1, 10, 72057594037928192, 1, 90), (2, 20, 72057594037928193, 1, 1980), "
+    "INSERT INTO GPU_METRICS VALUES (1, 10, 72057594037928192, 1, 90), (2, 20, 72057594037928193, 1, 1980000000), "
     "(3, 30, 72057594037928193, 2, 5)",
 )
 NAMES = (
@@ -86,6 +86,57 @@ def test_metrics_have_the_name_and_the_gpu_of_their_source(edited: Callable[...,
         [20, 1, "GPC Clock Frequency [MHz]", 1980],
         [30, 1, "metric 2", 5],
     ]
+
+
+def sampled(*names: str, values: Sequence[int]) -> tuple[str, ...]:
+    """Statements that write a sample of each metric, all of one GPU."""
+    rows = enumerate(zip(names, values, strict=True))
+    return (
+        METRICS[0],
+        NAMES[0],
+        *(
+            statement
+            for number, (name, value) in rows
+            for statement in (
+                f"INSERT INTO GPU_METRICS VALUES (1, 10, 72057594037928192, {number}, {value})",
+                f"INSERT INTO TARGET_INFO_GPU_METRICS VALUES (0, '', 72057594037928192, '', {number}, '{name}')",
+            )
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "shown"),
+    [
+        ("GPC Clock Frequency [MHz]", 1_979_721_250, 1979.72125),
+        ("SYS Clock Frequency [MHz]", 1_665_080_000, 1665.08),
+        ("GPC Clock Frequency [MHz]", 2_549_300_000 - (1 << 32), 2549.3),  # 32 bits with a sign
+        ("PCIe Read Bandwidth [GB/s]", 25_000_000_000, 25.0),
+        ("Compute Warps in Flight [Avg Warps per Cycle]", 96, 48.0),
+        ("CS Register Allocation [Avg Registers per SM]", 120_000, 60_000.0),
+        ("SMs Active [Throughput %]", 100, 100.0),
+        ("L2 Hit Rate [Ratio %]", 71, 71.0),
+        ("PCIe Read Requests to BAR1 [Requests]", 12_345, 12_345.0),
+        ("Sync Copy Engine Active [Cycles Active]", -3, -3.0),
+        ("Something else", 7, 7.0),
+    ],
+)
+def test_metrics_are_in_the_unit_of_their_name(
+    edited: Callable[..., Profile], name: str, stored: int, shown: float
+) -> None:
+    (value,) = edited(*sampled(name, values=[stored])).table("gpu_metrics")["value"]
+    assert value == pytest.approx(shown)
+
+
+def test_warps_of_sets_that_count_those_of_one_multiprocessor_are_not_halved(edited: Callable[..., Profile]) -> None:
+    names = ("Compute Warps in Flight [Avg Warps per Cycle]", "Sync Copy Engine Active [Workloads]")
+    assert edited(*sampled(*names, values=[20, 1])).table("gpu_metrics")["value"].tolist() == [20, 1]
+
+
+def test_sums_of_warps_over_the_cycles_of_a_sample_are_left_out(edited: Callable[..., Profile]) -> None:
+    names = [f"Compute Warps in Flight [{unit}]" for unit in ("Avg", "Avg Warps per Cycle", "Throughput %")]
+    table = edited(*sampled(*names, "Unallocated Warps in Active SMs [Avg]", values=[1_672_318, 16, 12, 9]))
+    assert table.table("gpu_metrics")["metric"].tolist() == names[1:]
 
 
 def test_metrics_without_a_table_of_names_are_numbers(edited: Callable[..., Profile]) -> None:

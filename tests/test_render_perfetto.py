@@ -196,7 +196,7 @@ def test_counters_follow_memory_and_metrics() -> None:
             (10, 0, "Device", 1, False),
         ]
     )
-    samples = pd.DataFrame({"start_ns": [3, 6], "device": 1, "metric": "SMs Active [%]", "value": [0, 99]})
+    samples = pd.DataFrame({"start_ns": [3, 6], "device": 1, "metric": "SMs Active [%]", "value": [0, 99.5]})
     profile = Profile({"memory_usage": levels, "gpu_metrics": conform("gpu_metrics", samples)})
     values = [
         (event["pid"] - (1 << 24), event["name"], event["ts"], event["args"]) for event in events_of(profile, "C")
@@ -208,7 +208,7 @@ def test_counters_follow_memory_and_metrics() -> None:
         (0, "Device memory in use,", 0.01, {"bytes": 7}),
         (0, "Pinned memory in use,", 0.005, {"bytes": 7}),
         (1, "SMs Active [%]", 0.003, {"value": 0}),
-        (1, "SMs Active [%]", 0.006, {"value": 99}),
+        (1, "SMs Active [%]", 0.006, {"value": 99.5}),
     ]
 
 

@@ -1,12 +1,13 @@
 """What the capture says of itself: the devices, and the profiler's own warnings and overhead."""
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from pipeline.analyze.analysis import Analysis, Table
-from pipeline.analyze.timeline import GPU_TABLES, Flags, Timeline, distinct
+from pipeline.analyze.timeline import GPU_TABLES, Flags, Timeline, distinct, operation_column
 from pipeline.intervals import Ints
 from pipeline.model import Finding, Profile
 from pipeline.tables import time_summary, used_devices
@@ -45,26 +46,101 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     if "kernels" not in profile.tables:
         return ()
     graphs = _GRAPHS if len(profile.tables.get("graph_launches", ())) else None
-    found = (_lost_work(timeline), _lost_calls(timeline), _early_work(timeline), graphs)
+    calls = _calls(timeline)
+    edges = _edges(timeline, calls)
+    cut = _cut(int(edges.calls.sum()), int(edges.operations.sum())) if edges.operations.any() else None
+    lost = _lost_work(timeline, calls[~edges.calls])
+    found = (lost, cut, _lost_calls(timeline, edges.operations), _early_work(timeline), graphs)
     return tuple(finding for finding in found if finding)
 
 
-def _lost_work(timeline: Timeline) -> Finding | None:
+def _calls(timeline: Timeline) -> pd.DataFrame:
+    """Return the calls that give work to a GPU, in order of time: start, time, process, is_copy and has_work.
+
+    A driver call inside a runtime call has its id, so both are one. Those into a graph that was being captured, and
+    those that plainly gave no work, are left out.
+    """
+    calls = timeline.profile.tables.get("api_calls")
+    if calls is None:
+        return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _CALL.items()})
+    is_copy, launch = _is_named(calls, _COPYING), timeline.call_launch
+    gives = (is_copy | _is_named(calls, _LAUNCHING)) & (launch >= 0)
+    has_work = np.isin(launch, distinct(timeline.operations.launch))
+    if _is_named(calls, _BEGIN).any():
+        gives &= ~_captured(calls, gives, has_work)
+    start, end = timeline.call_times
+    process = calls["process"].to_numpy(dtype=np.int64)
+    columns = {"start": start, "time": end - start, "process": process, "is_copy": is_copy, "has_work": has_work}
+    given = pd.DataFrame({name: values[gives] for name, values in columns.items()}).assign(launch=launch[gives])
+    given = given.sort_values(["start", "time"], ascending=[True, False]).drop_duplicates("launch")
+    # copies and sets of nothing return at once; a call that gives work takes as long whether or not that is recorded
+    is_brief = given["time"] < given["time"][given["has_work"]].min() / 2
+    return given[given["has_work"] | ~given["is_copy"] | ~is_brief].drop(columns="launch").reset_index(drop=True)
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """Which of `_calls` lack work, and which operations a call, because the capture was cut between the two."""
+
+    calls: Flags
+    operations: Flags
+
+
+def _edges(timeline: Timeline, calls: pd.DataFrame) -> _Edges:
+    """Find the processes whose first operations alone lack a call, and whose last calls alone lack work.
+
+    Only both together tell a cut: calls at the end that have no work may be a program that was killed.
+    """
+    operations, process = timeline.operations, operation_column(timeline, "process")
+    known, lacking = operations.call >= 0, timeline.is_launched & (operations.launch >= 0) & (operations.call < 0)
+    first = pd.Series(operations.start[known]).groupby(process[known]).min()
+    in_head = lacking & (operations.start < pd.Series(process).map(first).fillna(_NEVER).to_numpy())
+    last = calls["start"][calls["has_work"]].groupby(calls["process"]).max()
+    without = ~calls["has_work"].to_numpy(dtype=bool)
+    in_tail = without & np.asarray(calls["start"] > calls["process"].map(last), dtype=bool)
+    callers = calls["process"].to_numpy()
+    cut = np.intersect1d(process[in_head], callers[in_tail])
+    cut = np.setdiff1d(cut, np.append(process[lacking & ~in_head], callers[without & ~in_tail]))
+    if _is_said(timeline.profile, _LOST_WORDS) and not _has_capture_range(timeline.profile):
+        cut = cut[:0]
+    return _Edges(in_tail & np.isin(callers, cut), in_head & np.isin(process, cut))
+
+
+def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     """Say that calls lack their work, or that the profiler says so and a capture range does not explain it."""
-    profile = timeline.profile
-    launching, copying = _work_of(timeline, _LAUNCHING), _work_of(timeline, _COPYING)
+    profile, operations = timeline.profile, timeline.operations
+    # operations whose call is not known may be those that are looked for
+    unknown, is_copy = timeline.is_launched & (operations.launch < 0), operations.of("memory_ops")
+    launching = _without_work(calls[~calls["is_copy"]], unknown & ~is_copy)
+    copying = _without_work(calls[calls["is_copy"]], unknown & is_copy)
     is_said = _is_said(profile, _LOST_WORDS)
     lost = []
     if launching[0] > (0 if is_said else _TOLERATED * launching[1]):
         lost.append(("launching calls", *launching))
-    # calls that copy nothing have no work either, and an export does not tell them apart
-    if copying[0] > _TOLERATED * copying[1]:
+    if copying[0] > _TOLERATED * copying[1] and (is_said or launching[0] or not _is_scattered(calls)):
         lost.append(("copying or setting calls", *copying))
     if not any(len(profile.tables.get(name, ())) for name in GPU_TABLES):
         return _LOST_ALL if lost or is_said else _NO_GPU_WORK
     if lost:
         return _lost(lost)
     return _SAID_LOST if is_said and not _has_capture_range(profile) else None
+
+
+def _without_work(calls: pd.DataFrame, unknown: Flags) -> tuple[int, int]:
+    """Count the calls to which no operation belongs, and all of them."""
+    return max(int((~calls["has_work"]).sum()) - int(unknown.sum()), 0), len(calls)
+
+
+def _is_scattered(calls: pd.DataFrame) -> bool:
+    """Whether copying calls without work lie everywhere between those with work: then they copy from host to host.
+
+    An export does not say what a call copies. But the profiler loses whole buffers of events, whatever they are: all
+    that ran in a stretch of time.
+    """
+    copying = calls[calls["is_copy"]].sort_values(["process", "start"])
+    lacks = ~copying["has_work"]
+    stretch = (copying["has_work"] | (copying["process"] != copying["process"].shift())).cumsum()[lacks]
+    return bool(stretch.value_counts().max() * _STRETCHES <= len(stretch))
 
 
 def _is_said(profile: Profile, words: str) -> bool:
@@ -77,27 +153,6 @@ def _has_capture_range(profile: Profile) -> bool:
     """Whether only a part of the program was captured: after each, nsys says that events may be missing."""
     calls = profile.tables.get("api_calls")
     return _is_said(profile, _RANGE_WORDS) or (calls is not None and bool(_is_named(calls, _RANGE_CALLS).any()))
-
-
-def _work_of(timeline: Timeline, pattern: str) -> tuple[int, int]:
-    """Count the calls of these names to which no GPU operation belongs, and all of them.
-
-    Operations whose call is not known may be those that are looked for. A driver call inside a runtime call has its
-    id, so both count once.
-    """
-    calls = timeline.profile.tables.get("api_calls")
-    if calls is None:
-        return 0, 0
-    named = _is_named(calls, pattern) & (timeline.call_launch >= 0)
-    operations = timeline.operations
-    launches = distinct(operations.launch)
-    if _is_named(calls, _BEGIN).any():
-        named &= ~_captured(calls, named, np.isin(timeline.call_launch, launches))
-    made = distinct(timeline.call_launch[named])
-    unmatched = len(np.setdiff1d(made, launches, assume_unique=True))
-    is_copy = operations.of("memory_ops")
-    unknown = timeline.is_launched & (operations.launch < 0) & (is_copy if pattern == _COPYING else ~is_copy)
-    return max(unmatched - int(unknown.sum()), 0), len(made)
 
 
 def _captured(calls: pd.DataFrame, named: Flags, has_work: Flags) -> Flags:
@@ -134,11 +189,11 @@ def _is_named(calls: pd.DataFrame, pattern: str) -> Flags:
     return flags
 
 
-def _lost_calls(timeline: Timeline) -> Finding | None:
-    """Say that operations lack the calls that launched them, if calls were traced."""
+def _lost_calls(timeline: Timeline, cut_off: Flags) -> Finding | None:
+    """Say that operations lack the calls that launched them, if calls were traced; not of those cut off."""
     if "api_calls" not in timeline.profile.tables:
         return None
-    launched = timeline.is_launched
+    launched = timeline.is_launched & ~cut_off
     total, lacking = int(launched.sum()), int((launched & (timeline.operations.call < 0)).sum())
     return _without_calls(lacking, total) if lacking > _TOLERATED * total else None
 
@@ -161,6 +216,9 @@ _LAUNCHING: Final = "Launch(?:Cooperative)?Kernel|GraphLaunch"
 _COPYING: Final = "^cu(?:da)?Mem(?:cpy|set)"
 _BEGIN: Final = "StreamBeginCapture"
 _NEVER: Final = -1
+_CALL: Final = {"start": "int64", "time": "int64", "process": "int64", "is_copy": "bool", "has_work": "bool"}
+# copies that never reach the GPU are in every step of a loop; of lost buffers there are few
+_STRETCHES: Final = 8
 # the clocks of host and GPU are brought together to less than that
 _CLOCK_SKEW_NS: Final = 1_000_000
 # of all launches: a few fail, or are cut off at the end of the capture
@@ -209,6 +267,17 @@ def _lost(lost: list[tuple[str, int, int]]) -> Finding:
         "The profiler lost events",
         f"No GPU work is recorded for {counts}. Sums and counts are too small.",
         "Capture a shorter stretch (a capture range, fewer iterations) and see the diagnostics table.",
+    )
+
+
+def _cut(calls: int, operations: int) -> Finding:
+    return Finding(
+        "cut_capture",
+        "info",
+        "The capture was cut out of a longer one",
+        f"Its first {operations:,} GPU operations were launched before it begins, and its last {calls:,} calls launched "
+        "what ran after it ends. In between nothing is missing; sums and counts are those of this stretch.",
+        "To see whole steps, cut between two of them, or open the whole capture.",
     )
 
 

@@ -133,7 +133,8 @@ ANALYSES: Final = (
         "gpu_metrics",
         "GPU metrics",
         "Counters that the GPU was sampled for, over the window: all that ran on it counts, of other programs too. "
-        "The unit is in the name.",
+        "The unit is in the name; requests, instructions and other counts are those of one sample. Warps per cycle are "
+        "those of one multiprocessor. Left out: warps as [Avg], which adds up those of all cycles of a sample.",
         ("gpu_metrics",),
         gpu_metrics,
     ),

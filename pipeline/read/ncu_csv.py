@@ -62,6 +62,9 @@ _RAW_METRIC: Final = re.compile(r"(?:pmsampling:)?[\w.]+_[\w.]+")
 _KERNEL: Final = "kernel"
 # a metric that graphs alone have
 _OF_GRAPHS: Final = "launch__graph_contains_device_launch"
+_OF_DETAILS: Final = ("Section Name", "Metric Name", "Metric Unit", "Metric Value")
+_OF_RULES: Final = ("Rule Name", "Rule Type", "Rule Description")
+_OF_SPEEDUPS: Final = ("Estimated Speedup Type", "Estimated Speedup")
 _KINDS: Final = {"INF": "info", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
 _AGAIN: Final = "print it again: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
 _HINTS: Final = {
@@ -188,13 +191,21 @@ class _Page:
     @cached_property
     def is_details(self) -> bool:
         """Whether this is a details page, not a raw one."""
-        return "Section Name" in self.header
+        return not {*_OF_DETAILS, *_OF_RULES, *_OF_SPEEDUPS}.isdisjoint(self.header)
 
     def check(self) -> None:
-        """Raise CaptureError unless each row has as many cells as it must have; metrics' rows lack those of rules."""
+        """Raise CaptureError unless all columns are there, and each row has as many cells as it must have.
+
+        Rows of metrics lack those of rules.
+        """
         twice = [name for name, count in Counter(self.header).items() if count > 1 and not _RAW_METRIC.fullmatch(name)]
-        if self.is_details == ("Metric Value" not in self.header) or "Kernel Name" not in self.header or twice:
-            raise CaptureError(f"{self.file} has columns that no page of ncu has", _AGAIN)
+        if twice:
+            raise CaptureError(f"{self.file} has columns that no page of ncu has: {', '.join(twice)} twice", _AGAIN)
+        # those of rules are there if rules were asked for, those of speedups in releases that estimate them
+        groups = [group for group in (_OF_RULES, _OF_SPEEDUPS) if not set(group).isdisjoint(self.header)]
+        expected = ["Kernel Name", *(name for group in (_OF_DETAILS, *groups) if self.is_details for name in group)]
+        if lacking := [name for name in expected if name not in self.header]:
+            raise CaptureError(f"{self.file} lacks columns that such a page of ncu has: {', '.join(lacking)}", _AGAIN)
         if not all(self._least(cells) <= len(cells) <= len(self.header) for cells in self.rows):
             raise CaptureError(f"{self.file} is cut off, or a row of it has lost cells", _AGAIN)
         if not self.is_details and self.rows[0][0]:

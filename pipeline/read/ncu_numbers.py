@@ -21,6 +21,7 @@ _ABSENT: Final = re.compile(r"(?:[+-]?(?:nan|inf(?:inity)?)|n/?a|no data|-)?", r
 def numbers_and_words(cells: "pd.Series[str]") -> pd.DataFrame:
     """Return `value` and `text` of each cell: a number, or NaN and words; NaN and no words where there is neither.
 
+    A number that is larger than any that can be held is none.
     The decimal mark is the one that more of all cells can only be read with; a dot if none tells.
     """
     codes, distinct = pd.factorize(cells.to_numpy(dtype=object))
@@ -29,6 +30,7 @@ def numbers_and_words(cells: "pd.Series[str]") -> pd.DataFrame:
     mark = "," if (comma & ~point).sum() > (point & ~comma).sum() else "."
     is_number = comma if mark == "," else point
     values = np.array([_number(text, mark) if yes else np.nan for text, yes in zip(texts, is_number, strict=True)])
+    values[np.isinf(values)] = np.nan
     words = np.where(is_number, "", np.array(texts, dtype=object))
     return pd.DataFrame({"value": _spread(values, codes), "text": _spread(words, codes)}, index=cells.index)
 

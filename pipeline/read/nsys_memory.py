@@ -1,5 +1,6 @@
 """The parts of nsys's schema that hold samples and stacks: memory usage, GPU metrics, and who made a CUDA call."""
 
+import re
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,14 @@ _ALLOCATION: Final = 0
 # before it, the stack that a call refers to was that of its neighbour (NVIDIA's release notes of the schema)
 _RIGHT_STACKS: Final = (3, 9)
 _METRIC_BITS: Final = 32
+# what nsys multiplies a stored value by to show it in the unit of its name (GpuMetrics/*.config of nsys)
+_CLOCK: Final = "MHz"
+_FACTORS: Final = {_CLOCK: 1e-6, "GB/s": 1e-9, "Avg Warps per Cycle": 0.5, "Avg Registers per SM": 0.5}
+# counted for pairs of multiprocessors, but for warps in sets of metrics that have `[Workloads]`: of Turing, and graphics
+_OF_PAIRS: Final = ("Avg Warps per Cycle",)
+_OF_ONE_SM: Final = "[Workloads]"
+_UNIT: Final = re.compile(r".*\[(.*)\]$", re.DOTALL)
+_SUMMED: Final = re.compile(r"Warp.* \[Avg\]$")
 _CUDA: Final = r"libcu(?:pti|da|dart)\.so"
 _PYTHON: Final = r"\.py$"
 
@@ -41,16 +50,33 @@ def memory_usage(export: Export) -> Frame:
 
 
 def gpu_metrics(export: Export) -> Frame:
-    """Read the samples of the GPU's counters; a metric without a name is its number."""
+    """Read the samples of the GPU's counters, in the units of their names; a metric without a name is its number.
+
+    Left out are warps in flight as `[Avg]`: the sum of the warps of all cycles of a sample. `[Avg Warps per Cycle]`
+    and `[Throughput %]` stand beside it.
+    """
     columns = {"start_ns": "timestamp", "type": "typeId", "metric_id": "metricId", "value": "value"}
     frame = export.fetch(METRICS, columns)
     type_codes, types = pd.factorize(frame["type"].to_numpy(dtype=np.int64))
     codes, distinct = pd.factorize(type_codes << _METRIC_BITS | frame["metric_id"].to_numpy(dtype=np.int64))
     keys = [(int(types[key >> _METRIC_BITS]), int(key) & (1 << _METRIC_BITS) - 1) for key in distinct]
     known = _metric_names(export)
-    names = np.array([known.get(key, f"metric {key[1]}") for key in keys], dtype=object)
+    texts = [known.get(key, f"metric {key[1]}") for key in keys]
+    names, units = np.array(texts, dtype=object), [_UNIT.sub(r"\1", text) for text in texts]
+    unpaired = {source for (source, _), name in known.items() if name.endswith(_OF_ONE_SM)}
+    factors = [
+        1.0 if unit in _OF_PAIRS and source in unpaired else _FACTORS.get(unit, 1.0)
+        for unit, (source, _) in zip(units, keys, strict=True)
+    ]
+    value = frame["value"].to_numpy(dtype=np.int64)
+    is_clock = np.array([unit == _CLOCK for unit in units], dtype=bool)[codes]
+    # clocks are stored in 32 bits with a sign: those above 2.1 GHz are negative
+    value = np.where(is_clock & (value < 0), value + (1 << _METRIC_BITS), value)
     # the low byte of a type is the GPU, the rest says what kind of source it is
-    return frame.assign(device=frame["type"] & 0xFF, metric=categorical(names, codes))
+    samples = frame.assign(
+        device=frame["type"] & 0xFF, metric=categorical(names, codes), value=value * np.array(factors)[codes]
+    )
+    return samples[~np.array([bool(_SUMMED.search(text)) for text in texts], dtype=bool)[codes]]
 
 
 def call_frames(export: Export) -> Frame:

@@ -12,6 +12,7 @@ from pipeline.model import Profile, Report
 from pipeline.render.data import render_csv, render_json, render_parquet
 from pipeline.render.html import MOST_BYTES, render_html, render_index
 from pipeline.render.index import IndexEntry, index_entry
+from pipeline.render.layouts import refuse_incomplete
 from pipeline.render.markdown import render_markdown
 from pipeline.render.perfetto import perfetto_trace
 from pipeline.render.speedscope import speedscope_profile
@@ -27,6 +28,7 @@ __all__ = [
     "format_of",
     "index_entry",
     "numbers",
+    "refuse_incomplete",
     "render_html",
     "render_index",
     "render_markdown",

@@ -10,7 +10,8 @@ from typing import Final
 
 import pandas as pd
 
-from pipeline.model import Result
+from pipeline.errors import CaptureError
+from pipeline.model import MAKE_AGAIN, Report, Result
 from pipeline.render import replayed
 from pipeline.render.view import Layout, operation_names, printable, short_name
 from pipeline.units import heading
@@ -21,6 +22,15 @@ Frame = pd.DataFrame
 def layout_of(result: Result) -> Layout:
     """Return the layout of a result; without one of its own its first text column, or else its first, names rows."""
     return _LAYOUTS.get(result.name) or _plain(result)
+
+
+def refuse_incomplete(report: Report) -> None:
+    """Raise CaptureError if a result of a report.json lacks a column that showing it takes."""
+    for result in report.results:
+        needed = _NEEDED.get(result.name, (layout_of(result).name,)) if len(result.rows) else ()
+        if lacking := set(needed) - set(result.rows.columns):
+            names = ", ".join(sorted(lacking))
+            raise CaptureError(f"not a nightsight report.json: the result {result.name} lacks {names}", MAKE_AGAIN)
 
 
 def _plain(result: Result) -> Layout:
@@ -226,4 +236,27 @@ _LAYOUTS: Final[Mapping[str, Layout]] = {
     "diagnostics": Layout("warnings and errors", "Text", "text", shorten=printable),
     "profiler_overhead": Layout("kinds of overhead", "What", bars=("total_ns",)),
     "not_shown": Layout("events that are not shown", "Events", "kind"),
+}
+
+# what sections, pictures and key figures take from their rows and do not do without; of other results the name alone
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "gpu_time": ("device", "window_ns", "busy_ns", "kernel_ns"),
+    "time_split": ("category", "device"),
+    "cuda_gpu_kern_sum": ("name", "time_pct", "total_ns"),
+    "cuda_api_sum": ("name", "total_ns"),
+    "cpu_ops": ("name", "own_ns", "own_pct"),
+    "memory_operations": ("operation", "source_kind", "target_kind", "total_bytes", "total_ns"),
+    "launch_overhead": ("name", "device", "launches", "api_total_ns", "api_med_ns"),
+    "launch_phases": ("figure", "device"),
+    "gpu_gaps": ("cause", "device"),
+    "cuda_api_sync": ("name", "pid"),
+    "slow_copies": ("name", "device"),
+    "nvtx_ranges": ("path", "level", "instances", "style"),
+    "nvtx_marks": ("name", "domain", "category"),
+    "memory_usage": ("kind", "device"),
+    "unified_memory": ("event", "pid"),
+    "gpu_metrics": ("metric", "device"),
+    "ncu_rules": ("name", "title", "message", "bound_pct", "speedup_kind", "speedup_pct"),
+    "ncu_source": ("name", "file", "line", "pc", "source", "share_pct", "samples", "stall"),
+    "ncu_stalls": ("name", "reason", "stall_pct"),
 }

@@ -33,7 +33,7 @@ from pipeline.render.tracks import (
     stream_slices,
     thread_slices,
 )
-from pipeline.render.view import printable
+from pipeline.render.view import Floats, printable
 from pipeline.tables import memory_levels, renamed
 
 _CATEGORIES: Final[Mapping[str, str]] = {
@@ -256,7 +256,7 @@ class _Counters:
     """Values at times (ns), one array entry each; `label` is a position in `labels`: place, name and unit as JSON."""
 
     time: Ints
-    value: Ints
+    value: Ints | Floats
     label: Ints
     labels: pa.Array
     tracks: tuple[Track, ...]
@@ -274,7 +274,8 @@ def _of_gpus(frame: pd.DataFrame, unit: str, places: Places) -> _Counters:
     gpus = [(*places.gpu(device), _json(names.categories[name])) for device, name in pairs.tolist()]
     labels = (f',"pid":{pid},"tid":0,"cat":"counter","name":{name},"args":{{"{unit}":' for pid, _, name in gpus)
     tracks = {pid: Track(pid, 0, process, "") for pid, process, _ in gpus}
-    return _Counters(integers(frame["start_ns"]), integers(frame["value"]), label, strings(labels), (*tracks.values(),))
+    values = frame["value"].to_numpy()
+    return _Counters(integers(frame["start_ns"]), values, label, strings(labels), (*tracks.values(),))
 
 
 def _memory_levels(profile: Profile) -> pd.DataFrame:

@@ -48,9 +48,8 @@ def _is_of(result: Result) -> bool:
 
 
 def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
-    for launch in frame["launch"].drop_duplicates():
-        launches.setdefault(launch, len(launches) + 1)
-    numbers = frame["launch"].map(launches).astype("str")
+    known = (None if pd.isna(launch) else launch for launch in frame["launch"])
+    numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in known], frame.index, "str")
     return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.intervals import Flags, Ints
+from pipeline.render.view import Floats
 
 Text = Any
 """An Arrow array of text, or one text for all rows."""
@@ -24,8 +25,8 @@ def strings(texts: Iterable[str]) -> pa.Array:
     return pa.array(texts, type=pa.string())
 
 
-def digits(values: Ints) -> pa.Array:
-    """Write whole numbers."""
+def digits(values: Ints | Floats) -> pa.Array:
+    """Write numbers."""
     return pa.array(values).cast(pa.string())
 
 
