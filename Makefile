@@ -10,7 +10,8 @@ override ARGS := $(value ARGS)
 override OPTIONS := $(value OPTIONS)
 define PROFILE
 import os, shlex, sys
-from pipeline.cli import main
+sys.path.insert(0, os.path.abspath("pipeline"))
+from nightsight.cli import main
 def words(name):
     try:
         return shlex.split(os.environ[name])
@@ -25,8 +26,10 @@ export WORKLOAD ARGS OPTIONS PROFILE
 
 ifdef PYTHON
 RUN := $(PYTHON)
+NIGHTSIGHT := $(PYTHON) $(CURDIR)/pipeline
 else
 RUN := $(VENV)/bin/python
+NIGHTSIGHT := $(VENV)/bin/nightsight
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 endif
@@ -53,7 +56,7 @@ bench: $(READY_DEV) ## measure what docs/benchmarks.md lists
 	$(RUN) -m tests.bench
 
 doctor: $(READY) ## check what profiling needs on this machine
-	@$(RUN) -m pipeline doctor --python "$(RUN)"
+	@$(NIGHTSIGHT) doctor --python "$(RUN)"
 
 clean: ## remove .venv and caches; reports stay
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage

@@ -1,5 +1,6 @@
-"""`python -m pipeline` is the command `nightsight`."""
+"""`python pipeline ...` is the command `nightsight` in a checkout, with nothing installed."""
 
-from pipeline.cli import main
+from nightsight.cli import main
 
-main(prog_name="nightsight")
+if __name__ == "__main__":
+    main(prog_name="nightsight")

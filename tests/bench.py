@@ -17,16 +17,16 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from pipeline.read import read
-from pipeline.render import FORMATS, Source
-from pipeline.workflow import build_report
+from nightsight.read import read
+from nightsight.render import FORMATS, Source
+from nightsight.workflow import build_report
 from tests.browser.chromium import chromium
 from tests.browser.speed import page_speed
 from tests.tile import tile
 
 API = "CUPTI_ACTIVITY_KIND_RUNTIME"
 DATA = Path(__file__).parent / "data" / "nsys"
-NIGHTSIGHT = (sys.executable, "-m", "pipeline")
+NIGHTSIGHT = (sys.executable, "-m", "nightsight")
 # `mlp` holds 580 kernels, 902 API calls and 61 ranges
 MILLION = 1725
 # so many short ones between them make two million beside a million kernels

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pipeline.model import Profile
-from pipeline.tables import empty
+from nightsight.model import Profile
+from nightsight.tables import empty
 from tests.timeline import draw
 
 GENERATIONS = ("2021", "2023", "2024", "2025", "2026")

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, settings
 
-from pipeline.cli import main
-from pipeline.collect import tools
+from nightsight.cli import main
+from nightsight.collect import tools
 from tests.damage import Damage, damaged
 
 # how long an example takes depends on what else the machine does

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from pipeline.errors import MissingTable
-from pipeline.model import Profile
-from pipeline.render import FORMATS, Source
-from pipeline.stats import REPORTS, stats_table, write_stats
-from pipeline.workflow import build_report
+from nightsight.errors import MissingTable
+from nightsight.model import Profile
+from nightsight.render import FORMATS, Source
+from nightsight.stats import REPORTS, stats_table, write_stats
+from nightsight.workflow import build_report
 from tests.build import build
 
 PICTURE = """

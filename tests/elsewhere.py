@@ -83,12 +83,12 @@ def leave_linux(platform: str) -> None:
                 delattr(module, name)
     sys.platform = platform
     sys.addaudithook(absent)
-    warnings.filterwarnings("error", category=EncodingWarning, module=r"pipeline\b")
+    warnings.filterwarnings("error", category=EncodingWarning, module=r"nightsight\b")
 
 
 if __name__ == "__main__":
     leave_linux(sys.argv[1])
-    from pipeline.cli import main
+    from nightsight.cli import main
 
     for command in json.loads(sys.argv[2]):
         status = main(command, prog_name="nightsight", standalone_mode=False)

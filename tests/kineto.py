@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import CaptureError
-from pipeline.read.kineto import read_kineto
+from nightsight.errors import CaptureError
+from nightsight.read.kineto import read_kineto
 
 ON_GPU = {"device": 0, "context": 1, "stream": 7, "correlation": 5}
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.analyze.replay_kernels import ncu_kernels
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.tables import conform, empty
+from nightsight.analyze.replay.kernels import ncu_kernels
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.tables import conform, empty
 
 Metrics = Mapping[str, float | str | Mapping[str, float]]
 _SHAPES = [f"{kind}_{axis}" for kind in ("grid", "block") for axis in "xyz"]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from pipeline.model import Benchmark, Environment, Finding, Report, Result
+from nightsight.model import Benchmark, Environment, Finding, Report, Result
 
 HOSTILE: Final = (
     "</script><script>alert(1)</script>",

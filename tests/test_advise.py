@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.advise import RULES, advise
-from pipeline.advise.cases import Tables
-from pipeline.analyze import analyze
-from pipeline.model import Finding, Profile
-from pipeline.read.nsys import read_nsys
-from pipeline.tables import conform
+from nightsight.advise import RULES, advise
+from nightsight.advise.cases import Tables
+from nightsight.analyze import analyze
+from nightsight.model import Finding, Profile
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.tables import conform
 from tests.timeline import beside, draw
 
 CaptureFile = Callable[[str], Path]

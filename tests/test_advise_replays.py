@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.advise import advise
-from pipeline.analyze import analyze
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Finding
+from nightsight.advise import advise
+from nightsight.analyze import analyze
+from nightsight.events.timeline import Timeline
+from nightsight.model import Finding
 from tests.replays import alone, joined, launch, rule
 from tests.timeline import draw
 

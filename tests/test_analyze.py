@@ -7,20 +7,20 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.analyze import ANALYSES, analyze
-from pipeline.analyze.analysis import Analysis
-from pipeline.analyze.api import api_name, cuda_api, operators
-from pipeline.analyze.copies import memory_operations
-from pipeline.analyze.facts import trust
-from pipeline.analyze.kernels import kernel_time
-from pipeline.analyze.launch import launch_overhead
-from pipeline.analyze.ranges import range_coverage, range_time
-from pipeline.analyze.timeline import GPU_TABLES, Timeline
-from pipeline.analyze.window import gpu_time
-from pipeline.model import Profile
-from pipeline.read.nsys import read_nsys
-from pipeline.render.timeline import measured_window
-from pipeline.tables import TABLES, conform, empty
+from nightsight.analyze import ANALYSES, analyze
+from nightsight.analyze.analysis import Analysis
+from nightsight.analyze.api import api_name, cuda_api, operators
+from nightsight.analyze.copies import memory_operations
+from nightsight.analyze.facts import trust
+from nightsight.analyze.gpu_time import gpu_time
+from nightsight.analyze.kernels import kernel_time
+from nightsight.analyze.launches.overhead import launch_overhead
+from nightsight.analyze.ranges.owners import range_coverage, range_time
+from nightsight.events.timeline import GPU_TABLES, Timeline
+from nightsight.model import Profile
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render.timeline.payload import measured_window
+from nightsight.tables import TABLES, conform, empty
 from tests.timeline import PROCESS
 from tests.timeline import draw as draw_profile
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from pipeline.analyze.callers import NOT_RECORDED, OUTSIDE, call_names, call_paths, outermost
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.tables import conform
+from nightsight.analyze.ranges.callers import NOT_RECORDED, OUTSIDE, call_names, call_paths, outermost
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.tables import conform
 from tests.timeline import draw
 
 

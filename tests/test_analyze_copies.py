@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze.callers import NOT_RECORDED, OUTSIDE
-from pipeline.analyze.copies import copy_sizes, gpu_peaks, is_pageable, memory_operations, slow_copies, waiting_calls
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.read.nsys import read_nsys
-from pipeline.tables import conform
+from nightsight.analyze.copies import (
+    copy_sizes,
+    gpu_peaks,
+    is_pageable,
+    memory_operations,
+    slow_copies,
+    waiting_calls,
+)
+from nightsight.analyze.ranges.callers import NOT_RECORDED, OUTSIDE
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.tables import conform
 from tests.timeline import draw
 
 CaptureFile = Callable[[str], Path]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze.distributions import DURATION, kernel_durations, launch_latencies
-from pipeline.analyze.kernels import kernel_time
-from pipeline.analyze.latency import API, LATENCY, launch_phases
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.read.nsys import read_nsys
+from nightsight.analyze.kernels import kernel_time
+from nightsight.analyze.launches.distributions import DURATION, kernel_durations, launch_latencies
+from nightsight.analyze.launches.figures import API, LATENCY, launch_phases
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.read.nsys.tables import read_nsys
 from tests.timeline import draw
 
 CaptureFile = Callable[[str], Path]

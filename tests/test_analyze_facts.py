@@ -6,11 +6,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline.analyze.facts import trust
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Finding, Profile
-from pipeline.read.nsys import read_nsys
-from pipeline.tables import conform, empty
+from nightsight.analyze.facts import trust
+from nightsight.events.timeline import Timeline
+from nightsight.model import Finding, Profile
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.tables import conform, empty
 from tests.timeline import PROCESS, draw
 
 CaptureFile = Callable[[str], Path]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze.gaps import LONGEST, STRETCHES, _longest, gpu_gaps, gpu_utilization
-from pipeline.analyze.split import time_split
-from pipeline.analyze.timeline import Timeline
-from pipeline.analyze.window import gpu_time
-from pipeline.read.nsys import read_nsys
+from nightsight.analyze.gaps import LONGEST, STRETCHES, _longest, gpu_gaps, gpu_utilization
+from nightsight.analyze.gpu_time import gpu_time
+from nightsight.analyze.split import time_split
+from nightsight.events.timeline import Timeline
+from nightsight.read.nsys.tables import read_nsys
 from tests.timeline import draw
 
 CaptureFile = Callable[[str], Path]

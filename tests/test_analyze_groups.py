@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.analyze.groups import Chosen, choose_kernels
-from pipeline.model import Profile
-from pipeline.tables import conform
+from nightsight.analyze.replay.groups import Chosen, choose_kernels
+from nightsight.model import Profile
+from nightsight.tables import conform
 from tests.timeline import draw
 
 

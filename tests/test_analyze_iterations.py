@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.analyze.iterations import POINTS, iteration_times, iterations
-from pipeline.analyze.ranges import range_time
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.read.nsys import read_nsys
+from nightsight.analyze.ranges.iterations import POINTS, iteration_times, iterations
+from nightsight.analyze.ranges.owners import range_time
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.read.nsys.tables import read_nsys
 from tests.timeline import beside, draw
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.analyze import analyze
-from pipeline.analyze.marks import marks
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile, Result
-from pipeline.tables import conform, empty
+from nightsight.analyze import analyze
+from nightsight.analyze.ranges.marks import marks
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile, Result
+from nightsight.tables import conform, empty
 from tests.timeline import draw
 
 

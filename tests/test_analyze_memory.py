@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze.memory import gpu_metrics, memory_over_time, memory_usage, unified_memory
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.read.nsys import read_nsys
-from pipeline.tables import conform
+from nightsight.analyze.memory import gpu_metrics, memory_over_time, memory_usage, unified_memory
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.tables import conform
 from tests.timeline import draw
 
 CaptureFile = Callable[[str], Path]

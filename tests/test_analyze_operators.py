@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline.analyze.api import operators
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.read import read
+from nightsight.analyze.api import operators
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.read import read
 from tests.kineto import Event, call, write
 
 DATA = Path(__file__).parent / "data" / "kineto"

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.analyze import analyze
-from pipeline.analyze.ranges import call_owners, nested, nested_ranges, open_ranges, range_time
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.render.layouts import layout_of
-from pipeline.tables import conform, empty, nest
+from nightsight.analyze import analyze
+from nightsight.analyze.ranges.owners import call_owners, nested, nested_ranges, open_ranges, range_time
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.render.table.layouts import layout_of
+from nightsight.tables import conform, empty, nest
 from tests.timeline import beside, draw
 
 SPANS = st.lists(

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.analyze.groups import SHAPE
-from pipeline.analyze.replay_instructions import kind_of, ncu_instructions
-from pipeline.analyze.replay_kernels import ncu_kernels
-from pipeline.analyze.replay_metrics import METRICS
-from pipeline.analyze.replay_rules import ncu_rules
-from pipeline.analyze.replay_source import ncu_source
-from pipeline.analyze.replay_stalls import ncu_stalls
+from nightsight.analyze.replay.groups import SHAPE
+from nightsight.analyze.replay.instructions import kind_of, ncu_instructions
+from nightsight.analyze.replay.kernels import ncu_kernels
+from nightsight.analyze.replay.metrics import METRICS
+from nightsight.analyze.replay.rules import ncu_rules
+from nightsight.analyze.replay.source import ncu_source
+from nightsight.analyze.replay.stalls import ncu_stalls
 from tests.replays import alone, column, joined, launch, line, row, rule
 from tests.timeline import draw
 

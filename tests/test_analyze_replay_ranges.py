@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze.replays import ncu_match, replays
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
+from nightsight.analyze.replay.join import ncu_match, replays
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
 from tests.replays import joined, launch
 from tests.timeline import draw
 

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze import ANALYSES, analyze
-from pipeline.analyze.groups import SHAPE
-from pipeline.analyze.replay_instructions import ncu_instructions
-from pipeline.analyze.replay_kernels import ncu_kernels
-from pipeline.analyze.replay_rules import ncu_rules
-from pipeline.analyze.replay_source import ncu_source
-from pipeline.analyze.replays import ncu_match, replays
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile, Report
-from pipeline.read import read
-from pipeline.tables import conform
+from nightsight.analyze import ANALYSES, analyze
+from nightsight.analyze.replay.groups import SHAPE
+from nightsight.analyze.replay.instructions import ncu_instructions
+from nightsight.analyze.replay.join import ncu_match, replays
+from nightsight.analyze.replay.kernels import ncu_kernels
+from nightsight.analyze.replay.rules import ncu_rules
+from nightsight.analyze.replay.source import ncu_source
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile, Report
+from nightsight.read import read
+from nightsight.tables import conform
 from tests.ncu import unpack
 from tests.replays import alone, column, joined, launch, replayed, row
 from tests.timeline import draw

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze.replay_metrics import METRICS, OPCODES_IN_FULL, TENSOR, THREAD_OPCODES
-from pipeline.analyze.roofline import ncu_roofline, ncu_roofs
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.read import read
-from pipeline.tables import conform
+from nightsight.analyze.replay.metrics import METRICS, OPCODES_IN_FULL, TENSOR, THREAD_OPCODES
+from nightsight.analyze.replay.roofline import ncu_roofline, ncu_roofs
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.read import read
+from nightsight.tables import conform
 from tests.ncu import unpack
 from tests.replays import Metrics, alone, launch, line
 

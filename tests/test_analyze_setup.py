@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.analyze.setup import setup_calls
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.read.nsys import read_nsys
-from pipeline.tables import conform
+from nightsight.analyze.ranges.setup import setup_calls
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.tables import conform
 from tests.timeline import beside, draw
 
 CaptureFile = Callable[[str], Path]

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline.analyze.latency import launch_phases
-from pipeline.analyze.split import time_split
-from pipeline.analyze.timeline import Timeline
-from pipeline.analyze.window import gpu_time
-from pipeline.intervals import inside, length
-from pipeline.model import Profile
-from pipeline.read.kineto import read_kineto
-from pipeline.read.nsys import read_nsys
-from pipeline.tables import conform
+from nightsight.analyze.gpu_time import gpu_time
+from nightsight.analyze.launches.figures import launch_phases
+from nightsight.analyze.split import time_split
+from nightsight.events.timeline import Timeline
+from nightsight.intervals import inside, length
+from nightsight.model import Profile
+from nightsight.read.kineto import read_kineto
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.tables import conform
 from tests.timeline import PROCESS, draw
 
 DATA = Path(__file__).parent / "data"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze.syncs import os_calls, synchronizations
-from pipeline.analyze.timeline import Timeline, busy_spans
-from pipeline.model import Profile
-from pipeline.read.nsys import read_nsys
-from pipeline.tables import conform
+from nightsight.analyze.syncs import os_calls, synchronizations
+from nightsight.events.timeline import Timeline, busy_spans
+from nightsight.model import Profile
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.tables import conform
 from tests.timeline import PROCESS, beside, draw
 
 CaptureFile = Callable[[str], Path]

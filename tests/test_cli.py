@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from pipeline.cli import main
-from pipeline.model import Report
+from nightsight.cli import main
+from nightsight.model import Report
 from tests.conftest import DATA
 from tests.reports import unpacked
 
@@ -206,8 +206,8 @@ def test_a_signal_ends_the_program_and_keeps_the_report(
 ) -> None:
     fake_nsys()
     path = script("import time; open('there', 'w').close(); time.sleep(60)")
-    command = [sys.executable, "-m", "pipeline", "profile", "--collector", "nsys", str(path)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-m", "nightsight", "profile", "--collector", "nsys", str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "pipeline")}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 30
         while not (tmp_path / "there").exists() and time.monotonic() < deadline:
@@ -253,7 +253,7 @@ def test_stats_prints_what_nsys_prints(run: Any, capture_file: CaptureFile) -> N
 
 
 def test_a_full_standard_output_is_an_error(capture_file: CaptureFile) -> None:
-    command = [sys.executable, "-m", "pipeline", "stats", str(capture_file("graph")), "-r", "cuda_gpu_kern_sum"]
+    command = [sys.executable, "-m", "nightsight", "stats", str(capture_file("graph")), "-r", "cuda_gpu_kern_sum"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == UNREADABLE
@@ -318,7 +318,7 @@ def test_every_example_of_profile_stands_on_its_own_line(run: Any) -> None:
 )
 def test_light_commands_import_nothing_heavy(arguments: list[str], kept_out: str) -> None:
     code = (
-        "import sys; from pipeline.cli import main\n"
+        "import sys; from nightsight.cli import main\n"
         f"try: main({arguments!r})\n"
         f"except SystemExit: print({kept_out!r} in sys.modules, file=sys.stderr)"
     )

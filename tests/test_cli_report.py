@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.cli import FORMATS
-from pipeline.model import Report
-from pipeline.render import FORMATS as RENDERED
+from nightsight.cli import FORMATS
+from nightsight.model import Report
+from nightsight.render import FORMATS as RENDERED
 from tests.conftest import DATA
 from tests.test_cli import UNREADABLE, USAGE, CaptureFile, FakeNsys, error_lines
 

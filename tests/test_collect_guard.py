@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.collect import output, process
-from pipeline.collect.process import Child, run_logged
-from pipeline.errors import CaptureError
+from nightsight.collect import output, process
+from nightsight.collect.process import Child, run_logged
+from nightsight.errors import CaptureError
 from tests.conftest import is_alive
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +78,7 @@ def test_a_nightsight_that_is_killed_leaves_no_process(
         request.getfixturevalue("no_namespaces")
     script = tmp_path / "stays.py"
     script.write_text(stays(tmp_path))
-    command = [sys.executable, "-m", "pipeline", "profile", "--no-ncu" if name == "nsys" else "-v"]
+    command = [sys.executable, "-m", "nightsight", "profile", "--no-ncu" if name == "nsys" else "-v"]
     command += ["--collector", name, "--reports", str(tmp_path / "reports"), str(script)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as nightsight:
         assert wait_until(lambda: started(tmp_path), 60)
@@ -184,7 +184,7 @@ open("{tmp_path}/program", "w").close()
 while not os.path.exists("{tmp_path}/end"):
     time.sleep(0.05)
 """)
-    command = ["nohup", sys.executable, "-m", "pipeline", "profile", "--no-ncu", "--collector", "nsys"]
+    command = ["nohup", sys.executable, "-m", "nightsight", "profile", "--no-ncu", "--collector", "nsys"]
     command += ["--reports", str(tmp_path / "reports"), str(script)]
     # as a shell starts what runs in the background
     quiet = f"trap '' INT; exec {' '.join(command)}"
@@ -262,7 +262,7 @@ def test_a_deleted_working_folder_is_one_line_that_says_so(
     folder.mkdir()
     script = tmp_path / "deletes.py"
     script.write_text("import os, shutil; shutil.rmtree(os.getcwd())")
-    command = [sys.executable, "-m", "pipeline", "profile", "--collector", collector, str(script)]
+    command = [sys.executable, "-m", "nightsight", "profile", "--collector", collector, str(script)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
@@ -280,7 +280,7 @@ def test_a_deleted_working_folder_does_not_matter_to_reports_elsewhere(
     folder.mkdir()
     script = tmp_path / "deletes.py"
     script.write_text("import os, shutil\ntry: shutil.rmtree(os.getcwd())\nexcept OSError: pass")
-    command = [sys.executable, "-m", "pipeline", "profile", "--collector", "nsys"]
+    command = [sys.executable, "-m", "nightsight", "profile", "--collector", "nsys"]
     command += ["--ncu", os.path.relpath(ncu, folder), "--reports", "../reports", str(script)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.collect.interpreter import Interpreter, interpreter
-from pipeline.model import Report
+from nightsight.collect.interpreter import Interpreter, interpreter
+from nightsight.model import Report
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,7 +76,7 @@ def test_nightsight_in_an_environment_without_torch_profiles_with_the_active_one
     # what stands in for an installation of nightsight beside which there is no torch
     own = environment("own", f"{ROOT}\n{paths}import sys; sys.modules.update(torch=None, nvtx=None)\n")
     # neither nightsight nor what it needs is to be had for the program
-    blocked = "sys.modules.update(pipeline=None, pandas=None, pyarrow=None)"
+    blocked = "sys.modules.update(nightsight=None, pandas=None, pyarrow=None)"
     users = environment("users", f"{paths}import sys; {blocked}\n")
     project = tmp_path / "project"
     (project / "workloads").mkdir(parents=True)
@@ -87,7 +87,7 @@ def test_nightsight_in_an_environment_without_torch_profiles_with_the_active_one
         f"assert (workloads.mine, runner.mine, sys.prefix) == (5, 6, {str(tmp_path / 'users')!r})\n"
         "torch.ones(64).sum()\n"
     )
-    command = [str(own), "-P", "-m", "pipeline", "profile", "--collector", "torch", target]
+    command = [str(own), "-P", "-m", "nightsight", "profile", "--collector", "torch", target]
     command += ["--", "--dim", "8", "--iterations", "2", "--device", "cpu"] if target == "mlp" else []
     base = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.collect.isolation import inside, isolation
-from pipeline.collect.process import Child, run_logged
+from nightsight.collect.isolation import inside, isolation
+from nightsight.collect.process import Child, run_logged
 
 
 def test_others_and_their_environment_cannot_be_seen() -> None:

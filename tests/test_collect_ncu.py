@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.collect.ncu import collect_ncu, replay_kernels
-from pipeline.collect.replay import GRAPHS, Replay
-from pipeline.collect.workloads import Program, Request, resolve
-from pipeline.errors import ToolError, UsageError, WorkloadError
-from pipeline.read import read
+from nightsight.collect.ncu import collect_ncu, replay_kernels
+from nightsight.collect.replay import GRAPHS, Replay
+from nightsight.collect.workloads import Program, Request, resolve
+from nightsight.errors import ToolError, UsageError, WorkloadError
+from nightsight.read import read
 
 FakeNcu = Callable[..., Path]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.collect import choose_collector, process
-from pipeline.collect.nsys import collect_nsys, export_sqlite
-from pipeline.collect.workloads import Program, Request
-from pipeline.errors import CaptureError, ToolError, WorkloadError
+from nightsight.collect import choose_collector, process
+from nightsight.collect.nsys import collect_nsys, export_sqlite
+from nightsight.collect.workloads import Program, Request
+from nightsight.errors import CaptureError, ToolError, WorkloadError
 from tests.conftest import DATA, is_alive
 
 OK = Program("tiny", "command", ("/bin/sh", "-c", "echo hello"))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.collect import RECORDINGS, choose_collector
-from pipeline.collect.nsys import collect_nsys
-from pipeline.collect.workloads import Program, Request
-from pipeline.errors import ToolError, UsageError
+from nightsight.collect import RECORDINGS, choose_collector
+from nightsight.collect.nsys import collect_nsys
+from nightsight.collect.workloads import Program, Request
+from nightsight.errors import ToolError, UsageError
 
 # the fake nsys is the parent of what it starts
 SHOW = "tr '\\0' '\\n' < /proc/$PPID/cmdline"

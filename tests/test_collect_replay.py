@@ -1,4 +1,4 @@
-from pipeline.collect.replay import Replay, uncollected
+from nightsight.collect.replay import Replay, uncollected
 
 
 def test_metrics_that_ncu_left_out_unsaid_are_named() -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.collect import process
-from pipeline.collect.process import Child, Outcome, last_lines, run_logged
-from pipeline.collect.tools import (
+from nightsight.collect import process
+from nightsight.collect.process import Child, Outcome, last_lines, run_logged
+from nightsight.collect.tools import (
     allowed_environment,
     find_ncu,
     find_nsys,
@@ -21,7 +21,7 @@ from pipeline.collect.tools import (
     withheld,
     writable_folder,
 )
-from pipeline.errors import CaptureError, ToolError
+from nightsight.errors import CaptureError, ToolError
 from tests.conftest import is_alive
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.collect import COLLECTORS
-from pipeline.collect.torch import collect_torch
-from pipeline.collect.workloads import Program, Request
-from pipeline.errors import CaptureError, ToolError, WorkloadError
+from nightsight.collect import COLLECTORS
+from nightsight.collect.torch import collect_torch
+from nightsight.collect.workloads import Program, Request
+from nightsight.errors import CaptureError, ToolError, WorkloadError
 
 
 @pytest.fixture

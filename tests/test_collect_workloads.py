@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.collect.workloads import (
+from nightsight.collect.workloads import (
     PACKAGE,
     Measured,
     Program,
@@ -23,8 +23,8 @@ from pipeline.collect.workloads import (
     run_benchmark,
     safe_name,
 )
-from pipeline.errors import CaptureError, UsageError, WorkloadError
-from pipeline.model import Benchmark
+from nightsight.errors import CaptureError, UsageError, WorkloadError
+from nightsight.model import Benchmark
 
 GOOD = {
     "step_ns": [1000.0, 1200],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.collect.doctor import Check, examine
+from nightsight.collect.doctor import Check, examine
 
 NAMES = ["nsys", "privacy", "ncu", "counters", "gpu", "python", "torch", "triton", "nvtx"]
 PACKAGES = ("torch", "triton", "nvtx")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipeline.cli import FORMATS, main
-from pipeline.model import Profile
-from pipeline.read.sqlite import read_only
-from pipeline.stats import Selection, stats_texts
+from nightsight.cli import FORMATS, main
+from nightsight.model import Profile
+from nightsight.read.sqlite import read_only
+from nightsight.stats import Selection, stats_texts
 from tests.conftest import DATA
 from tests.elsewhere import MISSING
 from tests.test_cli import UNREADABLE, CaptureFile, FakeNsys

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.analyze import analyze
-from pipeline.errors import MissingTable
-from pipeline.model import Profile, Result
-from pipeline.read import read
-from pipeline.stats import REPORTS, stats_table, write_stats
-from pipeline.tables import DETAILS, conform, empty
+from nightsight.analyze import analyze
+from nightsight.errors import MissingTable
+from nightsight.model import Profile, Result
+from nightsight.read import read
+from nightsight.stats import REPORTS, stats_table, write_stats
+from nightsight.tables import DETAILS, conform, empty
 from tests.build import GENERATIONS, build
 from tests.timeline import PROCESS, draw
 

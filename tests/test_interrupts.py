@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.read.sqlite import Database
+from nightsight.cli import main
+from nightsight.read.sqlite import Database
 from tests.conftest import DATA
 from tests.test_cli import FAILED, FakeNsys, only_run
 
@@ -37,7 +37,7 @@ def interrupted_at(tmp_path: Path) -> Callable[..., str]:
     """Send a signal to a command when it says that it has come to a stage; return what it says then."""
 
     def start(stage: str, number: signal.Signals, *arguments: object) -> str:
-        command = [sys.executable, "-m", "pipeline", *map(str, arguments)]
+        command = [sys.executable, "-m", "nightsight", *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(tmp_path / "aside")}
         (tmp_path / "aside").mkdir()
         with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.intervals import (
+from nightsight.intervals import (
     contained,
     covered,
     depth,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import CaptureError, MissingTable
-from pipeline.model import Benchmark, Environment, Finding, Profile, Report, Result
+from nightsight.errors import CaptureError, MissingTable
+from nightsight.model import Benchmark, Environment, Finding, Profile, Report, Result
 
 CELLS = st.one_of(st.none(), st.integers(-(2**60), 2**60))
 COLUMNS = st.one_of(

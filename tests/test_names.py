@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.names import base_name, communicates, normalised, unqualified
-from pipeline.tables import renamed
+from nightsight.events.kernel_names import base_name, communicates, normalised, unqualified
+from nightsight.tables import renamed
 from tests import ncu
 from tests.conftest import DATA
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.model import Profile
-from pipeline.read.nsys import read_nsys
-from pipeline.stats import REPORTS, Selection, stats_table, stats_texts, write_stats
+from nightsight.model import Profile
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.stats import REPORTS, Selection, stats_table, stats_texts, write_stats
 
 DATA = Path(__file__).parent / "data" / "nsys"
 FILES = {

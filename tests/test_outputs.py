@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import CaptureError, UsageError
-from pipeline.store import write_file
+from nightsight.errors import CaptureError, UsageError
+from nightsight.runs import write_file
 from tests.conftest import DATA
 from tests.test_cli import UNREADABLE, USAGE, CaptureFile, error_lines
 
 TRACE = DATA / "kineto" / "cpu.json.gz"
-REPORT = (sys.executable, "-m", "pipeline", "report")
+REPORT = (sys.executable, "-m", "nightsight", "report")
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.parallel import keep_memory, mapped, once
-from pipeline.read import read
-from pipeline.workflow import build_report
+from nightsight.parallel import keep_memory, mapped, once
+from nightsight.read import read
+from nightsight.workflow import build_report
 
 
 class Owner:

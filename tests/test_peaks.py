@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.peaks import published
+from nightsight.peaks import published
 
 
 @pytest.mark.parametrize(

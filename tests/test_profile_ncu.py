@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pipeline.cli import main
-from pipeline.collect.replay import Replay
-from pipeline.model import Report
+from nightsight.cli import main
+from nightsight.collect.replay import Replay
+from nightsight.model import Report
 
 DATA = Path(__file__).parent / "data"
 FakeNcu = Callable[..., Path]

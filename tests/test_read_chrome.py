@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from pipeline.cli import report, stats
-from pipeline.errors import CaptureError
-from pipeline.read import MOST_BYTES, read
+from nightsight.cli import report, stats
+from nightsight.errors import CaptureError
+from nightsight.read import MOST_BYTES, read
 from tests.kineto import call, kernel, refusal, write
 
 EVENTS = [kernel(), call()]

@@ -10,12 +10,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline.analyze.facts import devices
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile
-from pipeline.read.kineto import read_kineto
-from pipeline.read.nsys import read_nsys
-from pipeline.tables import OF_REPLAY
+from nightsight.analyze.facts import devices
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.read.kineto import read_kineto
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.tables import OF_REPLAY
 from tests.kineto import ON_GPU, Event, call, copy, kernel, refusal, write
 
 DATA = Path(__file__).parent / "data"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import CaptureError
-from pipeline.read.kineto import read_kineto
+from nightsight.errors import CaptureError
+from nightsight.read.kineto import read_kineto
 from tests.kineto import ON_GPU, Event, call, copy, kernel, refusal, write
 
 MINI = Path(__file__).parent / "data" / "mini_torch.json.gz"

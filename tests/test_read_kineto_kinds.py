@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.model import Profile, Report
-from pipeline.read.kineto import read_kineto
-from pipeline.render import FORMATS, Source
-from pipeline.workflow import build_report
+from nightsight.model import Profile, Report
+from nightsight.read.kineto import read_kineto
+from nightsight.render import FORMATS, Source
+from nightsight.workflow import build_report
 from tests.kineto import Event, call, kernel, refusal, write
 
 # on ROCm, GPU events say neither grid nor size, and calls say sizes as text

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.errors import CaptureError
-from pipeline.model import Profile
-from pipeline.names import normalised, unqualified
-from pipeline.read import read, recognize
-from pipeline.tables import TABLES
+from nightsight.errors import CaptureError
+from nightsight.events.kernel_names import normalised, unqualified
+from nightsight.model import Profile
+from nightsight.read import read, recognize
+from nightsight.tables import TABLES
 from tests import ncu
 
 Recorded = Callable[[str], Profile]

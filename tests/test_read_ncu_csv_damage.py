@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import CaptureError
-from pipeline.model import Profile
-from pipeline.read import read, recognize
-from pipeline.read.ncu_csv import read_ncu_csv
-from pipeline.read.ncu_numbers import numbers_and_words
-from pipeline.workflow import build_report
+from nightsight.errors import CaptureError
+from nightsight.model import Profile
+from nightsight.read import read, recognize
+from nightsight.read.ncu.csv import read_ncu_csv
+from nightsight.read.ncu.numbers import numbers_and_words
+from nightsight.workflow import build_report
 from tests import ncu
 from tests.test_read_ncu_csv import RULE, metrics_of
 

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import CaptureError, ToolError
-from pipeline.read import ncu_dump, ncu_library, read
+from nightsight.errors import CaptureError, ToolError
+from nightsight.read import read
+from nightsight.read.ncu import dump as ncu_dump
+from nightsight.read.ncu import library as ncu_library
 from tests import ncu
 
 

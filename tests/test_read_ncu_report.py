@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import CaptureError
-from pipeline.model import Profile
-from pipeline.read import ncu_dump, read, recognize
-from pipeline.read.ncu_blocks import Launch, read_blocks
-from pipeline.read.ncu_lines import instructions
-from pipeline.read.ncu_model import METRIC_COLUMNS, base_unit, in_base_units, plain_message, range_path
-from pipeline.read.ncu_report import read_ncu_report
-from pipeline.tables import TABLES
+from nightsight.errors import CaptureError
+from nightsight.model import Profile
+from nightsight.read import read, recognize
+from nightsight.read.ncu import dump as ncu_dump
+from nightsight.read.ncu.blocks import Launch, read_blocks
+from nightsight.read.ncu.lines import instructions
+from nightsight.read.ncu.model import METRIC_COLUMNS, base_unit, in_base_units, plain_message, range_path
+from nightsight.read.ncu.report import read_ncu_report
+from nightsight.tables import TABLES
 from tests import ncu
 
 SESSION = ncu.field(

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze import analyze
-from pipeline.errors import CaptureError
-from pipeline.read import read, recognize
-from pipeline.read.nsys import read_nsys
-from pipeline.read.nsys_export import Export
-from pipeline.read.sqlite import Database
-from pipeline.read.vocabulary import cuda_version, without_private
-from pipeline.tables import TABLES
+from nightsight.analyze import analyze
+from nightsight.errors import CaptureError
+from nightsight.read import read, recognize
+from nightsight.read.nsys.export import Export
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.read.sqlite import Database
+from nightsight.read.vocabulary import cuda_version, without_private
+from nightsight.tables import TABLES
 from tests.tile import tile
 
 CaptureFile = Callable[[str], Path]

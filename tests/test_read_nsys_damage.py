@@ -11,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.analyze import analyze
-from pipeline.errors import CaptureError
-from pipeline.model import Profile
-from pipeline.read import nsys_nvtx, read
-from pipeline.stats import stats_table
+from nightsight.analyze import analyze
+from nightsight.errors import CaptureError
+from nightsight.model import Profile
+from nightsight.read import read
+from nightsight.read.nsys import nvtx as nsys_nvtx
+from nightsight.stats import stats_table
 from tests.build import GENERATIONS, build
 from tests.damage import PICTURE, Damage, everything
 from tests.timeline import draw

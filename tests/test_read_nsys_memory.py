@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.model import Profile
-from pipeline.read.nsys import read_nsys
+from nightsight.model import Profile
+from nightsight.read.nsys.tables import read_nsys
 
 CaptureFile = Callable[[str], Path]
 METRICS = (

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.analyze import analyze
-from pipeline.read import read
-from pipeline.stats import stats_table
+from nightsight.analyze import analyze
+from nightsight.read import read
+from nightsight.stats import stats_table
 from tests.damage import Damage, everything
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import CaptureError
-from pipeline.read import sqlite
-from pipeline.read.sqlite import Database
+from nightsight.errors import CaptureError
+from nightsight.read import sqlite
+from nightsight.read.sqlite import Database
 
 VALUE = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1))
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.read import read
-from pipeline.render import FORMATS, Source
-from pipeline.workflow import build_report
+from nightsight.read import read
+from nightsight.render import FORMATS, Source
+from nightsight.workflow import build_report
 from tests.damage import Damage
 from tests.kineto import Event, call, kernel, write
 

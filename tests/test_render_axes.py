@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.render.axes import Tick, spaced
+from nightsight.render.figure.axes import Tick, spaced
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.model import Report
-from pipeline.read.nsys import read_nsys
-from pipeline.render import render_html, render_markdown
-from pipeline.render.curves import GRID, PANELS, Kind, TimeChart, over_time
-from pipeline.render.page import Section, page
-from pipeline.workflow import build_report
+from nightsight.model import Report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render import render_html, render_markdown
+from nightsight.render.figure.curves import GRID, PANELS, Kind, TimeChart, over_time
+from nightsight.render.page.page import Section, page
+from nightsight.workflow import build_report
 from tests.reports import HOSTILE, gpu_table, result, small_report
 from tests.test_render_html import Outline
 from tests.timeline import draw

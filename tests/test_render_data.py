@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.model import Report
-from pipeline.read.nsys import read_nsys
-from pipeline.render import FORMATS, Source
-from pipeline.workflow import build_report
+from nightsight.model import Report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render import FORMATS, Source
+from nightsight.workflow import build_report
 from tests.reports import HOSTILE, kernel_table, result, small_report
 
 ROOT = Path(__file__).parent.parent
@@ -21,8 +21,8 @@ AVAILABLE = {"gpu_time", "cuda_gpu_kern_sum", "launch_overhead", "diagnostics"}
 
 PRINT_ALL = """
 import sys
-from pipeline.model import Report
-from pipeline.render import FORMATS, Source
+from nightsight.model import Report
+from nightsight.render import FORMATS, Source
 from tests.reports import hostile_report, small_report
 from tests.timeline import draw
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.render.encode import deflated, foretold, gzip_base64, varints, zigzag
+from nightsight.render.timeline.encode import deflated, foretold, gzip_base64, varints, zigzag
 from tests.timeline_payload import numbers, signed
 
 NATURALS = st.lists(st.integers(0, 300) | st.integers(0, (1 << 63) - 1), max_size=50)

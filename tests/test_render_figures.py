@@ -3,12 +3,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from pipeline.advise import advise
-from pipeline.model import Benchmark, Capture, Report
-from pipeline.render.figures import key_figures
-from pipeline.render.summary import Numbers, benchmark_doubts, numbers
-from pipeline.units import format_value
-from pipeline.workflow import build_report
+from nightsight.advise import advise
+from nightsight.model import Benchmark, Capture, Report
+from nightsight.render.page.figures import key_figures
+from nightsight.render.page.summary import Numbers, benchmark_doubts, numbers
+from nightsight.units import format_value
+from nightsight.workflow import build_report
 from tests.reports import gpu_table, range_table, result, small_report, step_table, with_gpu_time
 from tests.timeline import draw
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.read import read
-from pipeline.render.page import Section, page
-from pipeline.workflow import build_report
+from nightsight.read import read
+from nightsight.render.page.page import Section, page
+from nightsight.workflow import build_report
 
 GOLD = Path(__file__).parent / "gold"
 ROWS = 3

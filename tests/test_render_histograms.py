@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.model import Report
-from pipeline.read.nsys import read_nsys
-from pipeline.render import render_html
-from pipeline.render.axes import level_ticks, log_axis, round_text
-from pipeline.render.charts import HISTOGRAMS, SERIES
-from pipeline.render.histograms import PANELS, Distribution, Histogram, Layer, Panel, histograms
-from pipeline.render.page import page
-from pipeline.workflow import build_report
+from nightsight.model import Report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render import render_html
+from nightsight.render.figure.axes import level_ticks, log_axis, round_text
+from nightsight.render.figure.charts import HISTOGRAMS, SERIES
+from nightsight.render.figure.histograms import PANELS, Distribution, Histogram, Layer, Panel, histograms
+from nightsight.render.page.page import page
+from nightsight.workflow import build_report
 from tests.reports import HOSTILE, kernel_table, result, small_report
 from tests.test_render_html import Outline
 

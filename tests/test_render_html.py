@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pipeline.model import Finding, Profile, Report
-from pipeline.read.nsys import read_nsys
-from pipeline.render import IndexEntry, index_entry, render_html, render_index
-from pipeline.render.index import index_page
-from pipeline.workflow import build_report
+from nightsight.model import Finding, Profile, Report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render import IndexEntry, index_entry, render_html, render_index
+from nightsight.render.page.index import index_page
+from nightsight.workflow import build_report
 from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report, step_table
 from tests.timeline import draw
 

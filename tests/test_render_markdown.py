@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.render import render_markdown
-from pipeline.render.markdown import escape
+from nightsight.render import render_markdown
+from nightsight.render.export.markdown import escape
 from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report
 
 

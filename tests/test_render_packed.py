@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.read.nsys import read_nsys
-from pipeline.render.layouts import layout_of
-from pipeline.render.packed import packed_tables
-from pipeline.render.page import TABLE_BYTES, Page, page
-from pipeline.render.view import MOST_ROWS, ROWS, Layout, TableView, printable, short_name, table_view
-from pipeline.workflow import build_report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render.page.page import TABLE_BYTES, Page, page
+from nightsight.render.table.layouts import layout_of
+from nightsight.render.table.packed import packed_tables
+from nightsight.render.table.view import MOST_ROWS, ROWS, Layout, TableView, printable, short_name, table_view
+from nightsight.workflow import build_report
 from tests.reports import HOSTILE, hostile_report, kernel_table, range_table, result, small_report
 
 KERNELS = Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name)

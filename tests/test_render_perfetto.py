@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.model import Environment, Profile
-from pipeline.read import read
-from pipeline.render.perfetto import perfetto_trace
-from pipeline.tables import conform
+from nightsight.model import Environment, Profile
+from nightsight.read import read
+from nightsight.render.export.perfetto import perfetto_trace
+from nightsight.tables import conform
 from tests.browser.chromium import chromium
 from tests.reports import HOSTILE
 from tests.test_render_tracks import with_kernels, with_ranges

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from pipeline.model import Profile
-from pipeline.tables import conform
+from nightsight.model import Profile
+from nightsight.tables import conform
 from tests.test_render_perfetto import STEP, events_of
 from tests.timeline import PROCESS, draw
 

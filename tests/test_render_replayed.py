@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.model import Finding, Report
-from pipeline.render import render_html, render_markdown
-from pipeline.render.nav import links
-from pipeline.render.page import Section, page
-from pipeline.render.replayed import hottest
-from pipeline.render.svg import MIX_COLORS, stacks
-from pipeline.render.view import TableView
+from nightsight.model import Finding, Report
+from nightsight.render import render_html, render_markdown
+from nightsight.render.figure.bars import MIX_COLORS, stacks
+from nightsight.render.page.nav import links
+from nightsight.render.page.page import Section, page
+from nightsight.render.table.replayed import hottest
+from nightsight.render.table.view import TableView
 from tests.replay_tables import instructions, kernels, lines, replay_report, rules, stalls
 from tests.reports import HOSTILE
 from tests.test_render_html import Outline

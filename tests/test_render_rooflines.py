@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.render.rooflines import MOST, SHAPES, Roof, Roofline, rooflines
-from pipeline.render.svg import Dot
+from nightsight.render.figure.bars import Dot
+from nightsight.render.figure.rooflines import MOST, SHAPES, Roof, Roofline, rooflines
 from tests.replay_tables import H200, points, roofs
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 
-from pipeline.model import Profile
-from pipeline.read import read
-from pipeline.render.speedscope import speedscope_profile
+from nightsight.model import Profile
+from nightsight.read import read
+from nightsight.render.export.speedscope import speedscope_profile
 from tests.test_render_perfetto import hostile_profile
 from tests.test_render_tracks import SPANS, with_kernels, with_ranges
 from tests.timeline import draw

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.read.nsys import read_nsys
-from pipeline.render import render_html
-from pipeline.render.charts import pictures_of
-from pipeline.render.curves import GRID
-from pipeline.render.strips import Strip, strips
-from pipeline.workflow import build_report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render import render_html
+from nightsight.render.figure.charts import pictures_of
+from nightsight.render.figure.curves import GRID
+from nightsight.render.figure.strips import Strip, strips
+from nightsight.workflow import build_report
 from tests.reports import HOSTILE, result, small_report
 from tests.test_render_html import Outline
 

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.analyze import analyze
-from pipeline.analyze.timeline import Timeline
-from pipeline.model import Profile, Result
-from pipeline.read import read
-from pipeline.render.timeline import measured_window, timeline_payload
-from pipeline.render.tracks import event_names
-from pipeline.tables import conform
+from nightsight.analyze import analyze
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile, Result
+from nightsight.read import read
+from nightsight.render.export.tracks import event_names
+from nightsight.render.timeline.payload import measured_window, timeline_payload
+from nightsight.tables import conform
 from tests.kineto import write
 from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS, draw

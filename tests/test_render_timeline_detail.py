@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.model import Profile
-from pipeline.render.timeline import timeline_payload
-from pipeline.render.timeline_events import Events, lay_events
-from pipeline.render.timeline_labels import OTHERS
-from pipeline.render.timeline_layers import Sample, count_inside, merged, stretch, whole
-from pipeline.tables import conform
+from nightsight.model import Profile
+from nightsight.render.timeline.labels import OTHERS
+from nightsight.render.timeline.layers import Sample, count_inside, merged, stretch, whole
+from nightsight.render.timeline.payload import timeline_payload
+from nightsight.render.timeline.rows import Events, lay_events
+from nightsight.tables import conform
 from tests.test_render_timeline import assert_rows_are_sound, launched
 from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS

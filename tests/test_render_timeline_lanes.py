@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.intervals import Ints
-from pipeline.render.timeline_lanes import nested_lanes, separate_lanes
+from nightsight.intervals import Ints
+from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
 
 Lanes = Callable[[Ints, Ints, Ints], Ints]
 Span = tuple[int, int, int]

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline.model import Profile
-from pipeline.render.timeline import timeline_payload
-from pipeline.render.timeline_events import lay_events
-from pipeline.render.timeline_layers import merged, stretch, whole
-from pipeline.tables import conform
+from nightsight.model import Profile
+from nightsight.render.timeline.layers import merged, stretch, whole
+from nightsight.render.timeline.payload import timeline_payload
+from nightsight.render.timeline.rows import lay_events
+from nightsight.tables import conform
 from tests.test_render_timeline import assert_rows_are_sound
 from tests.test_render_timeline_detail import busy_profile, events_of
 from tests.test_render_tracks import with_kernels

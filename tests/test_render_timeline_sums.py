@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.intervals import inside, length
-from pipeline.model import Profile
-from pipeline.render.timeline import timeline_payload
-from pipeline.render.timeline_events import Events, Row, RowKind, lay_events
-from pipeline.render.timeline_labels import OTHERS, Labels
-from pipeline.render.timeline_sums import MOST_BINS, Sums, sums_of
-from pipeline.render.timeline_sums_parts import fitting
+from nightsight.intervals import inside, length
+from nightsight.model import Profile
+from nightsight.render.timeline.labels import OTHERS, Labels
+from nightsight.render.timeline.payload import timeline_payload
+from nightsight.render.timeline.rows import Events, Row, RowKind, lay_events
+from nightsight.render.timeline.sums import MOST_BINS, Sums, sums_of
+from nightsight.render.timeline.sums_parts import fitting
 from tests.test_render_timeline_detail import busy_profile, events_of
 from tests.test_render_tracks import with_kernels
 from tests.timeline_payload import DecodedSums, Section, Statistics, decode, decode_sums

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.model import Profile
-from pipeline.read import read
-from pipeline.render.perfetto import perfetto_trace
-from pipeline.render.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
-from pipeline.tables import conform, empty
+from nightsight.model import Profile
+from nightsight.read import read
+from nightsight.render.export.perfetto import perfetto_trace
+from nightsight.render.export.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
+from nightsight.tables import conform, empty
 from tests.timeline import PROCESS, draw
 
 DATA = Path(__file__).parent / "data"

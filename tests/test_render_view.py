@@ -6,14 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.analyze import ANALYSES
-from pipeline.model import Finding, Report
-from pipeline.render import render_html
-from pipeline.render.charts import SERIES
-from pipeline.render.layouts import layout_of
-from pipeline.render.page import Section, page
-from pipeline.render.svg import ranking, trials
-from pipeline.render.view import MOST_ROWS, NO_NAME, ROWS, Jump, Layout, middle_cut, printable, short_name, table_view
+from nightsight.analyze import ANALYSES
+from nightsight.model import Finding, Report
+from nightsight.render import render_html
+from nightsight.render.figure.bars import ranking, trials
+from nightsight.render.figure.charts import SERIES
+from nightsight.render.page.page import Section, page
+from nightsight.render.table.layouts import layout_of
+from nightsight.render.table.view import (
+    MOST_ROWS,
+    NO_NAME,
+    ROWS,
+    Jump,
+    Layout,
+    middle_cut,
+    printable,
+    short_name,
+    table_view,
+)
 from tests.reports import HOSTILE, kernel_table, launch_table, range_table, result, small_report, with_gpu_time
 
 NATIVE = "void at::native::"

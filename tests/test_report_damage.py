@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import CaptureError, PipelineError
-from pipeline.model import Finding, Report
-from pipeline.read import read
-from pipeline.render import FORMATS, Source, refuse_incomplete
-from pipeline.render.page import page
-from pipeline.workflow import build_report
+from nightsight.errors import CaptureError, PipelineError
+from nightsight.model import Finding, Report
+from nightsight.read import read
+from nightsight.render import FORMATS, Source, refuse_incomplete
+from nightsight.render.page.page import page
+from nightsight.workflow import build_report
 from tests import ncu
 from tests.reports import result, small_report
 

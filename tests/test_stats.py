@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.errors import MissingTable, UsageError
-from pipeline.model import Profile
-from pipeline.read.nsys import read_nsys
-from pipeline.stats import REPORTS, Selection, stats_table, stats_texts, write_stats
-from pipeline.tables import TABLES, conform, empty
-from pipeline.workflow import print_stats
+from nightsight.errors import MissingTable, UsageError
+from nightsight.model import Profile
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.stats import REPORTS, Selection, stats_table, stats_texts, write_stats
+from nightsight.tables import TABLES, conform, empty
+from nightsight.workflow import print_stats
 from tests.timeline import PROCESS, draw
 
 

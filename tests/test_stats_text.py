@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import MissingTable, UsageError
-from pipeline.model import Profile
-from pipeline.read import read
-from pipeline.stats import REPORTS, stats_table, write_stats
-from pipeline.stats.text import time_unit
-from pipeline.tables import conform
+from nightsight.errors import MissingTable, UsageError
+from nightsight.model import Profile
+from nightsight.read import read
+from nightsight.stats import REPORTS, stats_table, write_stats
+from nightsight.stats.text import time_unit
+from nightsight.tables import conform
 from tests.conftest import DATA
 from tests.timeline import draw
 

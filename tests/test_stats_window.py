@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import UsageError
-from pipeline.model import Profile
-from pipeline.stats.window import Window, narrowed, range_window, time_window
-from pipeline.tables import conform, empty
+from nightsight.errors import UsageError
+from nightsight.model import Profile
+from nightsight.stats.window import Window, narrowed, range_window, time_window
+from nightsight.tables import conform, empty
 from tests.timeline import draw
 
 UNITS = {

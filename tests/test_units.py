@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.units import ABSENT, SUFFIXES, format_cell, format_value, heading, scale_for, split
+from nightsight.units import ABSENT, SUFFIXES, format_cell, format_value, heading, scale_for, split
 
 SIZES = st.floats(min_value=1e-3, max_value=1e12)
 

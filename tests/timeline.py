@@ -18,8 +18,8 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.model import Profile
-from pipeline.tables import conform, empty
+from nightsight.model import Profile
+from nightsight.tables import conform, empty
 
 CALLS = {
     "L": "cudaLaunchKernel",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pipeline.render.timeline_events import Events
-from pipeline.render.timeline_layers import Layer
+from nightsight.render.timeline.layers import Layer
+from nightsight.render.timeline.rows import Events
 
 
 class Event(NamedTuple):

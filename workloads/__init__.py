@@ -1,1 +1,1 @@
-"""Annotated GPU workloads and the runner they share. Nothing here imports `pipeline`, nor the reverse."""
+"""Annotated GPU workloads and the runner they share. Nothing here imports `nightsight`, nor the reverse."""

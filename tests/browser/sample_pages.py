@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from pipeline.model import Report
-from pipeline.read import read
-from pipeline.render import IndexEntry, render_html, render_index
-from pipeline.workflow import build_report
+from nightsight.model import Report
+from nightsight.read import read
+from nightsight.render import IndexEntry, render_html, render_index
+from nightsight.workflow import build_report
 
 # of a page: whether all that its scripts make is there
 READY: Final = """["tables", "timeline"].every((name) => !document.getElementById(`${name}-data`)

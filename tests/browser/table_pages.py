@@ -11,8 +11,8 @@ from typing import Any, Final
 import pandas as pd
 import pytest
 
-from pipeline.model import Profile, Report
-from pipeline.render import IndexEntry, render_html, render_index
+from nightsight.model import Profile, Report
+from nightsight.render import IndexEntry, render_html, render_index
 from tests.replay_tables import replay_report
 from tests.reports import hostile_report, kernel_table, launch_table, range_table, result, small_report
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.read.nsys import read_nsys
-from pipeline.render import render_html
-from pipeline.workflow import build_report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render import render_html
+from nightsight.workflow import build_report
 from tests.browser.table_pages import rows_of, wait_until
 from tests.browser.timeline_page import durations, in_view
 from tests.browser.timeline_samples import text, value

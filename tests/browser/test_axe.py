@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from pipeline.read import read
-from pipeline.render import IndexEntry, render_html, render_index
-from pipeline.workflow import build_report
+from nightsight.read import read
+from nightsight.render import IndexEntry, render_html, render_index
+from nightsight.workflow import build_report
 from tests.replay_tables import replay_report
 from tests.reports import hostile_report
 

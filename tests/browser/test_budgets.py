@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.read import read
-from pipeline.render import render_html
-from pipeline.workflow import build_report
+from nightsight.read import read
+from nightsight.render import render_html
+from nightsight.workflow import build_report
 from tests.bench import MILLION
 from tests.browser.speed import Speed, page_speed
 from tests.tile import tile

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.model import Profile, Report
-from pipeline.read.nsys import read_nsys
-from pipeline.render import render_html
-from pipeline.units import heading
-from pipeline.workflow import build_report
+from nightsight.model import Profile, Report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render import render_html
+from nightsight.units import heading
+from nightsight.workflow import build_report
 from tests import replay_tables
 from tests.browser.table_pages import rows_of, visited, wait_until
 from tests.browser.timeline_samples import MS, nearly, number, text, value

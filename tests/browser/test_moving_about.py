@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.read.nsys import read_nsys
-from pipeline.render import render_html
-from pipeline.workflow import build_report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render import render_html
+from nightsight.workflow import build_report
 from tests.browser.table_pages import wait_until
 
 pytestmark = pytest.mark.browser

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.read.nsys import read_nsys
-from pipeline.render import IndexEntry, render_html, render_index
-from pipeline.workflow import build_report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render import IndexEntry, render_html, render_index
+from nightsight.workflow import build_report
 from tests.replay_tables import kernels, replay_report
 from tests.reports import HOSTILE, hostile_report, small_report
 

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.read.nsys import read_nsys
-from pipeline.render.view import short_name
-from pipeline.workflow import build_report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render.table.view import short_name
+from nightsight.workflow import build_report
 from tests.browser.table_pages import COUNT, frames, rows_of, scroll, shown, sort_by, visited, write_pages
 
 pytestmark = pytest.mark.browser

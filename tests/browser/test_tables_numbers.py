@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.render.view import middle_cut
-from pipeline.units import DIGITS, MOST_DECIMALS, SCALES, format_cell, scale_for, split
+from nightsight.render.table.view import middle_cut
+from nightsight.units import DIGITS, MOST_DECIMALS, SCALES, format_cell, scale_for, split
 
 pytestmark = pytest.mark.browser
 

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pipeline.read.nsys import read_nsys
-from pipeline.render.timeline import timeline_payload
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.render.timeline.payload import timeline_payload
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import durations, in_view, pixels, show, timeline_page, timeline_visit
 from tests.browser.timeline_samples import (

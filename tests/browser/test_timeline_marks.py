@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.model import Profile
-from pipeline.render.timeline import timeline_payload
-from pipeline.tables import conform
+from nightsight.model import Profile
+from nightsight.render.timeline.payload import timeline_payload
+from nightsight.tables import conform
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import Row, events, in_view, packed, pixels, show, timeline_page, timeline_visit
 from tests.browser.timeline_samples import MS, cells, left_of_plot, text, value

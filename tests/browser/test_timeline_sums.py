@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.model import Profile
-from pipeline.render.timeline import timeline_payload
+from nightsight.model import Profile
+from nightsight.render.timeline.payload import timeline_payload
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import in_view, show, timeline_page, timeline_visit
 from tests.browser.timeline_samples import MS, cells, clipped, nearly, text, union, visitor

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.render import html
+from nightsight.render.page import html
 from tests.browser.table_pages import wait_until
 
 Ints = npt.NDArray[np.int64]

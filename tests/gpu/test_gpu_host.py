@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.collect.tools import find_nsys, has_gpu
-from pipeline.errors import MissingTable
-from pipeline.model import Profile, Report
-from pipeline.read.nsys import read_nsys
-from pipeline.stats import REPORTS, Selection, stats_texts
+from nightsight.collect.tools import find_nsys, has_gpu
+from nightsight.errors import MissingTable
+from nightsight.model import Profile, Report
+from nightsight.read.nsys.tables import read_nsys
+from nightsight.stats import REPORTS, Selection, stats_texts
 from tests.reports import unpacked
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def nightsight(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of ours; `replay` is `profile` with ncu, which all others do without."""
     begin = {"profile": ("profile", "--no-ncu"), "replay": ("profile",)}.get(command, (command,))
-    whole = [sys.executable, "-m", "pipeline", *begin, *map(str, arguments)]
+    whole = [sys.executable, str(ROOT / "pipeline"), *begin, *map(str, arguments)]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     variables = {**os.environ, "PYTHONPATH": path, **(environment or {})}
     done = subprocess.run(whole, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
@@ -239,7 +239,7 @@ def test_a_timeout_ends_all_of_it_and_keeps_the_capture(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_of_it_and_keeps_the_capture(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "endless.py").write_text(STEPS.format(end="open('there', 'w'); time.sleep(600)"))
-    command = [sys.executable, "-m", "pipeline", "profile", "endless.py"]
+    command = [sys.executable, str(ROOT / "pipeline"), "profile", "endless.py"]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, start_new_session=True)
     wait_for(tmp_path / "there")
@@ -309,7 +309,7 @@ def test_memory_usage_and_stacks_are_recorded(tmp_path: Path) -> None:
 
 def test_the_gpu_is_sampled_or_it_is_said_why_not(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(STEPS.format(end=""))
-    command = [sys.executable, "-m", "pipeline", "profile", "--gpu-metrics", "train.py"]
+    command = [sys.executable, str(ROOT / "pipeline"), "profile", "--gpu-metrics", "train.py"]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False

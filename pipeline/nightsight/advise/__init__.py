@@ -1,0 +1,170 @@
+"""What to do about a report: rules over its results, each with evidence and the most that heeding it could gain.
+
+The rules that NVIDIA's nsys has too bear its names. Each speaks from a share of the window on, so a program that keeps
+its GPU busy gets no advice, however long or short the window is. Gains overlap and must not be added up.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nightsight.advise import cases
+from nightsight.advise.replays import replay_advice
+from nightsight.model import Finding, Result
+
+__all__ = ["RULES", "Rule", "advise"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A piece of advice: from which share of the window on it is given, what it says, and how it is found."""
+
+    name: str
+    least_pct: float
+    title: str
+    detail: str
+    remedy: str
+    find: Callable[[cases.Tables], cases.Case]
+
+    def apply(self, tables: cases.Tables) -> tuple[Finding, ...]:
+        """Return the finding, or nothing where there is too little to gain to speak of it."""
+        case = self.find(tables)
+        evidence = tuple(case.evidence)[: cases.MOST_EVIDENCE]
+        advice = Finding(self.name, "advice", self.title, self.detail, self.remedy, evidence)
+        if case.gain_ns is None:
+            return (advice,) if evidence else ()
+        gain = min(round(case.gain_ns), tables.window_ns)
+        share = 100.0 * gain / max(tables.window_ns, 1)
+        if not gain or share < self.least_pct:
+            return ()
+        return (replace(advice, gain_ns=gain, gain_pct=share),)
+
+
+def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
+    """Return what the results advise, the largest possible gain first; nothing where nothing is wrong."""
+    tables = cases.Tables(results)
+    found = [*(finding for rule in RULES for finding in rule.apply(tables)), *replay_advice(tables)]
+    return tuple(sorted(found, key=lambda finding: -(finding.gain_ns or 0)))
+
+
+RULES: Final = (
+    Rule(
+        "cuda_memcpy_async",
+        1.0,
+        "Copies of pageable memory are not asynchronous",
+        "Host memory that is not pinned goes through a buffer of the driver: the copy is slower, and the call waits.",
+        "Pin the host side: DataLoader(pin_memory=True) or tensor.pin_memory(), then copy with non_blocking=True; in "
+        "CUDA, cudaMallocHost.",
+        cases.pageable,
+    ),
+    Rule(
+        "cuda_memcpy_sync",
+        1.0,
+        "Blocking copies hold up the CPU",
+        "cudaMemcpy returns only when the copy is done, and nothing is launched meanwhile.",
+        "Use cudaMemcpyAsync on a stream, with pinned memory, and wait only where the data is needed.",
+        cases.blocking_copies,
+    ),
+    Rule(
+        "cuda_memset_sync",
+        1.0,
+        "Blocking sets of host memory hold up the CPU",
+        "cudaMemset of pinned or managed memory returns only when it is done.",
+        "Use cudaMemsetAsync; host memory the CPU can set by itself.",
+        cases.blocking_sets,
+    ),
+    Rule(
+        "cuda_api_sync",
+        1.0,
+        "The GPU runs dry while the CPU waits for it",
+        "From the start of a synchronizing call until new work arrives, the GPU has nothing to do once it is done.",
+        "Wait later or not at all: for an event or a stream and not for the device, or once the next work is launched.",
+        cases.synchronizations,
+    ),
+    Rule(
+        "sync_every_step",
+        1.0,
+        "Every step waits for the GPU",
+        "A call that waits in each repetition of a range keeps the CPU from running ahead, and the GPU idles until the "
+        "next launch arrives.",
+        "No .item(), .cpu(), print or branch on a tensor in each step: collect losses on the GPU and copy them once in "
+        "many steps.",
+        cases.waits_in_steps,
+    ),
+    Rule(
+        "gpu_gaps",
+        5.0,
+        "The GPU has long idle gaps",
+        f"Each takes at least {cases.LONG_GAP_PCT:.0f} % of the window.",
+        "Longest idle gaps names the cause of each. Host code: prepare data in other processes, or ahead of time.",
+        cases.gaps,
+    ),
+    Rule(
+        "gpu_time_util",
+        5.0,
+        "The GPU is idle for much of the window",
+        f"In these stretches it is busy less than {cases.LOW_UTILIZATION_PCT:.0f} % of the time.",
+        "Where the time went says why. Host code: spare the CPU's time per launch (torch.compile, CUDA graphs), and "
+        "load data ahead.",
+        cases.utilization,
+    ),
+    Rule(
+        "short_gaps",
+        5.0,
+        "The GPU idles in many short gaps",
+        f"Each takes less than {cases.LONG_GAP_PCT:.0f} % of the window; what waiting calls cost is not counted here.",
+        "Where the time went names the causes. Host code: do less of it between launches, or ahead of time in another "
+        "thread or process. Dependency: overlap independent work on several streams.",
+        cases.short_gaps,
+    ),
+    Rule(
+        "launch_bound",
+        5.0,
+        "The GPU waits for launches",
+        "Nothing is in flight and the next launch is still under way: the CPU does not keep up. What first launches "
+        "take longer than others is not counted here: they load code.",
+        'Launch less often: CUDA graphs (torch.compile(mode="reduce-overhead")), fused kernels, larger batches.',
+        cases.launches,
+    ),
+    Rule(
+        "many_tiny_kernels",
+        5.0,
+        "Most kernels take less time than their launch",
+        "At least half of the launches are of kernels whose median execution is shorter than the median call.",
+        "Fuse them (torch.compile, Triton, foreach or fused optimizers), or launch them together as a CUDA graph.",
+        cases.tiny_kernels,
+    ),
+    Rule(
+        "exposed_copies",
+        5.0,
+        "Copies run while nothing is computed",
+        "Copies and sets take time of the window in which no kernel runs.",
+        "Copy on another stream while the GPU computes (prefetch the next batch), copy less, or keep data on the GPU.",
+        cases.exposed_copies,
+    ),
+    Rule(
+        "jit_in_measured_range",
+        1.0,
+        "Kernels are loaded or compiled inside the window",
+        "The first launch of a kernel loads its code and may compile it; later steps do not pay for this.",
+        "Warm up first: run some steps before the range measure or the capture begins.",
+        cases.loading,
+    ),
+    Rule(
+        "allocation_in_loop",
+        1.0,
+        "Memory is allocated or freed in every step",
+        "cudaMalloc and cudaFree wait for the GPU, or keep it waiting.",
+        "Allocate before the loop, use an allocator that keeps memory (PyTorch's own; cudaMallocAsync), and no "
+        "torch.cuda.empty_cache() in a loop.",
+        cases.allocations,
+    ),
+    Rule(
+        "low_coverage",
+        0.0,
+        "Much of the GPU work belongs to no range",
+        "Ranges tell from which part of the program work comes; what belongs to none is in no row of NVTX ranges.",
+        "Put ranges around the rest: torch.cuda.nvtx.range, torch.autograd.profiler.emit_nvtx, or nvtx.annotate.",
+        cases.coverage,
+    ),
+)

@@ -1,0 +1,80 @@
+"""Where the CPU's time in CUDA went, and what PyTorch's operators cost it."""
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.events.timeline import Flags, Timeline
+from nightsight.tables import duration, nest, renamed, time_summary
+
+
+def api_name(names: "pd.Index[Any]") -> "pd.Index[Any]":
+    """Strip the version of CUDA entry points (`_v3020`, `_v11060`), not their ABI suffix (`_v2`)."""
+    return names.str.replace(r"_v\d{4,}$", "", regex=True)
+
+
+def cuda_api(timeline: Timeline) -> Table:
+    """One row per CUDA function and layer."""
+    calls = timeline.profile.table("api_calls")
+    calls = calls.assign(name=renamed(calls["name"], api_name))
+    return Table(time_summary(calls, ["name", "layer"]).rename(columns={"count": "calls"}))
+
+
+def operators(timeline: Timeline) -> Table:
+    """One row per PyTorch operator: CPU time with and without the operators inside it.
+
+    One that does nothing but call itself again, for other arguments, is one call, as in torch's own `key_averages`.
+    """
+    table = nest(timeline.profile.table("cpu_ops"))
+    total, parent = duration(table).to_numpy(), table["parent"].to_numpy()
+    inner = parent >= 0
+    own = total - np.bincount(parent[inner], total[inner], len(total)).astype(np.int64)
+    table = table.assign(total=total, own=own)
+    calls = table[~_repeats(timeline, table)].groupby("name", observed=True)
+    summed = calls.agg(calls=("total", "size"), total_ns=("total", "sum"), max_ns=("total", "max"))
+    summed.insert(1, "own_ns", table.groupby("name", observed=True)["own"].sum())
+    summed = summed.reset_index().sort_values(["own_ns", "name"], ascending=[False, True], ignore_index=True)
+    summed.insert(0, "own_pct", 100.0 * summed["own_ns"] / max(summed["own_ns"].sum(), 1))
+    return Table(summed[["own_pct", "own_ns", "total_ns", "calls", "max_ns", "name"]])
+
+
+def _repeats(timeline: Timeline, operators: pd.DataFrame) -> Flags:
+    """Tell which of the nested operators are the only thing that one of the same name calls: operator, range or call.
+
+    This is torch's rule (`EventList._remove_dup_nodes`).
+    """
+    tables = timeline.profile.tables
+    others = [tables[name][_SPAN] for name in ("ranges", "api_calls") if name in tables]
+    spans = pd.concat([operators[_SPAN].assign(row=np.arange(len(operators))), *others], ignore_index=True)
+    spans = nest(spans.assign(row=spans["row"].fillna(-1).astype("int64")))
+    row, parent = spans["row"].to_numpy(), spans["parent"].to_numpy()
+    children = np.bincount(parent[parent >= 0], minlength=len(spans))
+    names = np.append(operators["name"].cat.codes.to_numpy(), -1)
+    flags = np.zeros(len(operators), dtype=bool)
+    alone = (row >= 0) & (parent >= 0) & (children[parent] == 1)
+    above = row[parent[alone]]
+    flags[row[alone]] = (above >= 0) & (names[above] == names[row[alone]])
+    return flags
+
+
+_SPAN: Final = ["thread", "start_ns", "end_ns"]
+ANALYSES: Final = (
+    Analysis(
+        "cuda_api_sum",
+        "CUDA API",
+        "CPU time inside CUDA calls by function. Layer: the runtime (cuda...) or the driver below it (cu...); a "
+        "driver call made by a runtime call is inside the latter's time as well, so the two do not add up.",
+        ("api_calls",),
+        cuda_api,
+    ),
+    Analysis(
+        "cpu_ops",
+        "Operators",
+        "PyTorch operators on the CPU. Own: without the operators called inside. Total: with them. An operator that "
+        "only calls itself again, with other arguments, is one call, as torch's key_averages has it.",
+        ("cpu_ops",),
+        operators,
+    ),
+)

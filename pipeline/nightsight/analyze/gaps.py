@@ -1,0 +1,112 @@
+"""When each device idled: the longest gaps, what they waited for, and how busy each stretch of the window was."""
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.ranges.callers import call_paths
+from nightsight.analyze.split import IDLE, devices_at_work, idle_causes
+from nightsight.events.timeline import GRAPH, Timeline, busy_spans
+from nightsight.intervals import Ints, Spans, covered, gaps
+from nightsight.tables import categorical
+
+STRETCHES: Final = 30
+# no window has room for more gaps of at least 1 %, so none that advice counts is cut off
+LONGEST: Final = 100
+_LEAST: Final = 1e-5  # of the window
+
+_GAPS: Final = ["device", "time_ns", "gap_ns", "share_pct", "cause", "cause_pct", "before", "after", "path"]
+_STRETCHES: Final = ["device", "from_ns", "to_ns", "busy_pct"]
+
+
+def gpu_gaps(timeline: Timeline) -> Table:
+    """Rows per device, the longest first: idle time between two operations, or up to an end of the window."""
+    window, tables = timeline.window, [pd.DataFrame(columns=_GAPS)]
+    for device in devices_at_work(timeline):
+        here = timeline.operations.device == device
+        idle = gaps(busy_spans(timeline)[int(device)], (window.start_ns, window.end_ns))
+        start, end = _longest(idle, least=_LEAST * window.length_ns)
+        causes = idle_causes(timeline, device=device, idle=(start, end))
+        before, after = _neighbours(timeline, np.flatnonzero(here), start, end)
+        length = end - start
+        columns = {
+            "device": device,
+            "time_ns": start - window.start_ns,
+            "gap_ns": length,
+            "share_pct": 100.0 * length / window.length_ns,
+            "cause": np.array(IDLE, dtype=object)[causes.argmax(axis=1)],
+            "cause_pct": 100.0 * causes.max(axis=1) / length,
+            "before": _names(timeline, before),
+            "after": _names(timeline, after),
+            "path": call_paths(timeline, np.append(timeline.operations.call, -1)[after]),
+        }
+        tables.append(pd.DataFrame(columns)[_GAPS].sort_values(["gap_ns", "time_ns"], ascending=[False, True]))
+    return Table(pd.concat(tables[1:] or tables, ignore_index=True).astype(dict.fromkeys(_TEXTS, "str")))
+
+
+_TEXTS: Final = ("cause", "before", "after", "path")
+
+
+def gpu_utilization(timeline: Timeline) -> Table:
+    """Per device, up to STRETCHES equal stretches of the window, with the share of each in which anything ran."""
+    window, tables = timeline.window, [pd.DataFrame(columns=_STRETCHES)]
+    count = min(STRETCHES, window.length_ns)
+    edges = window.start_ns + window.length_ns * np.arange(count + 1) // max(count, 1)
+    for device in devices_at_work(timeline):
+        busy = covered(busy_spans(timeline)[int(device)], edges[:-1], edges[1:])
+        since = edges - window.start_ns
+        columns = (device, since[:-1], since[1:], 100.0 * busy / np.diff(edges))
+        tables.append(pd.DataFrame(dict(zip(_STRETCHES, columns, strict=True))))
+    return Table(pd.concat(tables[1:] or tables, ignore_index=True))
+
+
+def _longest(idle: Spans, *, least: float) -> Spans:
+    """Choose the longest pieces, in order of time; those shorter than `least` only if no piece is longer."""
+    length = idle[1] - idle[0]
+    order = np.argsort(-length, kind="stable")[:LONGEST]
+    order = np.sort(order[length[order] >= min(least, length.max(initial=0))])
+    return idle[0][order], idle[1][order]
+
+
+def _neighbours(timeline: Timeline, here: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return the operation that ended last before each gap and the one that begins after it; -1 for none."""
+    operations = timeline.operations
+    by_end, by_start = (here[np.argsort(times[here], kind="stable")] for times in (operations.end, operations.start))
+    before = np.searchsorted(operations.end[by_end], start, side="right") - 1
+    after = np.searchsorted(operations.start[by_start], end, side="left")
+    return np.append(by_end, -1)[before], np.append(by_start, -1)[after]
+
+
+def _names(timeline: Timeline, position: Ints) -> "pd.Categorical[Any]":
+    """Name operations as NVIDIA does, `[CUDA memcpy Host-to-Device]`; the empty text for none."""
+    tables = timeline.profile.tables
+    kernels, copies = tables["kernels"]["name"].cat, tables["memory_ops"]["operation"].cat
+    copied = [name if name == "memset" else f"memcpy {name}" for name in copies.categories]
+    values = np.array([*kernels.categories, *(f"[CUDA {name}]" for name in copied), GRAPH, ""], dtype=object)
+    graphs = np.full(len(timeline.operations.kind) - len(kernels.codes) - len(copies.codes), len(values) - 2)
+    copied_codes = copies.codes.to_numpy(dtype=np.int64) + len(kernels.categories)
+    codes = np.concatenate([kernels.codes, copied_codes, graphs, [len(values) - 1]])
+    return categorical(values, codes[position])
+
+
+ANALYSES: Final = (
+    Analysis(
+        "gpu_gaps",
+        "Longest idle gaps",
+        f"Up to {LONGEST} per device: stretches of the window in which nothing ran, without those "
+        "of less than 0.001 % of it where there are longer ones. Time: since the start of the "
+        "window. Cause: the one with most of the gap, by the rules of Where the time went, and the share it has. "
+        "Before, After: the operations around it. Path: the range that the one after it was launched in.",
+        ("kernels", "memory_ops"),
+        gpu_gaps,
+    ),
+    Analysis(
+        "gpu_utilization",
+        "Utilization over time",
+        f"The window in {STRETCHES} equal stretches: the share of each in which at least one operation ran.",
+        ("kernels", "memory_ops"),
+        gpu_utilization,
+    ),
+)

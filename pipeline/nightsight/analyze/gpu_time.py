@@ -1,0 +1,91 @@
+"""What each device did in the window that a report is about."""
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.events.timeline import Flags, Timeline, Window, busy_spans
+from nightsight.intervals import Ints, length
+
+_COLUMNS: Final = [
+    *("device", "window", "window_ns", "busy_ns", "idle_ns", "busy_pct", "kernels", "kernel_ns"),
+    *("copies", "copy_ns", "copied_bytes", "sets", "set_ns", "graph_launches", "graph_ns"),
+    *("launches", "launch_api_med_ns"),
+]
+
+
+def gpu_time(timeline: Timeline) -> Table:
+    """One row per device: the window, how much of it at least one operation ran in, and sums by kind, clipped to it."""
+    operations, window = timeline.operations, timeline.window
+    start, end = (np.clip(times, window.start_ns, window.end_ns) for times in (operations.start, operations.end))
+    inside = (operations.start < window.end_ns) & (operations.end > window.start_ns)
+    rows = []
+    for device in np.unique(operations.device[inside]):
+        here = inside & (operations.device == device)
+        covered = length(busy_spans(timeline)[int(device)])
+        rows.append(
+            {
+                "device": device,
+                **_shares(window, covered),
+                **_sums(timeline, here, end - start),
+                **_launching(timeline, device),
+            }
+        )
+    notes: tuple[str, ...] = ()
+    if operations.of("graph_launches").any():
+        notes = ("CUDA graphs were traced as a whole: the kernels inside them are in no kernel table.",)
+    return Table(pd.DataFrame(rows, columns=_COLUMNS), notes)
+
+
+def _shares(window: Window, covered: int) -> dict[str, object]:
+    return {
+        "window": window.name,
+        "window_ns": window.length_ns,
+        "busy_ns": covered,
+        "idle_ns": window.length_ns - covered,
+        "busy_pct": 100.0 * covered / window.length_ns if window.length_ns else 0.0,
+    }
+
+
+def _sums(timeline: Timeline, here: Flags, length: Ints) -> dict[str, object]:
+    operations = timeline.operations
+    copies = here & operations.of("memory_ops") & ~timeline.is_set
+    kinds = {
+        ("kernels", "kernel_ns"): here & operations.of("kernels"),
+        ("copies", "copy_ns"): copies,
+        ("sets", "set_ns"): here & timeline.is_set,
+        ("graph_launches", "graph_ns"): here & operations.of("graph_launches"),
+    }
+    sums: dict[str, object] = {}
+    for (count, time), chosen in kinds.items():
+        sums |= {count: int(chosen.sum()), time: int(length[chosen].sum())}
+    size = timeline.profile.table("memory_ops")["bytes"][copies[operations.of("memory_ops")]]
+    return sums | {"copied_bytes": None if size.hasnans else int(size.sum())}
+
+
+def _launching(timeline: Timeline, device: int) -> dict[str, object]:
+    """The launches whose work began in the window, and the median CPU time of their calls."""
+    window, launches = timeline.window, timeline.launches
+    started = launches["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")
+    mine = launches["call"].to_numpy()[started & (launches["device"] == device)]
+    call = mine[mine >= 0]
+    if not len(call):
+        return {"launches": len(mine), "launch_api_med_ns": None}
+    start, end = timeline.call_times
+    return {"launches": len(mine), "launch_api_med_ns": float(np.median(end[call] - start[call]))}
+
+
+ANALYSES: Final = (
+    Analysis(
+        "gpu_time",
+        "GPU time",
+        "Window: the range `measure` where the workload marks one, else from the first to the last GPU operation. "
+        "Busy: the part of it in which at least one kernel, copy, set or graph ran on the device, overlaps counted "
+        "once. Idle: the rest. The sums by kind are of the same window; what ran at the same time counts in each, so "
+        "on several streams they can exceed busy.",
+        ("kernels", "memory_ops"),
+        gpu_time,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Launches: what they cost on the CPU and how long they wait."""

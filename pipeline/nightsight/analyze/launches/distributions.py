@@ -1,0 +1,83 @@
+"""How times are distributed: kernels by duration, launches by API time and latency, in classes even on a log axis."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.launches.figures import API, LATENCY, launch_times
+from nightsight.events.timeline import Timeline
+from nightsight.intervals import Ints
+
+DURATION: Final = "kernel duration"
+
+_COLUMNS: Final = ["device", "figure", "from_ns", "below_ns", "count", "total_ns", "med_ns", "p95_ns"]
+# ten round steps per decade, as even as preferred numbers are (ISO 3); below 10 ns there are fewer whole ones
+_STEPS: Final = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
+_EDGES: Final[Ints] = np.unique([0, *(round(step * 10**decade) for decade in range(18) for step in _STEPS), 10**18])
+
+
+def kernel_durations(timeline: Timeline) -> Table:
+    """One row per device and class that has a kernel."""
+    operations, kernels = timeline.operations, len(timeline.profile.table("kernels"))
+    # they are the first of the operations: a slice shares their memory
+    time = operations.end[:kernels] - operations.start[:kernels]
+    return _table(_classes(DURATION, operations.device[:kernels], time))
+
+
+def launch_latencies(timeline: Timeline) -> Table:
+    """One row per device, figure (API time, launch latency) and class that has a launch."""
+    times = launch_times(timeline)
+    shown = times.met_idle & (times.wait >= 0)
+    latency = _classes(LATENCY, times.device[shown], times.wait[shown])
+    early = int((times.met_idle & ~shown).sum())
+    # a log axis has no place for them
+    began = "launch began before its call did" if early == 1 else "launches began before their calls did"
+    note = f"{early:,} {began}, by the clock of the GPU; no class counts that."
+    return _table([*_classes(API, times.device, times.api), *latency], (note,) if early else ())
+
+
+def _table(frames: Iterable[pd.DataFrame], notes: tuple[str, ...] = ()) -> Table:
+    rows = pd.concat(list(frames) or [pd.DataFrame(columns=_COLUMNS)], ignore_index=True)
+    return Table(rows.sort_values(["device", "figure", "from_ns"], ignore_index=True)[_COLUMNS], notes)
+
+
+def _classes(figure: str, device: Ints, time: Ints) -> Iterator[pd.DataFrame]:
+    """Yield one table per device; the last class has all that is longer than its beginning."""
+    for each in pd.unique(device):
+        mine = time if (device[0] == device[-1] == each and (device == each).all()) else time[device == each]
+        place = np.searchsorted(_EDGES[1:-1], mine, side="right")
+        count = np.bincount(place, minlength=len(_EDGES) - 1)
+        median, high = np.percentile(mine, [50, 95])
+        classes = pd.DataFrame(
+            {
+                "from_ns": _EDGES[:-1],
+                "below_ns": _EDGES[1:],
+                "count": count,
+                "total_ns": np.bincount(place, mine, len(count)).astype(np.int64),
+            }
+        )
+        yield classes[count > 0].assign(device=each, figure=figure, med_ns=median, p95_ns=high)
+
+
+ANALYSES: Final = (
+    Analysis(
+        "kernel_durations",
+        "Kernel durations",
+        "How many kernels took how long, and how much time these took together; ten classes per decade, each from its "
+        "first time up to, not including, its second. All kernels of Kernel time. Median and P95 (19 of 20 take no "
+        "longer) are of all kernels of the device, not of the class.",
+        ("kernels",),
+        kernel_durations,
+    ),
+    Analysis(
+        "launch_latencies",
+        "Launch latencies",
+        "API time and launch latency of Launch figures, first and steady launches together: how many took how long, in "
+        "classes as in Kernel durations. Median and P95 are of all launches of the figure and device.",
+        ("kernels", "memory_ops", "api_calls"),
+        launch_latencies,
+    ),
+)

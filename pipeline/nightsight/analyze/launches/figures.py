@@ -1,0 +1,342 @@
+"""What a launch costs, and how far the CPU runs ahead of the GPU.
+
+Three figures, which must not be added up: API time is the CPU's; latency is what a launch takes to reach an idle GPU,
+its API time included; queue time is spent behind earlier work and costs nothing as long as the GPU has that to do.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.split import (
+    IDLE,
+    LAUNCH,
+    SYNC,
+    Calls,
+    causing_calls,
+    clock_notes,
+    devices_at_work,
+    idle_causes,
+    time_split,
+)
+from nightsight.events.timeline import Flags, Operations, Timeline, busy_spans, distinct, operation_column
+from nightsight.intervals import Ints, depth, gaps, open_time, union
+from nightsight.parallel import once
+
+API: Final = "API time"
+LATENCY: Final = "launch latency"
+QUEUE: Final = "queue time (no overhead)"
+POINTS: Final = 500
+
+_PHASES: Final = ["device", "figure", "launch", "count", "total_ns", "med_ns", "p95_ns", "max_ns"]
+_BOUND: Final = [
+    *("device", "launches", "launch_idle_ns", "launch_idle_pct", "first_launch_idle_ns"),
+    *("in_flight_avg", "in_flight_max", "drained", "drained_in_sync", "functions"),
+]
+_SERIES: Final = ["device", "time_ns", "in_flight_avg", "in_flight_max"]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+class _Work(NamedTuple):
+    """What was given to the GPU: each kernel, copy and set, and each launch of a graph whatever that contains.
+
+    `queue` is the same for one stream of one context; `name` the kernel's, -1 for copies and sets; without a recorded
+    call, `call_start` and `call_end` are the start on the GPU.
+    """
+
+    start: Ints
+    end: Ints
+    device: Ints
+    process: Ints
+    queue: Ints
+    name: Ints
+    is_known: Flags
+    call_start: Ints
+    call_end: Ints
+
+    @property
+    def handed(self) -> Ints:
+        """When the GPU had each: at the end of its call, or at its start where that came first."""
+        return np.minimum(self.call_end, self.start)
+
+
+class LaunchTimes(NamedTuple):
+    """Launches whose work began in the window and whose call was recorded, one entry each.
+
+    `api` is the call's time and `wait` that from its start to the start on the GPU, both in ns: what the clocks say,
+    so a wait is below 0 where that of the GPU is behind by more. `met_idle` tells which had nothing to wait for,
+    `is_first` which are the first of a kernel in a process and on a device.
+    """
+
+    device: Ints
+    api: Ints
+    wait: Ints
+    met_idle: Flags
+    is_first: Flags
+
+
+def launch_phases(timeline: Timeline) -> Table:
+    """Per device, figure and first or steady launches: how many, sum, median, 95th percentile, most."""
+    times, rows = launch_times(timeline), []
+    for device in distinct(times.device):
+        mine = times.device == device
+        figures = {
+            API: (times.api, mine),
+            LATENCY: (times.wait, mine & times.met_idle),
+            QUEUE: (times.wait, mine & ~times.met_idle),
+        }
+        for figure, (time, which) in figures.items():
+            for launch, chosen in (("first", which & times.is_first), ("steady", which & ~times.is_first)):
+                if chosen.any():
+                    rows.append([device, figure, launch, *_statistics(time[chosen])])
+    work = _work(timeline)
+    launched = _launched(timeline, work)
+    notes = (
+        *_unmatched(int((launched & ~work.is_known).sum()), launched),
+        *_begun_early(int((times.wait < times.api).sum()), len(times.wait)),
+        *clock_notes(timeline),
+    )
+    return Table(pd.DataFrame(rows, columns=_PHASES), notes)
+
+
+def launch_bound(timeline: Timeline) -> Table:
+    """One row per device: idle time because of launches, operations in flight, and what drained the queue."""
+    work, window, calls = _work(timeline), timeline.window, causing_calls(timeline)
+    split = time_split(timeline).frame
+    launched = _launched(timeline, work)
+    rows = []
+    for device in devices_at_work(timeline):
+        idle = int(split["time_ns"][(split["device"] == device) & (split["category"] == LAUNCH)].sum())
+        mine = work.device == device
+        average, most = _in_flight(work, np.array([window.start_ns, window.end_ns]), device=device)
+        drained = union(work.handed[mine], work.end[mine])[1]
+        drained = drained[(drained >= window.start_ns) & (drained < window.end_ns)]
+        count, functions = _synchronizing(calls, drained, np.unique(work.process[mine]))
+        rows.append(
+            {
+                "device": device,
+                "launches": int((launched & mine).sum()),
+                "launch_idle_ns": idle,
+                "launch_idle_pct": 100.0 * idle / window.length_ns,
+                "first_launch_idle_ns": _first_idle(timeline, work, device=device),
+                "in_flight_avg": average[0],
+                "in_flight_max": most[0],
+                "drained": len(drained),
+                "drained_in_sync": count,
+                "functions": functions,
+            }
+        )
+    return Table(pd.DataFrame(rows, columns=_BOUND))
+
+
+def in_flight(timeline: Timeline) -> Table:
+    """Per device, up to POINTS equal stretches of the window: mean and most operations in flight."""
+    work, window = _work(timeline), timeline.window
+    points = min(POINTS, window.length_ns)
+    edges = window.start_ns + window.length_ns * np.arange(points + 1) // max(points, 1)
+    frames = [pd.DataFrame(columns=_SERIES)]
+    for device in devices_at_work(timeline):
+        average, most = _in_flight(work, edges, device=device)
+        time = edges[:-1] - window.start_ns
+        frames.append(pd.DataFrame(dict(zip(_SERIES, (device, time, average, most), strict=True))))
+    return Table(pd.concat(frames[1:] or frames, ignore_index=True))
+
+
+def _first_idle(timeline: Timeline, work: _Work, *, device: int) -> int:
+    """Return the idle time because first launches took longer than the median of later ones: they load or compile."""
+    window, api = timeline.window, work.call_end - work.call_start
+    mine = _launched(timeline, work) & work.is_known & (work.device == device)
+    first = _first(work)
+    if not (mine & ~first).any():
+        return 0
+    surplus = np.where(mine & first, np.maximum(api - np.median(api[mine & ~first]), 0), 0).astype(np.int64)
+    here = np.flatnonzero(work.device == device)
+    here = here[np.lexsort((work.call_end[here], work.call_start[here], work.start[here]))]
+    start, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
+    ended_by = np.searchsorted(work.start[here], end, side="left")
+    longer = np.append(surplus[here], 0)[ended_by]
+    causes = idle_causes(timeline, device=device, idle=(start[longer > 0], end[longer > 0]))
+    return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer[longer > 0]).sum())
+
+
+@once
+def launch_times(timeline: Timeline) -> LaunchTimes:
+    """Return what each launch took on the CPU and until it started."""
+    work = _work(timeline)
+    chosen = _launched(timeline, work) & work.is_known
+    return LaunchTimes(
+        work.device[chosen],
+        (work.call_end - work.call_start)[chosen],
+        (work.start - work.call_start)[chosen],
+        _met_idle_gpu(work)[chosen],
+        _first(work)[chosen],
+    )
+
+
+@once
+def _work(timeline: Timeline) -> _Work:
+    operations = timeline.operations
+    process, context = (operation_column(timeline, column) for column in ("process", "context"))
+    queue = _combined(process, operations.device, context, operations.stream)
+    end, names = operations.end, timeline.profile.table("kernels")["name"].cat
+    name = np.full(len(queue), -1)
+    name[operations.of("kernels")] = names.codes
+    # a slice shares the memory of all columns
+    position: slice | Ints = slice(None)
+    if operations.in_graph.any():
+        graph, graph_end = _graphs(operations, queue)
+        name[graph], end = len(names.categories), end.copy()
+        end[graph] = graph_end
+        position = np.concatenate((np.flatnonzero(~operations.in_graph), graph))
+    start, call = operations.start[position], operations.call[position]
+    known = call >= 0
+    call_start, call_end = (np.where(known, np.append(times, 0)[call], start) for times in timeline.call_times)
+    return _Work(
+        start,
+        end[position],
+        operations.device[position],
+        process[position],
+        queue[position],
+        name[position],
+        known,
+        call_start,
+        call_end,
+    )
+
+
+def _graphs(operations: Operations, queue: Ints) -> tuple[Ints, Ints]:
+    """Return the first operation of each launch of a graph on a device, and the end of its last."""
+    rows = np.flatnonzero(operations.in_graph)
+    launch, device = operations.launch[rows], operations.device[rows]
+    order = np.lexsort((queue[rows], operations.start[rows], device, launch))
+    rows, launch, device = rows[order], launch[order], device[order]
+    changes = np.diff(launch, prepend=-1) | np.diff(device, prepend=-1)
+    first = np.flatnonzero(changes)
+    return rows[first], np.maximum.reduceat(operations.end[rows], first)
+
+
+def _combined(*columns: Ints) -> Ints:
+    """One number for each combination of values."""
+    combined = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        codes, values = pd.factorize(column, sort=True)
+        combined = combined * len(values) + codes
+    return combined
+
+
+def _launched(timeline: Timeline, work: _Work) -> Flags:
+    """Which are launches whose work began in the window; copies and sets are none."""
+    return (work.name >= 0) & (work.start >= timeline.window.start_ns) & (work.start < timeline.window.end_ns)
+
+
+def _met_idle_gpu(work: _Work) -> Flags:
+    """Whether the stream was empty when the call began, and nothing ended on the device from then until the start.
+
+    What did not end then cannot have been waited for.
+    """
+    flags = np.zeros(len(work.start), dtype=bool)
+    if not len(flags):
+        return flags
+    order = np.lexsort((work.start, work.queue))
+    rank = np.cumsum(np.diff(work.queue[order], prepend=work.queue[order[0]]) != 0)
+    # each queue has a stretch of numbers of its own, so that one running maximum serves all
+    origin = int(min(work.start.min(), work.call_start.min()))
+    shift = rank * (int(work.end.max()) - origin + 1) - origin
+    reached = np.maximum.accumulate(work.end[order] + shift)
+    flags[order] = np.concatenate(([-1], reached[:-1])) <= (work.call_start[order] + shift)
+    for device in np.unique(work.device):
+        here = np.flatnonzero(flags & (work.device == device))
+        ends = np.sort(work.end[work.device == device], kind="stable")
+        by_start, by_call = (np.searchsorted(ends, time[here], side="right") for time in (work.start, work.call_start))
+        flags[here[by_start > by_call]] = False
+    return flags
+
+
+def _first(work: _Work) -> Flags:
+    """Which are the first recorded launch of a kernel in a process and on a device."""
+    time = pd.Series(work.call_start)
+    earliest = time.groupby(_combined(work.process, work.device, work.name), sort=False).transform("min")
+    flags: Flags = (earliest == time).to_numpy()
+    return flags
+
+
+def _statistics(time: Ints) -> tuple[int, int, float, float, int]:
+    median, high = np.percentile(time, [50, 95])
+    return len(time), int(time.sum()), float(median), float(high), int(time.max())
+
+
+def _unmatched(count: int, launched: Flags) -> tuple[str, ...]:
+    if not count:
+        return ()
+    return (f"{count:,} of {launched.sum():,} launches have no recorded API call and are in none of the figures.",)
+
+
+def _begun_early(count: int, total: int) -> tuple[str, ...]:
+    return (f"{count:,} of {total:,} launches began on the GPU before their call returned.",) if count else ()
+
+
+def _in_flight(work: _Work, edges: Ints, *, device: int) -> tuple[Floats, Ints]:
+    """Return the mean and the largest number of operations in flight between each two edges."""
+    mine = work.device == device
+    handed, end = np.sort(work.handed[mine], kind="stable"), np.sort(work.end[mine], kind="stable")
+    average = np.diff(open_time(handed, end, edges)) / np.diff(edges)
+    most = depth(handed, end, edges[:-1])
+    within = handed[(handed >= edges[0]) & (handed < edges[-1])]
+    np.maximum.at(most, np.searchsorted(edges, within, side="right") - 1, depth(handed, end, within))
+    return average, most
+
+
+def _synchronizing(calls: Calls, time: Ints, processes: Ints) -> tuple[int, str]:
+    """Count the times at which a synchronizing call ran, and name the functions, the most frequent first."""
+    mine = (calls.cause == IDLE.index(SYNC)) & np.isin(calls.process, processes)
+    counts = {}
+    for name in np.unique(calls.name[mine]):
+        which = mine & (calls.name == name)
+        counts[calls.names[name]] = int(_within(calls.start[which], calls.end[which], time).sum())
+    functions = sorted((name for name, count in counts.items() if count), key=lambda name: (-counts[name], name))
+    return int(_within(calls.start[mine], calls.end[mine], time).sum()), ", ".join(functions)
+
+
+def _within(start: Ints, end: Ints, time: Ints) -> Flags:
+    """Whether each time is inside one of the spans."""
+    begun, ended = union(start, end)
+    return depth(begun, ended, time) > 0
+
+
+ANALYSES: Final = (
+    Analysis(
+        "launch_phases",
+        "Launch figures",
+        "Three figures of the launches whose work began in the window; they measure different things and must not be "
+        "added up. API time: the CPU's time inside the launch call. Launch latency: from the start of the call to the "
+        "start on the GPU, only where the stream was empty when the call began and no other work of the device ended "
+        "in between; it is below 0 where the clock of the GPU is behind that of the CPU. Queue time: the same for all "
+        "others; they stood behind earlier work, which is no overhead. First: the first recorded launch of each "
+        "kernel in a process, which may load its module or compile it; after a warm-up outside the capture it is a "
+        "steady one. A CUDA graph launch is one launch.",
+        ("kernels", "memory_ops", "api_calls"),
+        launch_phases,
+    ),
+    Analysis(
+        "launch_bound",
+        "Launch bound",
+        "Launch idle: time of the window in which the GPU idled because a launch was under way, as in Where the time "
+        "went. First launch idle: the part of it because a kernel's first launch, which may load or compile it, took "
+        "longer than the median of later launches. In flight: kernels, copies, sets and graph launches that were "
+        "handed over (their call returned, or they began) and had not ended. Drained: how often none was left before "
+        "the end of the window, and how often of these the CPU was in a synchronizing call (Functions, the most "
+        "frequent first); otherwise the GPU had caught up with the CPU.",
+        ("kernels", "memory_ops", "api_calls"),
+        launch_bound,
+    ),
+    Analysis(
+        "in_flight",
+        "Operations in flight",
+        f"How far the CPU ran ahead of the GPU: operations handed over and not ended, mean and maximum over up to "
+        f"{POINTS} equal stretches of the window. Time: since the start of the window.",
+        ("kernels", "memory_ops", "api_calls"),
+        in_flight,
+    ),
+)

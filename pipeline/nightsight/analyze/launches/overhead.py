@@ -1,0 +1,62 @@
+"""What it costs to get work onto the GPU: API, queue and execution time of every launch.
+
+A CUDA graph launch is one launch, whatever it contains.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.events.timeline import Timeline
+from nightsight.tables import whole
+
+_PHASES: Final = ("api", "queue", "execution")
+_KEYS: Final = ["device", "name"]
+_COLUMNS: Final = [
+    *("launches", "api_total_ns", "api_med_ns", "api_max_ns", "queued", "queue_med_ns", "queue_max_ns"),
+    *("execution_total_ns", "execution_med_ns", "device", "name"),
+]
+
+
+def launch_overhead(timeline: Timeline) -> Table:
+    """One row per kernel (and one for graphs) with the three phases of its launches."""
+    launches = timeline.launches
+    call = launches["call"].to_numpy()
+    known = call >= 0
+    call_start, call_end = (times[call] if len(times) else np.zeros(len(call)) for times in timeline.call_times)
+    queue = launches["start_ns"].to_numpy() - call_end
+    phases = launches[_KEYS].assign(
+        api=np.where(known, call_end - call_start, np.nan),
+        queue=np.where(known & (queue >= 0), queue, np.nan),
+        execution=launches["end_ns"] - launches["start_ns"],
+    )
+    grouped = phases.groupby(_KEYS, observed=True, sort=True)
+    table = grouped.size().rename("launches").reset_index()
+    table["queued"] = grouped["queue"].count().to_numpy()
+    for phase in _PHASES:
+        for name, statistic in (("total", "sum"), ("med", "median"), ("max", "max")):
+            values = grouped[phase].agg(statistic).to_numpy(dtype=np.float64)
+            table[f"{phase}_{name}_ns"] = values if name == "med" else whole(values)
+    table = table.sort_values(["api_total_ns", "name"], ascending=[False, True], ignore_index=True)
+    return Table(table[_COLUMNS], _unmatched(int((~known).sum()), len(known)))
+
+
+def _unmatched(count: int, total: int) -> tuple[str, ...]:
+    if not count:
+        return ()
+    share = f"{count:,} of {total:,} launches ({count / total:.0%})"
+    return (f"{share} have no recorded API call; only their execution is counted.",)
+
+
+ANALYSES: Final = (
+    Analysis(
+        "launch_overhead",
+        "Launch overhead",
+        "API: the CPU's time inside the launch call. Queue: from the end of the call to the start of the kernel, "
+        "counted only when positive (Queued); it is no overhead in itself, the GPU had other work. Execution: on the "
+        "GPU. The three overlap and do not add up. The first launch of a kernel also loads its code: compare Max.",
+        ("kernels", "api_calls"),
+        launch_overhead,
+    ),
+)

@@ -1,0 +1,141 @@
+"""What was in the GPU's memory and when, what unified memory moved, and what the GPU's own counters said."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.events.timeline import Timeline
+from nightsight.tables import NULLABLE, duration, empty, memory_levels
+from nightsight.units import format_value
+
+_ON_DEVICE: Final = ("Device", "Device Static", "Array")
+# two points each: the highest and the last
+_PIECES: Final = 250
+_UNIFIED: Final = "Unified"
+_GPU_FAULTS: Final = "GPU page faults"
+_CPU_FAULTS: Final = "CPU page faults"
+_EARLIER: Final = (
+    "More was freed than allocated: the capture began after the program had allocated memory. Peak and end are "
+    "counted from the lowest level, so the true ones are at least these."
+)
+
+
+def memory_usage(timeline: Timeline) -> Table:
+    """One row per device and kind of memory: the most that was allocated at a time, and what was left at the end."""
+    events = timeline.profile.table("memory_usage")
+    freed = ~events["is_allocation"]
+    events = events.assign(allocated=events["bytes"].mask(freed, 0), freed=events["bytes"].where(freed, 0))
+    keys = ["device", "kind"]
+    grouped = events.groupby(keys, observed=True)
+    table = grouped.agg(
+        allocations=("is_allocation", "sum"),
+        events=("is_allocation", "size"),
+        allocated_bytes=("allocated", "sum"),
+        freed_bytes=("freed", "sum"),
+    ).reset_index()
+    table = table.assign(frees=table["events"] - table["allocations"])
+    levels = memory_levels(events, keys).groupby(keys, observed=True)
+    extremes = levels.agg(peak_bytes=("bytes", "max"), end_bytes=("bytes", "last"), earlier=("earlier", "first"))
+    table = table.merge(extremes.reset_index(), on=keys, how="left", validate="1:1")
+    columns = ["device", "kind", "peak_bytes", "end_bytes", "allocations", "allocated_bytes", "frees", "freed_bytes"]
+    is_told = events["level_bytes"].notna().any()
+    notes = (_EARLIER,) if (table["earlier"] > 0).any() and not is_told else ()
+    return Table(table[columns], (*notes, *_reserved(events)))
+
+
+def _reserved(events: pd.DataFrame) -> Iterator[str]:
+    """Say how much memory PyTorch had taken from CUDA for it."""
+    for device, most in events.groupby("device")["reserved_bytes"].max().dropna().items():
+        size = format_value(float(most), "reserved_bytes")
+        yield f"PyTorch had reserved at most {size} of device {device}, and gave tensors their memory from that."
+
+
+def memory_over_time(timeline: Timeline) -> Table:
+    """Rows per device in order of time: the memory allocated on it, at most 500 of them, with the peak."""
+    events = timeline.profile.table("memory_usage")
+    levels = memory_levels(events[events["kind"].isin(_ON_DEVICE)], ["device"])
+    begin = levels.groupby("device")["start_ns"].transform("min")
+    length = levels.groupby("device")["start_ns"].transform("max") - begin + 1
+    levels = levels.assign(piece=(levels["start_ns"] - begin) * _PIECES // length)
+    pieces = levels.groupby(["device", "piece"])["bytes"]
+    rows = np.union1d(pieces.idxmax(), levels.index[~levels.duplicated(["device", "piece"], keep="last")])
+    chosen = levels.loc[rows]
+    chosen = chosen.assign(time_ns=chosen["start_ns"] - timeline.window.start_ns)
+    return Table(chosen[["device", "time_ns", "bytes"]].reset_index(drop=True))
+
+
+def unified_memory(timeline: Timeline) -> Table:
+    """One row per process, device and event: migrations by direction, page faults of the GPU and of the CPU."""
+    tables, operations = timeline.profile.tables, timeline.profile.table("memory_ops")
+    gpu_faults, cpu_faults = (tables.get(name, empty(name)) for name in ("gpu_page_faults", "cpu_page_faults"))
+    moved = operations[operations["operation"].astype("str").str.startswith(_UNIFIED)]
+    parts = [
+        moved.assign(event=moved["operation"].astype("str"), count=1, time=duration(moved)),
+        gpu_faults.assign(event=_GPU_FAULTS, count=gpu_faults["faults"], bytes=0, time=duration(gpu_faults)),
+        cpu_faults.assign(event=_CPU_FAULTS, count=1, bytes=0, time=0, device=-1),
+    ]
+    columns = {"process": "int64", "device": "int64", "event": "str"}
+    sums = {"count": "int64", "bytes": "int64", "time": "int64"}
+    events = pd.concat([part[[*columns, *sums]].fillna({"process": 0}).astype(columns | sums) for part in parts])
+    table = events.groupby(list(columns), as_index=False)[list(sums)].sum()
+    is_fault = table["event"].isin([_GPU_FAULTS, _CPU_FAULTS])
+    known = table[["device", "bytes", "time"]].astype(NULLABLE)
+    table = table.assign(
+        pid=table["process"].to_numpy() >> 24 & 0xFFFFFF,
+        device=known["device"].where(table["device"] >= 0),
+        total_bytes=known["bytes"].mask(is_fault),
+        total_ns=known["time"].mask(table["event"] == _CPU_FAULTS),
+        rate_bytes_per_s=(table["bytes"] * 1e9 / table["time"].where(table["time"] > 0)).mask(is_fault),
+    )
+    return Table(table[["pid", "device", "event", "count", "total_bytes", "total_ns", "rate_bytes_per_s"]])
+
+
+def gpu_metrics(timeline: Timeline) -> Table:
+    """One row per device and metric: mean and maximum of its samples in the window."""
+    samples, window = timeline.profile.table("gpu_metrics"), timeline.window
+    samples = samples[samples["start_ns"].between(window.start_ns, window.end_ns)]
+    grouped = samples.groupby(["device", "metric"], observed=True)["value"]
+    table = grouped.agg(samples="size", mean="mean", max="max").reset_index()
+    return Table(table[["device", "metric", "mean", "max", "samples"]])
+
+
+ANALYSES: Final = (
+    Analysis(
+        "memory_usage",
+        "Memory usage",
+        "What the program allocated, by device and kind of memory: the most at a time, and what was left at the end of "
+        "the capture. nsys records what was allocated from CUDA; PyTorch keeps memory that its tensors have released, "
+        "so they may need less. torch.profiler records what tensors were given.",
+        ("memory_usage",),
+        memory_usage,
+    ),
+    Analysis(
+        "memory_over_time",
+        "Memory over time",
+        "Memory allocated on each device after each change, times from the start of the window. Long captures are "
+        "thinned out: of each piece of time its highest and its last level are kept.",
+        ("memory_usage",),
+        memory_over_time,
+    ),
+    Analysis(
+        "unified_memory",
+        "Unified memory",
+        "What the driver moved between host and device because a page was touched where it was not, and the page "
+        "faults that made it. Count of GPU page faults: faults, which come in groups; their time is that of the "
+        "groups. Device: as its process numbers it. Faults are only recorded on request.",
+        ("memory_ops",),
+        unified_memory,
+    ),
+    Analysis(
+        "gpu_metrics",
+        "GPU metrics",
+        "Counters that the GPU was sampled for, over the window: all that ran on it counts, of other programs too. "
+        "The unit is in the name; requests, instructions and other counts are those of one sample. Warps per cycle are "
+        "those of one multiprocessor. Left out: warps as [Avg], which adds up those of all cycles of a sample.",
+        ("gpu_metrics",),
+        gpu_metrics,
+    ),
+)

@@ -1,0 +1,51 @@
+"""Where in the program CUDA calls were made: the range around each, repetitions of it taken together."""
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.api import api_name
+from nightsight.analyze.ranges.owners import call_owners, nested_ranges, without_numbers
+from nightsight.events.timeline import Timeline
+from nightsight.intervals import Ints
+from nightsight.tables import categorical, nest, renamed
+
+OUTSIDE: Final = "(no range)"
+"""The path of what was called inside no range, and of everything where ranges were not traced."""
+NOT_RECORDED: Final = "(not recorded)"
+"""The function of GPU work whose call is not in the capture."""
+
+
+def call_names(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
+    """Return the function of each call (a row in api_calls, or -1: NOT_RECORDED), without its version."""
+    names = renamed(timeline.profile.table("api_calls")["name"], api_name)
+    values = np.append(names.categories.to_numpy(dtype=object), NOT_RECORDED)
+    return categorical(values, np.where(call >= 0, np.append(names.codes, 0)[call], len(names.categories)))
+
+
+def call_paths(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
+    """Return the path of the range that each call was made in, by the rule that gives GPU work to ranges.
+
+    Ranges that differ only by a number in their name are repetitions of one: `iteration 7` is `iteration #`.
+    """
+    paths, row = nested_ranges(timeline)["path"].cat, owner_rows(timeline, call)
+    codes = np.where(row >= 0, np.append(paths.codes, 0)[row], len(paths.categories))
+    values = without_numbers(paths.categories).to_numpy(dtype=object)
+    return categorical(np.append(values, OUTSIDE), codes)
+
+
+def owner_rows(timeline: Timeline, call: Ints) -> Ints:
+    """Return the row in the nested ranges of the range that each call was made in, -1 for none."""
+    if not (call >= 0).any():
+        return np.full(len(call), -1, dtype=np.int64)
+    return np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
+
+
+def outermost(timeline: Timeline, call: Ints) -> Ints:
+    """Leave out calls made inside another of `call` on the same thread: the driver's, inside the runtime's."""
+    calls = timeline.profile.table("api_calls")[["thread", "start_ns", "end_ns", "layer", "name"]].iloc[call]
+    # of two with the same times the runtime's is the outer one
+    calls = calls.assign(call=call).sort_values(["layer", "name"], ascending=[False, True], kind="stable")
+    spans = nest(calls)
+    return np.sort(spans["call"].to_numpy()[spans["parent"].to_numpy() < 0])

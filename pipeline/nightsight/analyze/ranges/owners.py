@@ -1,0 +1,313 @@
+"""Which NVTX range each GPU operation belongs to, and what ranges cost on the CPU and on the GPU.
+
+An operation belongs to the innermost range open on the launching thread when it was launched, else to the innermost
+open in the process: PyTorch launches its backward pass from another thread than the one that opened the range.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.events.timeline import Flags, Timeline
+from nightsight.intervals import Ints, grouped_busy, innermost, outer
+from nightsight.model import Finding
+from nightsight.parallel import once
+from nightsight.tables import ancestors, categorical, duration, empty, nest, summarize
+
+_TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
+_NUMBER: Final = r"(?<![A-Za-z\d])\d+(?![A-Za-z\d])"
+_ALWAYS: Final = ("kernels", "copies")
+_DEEPEST: Final = 64
+_DEEPER: Final = "… (deeper)"
+_NAMED: Final = 3
+_LONGEST: Final = 48
+
+
+def range_time(timeline: Timeline) -> Table:
+    """One row per path of ranges and process; GPU columns include the ranges inside."""
+    profile = timeline.profile
+    ranges = nested_ranges(timeline)
+    keys = ["path", "pid"]
+    paths = summarize(ranges.assign(length=duration(ranges)), keys, "length").set_index(keys)
+    columns = {"count": "instances"} | {name: f"cpu_{name}_ns" for name in ("total", "med", "min", "max")}
+    first = ranges.groupby(keys, observed=True)
+    table = paths[list(columns)].rename(columns=columns)
+    table = table.join(first.agg(style=("style", "first"), level=("level", "first"), start=("start_ns", "min")))
+    notes = range_notes(timeline)
+    if {"kernels", "memory_ops", "api_calls"} <= profile.tables.keys():
+        work = range_work(timeline).assign(**ranges[keys]).groupby(keys, observed=True).sum()
+        table, notes = table.join(work), (_coverage(timeline), *notes)
+    table = table.sort_values(["pid", "start", "level"]).drop(columns="start").reset_index()
+    return Table(table.astype({"path": "str"}), notes)
+
+
+def range_coverage(timeline: Timeline) -> Table:
+    """One row: how many GPU operations belong to a range, by which way, and how many to none."""
+    counts = _ways(timeline)
+    total, attributed = counts["operations"], counts["on_thread"] + counts["in_process"]
+    share = 100.0 * attributed / total if total else None
+    table = pd.DataFrame([{**counts, "attributed": attributed, "coverage_pct": share}])
+    return Table(table[: int(total > 0 and len(timeline.profile.table("ranges")) > 0)])
+
+
+def _ways(timeline: Timeline) -> dict[str, int]:
+    """Count GPU operations, and those that belong to a range by the one way and by the other, or to none."""
+    row, by_thread = call_owners(timeline)
+    launching = timeline.operations.call[timeline.is_launched]
+    call = launching[launching >= 0]
+    on_thread, attributed = int(by_thread[call].sum()), int((row[call] >= 0).sum())
+    return {
+        "operations": len(launching),
+        "on_thread": on_thread,
+        "in_process": attributed - on_thread,
+        "outside": len(call) - attributed,
+        "without_call": len(launching) - len(call),
+    }
+
+
+def _coverage(timeline: Timeline) -> str:
+    ways = _ways(timeline)
+    return (
+        f"{ways['on_thread'] + ways['in_process']:,} of {ways['operations']:,} GPU operations were launched inside a "
+        f"range: {ways['on_thread']:,} on the range's own thread, {ways['in_process']:,} on another thread of the "
+        "process (PyTorch's backward pass)."
+    )
+
+
+def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
+    """Say which ranges were never ended: where they end here is not where they did."""
+    ranges = nested_ranges(timeline)
+    names = _labelled(ranges[ranges["is_open"]])
+    if not names:
+        return ()
+    named = ", ".join(f"`{_brief(name)}`" for name in dict.fromkeys(names[:_NAMED]))
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    one = len(names) == 1
+    finding = Finding(
+        "open_ranges",
+        "warning",
+        f"{len(names):,} NVTX {'range was' if one else 'ranges were'} never ended",
+        f"{named}{more}: the capture holds {'its' if one else 'their'} start only. "
+        f"{'It is' if one else 'They are'} shown as lasting to the last event recorded, and GPU work launched until "
+        f"then is counted as {'its own' if one else 'theirs'}, unless a range inside has it.",
+        "End every range that the program begins. One that was open when the program or the capture was stopped has "
+        "no end: its time is that until then.",
+    )
+    return (finding,)
+
+
+def range_notes(timeline: Timeline) -> tuple[str, ...]:
+    """Return what belongs under tables of ranges: how many of them were cut, and how many are too deep for a row."""
+    ranges = nested_ranges(timeline)
+    count, deeper = int(ranges["is_open"].sum()), int(_is_deeper(ranges).sum())
+    notes = []
+    if count:
+        words = "range was never ended and is" if count == 1 else "ranges were never ended and are"
+        notes.append(f"{count:,} {words} counted up to the last event recorded.")
+    if deeper:
+        lie = "range lies" if deeper == 1 else "ranges lie"
+        notes.append(
+            f"{deeper:,} {lie} more than {_DEEPEST} levels deep; all are in the rows `{_DEEPER}`, where each has the "
+            "GPU work that no range inside it has, and CPU time counts once for each."
+        )
+    return tuple(notes)
+
+
+def _labelled(ranges: pd.DataFrame) -> list[str]:
+    """Name ranges, those that began first before others."""
+    codes, names = _labels(ranges.sort_values("start_ns", kind="stable"))
+    return list(names[codes])
+
+
+def _brief(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+
+@once
+def nested_ranges(timeline: Timeline) -> pd.DataFrame:
+    """Return the ranges as from `nested`; none where they were not traced."""
+    return nested(timeline.profile.tables.get("ranges", empty("ranges")))
+
+
+def nested(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Nest ranges and add their path: the names from the root, `step / forward`, as a category.
+
+    Those below _DEEPEST levels are all put right below that, under one name, so a path is never longer.
+    """
+    ranges = _flattened(nest(ranges))
+    own, names = _labels(ranges)
+    own, names = np.where(_is_deeper(ranges), len(names), own), np.append(names, _DEEPER)
+    parent, level = (ranges[name].to_numpy() for name in ("parent", "level"))
+    # the last entry stands for what is around a root: nothing, whose text is the first
+    path, texts = np.zeros(len(ranges) + 1, dtype=np.int64), np.array([""], dtype=object)
+    by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
+    for rows in by_level:
+        codes, distinct = pd.factorize(path[parent[rows]] * len(names) + own[rows])
+        path[rows] = len(texts) + codes
+        above, name = np.divmod(distinct, max(len(names), 1))
+        texts = np.append(texts, np.where(above > 0, texts[above] + " / ", "") + names[name])
+    return ranges.assign(path=categorical(texts[1:], path[:-1] - 1))
+
+
+def _flattened(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Make what is deeper than _DEEPEST levels a child of the range around it on the last of these."""
+    deeper = _is_deeper(ranges)
+    if not deeper.any():
+        return ranges
+    parent, rows = ranges["parent"].to_numpy(), np.arange(len(ranges))
+    # each round looks twice as far up
+    above = np.where(deeper, parent, rows)
+    while deeper[above].any():
+        above = above[above]
+    return ranges.assign(parent=np.where(deeper, above, parent), level=ranges["level"].clip(upper=_DEEPEST))
+
+
+def _is_deeper(ranges: pd.DataFrame) -> Flags:
+    return np.asarray(ranges["level"] >= _DEEPEST, dtype=bool)
+
+
+def _labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
+    """The position of each range's name in the distinct names, and these: with the domain, unless it is the default."""
+    domains, names = ranges["domain"].cat, ranges["name"].cat
+    keys = domains.codes.to_numpy(dtype=np.int64) * len(names.categories) + names.codes.to_numpy()
+    codes, distinct = pd.factorize(keys)
+    domain, name = np.divmod(distinct, max(len(names.categories), 1))
+    prefixes = np.array([domain and f"{domain}:" for domain in domains.categories], dtype=object)
+    return codes, prefixes[domain] + names.categories.to_numpy(dtype=object)[name]
+
+
+@once
+def repetitions(timeline: Timeline) -> pd.DataFrame:
+    """Return the nested ranges with their `path` as repetitions have it, without numbers, and their `instances`.
+
+    These are how many ranges there are of that path in the process: each process repeats by itself.
+    """
+    ranges = nested_ranges(timeline)
+    paths = ranges["path"].cat
+    path = categorical(without_numbers(paths.categories).to_numpy(dtype=object), paths.codes.to_numpy())
+    counts = ranges.assign(path=path).groupby(["process", "path"], observed=True)["path"].transform("size")
+    return ranges.assign(path=path, instances=counts)
+
+
+def without_numbers(paths: "pd.Index[Any]") -> "pd.Index[Any]":
+    """Give repetitions one path: a number that stands by itself becomes `#` (`step 7`, `step_7`; not `h2d`)."""
+    return paths.str.replace(_NUMBER, "#", regex=True)
+
+
+@once
+def call_owners(timeline: Timeline) -> tuple[Ints, Flags]:
+    """Return for every row of api_calls the row in `nested_ranges` that it belongs to, or -1; and if by its thread.
+
+    It is the innermost range open on its thread when it began, else the innermost open in its process.
+    """
+    ranges, calls = nested_ranges(timeline), timeline.profile.table("api_calls")
+    thread, process, time = (calls[name].to_numpy() for name in ("thread", "process", "start_ns"))
+    row = _innermost_by("thread", ranges, thread, time)
+    on_thread = row >= 0
+    others = np.flatnonzero(~on_thread)
+    row[others] = _innermost_by("process", ranges, process[others], time[others])
+    return row, on_thread
+
+
+def _innermost_by(key: str, ranges: pd.DataFrame, of: Ints, time: Ints) -> Ints:
+    found = np.full(len(time), -1, dtype=np.int64)
+    spans = ranges.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
+    for value, rows in spans.groupby(key, sort=False).indices.items():
+        mine = np.flatnonzero(of == value)
+        start, end = (spans[name].to_numpy()[rows] for name in ("start_ns", "end_ns"))
+        local = innermost(start, end, outer(end), time[mine])
+        found[mine] = np.where(local >= 0, spans.index.to_numpy()[rows][local], -1)
+    return found
+
+
+@once
+def range_work(timeline: Timeline) -> pd.DataFrame:
+    """Return the GPU operations and their time of each row of `nested_ranges`, inner ranges included.
+
+    `gpu_busy_ns` counts overlaps on a device once and adds up devices. Needs the tables of GPU work and api_calls.
+    """
+    ranges, operations = nested_ranges(timeline), timeline.operations
+    row = np.where(operations.call >= 0, np.append(call_owners(timeline)[0], -1)[operations.call], -1)
+    owned = row >= 0
+    length = operations.end - operations.start
+    sums: dict[str, Ints] = {}
+    for kind, chosen in _kinds(timeline).items():
+        mine = chosen & owned
+        if kind in _ALWAYS or mine.any():
+            sums[kind] = _with_enclosing(ranges, row[mine])
+            sums[_TIMES[kind]] = _with_enclosing(ranges, row[mine], length[mine])
+    sums |= _gpu_spans(timeline, ranges, np.flatnonzero(owned), row[owned])
+    return pd.DataFrame(sums)
+
+
+def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints) -> dict[str, Ints]:
+    """Per range, inner ranges included: launches, and the GPU's busy and idle time from first to last operation.
+
+    Devices are added up, never merged.
+    """
+    operations = timeline.operations
+    order = np.argsort(operations.start[chosen], kind="stable")
+    chosen, row = chosen[order], row[order]
+    start, end = operations.start[chosen], operations.end[chosen]
+    device, devices = pd.factorize(operations.device[chosen])
+    totals = np.zeros((2, len(ranges) * len(devices)), dtype=np.int64)
+    level, parent = (ranges[name].to_numpy() for name in ("level", "parent"))
+    # whatever is inside a range has one ancestor on its level: each level takes one pass
+    for depth in range(int(level.max(initial=0)), -1, -1):
+        here = level[row] == depth
+        group = row[here] * len(devices) + device[here]
+        totals += grouped_busy(group, start[here], end[here], totals.shape[1])
+        row = np.where(here & (parent[row] >= 0), parent[row], row)
+    busy, extent = totals.reshape(2, len(ranges), len(devices)).sum(axis=2)
+    of_call = call_owners(timeline)[0]
+    launching = np.zeros(len(of_call), dtype=bool)
+    launching[operations.call[chosen]] = True
+    launches = _with_enclosing(ranges, of_call[launching])
+    return {"launches": launches, "gpu_busy_ns": busy, "gpu_idle_ns": extent - busy}
+
+
+def _kinds(timeline: Timeline) -> dict[str, Flags]:
+    operations = timeline.operations
+    is_set = timeline.is_set
+    return {
+        "kernels": operations.of("kernels"),
+        "copies": operations.of("memory_ops") & ~is_set,
+        "sets": is_set,
+        "graph_launches": operations.of("graph_launches"),
+    }
+
+
+def _with_enclosing(ranges: pd.DataFrame, row: Ints, amount: Ints | None = None) -> Ints:
+    """Sum `amount`, else count, per range and add what its inner ranges own."""
+    # bincount of nothing counts in whole numbers
+    own = np.bincount(row, amount, len(ranges)).astype(np.float64)
+    total = own.copy()
+    for rows, above in ancestors(ranges["parent"].to_numpy()):
+        total += np.bincount(above, own[rows], len(ranges))
+    return total.astype(np.int64)
+
+
+ANALYSES: Final = (
+    Analysis(
+        "nvtx_ranges",
+        "NVTX ranges",
+        "One row per range and process. CPU: from the start to the end of the range. Kernels and copies: those "
+        "launched inside it, inner ranges included; an operation belongs to the innermost range open on the launching "
+        "thread, else to the innermost open in the process at that time. Times are sums, so they may exceed the "
+        "range's own.",
+        ("ranges",),
+        range_time,
+    ),
+    Analysis(
+        "range_coverage",
+        "GPU work in ranges",
+        "How many kernels, copies, sets and graph launches belong to a range. On thread: launched by the range's own "
+        "thread. In process: by another thread of the process, as PyTorch's backward pass is. Outside: launched while "
+        "no range was open. Without call: the launching call was not recorded, so no range can be found. Pages of "
+        "managed memory that move by themselves are not counted.",
+        ("ranges", "kernels", "memory_ops", "api_calls"),
+        range_coverage,
+    ),
+)

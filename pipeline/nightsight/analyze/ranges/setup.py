@@ -1,0 +1,59 @@
+"""Calls that belong before what is measured: those that load modules or compile, and those that allocate or free."""
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.ranges.callers import call_names, call_paths, outermost
+from nightsight.analyze.ranges.steps import step_columns
+from nightsight.analyze.split import ALLOCATION, IDLE, MODULE, causing_calls
+from nightsight.events.timeline import Timeline
+
+_KEYS: Final = ["kind", "name", "path", "pid"]
+
+
+def setup_calls(timeline: Timeline) -> Table:
+    """One row per kind, function, range path and process of such calls that began in the window."""
+    calls, window = causing_calls(timeline), timeline.window
+    causes = np.array([IDLE.index(MODULE), IDLE.index(ALLOCATION)])
+    begun = (calls.start >= window.start_ns) & (calls.start < window.end_ns)
+    call = outermost(timeline, np.flatnonzero(np.isin(calls.cause, causes) & begun))
+    frame = pd.DataFrame(
+        {
+            "kind": pd.Categorical(np.array(IDLE)[calls.cause[call]]),
+            "name": call_names(timeline, call),
+            "path": call_paths(timeline, call),
+            "pid": timeline.profile.table("api_calls")["pid"].to_numpy()[call],
+            "cpu": calls.end[call] - calls.start[call],
+            **step_columns(timeline, call),
+        }
+    )
+    table = (
+        frame.groupby(_KEYS, observed=True)
+        .agg(
+            calls=("cpu", "size"),
+            total_ns=("cpu", "sum"),
+            max_ns=("cpu", "max"),
+            steps=("step", "nunique"),
+            of_steps=("of_steps", "max"),
+        )
+        .reset_index()
+    )
+    table = table.sort_values(["total_ns", *_KEYS], ascending=[False, *([True] * len(_KEYS))], ignore_index=True)
+    return Table(table[["calls", "total_ns", "max_ns", "steps", "of_steps", *_KEYS]].astype({"path": "str"}))
+
+
+ANALYSES: Final = (
+    Analysis(
+        "setup_calls",
+        "Loading and allocation in the window",
+        "Calls that load modules or compile, or that allocate or free memory, by function, process and the range they "
+        "were made in. A program that has warmed up makes none of them. Total: CPU time inside the calls, whether the "
+        "GPU idled or not; driver calls inside a runtime call are not counted again. Steps: in how many repetitions "
+        "of a range (of how many) they were made.",
+        ("kernels", "memory_ops", "api_calls"),
+        setup_calls,
+    ),
+)

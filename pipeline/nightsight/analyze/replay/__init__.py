@@ -1,0 +1,1 @@
+"""What ncu's replays say, joined with the timeline."""

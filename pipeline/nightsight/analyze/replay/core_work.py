@@ -1,0 +1,81 @@
+"""What ordinary cores did, by type: ncu's FLOP counts, without the FP16 instructions that only load a constant.
+
+Compilers write `HFMA2.MMA R1, -RZ, RZ, 1.875, 0` for it, and ncu counts four operations. Only operands tell.
+"""
+
+from typing import Final
+
+import pandas as pd
+
+from nightsight.analyze.replay.metrics import OPERATIONS, THREAD_OPCODES, collected, parts
+from nightsight.events.timeline import Timeline
+from nightsight.tables import empty
+
+Frame = pd.DataFrame
+
+# what the threads of a range or graph did is counted by opcode alone
+_OPCODES: Final = {"FP64": {"DADD": 1, "DMUL": 1, "DFMA": 2}, "FP32": {"FADD": 1, "FMUL": 1, "FFMA": 2}}
+_HALF_FMA: Final = r"(?:@!?U?P\w+ )?HFMA2\b"
+# 0 times 0 plus a constant
+_CONSTANT: Final = _HALF_FMA + r"\S* R\d+, -?RZ, -?RZ, "
+
+
+def core_rates(timeline: Timeline) -> Frame:
+    """Return launch, kind ("FP32") and flop_per_s of what ordinary cores did; launches that did none of it lack."""
+    names = [name for kind in OPERATIONS.values() for name in kind]
+    figures = collected(timeline, [*names, *(f"{name}_per_cycle" for name in names), "sm_hz", "replay_ns"])
+    rows = []
+    for kind, instructions in OPERATIONS.items():
+        per_cycle = sum(figures[f"{name}_per_cycle"] * count for name, count in instructions.items())
+        executed = sum(figures[name] * count for name, count in instructions.items())
+        rate = (per_cycle * figures["sm_hz"]).fillna(executed / figures["replay_ns"] * 1e9)
+        rate = rate * _real_half(timeline, figures) if kind == "FP16" else rate.fillna(_by_opcode(timeline, kind))
+        rows.append(Frame({"launch": figures.index, "kind": kind, "flop_per_s": rate.to_numpy()}))
+    work = pd.concat(rows, ignore_index=True)
+    return work[work["flop_per_s"] > 0]
+
+
+def _by_opcode(timeline: Timeline, kind: str) -> "pd.Series[float]":
+    """Return the flop_per_s of launches by what their threads executed of each opcode."""
+    executed = parts(timeline, THREAD_OPCODES)
+    each = executed["instance"].map(_OPCODES[kind]).astype("float64").fillna(0.0)
+    flops = (executed["value"] * each).groupby(executed["launch"]).sum()
+    rates: pd.Series[float] = flops / collected(timeline, ["replay_ns"])["replay_ns"] * 1e9
+    return rates
+
+
+def _real_half(timeline: Timeline, figures: Frame) -> "pd.Series[float]":
+    """Return the share of FP16 operations that is arithmetic and loads no constant; NaN where that is not known."""
+    lines = timeline.profile.tables.get("kernel_lines", empty("kernel_lines"))
+    lines = lines.astype({"sass": "str"}).assign(executed=lines["instructions"].fillna(0).astype("int64"))
+    counts = [
+        lines[lines["sass"].str.match(pattern)].groupby("launch")["executed"].sum()
+        for pattern in (_HALF_FMA, _CONSTANT)
+    ]
+    fused, constant = (count.reindex(figures.index).where(figures.index.isin(lines["launch"])) for count in counts)
+    names = [name for name in OPERATIONS["FP16"] if name != "hfma"]
+    others = sum(figures[name].fillna(figures[f"{name}_per_cycle"]) * OPERATIONS["FP16"][name] for name in names)
+    fmas = figures["hfma"].fillna(figures["hfma_per_cycle"]) * OPERATIONS["FP16"]["hfma"]
+    share = 1 - (constant.fillna(0) / fused).where(fused > 0)
+    real: pd.Series[float] = ((others + fmas * share.where(fmas > 0, 1.0)) / (others + fmas)).where(others + fmas > 0)
+    return real
+
+
+def unknown(timeline: Timeline) -> tuple[str, ...]:
+    """Say of how many launches it is not known what ordinary cores did."""
+    names = [f"{name}{ending}" for name in ("ffma", "hfma") for ending in ("", "_per_cycle")]
+    figures, opcodes = collected(timeline, names), parts(timeline, THREAD_OPCODES)
+    single, half = (figures[name].fillna(figures[f"{name}_per_cycle"]) for name in ("ffma", "hfma"))
+    uncounted = single.isna() & ~figures.index.isin(opcodes["launch"])
+    halves = opcodes[opcodes["instance"].str.startswith("HFMA2") & (opcodes["value"] > 0)]["launch"]
+    does_half = (half > 0) | (half.isna() & figures.index.isin(halves))
+    sampled = timeline.profile.tables.get("kernel_lines", empty("kernel_lines"))["launch"]
+    notes = {
+        "Launches whose arithmetic on ordinary cores was not counted (sections SpeedOfLight_RooflineChart and "
+        "InstructionStats): {:,}.": int(uncounted.sum()),
+        "Launches whose FP16 arithmetic on ordinary cores is not known: {:,}. Compilers load constants with such "
+        "instructions, and only their operands tell (section SourceCounters).": int(
+            (does_half & ~figures.index.isin(sampled)).sum()
+        ),
+    }
+    return tuple(text.format(count) for text, count in notes.items() if count)

@@ -1,0 +1,163 @@
+"""Which kernels of the timeline each launch that ncu replayed stands for: those of its name, grid and block.
+
+Where one kernel was replayed in several NVTX ranges, each replay stands for those in its own. A launch is matched with
+one such group or none, so that joining them adds no row. Times of replays are ncu's own.
+"""
+
+import re
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.replay.groups import SHAPE
+from nightsight.analyze.replay.metrics import KERNEL, collected
+from nightsight.analyze.replay.ranges import PART, told_apart, with_paths
+from nightsight.events.kernel_names import normalised, unqualified
+from nightsight.events.timeline import Timeline
+from nightsight.parallel import once
+from nightsight.tables import duration, renamed
+
+Frame = pd.DataFrame
+
+_GROUP: Final = ["name", *SHAPE]
+_TIMED: Final = ["group", "row", "time", "gpu"]
+_MATCH: Final = ["replayed", "matched", "match_pct", "coverage_pct"]
+_NO_TIMELINE: Final = "There is no timeline of kernels and grids to match with."
+_AS_ONE: Final = "Ranges and graphs were replayed as a whole: they stand for no kernel of the timeline."
+_MOST_NAMED: Final = 5
+_NAME_LENGTH: Final = 80
+
+
+def ncu_match(timeline: Timeline) -> Table:
+    """One row: how many replayed launches belong to kernels of the timeline, and what share of its time these are."""
+    launches = replays(timeline)
+    if not len(launches):
+        return Table(Frame(columns=_MATCH))
+    replayed, kernels = len(launches), launches[launches["kind"] == KERNEL]
+    notes = (_AS_ONE,) if len(kernels) < replayed else ()
+    if not len(kernels) or not has_timeline(timeline):
+        return Table(Frame([(replayed, None, None, None)], columns=_MATCH), notes or (_NO_TIMELINE,))
+    matched = kernels["gpu_pct"].notna()
+    coverage = kernels[matched].drop_duplicates(PART)["gpu_pct"].sum()
+    values = (replayed, int(matched.sum()), 100.0 * matched.mean(), coverage)
+    return Table(
+        Frame([values], columns=_MATCH), (*notes, *_unmatched(kernels["name"][~matched]), *_in_graphs(timeline))
+    )
+
+
+def has_timeline(timeline: Timeline) -> bool:
+    """Tell whether kernels were traced, and with their grids."""
+    return set(SHAPE) <= set(timeline.profile.tables.get("kernels", Frame()).columns)
+
+
+@once
+def replays(timeline: Timeline) -> Frame:
+    """Return one row per replayed launch, the one whose group took the most GPU time first, else the longest replay.
+
+    Columns of `profiled_launches`, the name normalised; `replay_ns`; group and part, equal for those that stand for the
+    same kernels; and of these in the window, NaN where there are none: launches, timeline_med_ns, gpu_total_ns,
+    busiest_gpu_ns (on the GPU that has most of it), and gpu_pct, their share of the time of all kernels.
+    """
+    launches = timeline.profile.table("profiled_launches")
+    launches = launches.assign(name=renamed(launches["name"], lambda names: names.map(normalised)))
+    launches = launches.astype({"name": "str"}).join(collected(timeline, ["replay_ns"]), on="launch", validate="m:1")
+    kernels, total_ns = _timed(timeline, launches)
+    groups = kernels.drop_duplicates("group")[[*_GROUP, "group"]].astype({"name": "str"})
+    launches = _in_full(launches, groups).merge(groups, on=_GROUP, how="left", validate="m:1")
+    kernels, launches = told_apart(timeline, kernels[_TIMED], launches.fillna({"group": -1}).astype({"group": "int64"}))
+    launches = with_paths(timeline, kernels, launches)
+    joined: Frame = launches.merge(_figures(kernels, total_ns), on=PART, how="left", validate="m:1")
+    order = ["gpu_total_ns", "replay_ns", "launch"]
+    return joined.sort_values(order, ascending=[False, False, True], ignore_index=True)
+
+
+def in_order(timeline: Timeline, rows: Frame) -> Frame:
+    """Add the name to rows that have a launch, and put them into the order of `replays`, those of one as they come."""
+    return replays(timeline)[["launch", "name"]].merge(rows, on="launch", how="inner", validate="1:m")
+
+
+def _timed(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
+    """Return kernels that began in the window and whose grid and block were replayed, and the time of all in it.
+
+    Of all: graphs that were traced as a whole count too.
+
+    Columns: name (normalised) and SHAPE; group, the number of these; row (in their table), time, and gpu.
+    """
+    if not has_timeline(timeline):
+        return Frame(columns=[*_GROUP, *_TIMED]).astype({**dict.fromkeys([*SHAPE, *_TIMED], "int64"), "name": "str"}), 0
+    kernels, window = timeline.profile.table("kernels"), timeline.window
+    gpu = timeline.operations.device[: len(kernels)]
+    timed = kernels[_GROUP].assign(row=np.arange(len(kernels)), time=duration(kernels), gpu=gpu)
+    timed = timed[(kernels["start_ns"] >= window.start_ns) & (kernels["start_ns"] < window.end_ns)]
+    total = int(timed["time"].sum()) + _graph_time(timeline)
+    # names are long to spell out, and most belong to other grids
+    timed = timed.merge(launches[SHAPE].drop_duplicates(), on=SHAPE, validate="m:1")
+    names = renamed(timed["name"].cat.remove_unused_categories(), lambda names: names.map(normalised))
+    timed = timed.assign(name=names)
+    return timed.assign(group=timed.groupby(_GROUP, observed=True).ngroup()), total
+
+
+def _graph_time(timeline: Timeline) -> int:
+    graphs, window = timeline.profile.tables.get("graph_launches"), timeline.window
+    if graphs is None:
+        return 0
+    begun = (graphs["start_ns"] >= window.start_ns) & (graphs["start_ns"] < window.end_ns)
+    return int(duration(graphs)[begun].sum())
+
+
+def _figures(kernels: Frame, total_ns: int) -> Frame:
+    """One row per group and part."""
+    parts = kernels.groupby(PART)["time"].agg(launches="size", timeline_med_ns="median")
+    by_gpu = kernels.groupby([*PART, "gpu"])["time"].sum().groupby(level=PART)
+    parts = parts.assign(gpu_total_ns=by_gpu.sum(), busiest_gpu_ns=by_gpu.max())
+    figures: Frame = parts.assign(gpu_pct=100.0 * parts["gpu_total_ns"] / max(total_ns, 1)).reset_index()
+    return figures
+
+
+def _in_full(launches: Frame, groups: Frame) -> Frame:
+    """Complete names that lack namespaces, as in ncu's CSV, where only one group can be meant."""
+    shorter = groups[_GROUP].assign(short=groups["name"].map(unqualified), full=groups["name"])
+    shorter = shorter.drop_duplicates([*SHAPE, "short"], keep=False).drop(columns="name")
+    short = launches[_GROUP].assign(short=launches["name"].map(unqualified))
+    full = short.merge(shorter, on=[*SHAPE, "short"], how="left", validate="m:1")["full"]
+    meant = [
+        whole if isinstance(whole, str) and _words(name) <= _words(whole) else name
+        for name, whole in zip(launches["name"], full, strict=True)
+    ]
+    return launches.assign(name=pd.Series(meant, launches.index, dtype="str"))
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"\w+", name))
+
+
+def _unmatched(names: "pd.Series[str]") -> tuple[str, ...]:
+    if not len(names):
+        return ()
+    distinct = names.drop_duplicates()
+    cut = distinct.where(distinct.str.len() <= _NAME_LENGTH, distinct.str.slice(0, _NAME_LENGTH - 1) + "…")
+    more = f" and {len(cut) - _MOST_NAMED} more" if len(cut) > _MOST_NAMED else ""
+    listed = "; ".join(cut.head(_MOST_NAMED))
+    return (f"Not in the window with this name, grid and block: {listed}{more}.",)
+
+
+def _in_graphs(timeline: Timeline) -> tuple[str, ...]:
+    if not _graph_time(timeline):
+        return ()
+    return ("CUDA graphs were traced as a whole; their kernels: --nsys-arg=--cuda-graph-trace=node.",)
+
+
+ANALYSES: Final = (
+    Analysis(
+        "ncu_match",
+        "Replays and timeline",
+        "Replayed: launches that Nsight Compute (ncu) measured. Matched: those whose kernel (normalised name, grid and "
+        "block) also ran in the window of the timeline; NVTX ranges tell several replays of one kernel apart. "
+        "Coverage: the share of the time of all kernels in the window, and of CUDA graphs that were traced as a whole, "
+        "that the matched kernels stand for; each counts once, however often it was replayed.",
+        ("profiled_launches",),
+        ncu_match,
+    ),
+)

@@ -1,0 +1,132 @@
+"""How well each replayed kernel uses the GPU: throughputs, caches, occupancy and what limits it, waves, coalescing."""
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.replay.join import replays
+from nightsight.analyze.replay.metrics import KERNEL, collected
+from nightsight.events.timeline import Timeline
+from nightsight.tables import whole
+from nightsight.units import heading
+
+Frame = pd.DataFrame
+
+_LIMITS: Final = {
+    "limit_registers": "registers",
+    "limit_shared": "shared memory",
+    "limit_blocks": "blocks",
+    "limit_warps": "warps",
+    "limit_barriers": "barriers",
+}
+_PARTS: Final = ("load_sectors", "load_requests", "load_sectors_per_request", "sectors", "ideal_sectors")
+_FIGURES: Final = [
+    *("sm_pct", "memory_pct", "dram_pct", "l2_pct", "l1_pct", "l2_hit_pct", "l1_hit_pct", "tensor_pct"),
+    *("occupancy_pct", "theoretical_pct", "limiter", "registers", "shared_bytes", "waves", "tail_pct"),
+    *("sectors_per_request", "excessive_pct"),
+]
+_DERIVED: Final = ("limiter", "tail_pct", "sectors_per_request", "excessive_pct")
+_READ: Final = [name for name in _FIGURES if name not in (*_DERIVED, "tensor_pct")]
+_TENSOR: Final = ["tensor_pct", "tensor_fp64_pct", "tensor_integer_pct"]
+_COLUMNS: Final = [
+    *("launch", "name", "grid", "block", "path", "device", "gpu_pct", "launches", "timeline_med_ns", "gpu_total_ns"),
+    *("busiest_gpu_ns", "replay_ns", *_FIGURES),
+]
+_WHOLE: Final = ("launches", "gpu_total_ns", "busiest_gpu_ns", "registers", "shared_bytes")
+_WHOLE_ONES: Final = (
+    "Registers, shared memory, waves and limits are of single launches; ncu prints those of one launch for a range or "
+    "graph, and they are left out."
+)
+# waves are a quotient; less than this of one is rounding
+_NO_PART: Final = 1e-6
+
+
+def ncu_kernels(timeline: Timeline) -> Table:
+    """One row per replayed launch, the one whose kernel took the most GPU time first."""
+    launches = replays(timeline)
+    values = collected(timeline, [*_READ, *_TENSOR, *_LIMITS, *_PARTS]).loc[launches["launch"]]
+    values = values.reset_index(drop=True)
+    table = launches.join(values).assign(
+        grid=_shape(launches, "grid"),
+        block=_shape(launches, "block"),
+        path=launches["range_path"].astype("str"),
+        # any of them may be all that a chip has, or that a kernel uses
+        tensor_pct=values[_TENSOR].max(axis=1),
+        limiter=_limiter(values),
+        tail_pct=_tail(values["waves"]),
+        sectors_per_request=_sectors_per_request(values),
+        excessive_pct=_share(values["sectors"] - values["ideal_sectors"], values["sectors"]),
+    )
+    table = table.assign(**{name: whole(table[name].to_numpy(dtype=np.float64)) for name in _WHOLE})
+    is_kernel = launches["kind"] == KERNEL
+    notes = _not_collected(table[is_kernel] if is_kernel.any() else table.iloc[:0])
+    return Table(table[_COLUMNS], (*notes, *(() if is_kernel.all() else (_WHOLE_ONES,))))
+
+
+def _shape(launches: Frame, kind: str) -> "pd.Series[str]":
+    """Write a size as `256, 1, 1`; nothing for ranges and graphs, which have none."""
+    x, y, z = (launches[f"{kind}_{axis}"].astype("str") for axis in "xyz")
+    return (x + ", " + y + ", " + z).where(launches["kind"] == KERNEL, "")
+
+
+def _limiter(values: Frame) -> "pd.Series[str]":
+    """Name what allows the fewest blocks on a multiprocessor: all of them, where several do."""
+    limits = values[list(_LIMITS)]
+    least, text = limits.min(axis=1), pd.Series("", index=values.index, dtype="str")
+    for column, word in _LIMITS.items():
+        joined = (text + ", ").where(text != "", "") + word
+        text = text.where(limits[column] != least, joined)
+    return text
+
+
+def _tail(waves: "pd.Series[float]") -> "pd.Series[float]":
+    """Return the share of the last wave in all, if that is not full: at most so much time runs on a part of the GPU."""
+    partial = waves % 1
+    # ncu's CSV rounds the waves of a few blocks to 0.00
+    is_partial = (partial < 1 - _NO_PART) & ((partial > _NO_PART) | (waves < _NO_PART))
+    return (100.0 / (waves // 1 + 1)).where(is_partial, waves.where(waves.isna(), 0.0))
+
+
+def _sectors_per_request(values: Frame) -> "pd.Series[float]":
+    loads = values["load_requests"]
+    return (values["load_sectors"] / loads.where(loads > 0)).fillna(
+        values["load_sectors_per_request"].where(loads.isna())
+    )
+
+
+def _share(part: "pd.Series[Any]", total: "pd.Series[Any]") -> "pd.Series[Any]":
+    return 100.0 * part / total.where(total > 0)
+
+
+def _not_collected(table: Frame) -> tuple[str, ...]:
+    """Name the figures that no launch has."""
+    texts = table["limiter"].replace("", None)
+    absent = [heading(name) for name in _FIGURES if table.assign(limiter=texts)[name].isna().all()]
+    if not absent or table.empty:
+        return ()
+    return (f"Not collected for any of these launches (ncu --set full collects most): {', '.join(absent)}.",)
+
+
+ANALYSES: Final = (
+    Analysis(
+        "ncu_kernels",
+        "Replayed kernels",
+        "Launches that Nsight Compute (ncu) replayed. Path: the NVTX ranges around the launch; where its "
+        "thread had none, those of the timeline in which the kernel took most time. GPU %, launches, "
+        "timeline median, GPU total: of the timeline's kernels with the same name, grid and block in the window, as a "
+        "share of the time of all kernels; where one kernel was replayed in several paths, of those in its own. "
+        "Busiest GPU: the same time on the GPU that has most of it. Replay: ncu's own duration, with its clock and "
+        "cache settings; it does not compare with times of the timeline. SM, memory, DRAM, L2, L1: throughput in "
+        "percent of the peak that can be sustained. Tensor: cycles in which the tensor pipe is active. Occupancy: "
+        "active warps in percent of the most that a multiprocessor holds, achieved and theoretical. Limiter: what "
+        "keeps the theoretical one from being higher. Shared: bytes per block, the driver's own included. Waves: "
+        "blocks in the grid over blocks that fit the GPU at once. Tail: the last, partial wave as a share of all "
+        "waves, the most it can cost. Sectors per request: 32-byte sectors that a global load of a warp touches; 4 "
+        "are needed for 4 bytes a thread. Excessive: global sectors beyond what "
+        "the bytes asked for would fill. An empty cell was not collected, or is a ratio of nothing.",
+        ("profiled_launches", "kernel_metrics"),
+        ncu_kernels,
+    ),
+)

@@ -1,0 +1,122 @@
+"""How much arithmetic each replayed kernel does per second and per byte, and the roofs of its GPU, by ncu's figures."""
+
+from typing import Final
+
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.replay.core_work import core_rates, unknown
+from nightsight.analyze.replay.join import in_order
+from nightsight.analyze.replay.metrics import collected, device_names
+from nightsight.analyze.replay.tensor_work import tensor_peaks, tensor_rates, uncounted
+from nightsight.events.timeline import Timeline
+from nightsight.peaks import published
+
+Frame = pd.DataFrame
+
+_POINTS: Final = ["launch", "name", "device", "kind", "flop_per_s", "flop_per_byte", "l2_flop_per_byte", "peak_pct"]
+_ROOFS: Final = ["device", "gpu", "roof", "bytes_per_s", "flop_per_s"]
+_PEAKS: Final = {"FP64": ("dfma_peak", 2), "FP32": ("ffma_peak", 2), "FP16": ("hfma_peak", 4)}
+_MEMORIES: Final = {"DRAM": ("dram_bytes_per_cycle", "dram_hz"), "L2": ("l2_bytes_per_cycle", "l2_hz")}
+_DIFFERS: Final = 0.1
+_PUBLISHED: Final = {
+    "DRAM": ("memory_gb_per_s", 1e9, "bytes_per_s", "GB/s"),
+    "FP32": ("fp32_tflop_per_s", 1e12, "flop_per_s", "TFLOP/s"),
+    "tensor FP16": ("tensor_fp16_tflop_per_s", 1e12, "flop_per_s", "TFLOP/s"),
+}
+
+
+def ncu_roofline(timeline: Timeline) -> Table:
+    """One row per replayed launch and kind of arithmetic that it did."""
+    work = pd.concat([core_rates(timeline), _tensor(tensor_rates(timeline))], ignore_index=True)
+    names = ["dram_bytes_per_s", "dram_read_bytes_per_s", "dram_written_bytes_per_s", "l2_bytes_per_s"]
+    moved = collected(timeline, names).loc[work["launch"]].reset_index(drop=True)
+    dram = moved["dram_bytes_per_s"].fillna(moved["dram_read_bytes_per_s"] + moved["dram_written_bytes_per_s"])
+    peaks = _peaks(timeline).rename(columns={"flop_per_s": "peak"})
+    table = work.assign(
+        flop_per_byte=work["flop_per_s"] / dram.where(dram > 0),
+        l2_flop_per_byte=work["flop_per_s"] / moved["l2_bytes_per_s"].where(moved["l2_bytes_per_s"] > 0),
+    ).merge(peaks, on=["launch", "kind"], how="left", validate="1:1")
+    table = table.assign(peak_pct=100.0 * table["flop_per_s"] / table["peak"])
+    table = table.merge(_devices(timeline)[["launch", "device"]], on="launch", validate="m:1")
+    return Table(in_order(timeline, table)[_POINTS], (*unknown(timeline), *uncounted(timeline)))
+
+
+def ncu_roofs(timeline: Timeline) -> Table:
+    """One row per device and roof: bytes per second of a memory, or operations per second of a kind of arithmetic."""
+    names = [name for pair in _MEMORIES.values() for name in pair]
+    figures = collected(timeline, [*names, "replay_ns", "sm_hz", "device_khz"])
+    memories = [
+        Frame({"launch": figures.index, "roof": memory, "bytes_per_s": figures[per_cycle] * figures[clock]})
+        for memory, (per_cycle, clock) in _MEMORIES.items()
+    ]
+    roofs = pd.concat([*memories, _peaks(timeline).rename(columns={"kind": "roof"})], ignore_index=True)
+    roofs = roofs[roofs[["bytes_per_s", "flop_per_s"]].notna().any(axis=1)]
+    # of a short launch ncu can report a clock that the GPU does not have
+    too_fast = (figures["sm_hz"] / (1e3 * figures["device_khz"])).clip(lower=1.0).fillna(1.0)
+    roofs = roofs.assign(
+        flop_per_s=roofs["flop_per_s"] / roofs["launch"].map(too_fast),
+        replay_ns=roofs["launch"].map(figures["replay_ns"]).fillna(0.0),
+        place=pd.factorize(roofs["roof"])[0],
+    ).merge(_devices(timeline), on="launch", validate="m:1")
+    longest = roofs.sort_values("replay_ns", kind="stable").drop_duplicates(["device", "gpu", "roof"], keep="last")
+    table = longest.sort_values(["device", "gpu", "place"], ignore_index=True)
+    return Table(table[_ROOFS], _differing(table))
+
+
+def _peaks(timeline: Timeline) -> Frame:
+    """Launch, kind and the flop_per_s that could be sustained at the clock of the launch."""
+    figures = collected(timeline, [*(name for name, _ in _PEAKS.values()), "sm_hz"])
+    rows = [
+        Frame({"launch": figures.index, "kind": kind, "flop_per_s": (figures[name] * count * figures["sm_hz"])})
+        for kind, (name, count) in _PEAKS.items()
+    ]
+    return pd.concat([*rows, _tensor(tensor_peaks(timeline))], ignore_index=True)
+
+
+def _tensor(rates: Frame) -> Frame:
+    kind = "tensor " + rates["type"].str.upper().str.replace("_", "/")
+    return rates.assign(kind=kind)[["launch", "kind", "flop_per_s"]]
+
+
+def _devices(timeline: Timeline) -> Frame:
+    """Launch, device, and gpu, its name."""
+    launches = timeline.profile.table("profiled_launches")
+    return launches[["launch", "device"]].assign(gpu=device_names(timeline).to_numpy())
+
+
+def _differing(roofs: Frame) -> tuple[str, ...]:
+    """Name the roofs that are not as high as published."""
+    notes = []
+    for name, (published_as, unit, column, symbol) in _PUBLISHED.items():
+        chosen = roofs[roofs["roof"] == name].drop_duplicates("gpu")
+        for gpu, value in zip(chosen["gpu"], chosen[column] / unit, strict=True):
+            peak = getattr(published(gpu), published_as)
+            if peak and abs(value / peak - 1) > _DIFFERS:
+                is_said = f"{value:,.4g} {symbol}; published are {peak:,.4g} {symbol}"
+                notes.append(f"The {name} roof of {gpu} is {is_said}.")
+    return tuple(notes)
+
+
+ANALYSES: Final = (
+    Analysis(
+        "ncu_roofline",
+        "Roofline",
+        "Per replayed launch and kind of arithmetic that it did: floating-point operations per second, and per byte "
+        "that all of the launch moved from and to DRAM, and from L2. A fused multiply-add is two operations. FP64, "
+        "FP32, FP16: ordinary cores, without FP16 instructions that only load a constant. Tensor: tensor cores, by "
+        "type of their input, by ncu's counters of operations or else by instruction; integer ones count likewise. "
+        "Peak: of what that kind could do at the clock of the launch. Times and clocks are those of the replay.",
+        ("profiled_launches", "kernel_metrics"),
+        ncu_roofline,
+    ),
+    Analysis(
+        "ncu_roofs",
+        "Roofs",
+        "What each GPU can sustain, as its own report says: peak per cycle times the clock of the unit in its longest "
+        "replay, at most the clock that the driver tells. DRAM: both directions together. L2: from the cache to the "
+        "multiprocessors. Tensor: the fastest instruction of the type on dense matrices.",
+        ("profiled_launches", "kernel_metrics"),
+        ncu_roofs,
+    ),
+)

@@ -1,0 +1,43 @@
+"""What ncu's own rules advise for each replayed kernel, weighed by the kernel's share of the timeline."""
+
+from typing import Final
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.replay.join import in_order, replays
+from nightsight.events.timeline import Timeline
+
+_TEXTS: Final = ["rule", "name", "title", "kind", "message", "speedup_kind"]
+_COLUMNS: Final = ["launch", "name", "rule", "title", "message", "kind", "speedup_kind", "speedup_pct", "bound_pct"]
+_GLOBAL: Final = "global"
+_SILENT: Final = "no rule had advice, or the sections of its metrics were not collected"
+
+
+def ncu_rules(timeline: Timeline) -> Table:
+    """One row per launch and piece of advice, the largest bound first, then what has none."""
+    rules = timeline.profile.table("kernel_rules").astype(dict.fromkeys(_TEXTS, "str"))
+    rules = rules[rules["kind"].isin(["optimization", "warning"]) | rules["speedup_pct"].notna()]
+    # ncu's CSV has neither titles nor names
+    title = rules["title"].where(rules["title"] != "", rules["name"]).where(lambda texts: texts != "", rules["rule"])
+    rules = rules.assign(title=title).drop(columns="name")
+    share = replays(timeline).set_index("launch")["gpu_pct"].astype("float64")
+    is_global = rules["speedup_kind"] == _GLOBAL
+    bound = (rules["speedup_pct"].clip(0, 100) * rules["launch"].map(share) / 100.0).where(is_global)
+    table = in_order(timeline, rules.assign(bound_pct=bound, is_local=~is_global))
+    table = table.sort_values(
+        ["bound_pct", "is_local", "speedup_pct"], ascending=[False, True, False], kind="stable", ignore_index=True
+    )
+    return Table(table[_COLUMNS], () if len(table) else (_SILENT,))
+
+
+ANALYSES: Final = (
+    Analysis(
+        "ncu_rules",
+        "Rules of Nsight Compute",
+        "What ncu's rules say of each replayed launch. Speedup: ncu's estimate of how much shorter the launch could "
+        "get (global), or how much better one unit could be used (local), which says nothing of the launch's time. "
+        "Bound: a global estimate times the kernel's share of all kernel time in the window (GPU %), so the most that "
+        "it could save of that. Estimates overlap: they do not add up, neither of one kernel nor of one rule.",
+        ("profiled_launches", "kernel_rules"),
+        ncu_rules,
+    ),
+)

@@ -1,0 +1,73 @@
+"""Where in its source, or else in its machine code, each replayed kernel spends its time: by samples of its warps."""
+
+from typing import Final
+
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.replay.join import in_order, replays
+from nightsight.analyze.replay.stalls import in_words
+from nightsight.events.timeline import Timeline
+
+Frame = pd.DataFrame
+
+_MOST: Final = 10
+# instructions without a line are told apart by where they are
+_PLACE: Final = ["launch", "file", "line", "pc"]
+_COLUMNS: Final = ["launch", "name", "file", "line", "pc", "source", "samples", "share_pct", "stall"]
+_TEXTS: Final = ["file", "source", "sass", "stall"]
+_NONE: Final = -1
+
+
+def ncu_source(timeline: Timeline) -> Table:
+    """Up to ten rows per replayed launch: the lines, or else instructions, that have most of its samples."""
+    places = _places(timeline)
+    share = 100.0 * places["samples"] / places.groupby("launch")["samples"].transform("sum")
+    places = places.sort_values(["launch", "samples", *_PLACE[1:]], ascending=[True, False, True, True, True])
+    # numbers that are missing in some rows
+    places = places.assign(share_pct=share, **places[["line", "pc"]].replace(_NONE, None).astype("int64[pyarrow]"))
+    table = in_order(timeline, places[places["samples"] > 0].groupby("launch").head(_MOST))[_COLUMNS]
+    lacking = len(replays(timeline)) - places["launch"].nunique()
+    notes = (
+        f"Launches whose instructions were not sampled (section SourceCounters; of ranges and graphs as a whole ncu "
+        f"has none): {lacking:,}.",
+    )
+    return Table(table, notes if lacking else ())
+
+
+def _places(timeline: Timeline) -> Frame:
+    """One row per line, and per instruction that has none: its samples and the stall that most of these had."""
+    rows = timeline.profile.table("kernel_lines").astype(dict.fromkeys(_TEXTS, "str"))
+    rows = rows[rows["samples"].notna()].astype({"samples": "int64"})
+    has_line = rows["line"].notna() & (rows["file"] != "")
+    rows = rows.assign(
+        line=rows["line"].where(has_line, _NONE).astype("int64"),
+        pc=rows["pc_bytes"].where(~has_line, _NONE),
+        source=rows["source"].where(has_line, rows["sass"]),
+        stall_samples=rows["stall_samples"].fillna(0).astype("int64"),
+    )
+    places = rows.groupby(_PLACE, as_index=False).agg(source=("source", "first"), samples=("samples", "sum"))
+    return places.merge(_main_stalls(rows), on=_PLACE, how="left", validate="1:1").fillna({"stall": ""})
+
+
+def _main_stalls(rows: Frame) -> Frame:
+    stalled = rows[rows["stall_samples"] > 0]
+    stalled = stalled.assign(stall=in_words(stalled["stall"]))
+    sums = stalled.groupby([*_PLACE, "stall"])["stall_samples"].sum().reset_index()
+    sums = sums.sort_values(["stall_samples", "stall"], ascending=[False, True])
+    return sums.drop_duplicates(_PLACE)[[*_PLACE, "stall"]]
+
+
+ANALYSES: Final = (
+    Analysis(
+        "ncu_source",
+        "Hottest lines",
+        "The source lines of each replayed launch on which most samples of its warps fell, at most ten; instructions "
+        "(SASS; PC: their address in the kernel) where the program has no line information (nvcc -lineinfo; Triton has "
+        "it). Share: of all samples of "
+        "the launch. Stall: the reason that most of them did not issue, as in Warp stalls. The source text is there "
+        "if ncu imported it (--import-source).",
+        ("profiled_launches", "kernel_lines"),
+        ncu_source,
+    ),
+)

@@ -1,0 +1,123 @@
+"""What tensor cores did, by type, which ncu's own FLOP counts leave out.
+
+Counted by `sm__ops_path_tensor_*` (multiplications and additions count apart, as FLOPs do). A launch that has none is
+counted by its instructions, whose names have the shape: HMMA.16816 multiplies 16x16 by 16x8 matrices.
+"""
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.replay.metrics import OPCODES_IN_FULL, TENSOR, collected, matching, parts
+from nightsight.events.timeline import Timeline
+from nightsight.parallel import once
+
+Frame = pd.DataFrame
+
+_KEYS: Final = ["launch", "type"]
+_PEAK: Final = ".peak_sustained"
+# the four warps of a group each execute the instruction that they do together
+_OPCODE: Final = (
+    r"^(?P<letter>[BDHIOQ])(?P<group>G?)MMA\b.*?"
+    r"\.(?:(?P<gm>\d+)x(?P<gn>\d+)x(?P<gk>\d+)|(?P<m>8|16)(?P<n>8)(?P<k>\d+))(?:\.|$)"
+)
+_TENSOR_OPCODE: Final = r"^(?:[BDHIOQ]G?MMA|UTC\w*MMA)\b"
+_TYPES: Final = {"B": "int1", "D": "fp64", "H": "fp16", "I": "int8", "O": "fp4", "Q": "fp8"}
+# cc 7.0 takes four steps for each of the four products that a warp does at once, but two to add them up in FP16
+_HALF_AS_MANY: Final = r"^HMMA\.884\.F16\b"
+_MARKED_TYPES: Final = {r"\.BF16\b": "bf16", r"\.TF32\b": "tf32", r"\.[SU]4\b": "int4"}
+_ROUNDING: Final = 0.01
+
+
+def tensor_rates(timeline: Timeline) -> Frame:
+    """Return launch, type ("bf16") and flop_per_s of what tensor cores did; launches that did not use them lack."""
+    counted, executed = _by_counters(timeline), _by_opcodes(timeline)
+    executed = executed[~executed["launch"].isin(_counters(timeline)["launch"])]
+    rates = pd.concat([counted, executed], ignore_index=True)
+    return rates[rates["flop_per_s"] > 0].reset_index(drop=True)
+
+
+def tensor_peaks(timeline: Timeline) -> Frame:
+    """Return launch, type and the flop_per_s that its fastest instruction for dense matrices could do at its clock."""
+    rows = matching(timeline, TENSOR)
+    rows = rows[(rows["rate"] == _PEAK) & (rows["sparsity"] != "_sparsity_on")]
+    # a peak that says neither on nor off is that of sparse matrices
+    dense = rows["sparsity"] == "_sparsity_off"
+    rows = rows[dense | ~rows["type"].isin(rows["type"][dense])]
+    clock = collected(timeline, ["sm_hz"])["sm_hz"]
+    rows = rows.assign(flop_per_s=rows["value"] * rows["launch"].map(clock))
+    return rows.groupby(_KEYS)["flop_per_s"].max().reset_index()
+
+
+def uncounted(timeline: Timeline) -> tuple[str, ...]:
+    """Say of how many launches the work of tensor cores is not known, and how many multiply sparse matrices."""
+    launches = timeline.profile.table("profiled_launches")["launch"]
+    counters, opcodes = _counters(timeline), parts(timeline, OPCODES_IN_FULL)
+    tensor = opcodes[opcodes["instance"].str.contains(_TENSOR_OPCODE)]
+    shapeless = tensor["launch"][_flops(tensor["instance"]).isna()]
+    known = launches.isin(counters["launch"]) | (launches.isin(opcodes["launch"]) & ~launches.isin(shapeless))
+    sparse = counters["launch"][(counters["sparsity"] == "_sparsity_on") & (counters["flop_per_s"] > 0)]
+    notes = {
+        "Launches whose tensor-core work is not known: {:,}. Neither sm__ops_path_tensor metrics (section "
+        "SpeedOfLight_HierarchicalTensorRooflineChart) nor opcodes that tell it were collected.": int((~known).sum()),
+        "Launches that multiply sparse matrices: {:,}. Zeros count as work, so that they can exceed the roof, which "
+        "is that of dense ones.": sparse.nunique(),
+    }
+    return tuple(text.format(count) for text, count in notes.items() if count)
+
+
+@once
+def _counters(timeline: Timeline) -> Frame:
+    """Launch, counter, op, type, sparsity and flop_per_s; a count, a rate per cycle and one per second are the same."""
+    rows = matching(timeline, TENSOR)
+    rows = rows[rows["rate"] != _PEAK].fillna({"op": "", "sparsity": "", "rate": ""})
+    clock, time = collected(timeline, ["sm_hz", "replay_ns"]).loc[rows["launch"]].to_numpy().T
+    per_cycle, per_s = (rows["rate"].to_numpy() == rate for rate in (".per_cycle_elapsed", ".per_second"))
+    factor = np.where(per_cycle, clock, np.where(per_s, 1.0, 1e9 / time))
+    counter = rows["metric"].astype("str").str.replace(r"\..*", "", regex=True)
+    rows = rows.assign(counter=counter, flop_per_s=rows["value"] * factor)
+    return rows.groupby(["launch", "counter", "op", "type", "sparsity"])["flop_per_s"].max().reset_index()
+
+
+def _by_counters(timeline: Timeline) -> Frame:
+    """Each type is counted up to three times: by instruction, by sparsity, and whole. The fullest is taken."""
+    counters = _counters(timeline)
+    way = np.where(counters["op"] != "", "instruction", np.where(counters["sparsity"] != "", "sparsity", "whole"))
+    sums = counters.assign(way=way).groupby([*_KEYS, "way"])["flop_per_s"].sum()
+    rates = sums.groupby(_KEYS).max().reset_index()
+    return _without_parts(rates.pivot_table("flop_per_s", "launch", "type"))
+
+
+def _without_parts(table: Frame) -> Frame:
+    """Take from what is counted of several types together (fp4_fp6) what is in the count of some of them; in rows."""
+    types = {str(name): frozenset(str(name).split("_")) for name in table.columns}
+    for name in sorted(types, key=lambda name: (len(types[name]), name)):
+        rest = table[name] - table[[other for other in types if types[other] < types[name]]].sum(axis=1)
+        table = table.assign(**{name: rest.where(rest > _ROUNDING * table[name])})
+    rows = table.reset_index().melt("launch", var_name="type", value_name="flop_per_s").dropna()
+    return rows.astype({"type": "str", "flop_per_s": "float64"})
+
+
+def _by_opcodes(timeline: Timeline) -> Frame:
+    executed = parts(timeline, OPCODES_IN_FULL)
+    executed = executed[executed["instance"].str.contains(_TENSOR_OPCODE)]
+    seconds = collected(timeline, ["replay_ns"])["replay_ns"] / 1e9
+    rate = executed["value"] * _flops(executed["instance"]) / executed["launch"].map(seconds)
+    executed = executed.assign(type=_types(executed["instance"]), flop_per_s=rate)
+    return executed.groupby(_KEYS)["flop_per_s"].sum().reset_index()
+
+
+def _flops(opcodes: "pd.Series[str]") -> "pd.Series[float]":
+    """Return what one warp does by executing each once; NaN for names without a shape (UTCHMMA of cc 10)."""
+    found = opcodes.str.extract(_OPCODE)
+    m, n, k = (found[f"g{axis}"].fillna(found[axis]).astype("float64") for axis in "mnk")
+    flops: pd.Series[float] = 2 * m * n * k / np.where(found["group"] == "G", 4, 1)
+    return flops.where(~opcodes.str.contains(_HALF_AS_MANY), 2 * flops)
+
+
+def _types(opcodes: "pd.Series[str]") -> "pd.Series[str]":
+    types = opcodes.str.slice(0, 1).map(_TYPES).astype("str")
+    for mark, name in _MARKED_TYPES.items():
+        types = types.mask(opcodes.str.contains(mark), name)
+    return types

@@ -1,0 +1,428 @@
+"""The command line: what can be asked for, in Click's terms, and the one place where an error becomes an exit status.
+
+Nothing heavy is imported before a command runs: `--help` answers without pandas.
+"""
+
+import errno
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.core import ParameterSource
+
+from nightsight import __version__
+from nightsight.errors import PipelineError, ToolError
+from nightsight.options import Number, expression, no_empty_name, standard_output
+
+if TYPE_CHECKING:
+    from nightsight.collect.replay import Replay
+
+FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "perfetto", "speedscope")
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_TOOL: Final = click.Path(dir_okay=False, path_type=Path)
+_REST: Final = "nightsight.rest"
+_HOW: Final = ("clock_control", "cache_control", "replay_mode", "graph_profiling")
+
+
+class _Group(click.Group):
+    """Turns our errors into two lines and an exit status; anything else is a bug and shows its traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's signature)
+        try:
+            return super().invoke(ctx)
+        except PipelineError as error:
+            click.echo(f"Error: {error.message}", err=True)
+            if error.hint:
+                click.echo(f"Hint: {error.hint}", err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("Error: interrupted", err=True)
+            ctx.exit(1)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            click.echo("Error: cannot write to standard output: there is no space left", err=True)
+            ctx.exit(PipelineError.exit_code)
+
+
+class _WithRest(click.Command):
+    """A command that keeps all that follows `--` for the program it starts."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.meta[_REST] = tuple(args[cut + 1 :])
+        return super().parse_args(ctx, args[:cut])
+
+
+def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what can be said of the replay of kernels."""
+    count, above_zero = click.IntRange(min=1), Number(min=0, min_open=True)
+    share = Number(0, 100, min_open=True)
+    shown = partial(click.option, show_default=True)
+    several = partial(
+        click.option,
+        multiple=True,
+        metavar="NAME,...",
+        callback=no_empty_name,
+        help="Collect these; not the default set then.",
+    )
+    decorators = (
+        click.option("--ncu", type=_TOOL, metavar="PATH", help="The ncu to use (default: found by itself)."),
+        click.option("--no-ncu", is_flag=True, help="Do not replay kernels with ncu after nsys."),
+        shown("--ncu-coverage", type=share, default=90, metavar="PERCENT", help=_COVERAGE),
+        shown(
+            "--ncu-kernels", type=count, default=12, metavar="N", help="At most so many; of those chosen by name too."
+        ),
+        shown("--ncu-launches", type=count, default=1, metavar="N", help="Replay so many launches of each."),
+        click.option("--ncu-kernel", default="", metavar="REGEX", callback=expression, help=_KERNEL),
+        click.option("--ncu-range", default="", metavar="NAME", help="Replay what runs in this push/pop NVTX range."),
+        click.option("--ncu-all", is_flag=True, help="Replay every kernel, grid and block; without a limit."),
+        click.option("--ncu-set", metavar="SET", callback=no_empty_name, help="What is collected.  [default: full]"),
+        several("--ncu-sections"),
+        several("--ncu-metrics"),
+        shown("--ncu-budget", type=above_zero, default=300, metavar="SECONDS", help="Keep what is done by then."),
+        shown("--clock-control", type=click.Choice(["none", "base", "reset"]), default="none", help=_CLOCKS),
+        shown("--cache-control", type=click.Choice(["all", "none"]), default="all", help=_CACHES),
+        shown("--replay-mode", type=click.Choice(_MODES), default="kernel", help=_AGAIN),
+        shown("--graph-profiling", type=click.Choice(["node", "graph"]), default="node", help=_GRAPHS),
+    )
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+_OF_KERNELS: Final = {"ncu_all", "ncu_kernel", "ncu_kernels", "ncu_coverage", "graph_profiling"}
+_COVERAGE: Final = "Replay the fewest kernels, each with grid and block, that take this share of the GPU time."
+_KERNEL: Final = "Replay kernels whose base name has this in it."
+_CLOCKS: Final = "Whether ncu locks the GPU's clocks."
+_CACHES: Final = "Whether ncu empties the caches before each pass."
+_MODES: Final = ("kernel", "application", "range", "app-range")
+_AGAIN: Final = (
+    "How ncu repeats the work; application: by running the whole program again; range: --ncu-range, or what "
+    "cudaProfilerStart begins, as a whole."
+)
+_GRAPHS: Final = "Whether ncu replays kernels, those of CUDA graphs too, or whole graphs alone."
+
+input_option = click.option(
+    "--max-input",
+    type=click.IntRange(min=1),
+    default=1_000_000_000,
+    show_default=True,
+    metavar="BYTES",
+    help="Refuse a torch.profiler trace that is larger, unpacked; reading takes about 5 times its size in memory.",
+)
+_python_option = click.option(
+    "--python",
+    metavar="PATH",
+    help="The Python that runs workloads and scripts (default: the active environment's, else python3 on PATH).",
+)
+nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: found by itself).")
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="nightsight")
+def main() -> None:
+    """Run GPU workloads under nsys or torch.profiler, and turn captures into one report.
+
+    Example: nightsight profile mlp
+    """
+
+
+@main.command(cls=_WithRest, options_metavar="[OPTIONS]", short_help="Profile a workload, script or command.")
+@click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
+@click.option(
+    "--collector",
+    type=click.Choice(["auto", "nsys", "ncu", "torch"]),
+    default="auto",
+    show_default=True,
+    help="auto: nsys, then ncu, where there is a GPU and nsys, else torch.profiler.",
+)
+@nsys_option
+@click.option("--trace", default="cuda,nvtx", show_default=True, help="What nsys traces.")
+@click.option(
+    "--capture-range",
+    type=click.Choice(["auto", "cudaProfilerApi", "nvtx", "none"]),
+    default="auto",
+    show_default=True,
+    help="What nsys records; auto: the measured part of our workloads, all of others.",
+)
+@click.option("--gpu-metrics", is_flag=True, help="Let nsys sample the GPU's counters (needs the right to read them).")
+@click.option("--python-backtrace", is_flag=True, help="Let nsys record who made copies, allocations and waits.")
+@click.option("--memory-usage", is_flag=True, help="Let nsys record each allocation of GPU memory.")
+@_ncu_options
+@click.option("--nsys-arg", multiple=True, metavar="ARG", help="A further option for nsys profile.")
+@click.option(
+    "--keep-env",
+    multiple=True,
+    metavar="NAME",
+    help="Let the program see this variable; NAME* lets it see all that begin so, but for what looks like a secret.",
+)
+@click.option(
+    "--timeout",
+    type=Number(min=0, min_open=True),
+    metavar="SECONDS",
+    default=3600,
+    help="Stop after this time (with the run that is only timed) and keep what was captured. Saving it adds 150 s at "
+    "most, a program that ignores signals 20 s.  [default: 3600]",
+)
+@_python_option
+@click.option(
+    "--reports",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("reports"),
+    show_default=True,
+    metavar="DIR",
+    help="Where runs are kept.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Pass the program's output on.")
+@click.pass_context
+def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None:  # noqa: ANN401
+    """Run a workload, a script or any command under a profiler and write its report.
+
+    What follows -- goes to the program; without a name before it, it is the command itself.
+
+    \b
+    Examples:
+      nightsight profile mlp -- --dim 512 --steps 50
+      nightsight profile train.py -- --epochs 1
+      nightsight profile --ncu-kernels 4 --ncu-set basic matmul
+      nightsight profile --gpu-metrics --memory-usage train.py
+      nightsight profile -- torchrun --nproc-per-node 2 train.py
+    """
+    if sys.platform != "linux":
+        raise ToolError("Collecting works on Linux only", "To see a capture made there: nightsight report FILE")
+    from nightsight.collect import RECORDINGS
+    from nightsight.collect.interpreter import interpreter
+    from nightsight.collect.tools import withheld
+    from nightsight.collect.workloads import Request, resolve
+    from nightsight.workflow import Plan, profile_program
+
+    rest = ctx.meta[_REST]
+    if target is None and not rest:
+        raise click.UsageError("Name a workload or a script, or give a command after `--`.")
+    _refuse_contradictions(ctx)
+    python = interpreter(options["python"])
+    program = resolve(target, rest, python=python.path)
+    parameters = {}
+    if program.command[0] == python.path and not python.is_own:
+        click.echo(f"Python: {python.path} ({python.reason}), not nightsight's own", err=True)
+        parameters["interpreter"] = python.reason
+    if names := withheld(options["keep_env"]):
+        click.echo(f"The program does not see {', '.join(names)}; --keep-env NAME passes one on", err=True)
+    plan = Plan(program, options["collector"], options["reports"], parameters)
+    # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) end the program and keep what was captured, as Ctrl-C;
+    # but not where they were to be ignored, as under nohup
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    with _progress() as progress:
+        request = Request(
+            timeout_s=options["timeout"],
+            keep_env=options["keep_env"],
+            progress=progress,
+            verbose=options["verbose"],
+            nsys=options["nsys"],
+            trace=options["trace"],
+            capture_range=None if options["capture_range"] == "auto" else options["capture_range"],
+            recordings=tuple(name for name in RECORDINGS if options[name.replace("-", "_")]),
+            nsys_arguments=options["nsys_arg"],
+            ncu=options["ncu"],
+            replay=None if options["no_ncu"] else _replay(options),
+        )
+        path = profile_program(plan, request)
+    click.echo(f"report: {path}")
+
+
+def _refuse_contradictions(ctx: click.Context) -> None:
+    """Refuse options of ncu that others make meaningless: nothing that was asked for is left out without a word."""
+    values = ctx.params
+    given = {name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    of_ncu = {name for name in given if name.startswith("ncu") or name in _HOW}
+    chosen = next((name for name in ("ncu_all", "ncu_kernel", "ncu_range") if values[name]), "")
+    without = "--no-ncu" if values["no_ncu"] else "--collector torch" if values["collector"] == "torch" else ""
+    alone = "--collector ncu" if values["collector"] == "ncu" else ""
+    meaningless = (
+        (of_ncu, without),
+        ({"no_ncu"} & given, alone),
+        ({"trace", "nsys_arg"} & given, alone),
+        ({"ncu_coverage"} & given, _option(chosen) or alone),
+        ({"ncu_kernel", "ncu_range", "ncu_kernels"} & given, "--ncu-all" if values["ncu_all"] else ""),
+        (_OF_KERNELS & given, f"--replay-mode {values['replay_mode']}" if "range" in values["replay_mode"] else ""),
+    )
+    for names, other in meaningless:
+        if names and other:
+            raise click.UsageError(f"{', '.join(map(_option, sorted(names)))} means nothing with {other}.")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}" if name else ""
+
+
+def _replay(options: Mapping[str, Any]) -> "Replay":
+    from nightsight.collect.replay import Replay
+
+    sections = [name for given in options["ncu_sections"] for name in given.split(",")]
+    metrics = ",".join(options["ncu_metrics"])
+    collected = [
+        *(("--set", options["ncu_set"] or "full") if options["ncu_set"] or not (sections or metrics) else ()),
+        *(text for name in sections for text in ("--section", name)),
+        *(("--metrics", metrics) if metrics else ()),
+    ]
+    return Replay(
+        coverage_pct=options["ncu_coverage"],
+        most=0 if options["ncu_all"] else options["ncu_kernels"],
+        launches=options["ncu_launches"],
+        pattern=options["ncu_kernel"],
+        nvtx_range=options["ncu_range"],
+        everything=options["ncu_all"],
+        budget_s=options["ncu_budget"],
+        collected=tuple(collected),
+        **{name: options[name] for name in _HOW},
+    )
+
+
+@main.command(short_help="Make the report of files captured elsewhere.")
+@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    callback=standard_output,
+    help="Where to write: a file (- for standard output); a folder for csv, parquet or several files.",
+)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(FORMATS),
+    help="What to write (default: what the ending of the file says, or html).",
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(min=200_000),
+    default=2_000_000,
+    show_default=True,
+    metavar="N",
+    help="Draw the timeline as finely as a page of this size can hold.",
+)
+@input_option
+@nsys_option
+def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_bytes: int, **options: Any) -> None:  # noqa: ANN401
+    """Make the report of files captured elsewhere.
+
+    They may be a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
+
+    \b
+    Examples:
+      nightsight report train.sqlite -o train.html
+      nightsight report train.sqlite --format csv -o tables/
+      nightsight report train.nsys-rep --format perfetto     # for ui.perfetto.dev
+    """
+    from nightsight.workflow import Output, Reading, render_files
+
+    with _progress() as progress:
+        reading = Reading(options["nsys"], options["max_input"], progress)
+        written = list(render_files(files, Output(output, style or "", max_bytes), reading))
+    for path in written:
+        click.echo(f"report: {path}")
+
+
+@main.command(short_help="Print the tables of `nsys stats`.")
+@click.argument("file", type=_FILE)
+@click.option(
+    "-r",
+    "--report",
+    "reports",
+    multiple=True,
+    required=True,
+    metavar="REPORT[:ARGUMENT]",
+    help="As `nsys stats` names it; again, or after a comma, for several.",
+)
+@click.option("--format", "style", type=click.Choice(["csv", "table", "json"]), default="table", show_default=True)
+@click.option("--timeunit", default="ns", show_default=True, metavar="UNIT", help="ns, us, ms or s.")
+@click.option("--filter-time", default="", metavar="START/END", help="Only events in this time: 1.5s/2s, 300ms/.")
+@click.option("--filter-nvtx", default="", metavar="RANGE[@DOMAIN][/INDEX]", help="Only events in the time of a range.")
+@click.option(
+    "-o",
+    "--output",
+    default="-",
+    metavar="PREFIX",
+    callback=standard_output,
+    help="Write PREFIX_REPORT.csv and so on; . is the captured file's own name, - standard output.  [default: -]",
+)
+@input_option
+@nsys_option
+def stats(file: Path, **options: Any) -> None:  # noqa: ANN401
+    """Print the tables of `nsys stats`, to the digit, without nsys.
+
+    \b
+    Examples:
+      nightsight stats train.sqlite -r cuda_gpu_kern_sum --format csv
+      nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
+    """
+    from nightsight.stats import Selection
+    from nightsight.workflow import Reading, print_stats, profile_of
+
+    reports = [report for given in options["reports"] for report in given.split(",")]
+    named = {name: options[name] for name in ("style", "timeunit", "filter_time", "filter_nvtx")}
+    output = options["output"]
+    with _progress() as progress:
+        reading = Reading(options["nsys"], options["max_input"], progress)
+        with profile_of(file, reading) as profile:
+            texts = list(print_stats(profile, Selection(reports, **named), path=file, output=output))
+    for finding in profile.findings:
+        click.echo(f"Warning: {finding.title}. {finding.detail}", err=True)
+    click.echo(("\n" if output == "-" else "").join(texts), nl=False)
+
+
+@main.command(short_help="List the workloads.")
+def workloads() -> None:
+    """List the workloads that `profile` knows by name.
+
+    Example: nightsight workloads
+    """
+    from nightsight.collect.workloads import registered
+
+    for workload in registered():
+        click.echo(f"{workload.name:14}{workload.summary}\n{'':14}{workload.options}")
+
+
+@main.command(short_help="Check this machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print the checks as JSON.")
+@nsys_option
+@_python_option
+def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
+    """Check what profiling needs on this machine, and say what to do about what is missing.
+
+    Example: nightsight doctor
+    """
+    from dataclasses import asdict
+    from json import dumps
+
+    from nightsight.collect.doctor import examine
+
+    checks = examine(nsys=nsys, python=python)
+    if as_json:
+        click.echo(dumps([asdict(check) for check in checks], indent=1))
+        return
+    for check in checks:
+        click.echo(f"{check.status:8} {check.name:12} {check.detail}")
+        if check.remedy:
+            click.echo(f"{'':22}{check.remedy}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Show what is being done: a live line on a terminal, plain lines elsewhere, always on stderr."""
+    if not sys.stderr.isatty():
+        yield lambda message: click.echo(f"{message} ...", err=True)
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield status.update

@@ -1,0 +1,337 @@
+"""Nsight Compute: which launches it replays, how it is ended with what is done, and the ways in which it fails."""
+
+import difflib
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from nightsight.collect.process import Child, Outcome, last_lines, run_logged
+from nightsight.collect.replay import COMMUNICATING, Replay
+from nightsight.collect.tools import (
+    ALLOW_COUNTERS,
+    NCU_PLACES,
+    ask,
+    find_ncu,
+    may_read_counters,
+    refuse_lost_folder,
+    tool_version,
+)
+from nightsight.collect.workloads import (
+    Program,
+    Request,
+    captured_by,
+    child_environment,
+    described,
+    fresh,
+    partial_capture,
+    program_failed,
+)
+from nightsight.errors import PipelineError, ToolError, UsageError
+from nightsight.model import Capture, Finding
+
+# words of ncu
+_BEGUN: Final = '==PROF== Profiling "'
+_DONE: Final = re.compile(r"100% - \d+ pass(?:es)?$")
+_RUN: Final = re.compile(r"==PROF== Profiling .*Application replay pass (\d+)$")
+_ERROR: Final = "==ERROR=="
+_PROGRAM_FAILED: Final = "The application returned an error code"
+_NONE_MATCHED: Final = ("==WARNING== No kernels were profiled", "==WARNING== No ranges were profiled")
+_NOTHING_TO_COLLECT: Final = "==WARNING== No metrics to collect found in sections"
+_AVAILABLE: Final = re.compile(r"\d+\. (.+)")
+_LONGEST_LINE: Final = 1 << 16
+_MOST_ERRORS: Final = 100
+_NEAREST: Final = 8
+# it may be in the middle of the passes of a long kernel
+_PATIENCE_S: Final = 60.0
+_NO_METRICS: Final = "So it is not known why each kernel takes the time that it takes."
+_NO_COUNTERS: Final = "This user may not read the GPU's performance counters"
+_SEE_LOG: Final = "See ncu.log among the logs of this run."
+# words of ncu, after which it replays nothing more; what has happened; what to do
+_FAILURES: Final = (
+    ("ERR_NVGPUCTRPERM", _NO_COUNTERS, ALLOW_COUNTERS),
+    (
+        "driver resource was unavailable|DriverResourceUnavailable|already under profiling",
+        "Another profiler holds the GPU's counters",
+        "End it (nsys --gpu-metrics, another ncu), or pause DCGM: dcgmi profile --pause",
+    ),
+    (
+        f"did not match any|Failed to find metric|is not a valid set|--list-se|{_NOTHING_TO_COLLECT}",
+        "ncu does not know what it was to collect",
+        "It lists what it knows: ncu --list-sets, --list-sections, --query-metrics. Metrics differ by GPU.",
+    ),
+    ("LibraryNotLoaded", "ncu cannot load the driver's libraries here", "gVisor and the like forbid it. " + _SEE_LOG),
+)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came of it: the report, None if there is none, and what went wrong or was cut short as findings.
+
+    `outcome` says how ncu ended, None if it was not started; `broke_off` that the program failed, or was interrupted.
+    """
+
+    report: Path | None
+    version: str
+    findings: tuple[Finding, ...]
+    outcome: Outcome | None = None
+    broke_off: bool = False
+
+    def described(self, replay: Replay) -> dict[str, str]:
+        """What a reader of the figures must know of how they were measured; nothing without figures."""
+        return {**replay.described, "ncu version": self.version} if self.report else {}
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.outcome.seconds if self.outcome else 0.0
+
+
+def collect_ncu(program: Program, request: Request) -> Capture:
+    """Run a program under ncu alone; ToolError when it leaves no report, WorkloadError when the program failed."""
+    replay = request.replay or Replay()
+    if replay.is_whole:
+        raise UsageError(
+            "ncu alone does not replay ranges and graphs as a whole: kernels in them may wait for their peers",
+            f"{COMMUNICATING} are never replayed, and only a timeline tells of them: leave out --collector ncu.",
+        )
+    started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+    replayed = replay_kernels(program, request, replay)
+    if replayed.report is None:
+        raise _nothing_captured(program, request, replayed)
+    failure, findings = "", replayed.findings
+    if replayed.broke_off and replayed.outcome:
+        failure, partial = partial_capture(program, replayed.outcome)
+        findings = (*partial, *findings)
+    return Capture(
+        workload=program.name,
+        collector="ncu",
+        files=(replayed.report,),
+        environment=replace(described("ncu", replayed.version, {}), captured_utc=started),
+        # without a timeline nothing tells which kernels take most of the time
+        parameters=replayed.described(replace(replay, everything=True)),
+        findings=findings,
+        stages_s={"replay": replayed.seconds},
+        failure=failure,
+    )
+
+
+def replay_kernels(program: Program, request: Request, replay: Replay) -> Replayed:
+    """Run a program under ncu; a failure is a finding, as what else was captured stands without it."""
+    tool = find_ncu(request.ncu)
+    if tool is None:
+        hint = f"Looked at --ncu, $NCU, PATH and /{', /'.join(NCU_PLACES)}."
+        return not_replayed("ncu was not found", f"{hint} Install Nsight Compute, or name it with --ncu.")
+    if not may_read_counters():
+        return not_replayed(_NO_COUNTERS, ALLOW_COUNTERS)
+    limit = min(replay.budget_s, request.timeout_s)
+    if limit <= 0:
+        return not_replayed("No time was left to replay kernels", "Allow the whole run more: --timeout SECONDS.")
+    try:
+        version = tool_version(tool)
+    except ToolError:
+        # what it said names paths
+        return not_replayed("ncu does not run", "Try it by hand: ncu --version. Another one is named with --ncu.")
+    report, log = request.captures / f"{program.name}.ncu-rep", request.logs / "ncu.log"
+    fresh(report)
+    child = _child(tool, program, request, replay, report=report)
+    heard = _Heard(request.progress, replay)
+    outcome = run_logged(child, log=log, timeout_s=limit, verbose=request.verbose, listen=heard.hear)
+    heard.hear("\n")
+    if report.is_file() and report.stat().st_size > 0:
+        findings = tuple(_incomplete(outcome, heard, replay))
+        return Replayed(report, version, findings, outcome, broke_off=not outcome.ok and not outcome.timed_out)
+    refuse_lost_folder(report.parent)
+    broke_off = not heard.failure and (outcome.interrupted or heard.program_failed)
+    return Replayed(None, version, (_nothing(outcome, heard, replay),), outcome, broke_off)
+
+
+def not_replayed(title: str, remedy: str) -> Replayed:
+    """Return what comes of a replay that is not begun, with the reason and what to do about it."""
+    return Replayed(None, "", (Finding("no_kernel_metrics", "info", title, _NO_METRICS, remedy),))
+
+
+class _Heard:
+    """What ncu has said while it worked: how far it is, and what went wrong.
+
+    The program prints between its lines, and within them: of what is not ncu's nothing is kept, and nothing quoted.
+    """
+
+    def __init__(self, progress: Callable[[str], None], replay: Replay) -> None:
+        self._progress, self._replay = progress, replay
+        self._rest, self._started = "", 0.0
+        self._begun = self._ended = self._run = 0
+        self.errors: list[str] = []
+        self.available: list[str] | None = None
+
+    @property
+    def done(self) -> int:
+        """How many launches have been replayed."""
+        return min(self._begun, self._ended)
+
+    @property
+    def failure(self) -> tuple[str, str, str] | None:
+        """The one of _FAILURES that has happened."""
+        said = "\n".join(self.errors)
+        return next((failure for failure in _FAILURES if re.search(failure[0], said)), None)
+
+    @property
+    def program_failed(self) -> bool:
+        """Whether ncu says that the program did."""
+        return any(_PROGRAM_FAILED in line for line in self.errors)
+
+    def hear(self, text: str) -> bool:
+        """Take in what ncu and the program print; say whether that was enough."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        self._rest = self._rest[-_LONGEST_LINE:]
+        if not self._started and _BEGUN in text:
+            self._started = time.monotonic()
+        before = self.done, self._run
+        for line in lines:
+            self._take(line.rstrip("\r"))
+        if (self.done, self._run) != before:
+            self._tell()
+        return self.failure is not None or 0 < self._replay.most_launches <= self.done
+
+    def _take(self, line: str) -> None:
+        if _BEGUN in line:
+            self._begun += 1
+        self._ended += bool(_DONE.search(line))
+        run = _RUN.search(line)
+        self._run = max(self._run, int(run[1])) if run else self._run
+        if line.startswith((_ERROR, _NOTHING_TO_COLLECT)) and len(self.errors) < _MOST_ERRORS:
+            self.errors.append(line)
+        if line.startswith(_NONE_MATCHED):
+            self.available = []
+        elif self.available is not None and (kernel := _AVAILABLE.fullmatch(line)):
+            self.available.append(kernel[1])
+
+    def _tell(self) -> None:
+        if not self.done:
+            self._progress(f"replaying kernels with ncu: run {self._run} of the program")
+            return
+        done, expected = self.done, max(self._replay.expected, self.done if self._replay.expected else 0)
+        of = expected or self._replay.most_launches
+        left = (of - done) * (time.monotonic() - self._started) / done
+        most = "" if expected else "at most "
+        chosen, about = f" of {most}{of}" if of else "", f", {most or 'about '}{left:.0f} s left" if left > 0 else ""
+        self._progress(f"replaying kernels with ncu: {done}{chosen} done{about}")
+
+
+def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, report: Path) -> Child:
+    known, captured = _known_options(ncu), captured_by(program, request) == "cudaProfilerApi"
+    # ncu takes a % in the name of its file for the start of a pattern
+    options = [
+        *replay.collected,
+        *("--clock-control", replay.clock_control, "--cache-control", replay.cache_control),
+        *replay.chosen,
+        *("--nvtx", *(["--nvtx-push-pop-scope", "process"] if "--nvtx-push-pop-scope" in known else [])),
+        *(["--import-source", "yes"] if "--import-source" in known and not replay.is_range else []),
+        *(["--nvtx-include", f"{_quoted(replay.nvtx_range)}/"] if replay.nvtx_range else []),
+        *(["--profile-from-start", "off"] if captured and not replay.is_range else []),
+        *("--target-processes", "all", "--force-overwrite", "-o", str(report.with_suffix("")).replace("%", "%%")),
+    ]
+    environment = child_environment(request)
+    # a signal to ncu alone: it ends the program and keeps what is done; slim containers have no kill but the shell's
+    command = (str(ncu), *options, *program.command)
+    return Child(command, environment, lambda pid: ("sh", "-c", f"kill -TERM {pid}"), patience_s=_PATIENCE_S)
+
+
+def _quoted(name: str) -> str:
+    """Escape what has a meaning in an NVTX filter of ncu."""
+    return re.sub(r"([@,\[\]/*+\\])", r"\\\1", name)
+
+
+def _known_options(ncu: Path) -> str:
+    try:
+        return ask([str(ncu), "--help"])
+    except ToolError:
+        return ""
+
+
+def _nothing_captured(program: Program, request: Request, replayed: Replayed) -> PipelineError:
+    """Turn the finding into the error that it is where there is nothing else to show."""
+    log = request.logs / "ncu.log"
+    (problem,) = replayed.findings
+    if replayed.outcome is None:
+        return ToolError(problem.title, problem.remedy)
+    if replayed.broke_off:
+        return program_failed(program, replayed.outcome, log)
+    said = last_lines(log)
+    return ToolError(f"{problem.title}. {problem.detail}", f"{problem.remedy}\nThe last lines of {log}:\n{said}")
+
+
+def _nothing(outcome: Outcome, heard: _Heard, replay: Replay) -> Finding:
+    """Word the finding for a run that left no report."""
+    if heard.failure:
+        title, detail, remedy = heard.failure[1], _refused(heard, replay), heard.failure[2]
+    elif outcome.interrupted:
+        title, detail, remedy = f"The replay {outcome.ending}, and nothing was replayed", _NO_METRICS, "Run it again."
+    elif outcome.timed_out:
+        title, detail = f"ncu replayed nothing within {outcome.limit_s:.4g} s", _NO_METRICS
+        remedy = _more_time(outcome, replay)
+    elif heard.program_failed:
+        title, remedy = f"The program under ncu {outcome.ending}, and nothing was replayed", _SEE_LOG
+        detail = "ncu needs memory of the GPU beside the program's, and makes it slower. " + _NO_METRICS
+    elif heard.available is not None:
+        what = "range" if replay.is_range else "kernel"
+        title, (detail, remedy) = f"No {what} was replayed", _none_matched(heard.available, replay)
+    else:
+        title, detail, remedy = f"ncu {outcome.ending}, and nothing was replayed", _NO_METRICS, _SEE_LOG
+    return Finding("no_kernel_metrics", "warning", title, detail, remedy)
+
+
+def _refused(heard: _Heard, replay: Replay) -> str:
+    """Name what was asked for and refused: of ncu's words nothing is quoted, which may be the program's."""
+    asked = [name for value in replay.collected[1::2] for name in value.split(",")]
+    named = [name for name in asked if any(name in line for line in heard.errors)]
+    return f"It refused {', '.join(named)}. {_NO_METRICS}" if named else _NO_METRICS
+
+
+def _none_matched(available: list[str], replay: Replay) -> tuple[str, str]:
+    """Return what was looked for in vain, with what there was, and what to do."""
+    inside = f" in the range {replay.nvtx_range}" * bool(replay.nvtx_range)
+    nearest = difflib.get_close_matches(replay.pattern, available, _NEAREST, 0.0) if replay.pattern else available
+    there = f" Kernels of the program: {', '.join(nearest[:_NEAREST])}." if available else ""
+    if replay.is_range and not replay.nvtx_range:
+        remedy = "Name one: --ncu-range NAME, or call cudaProfilerStart and cudaProfilerStop around it."
+        return "ncu found none: the program marks no part of itself.", remedy
+    if replay.names:
+        detail = f"None of the {len(replay.names)} kernels chosen in the timeline was launched again.{there}"
+        return detail, "The program must do the same in each run. Choose others: --ncu-kernel REGEX."
+    if replay.pattern:
+        return f"ncu found none that matches {replay.pattern}{inside}.{there}", "Choose others: --ncu-kernel REGEX."
+    if replay.nvtx_range:
+        near = difflib.get_close_matches(replay.nvtx_range, replay.ranges, _NEAREST, 0.0)
+        others = f" Ranges of the program: {', '.join(near)}." if near else ""
+        detail = f"ncu found none{inside}.{there}{others}"
+        return detail, "It must be a push/pop range of the default domain, open while kernels are launched."
+    remedy = "Does it call cudaProfilerStart? To replay in the whole run: --capture-range none."
+    return f"The program launched none that can be replayed while ncu looked.{there}", remedy
+
+
+def _incomplete(outcome: Outcome, heard: _Heard, replay: Replay) -> Iterator[Finding]:
+    """Yield what a report lacks."""
+    if outcome.timed_out:
+        of = f" of {replay.expected}" if replay.expected else ""
+        title = f"{heard.done}{of} chosen launches were replayed within {outcome.limit_s:.4g} s"
+        remedy = f"{_more_time(outcome, replay)} Or collect less: --ncu-set basic."
+        yield Finding("replay_cut_short", "info", title, "The others have no figures of ncu.", remedy)
+    elif heard.failure or not outcome.ok:
+        title = heard.failure[1] if heard.failure else f"The program under ncu {outcome.ending}"
+        detail = (
+            f"{heard.done} launches were replayed before. {_refused(heard, replay) if heard.failure else ''}".strip()
+        )
+        yield Finding("replay_failed", "warning", title, detail, heard.failure[2] if heard.failure else _SEE_LOG)
+    elif outcome.satisfied and not replay.names:
+        title, detail = f"Only the first {heard.done} launches were replayed", "Others have no figures of ncu."
+        remedy = "More of them: --ncu-kernels N; all of them: --ncu-all."
+        yield Finding("replay_cut_short", "info", title, detail, remedy)
+
+
+def _more_time(outcome: Outcome, replay: Replay) -> str:
+    option = "--ncu-budget" if outcome.limit_s == replay.budget_s else "--timeout"
+    return f"Allow it more time: {option} SECONDS."

@@ -1,0 +1,216 @@
+"""Nsight Systems: how it is started so that its report holds nothing private, and the ways in which it fails."""
+
+import re
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from nightsight.collect.isolation import inside, isolation
+from nightsight.collect.process import Child, Outcome, last_lines, run_logged
+from nightsight.collect.recordings import recording_options, remedy_for, unrecorded
+from nightsight.collect.tools import (
+    NSYS_PLACES,
+    allowed_environment,
+    ask,
+    find_nsys,
+    refuse_lost_folder,
+    tool_version,
+    unwritable,
+    writable_folder,
+)
+from nightsight.collect.workloads import (
+    Program,
+    Request,
+    captured_by,
+    child_environment,
+    described,
+    fresh,
+    partial_capture,
+    program_failed,
+    run_benchmark,
+)
+from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
+from nightsight.model import Capture
+
+# nsys exports a million kernels in seconds: what takes an hour has hung.
+_EXPORT_LIMIT_S: Final = 3600.0
+_HEAD_BYTES: Final = 1 << 16
+_STARTED_BY: Final = {
+    "cudaProfilerApi": "by a call of cudaProfilerStart on a GPU",
+    "nvtx": "by the range that --nsys-arg=--nvtx-capture=NAME names",
+}
+_BREAKS_ENV_VAR: Final = re.compile(r"[,\"'\\\n]|^$")
+# the words of a report that is being written, up to those that name it
+_SAVING: Final = r"(?s)(?:Generating |Processing events)(?!.*Generated:)"
+_RECORDED: Final = re.compile(r"^(Generated:|Generating |Processing events)", re.MULTILINE)
+
+
+def collect_nsys(program: Program, request: Request) -> Capture:
+    """Run a program under nsys and export what was recorded; one that fails half way leaves a partial capture."""
+    nsys = required_nsys(request.nsys)
+    version = tool_version(nsys)
+    measured = run_benchmark(program, request)
+    report = request.captures / f"{program.name}.nsys-rep"
+    database = report.with_suffix(".sqlite")
+    fresh(report, report.with_suffix(".qdstrm"), database)
+    started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+    left = replace(request, timeout_s=request.timeout_s - measured.seconds)
+    profiled = _profile(nsys, program, left, report=report)
+    failure, findings = partial_capture(program, profiled)
+    findings = (*findings, *unrecorded(request.recordings, _first_words(request.logs / "profile.log")))
+    request.progress(f"exporting {report.name}")
+    exported_s = _export_part(report, database, nsys=nsys, log=request.logs / "export.log", failure=failure)
+    return Capture(
+        workload=program.name,
+        collector="nsys",
+        files=(report, database),
+        environment=replace(described("nsys", version, measured.facts), captured_utc=started),
+        parameters=measured.parameters,
+        benchmark=measured.benchmark,
+        findings=(*measured.findings, *findings),
+        stages_s={**measured.stages_s, "profile": profiled.seconds, "export": exported_s},
+        failure=failure,
+    )
+
+
+def required_nsys(explicit: Path | None = None) -> Path:
+    """Find nsys; ToolError, with where it was looked for and what to do, when there is none."""
+    nsys = find_nsys(explicit)
+    if nsys is None:
+        raise ToolError(
+            "nsys was not found",
+            f"Looked at --nsys, $NSYS, PATH and /{', /'.join(NSYS_PLACES)}. Install it (from NVIDIA's repository: "
+            "apt-get install nsight-systems-cli), or do without it: --collector torch.",
+        )
+    return nsys
+
+
+def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
+    """Export a .nsys-rep as SQLite to `target`, which appears whole or not at all; ToolError when nsys cannot."""
+    writable_folder(target.parent)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
+        aside = Path(folder) / "export.sqlite"
+        command = (str(nsys), "export", "--type", "sqlite", "--force-overwrite=true", "-o", str(aside), str(report))
+        outcome = run_logged(Child(command, allowed_environment()), log=log, timeout_s=_EXPORT_LIMIT_S)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        if not outcome.ok or not _has_content(aside):
+            refuse_lost_folder(target.parent)
+            how = "nsys wrote nothing" if outcome.ok else f"nsys export {outcome.ending}"
+            hint = f"nsys said:\n{last_lines(log) or 'nothing'}\nBy hand: nsys export --type sqlite {report}"
+            raise ToolError(f"{report.name} could not be exported: {how}", hint)
+        try:
+            aside.replace(target)
+        except OSError as error:
+            raise unwritable(target.parent, error) from error
+
+
+def _profile(nsys: Path, program: Program, request: Request, *, report: Path) -> Outcome:
+    request.progress(f"profiling {program.name} with nsys")
+    capture_range = captured_by(program, request)
+    log = request.logs / "profile.log"
+    child = _child(nsys, program, request, report=report, capture_range=capture_range)
+    outcome = run_logged(child, log=log, timeout_s=request.timeout_s, verbose=request.verbose)
+    if not _has_content(report):
+        refuse_lost_folder(report.parent)
+        raise _nothing_captured(program, outcome, report=report, log=log, capture_range=capture_range)
+    return outcome
+
+
+def _child(nsys: Path, program: Program, request: Request, *, report: Path, capture_range: str) -> Child:
+    environment = child_environment(request)
+    session = f"nightsight{uuid.uuid4().hex[:12]}"
+    known = _known_options(nsys)
+    options = [
+        *(f"--trace={request.trace}", "--cpuctxsw=none", "--force-overwrite=true"),
+        *recording_options(request.recordings, known=known),
+        # nsys takes a % in this name for the start of a pattern
+        *("-o", str(report.with_suffix("")).replace("%", "%%"), f"--session-new={session}"),
+        *([] if capture_range == "none" else [f"--capture-range={capture_range}", "--capture-range-end=stop"]),
+        *_environment_options(environment, known=known),
+        *request.nsys_arguments,
+    ]
+    isolated = isolation()
+    if not isolated:
+        request.progress("nsys will record the environment of other processes too: keep capture/ to yourself")
+    # At a signal nsys ends the program before its buffers are saved, and the report holds no kernels; at `stop` it
+    # saves them first.
+    stop = (str(nsys), "stop", f"--session={session}")
+    command = (*isolated, str(nsys), "profile", *options, *program.command)
+    return Child(command, environment, lambda pid: inside(isolated, pid, stop), saving=_SAVING)
+
+
+def _known_options(nsys: Path) -> str:
+    """Return what nsys says of its options; "" if it does not say."""
+    try:
+        return ask([str(nsys), "profile", "--help"])
+    except ToolError:
+        return ""
+
+
+def _environment_options(environment: Mapping[str, str], *, known: str) -> list[str]:
+    """Ask nsys not to add variables to ours, when it can be told so.
+
+    It splits --env-var at commas and knows no way to quote one. The clean environment that it is started with keeps
+    the caller's variables out in any case.
+    """
+    if "--inherit-environment" not in known or any(_BREAKS_ENV_VAR.search(value) for value in environment.values()):
+        return []
+    pairs = ",".join(f"{name}={value}" for name, value in environment.items())
+    return ["--inherit-environment=false", f"--env-var={pairs}"]
+
+
+def _nothing_captured(
+    program: Program, outcome: Outcome, *, report: Path, log: Path, capture_range: str
+) -> PipelineError:
+    recording = report.with_suffix(".qdstrm")
+    if recording.exists():
+        return ToolError(
+            f"nsys recorded {program.name} but could not turn the recording into a report: its importer did not start",
+            "It lacks libdw as a rule: `apt-get install libdw1`, or without a network `dpkg -x` the packages libdw1 "
+            f"and libelf1 into / and run `ldconfig`. The recording is kept: {recording}. nsys said: {log}",
+        )
+    said = last_lines(log, 1000)
+    if not outcome.ok and not outcome.stopped and not _RECORDED.search(said):
+        first, *more = said.split("\n")[:10]
+        hint = [line for line in (remedy_for(said), *more, f"{log}") if line]
+        return ToolError(f"nsys did not start {program.name}: {first or outcome.ending}", "\n".join(hint))
+    if not outcome.ok:
+        return program_failed(program, outcome, log)
+    if capture_range == "none":
+        return CaptureError(f"{program.name} ran, but nsys wrote no report", f"nsys said:\n{last_lines(log)}\n{log}")
+    return CaptureError(
+        f"nothing was captured: the capture range ({capture_range}) never started",
+        f"{program.name} ran to its end without starting it ({_STARTED_BY[capture_range]}). "
+        "To capture the whole run: --capture-range none.",
+    )
+
+
+def _export_part(report: Path, target: Path, *, nsys: Path, log: Path, failure: str) -> float:
+    """Export, and return the seconds; where the program had failed, that is the error and not the export's."""
+    started = time.monotonic()
+    try:
+        export_sqlite(report, target, nsys=nsys, log=log)
+    except ToolError as error:
+        if not failure:
+            raise
+        raise WorkloadError(f"{failure}, and what was captured cannot be read", error.hint) from error
+    return time.monotonic() - started
+
+
+def _first_words(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            return file.read(_HEAD_BYTES).decode(errors="replace")
+    except OSError:
+        # the program may have deleted it
+        return ""
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0

@@ -1,0 +1,233 @@
+"""How to run a command so that nothing of it is left: not at its end, not at a time limit, not at Ctrl-C, not at ours.
+
+Each is started by guard.py, which sees to that. What is to be saved when a command must be ended is waited for; a
+command that does not care is not.
+"""
+
+import errno
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from nightsight.collect import guard
+from nightsight.collect.output import Output
+from nightsight.collect.tools import not_started
+
+Listener = Callable[[str], bool]
+"""Takes what a process prints, and says whether that was enough of it."""
+# All of it together. nsys writes a large report for minutes.
+SAVE_S = 120.0
+# Time to begin to save, or to end: a signal is seen by Python when a call into a library returns.
+_REACT_S = 15.0
+_TERMINATE_S = 5.0
+_POLL_S = 0.2
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_PROGRESS: Final = re.compile(r"(\[\d+/\d+\] \[[^\]]*\] [^\[\r\n]*?\.nsys-rep|Processing \d+ events: \[[^\]]*\])")
+_TAIL_BYTES: Final = 1 << 17
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a process ended. `status` is a shell's: 128 + n for signal n; `satisfied`: a listener had heard enough."""
+
+    status: int
+    timed_out: bool
+    interrupted: bool
+    seconds: float
+    limit_s: float
+    satisfied: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended by itself, with status 0, or when a listener had heard enough."""
+        return self.satisfied or (self.status == 0 and not self.stopped)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether we ended it."""
+        return self.timed_out or self.interrupted
+
+    @property
+    def ending(self) -> str:
+        """The predicate of a sentence about it: "ended with exit status 3"."""
+        if self.interrupted:
+            return f"was interrupted after {self.seconds:.3g} s"
+        if self.timed_out:
+            return f"was stopped after {self.limit_s:.4g} s"
+        try:
+            return f"was ended by {signal.Signals(self.status - 128).name} (exit status {self.status})"
+        except ValueError:
+            return f"ended with exit status {self.status}"
+
+
+@dataclass(frozen=True)
+class Child:
+    """What is started, with which variables. `ask_to_end` makes, of its process id, a command that ends it politely.
+
+    It then has `patience_s` to do so. `saving` is a regular expression: while it is found in what was printed last,
+    something is being saved.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    ask_to_end: Callable[[int], Sequence[str]] = lambda _: ()
+    patience_s: float = 0.0
+    saving: str = ""
+
+
+class _Running:
+    """A child that has been started, with the process id `pid`, by the guard in `process`."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.pid, self._guard = 0, process
+
+    @property
+    def status(self) -> int | None:
+        """How it ended, as a shell says it; None while it runs."""
+        code = self._guard.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def ends(self, within_s: float) -> bool:
+        """Wait for its end."""
+        try:
+            self._guard.wait(max(within_s, 0.0))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def signal(self, number: int) -> None:
+        """Signal its process group."""
+        os.killpg(self._guard.pid, number)
+
+
+def run_logged(
+    child: Child, *, log: Path, timeout_s: float, verbose: bool = False, listen: Listener | None = None
+) -> Outcome:
+    """Run a child in a session of its own with all its output in `log`, and leave no process of it behind.
+
+    At the time limit, or at Ctrl-C, it is asked to end if it can be, then its group gets SIGINT and time to save its
+    files, then SIGTERM, then SIGKILL; a second Ctrl-C kills at once. `verbose` passes the output on to our stderr;
+    `listen` gets it as it comes, and ends the child in the same way when it has heard enough.
+    """
+    listeners = ([_to_stderr] if verbose else []) + ([listen] if listen else [])
+    timed_out = interrupted = satisfied = False
+    started = time.monotonic()
+    with Output(log, is_heard=bool(listeners)) as output:
+        with _started(child, output) as running:
+            try:
+                satisfied = _heard_enough(running, output, timeout_s=timeout_s, listeners=listeners)
+                timed_out = not satisfied and running.status is None
+            except KeyboardInterrupt:
+                interrupted = True
+            if running.status is None:
+                _stop(running, child, output, log=log)
+        # what is left is killed here, and one that even so has not ended
+        status = 128 + signal.SIGKILL if running.status is None else running.status
+    return Outcome(status, timed_out, interrupted, time.monotonic() - started, timeout_s, satisfied)
+
+
+def last_lines(log: Path, count: int = 15) -> str:
+    """Return the last lines of a log without blank lines, progress bars and terminal codes; "" if there is no log."""
+    plain = _PROGRESS.sub("\n", _tail(log).replace("\r", "\n"))
+    lines = [_ESCAPES.sub("", line).rstrip() for line in plain.split("\n")]
+    return "\n".join([line for line in lines if line][-count:])
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+@contextmanager
+def _started(child: Child, output: Output) -> Iterator[_Running]:
+    """Start a child, and leave no process of it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = (sys.executable, "-I", "-S", guard.__file__, *child.command)
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=output.writer,
+                stderr=subprocess.STDOUT,
+                env=dict(child.environment),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise not_started(sys.executable, error) from error
+        theirs.close()
+        running = _Running(process)
+        try:
+            answer = int(ours.recv(32) or -errno.EIO)
+            if answer < 0:
+                raise not_started(child.command[0], OSError(-answer, os.strerror(-answer)))
+            running.pid = answer
+            yield running
+        finally:
+            ours.close()
+            running.ends(_TERMINATE_S)
+
+
+def _heard_enough(running: _Running, output: Output, *, timeout_s: float, listeners: Sequence[Listener]) -> bool:
+    """Wait for the end of a process or of its time, and say whether a listener had heard enough before."""
+    deadline = time.monotonic() + timeout_s
+    ended = False
+    while not ended and (left := deadline - time.monotonic()) > 0:
+        ended = running.ends(min(left, _POLL_S))
+        if ended:
+            output.finish()
+        said = output.heard()
+        if any(listener(said) for listener in listeners if said) and not ended:
+            return True
+    return False
+
+
+def _to_stderr(text: str) -> bool:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    return False
+
+
+def _stop(running: _Running, child: Child, output: Output, *, log: Path) -> None:
+    saved_by = time.monotonic() + SAVE_S
+    try:
+        is_saved = _ask_to_end(running, child, output)
+        running.ends(child.patience_s)
+        for number, react_s in ((signal.SIGINT, _REACT_S), (signal.SIGTERM, _TERMINATE_S)):
+            if running.status is not None:
+                return
+            running.signal(number)
+            react_by = time.monotonic() + react_s
+            while not running.ends(_POLL_S):
+                is_saving = not is_saved and _saves(child, log)
+                if time.monotonic() > max(react_by, saved_by * is_saving):
+                    break
+    except KeyboardInterrupt:
+        pass  # the second Ctrl-C: whoever presses it waits for nothing
+
+
+def _ask_to_end(running: _Running, child: Child, output: Output) -> bool:
+    """Ask a child to end if it can be asked, and say whether that was done."""
+    command = child.ask_to_end(running.pid)
+    if not command:
+        return False
+    with _started(replace(child, command=command), output) as asking:
+        asking.ends(SAVE_S)
+    return asking.status == 0
+
+
+def _saves(child: Child, log: Path) -> bool:
+    return bool(child.saving and re.search(child.saving, _tail(log)))

@@ -1,0 +1,258 @@
+"""How one kernel's name is spelled by nsys, ncu, torch.profiler and c++filt, and the one spelling they all become.
+
+They differ in casts (`(int)4`, `4`), booleans (`(bool)0`, `false`), suffixes (`3ul`), unnamed namespaces, lambdas,
+spaces, the place of `const`, return types, and whether a template's parameters are written `T1` or in full. For a
+column of names: `renamed(frame["name"], lambda names: names.map(normalised))` of nightsight.tables.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+_PEERS: Final = "nccl|nvshmem|deep_ep|multimem|cross_device_reduce|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+_ANY_CASE: Final = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", _PEERS)
+# torch.compile names its kernels after the operators around them, which may communicate: they do not
+NO_PEERS: Final = f"(?!(?!triton_[a-z]+_fused).*(?:{_ANY_CASE}))"
+"""Begins an expression for names that no kernel which communicates has; in Python's and in ECMAScript's grammar."""
+
+
+def normalised(name: str) -> str:
+    """Return the one spelling of a kernel's name: equal for one kernel, different for different ones.
+
+    Namespaces, template arguments and lambda numbers stay; so do the parameters of what is no template, which tell
+    overloads apart. Left out are return types, the parameters of templates, versions of inline namespaces (`std::__4`,
+    `cub::CUB_200800_SM_900_NS`) and the token that numba draws anew in each process. Idempotent; a name that is not
+    C++ stays as it is.
+    """
+    return _settle(name, qualified=True)
+
+
+def unqualified(name: str) -> str:
+    """Return `normalised(name)` without namespaces: the only spelling that ncu's CSV shares with nsys.
+
+    By default ncu prints as little of each namespace as tells the kernels of that report apart (`at::native::copy` is
+    `native::copy` in one file and `at::copy` in another; `--rename-kernels no` prints all). Kernels that differ in
+    nothing but the namespace collide here.
+    """
+    return _settle(name, qualified=False)
+
+
+def communicates(name: str) -> bool:
+    """Whether a kernel, by its name, waits for others of its kind that run elsewhere."""
+    return re.match(NO_PEERS, name) is None
+
+
+def base_name(name: str) -> str:
+    """Return the function's own name, without namespaces, template arguments and parameters."""
+    base = _BASE.match(unqualified(name))
+    return (base[0] if base else "") or name
+
+
+_BASE: Final = re.compile(r"[^<(]*")
+# numba: cudapy::module::function[abi:v1][abi:<token>](...), mangled or not, before 0.57 function$241
+_NUMBA: Final = re.compile(r"^(_ZN6cudapy.*?)B2v\d+B(\d+)")
+_NUMBA_NUMBER: Final = re.compile(r"^(cudapy::[\w:]+)\$\d+(?=\(|$)")
+_SPELLINGS: Final = (
+    (re.compile(r"\(anonymous namespace\)|\{anonymous\}|<unnamed>|(?<![<\w])unnamed>\s*(?=::)"), "<unnamed>"),
+    (re.compile(r"\b_GLOBAL__N__?\w*\s*(?=::)"), "<unnamed>"),
+    (re.compile(r"\boperator\s*\(\s*\)"), "operator()"),
+)
+_WORD: Final = re.compile(r"<unnamed>|operator\(\)|[\w$.~@?]+|::|\s+|.", re.DOTALL)
+_NUMBER: Final = re.compile(r"(\d+)(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])")
+_VERSION: Final = re.compile(r"__\d+|__cxx11|(?:CUB|THRUST)_\d\w*")
+# two names that would run into one another without a space
+_ENDS: Final = re.compile(r"[\w$.~@?>)\]}]$")
+_BEGINS: Final = re.compile(r"[\w$.~@?<{]")
+_CLOSING: Final = {"(": ")", "<": ">", "[": "]", "{": "}"}
+_WORDS: Final = {"true": "1", "false": "0"}
+
+
+@dataclass
+class _Part:
+    """A word or symbol, or a bracket with what it holds, split at its commas."""
+
+    text: str
+    items: "list[list[_Part]] | None" = None
+
+    @property
+    def is_word(self) -> bool:
+        return self.items is None and (self.text == "<unnamed>" or self.text[0] in "_$~" or self.text[0].isalnum())
+
+
+@dataclass
+class _Name:
+    """A qualified name: components with the brackets that follow each (`a::f<int>(T1)` has two components)."""
+
+    components: list[list[_Part]] = field(default_factory=lambda: [[]])
+
+    def is_scope_of_function(self) -> bool:
+        return any(part.text == "(" for component in self.components[:-1] for part in component)
+
+    def is_function(self) -> bool:
+        return bool(self.components[-1]) and self.components[-1][-1].text == "(" and len(self.components[-1]) > 1
+
+
+_CONST: Final = [[_Part("const")]]
+
+
+class _NotCpp(ValueError):
+    """Brackets do not match: a name that some compiler made up."""
+
+
+def _settle(name: str, *, qualified: bool) -> str:
+    """Repeat until nothing changes: what one spelling uncovers may be another (`(int)(bool)1`)."""
+    try:
+        # each round that changes something makes the name shorter, but for the place of `const`
+        while (settled := _once(name, qualified=qualified)) != name:
+            name = settled
+    except (_NotCpp, RecursionError):
+        return " ".join(name.split())
+    return settled
+
+
+def _without_token(name: str) -> str:
+    """Cut numba's random token out of a name."""
+    mangled = _NUMBA.match(name)
+    if mangled:
+        return mangled[1] + name[mangled.end() + int(mangled[2]) :]
+    return _NUMBA_NUMBER.sub(r"\1", name)
+
+
+def _once(name: str, *, qualified: bool) -> str:
+    name = _without_token(name.lstrip(": "))
+    for pattern, spelling in _SPELLINGS:
+        name = pattern.sub(spelling, name)
+    items = _parse(iter(_WORD.findall(name)), "")
+    return ",".join(_write(item, qualified=qualified, whole=True) for item in items)
+
+
+def _parse(words: Iterator[str], closing: str) -> list[list[_Part]]:
+    """Read up to `closing`; _NotCpp if another bracket closes before, or none does."""
+    items: list[list[_Part]] = [[]]
+    for word in words:
+        if word == closing:
+            return items
+        if word in ")>]}":
+            raise _NotCpp
+        if word in _CLOSING:
+            items[-1].append(_Part(word, _parse(words, _CLOSING[word])))
+        elif word == ",":
+            items.append([])
+        elif not word.isspace():
+            items[-1].append(_Part(word))
+    if closing:
+        raise _NotCpp
+    return items
+
+
+def _write(parts: list[_Part], *, qualified: bool, whole: bool = False) -> str:
+    """Write one item of a list: a type, a value, or (`whole`) the kernel's own name."""
+    names = _without_return_type(_group(_uncast(parts)), whole=whole)
+    texts = [_write_name(name, qualified=qualified, whole=whole) for name in names]
+    written = ""
+    for text in _const_first(texts):
+        written += f" {text}" if _ENDS.search(written) and _BEGINS.match(text) else text
+    return written
+
+
+def _uncast(parts: list[_Part]) -> list[_Part]:
+    """Drop the type that a value is cast to: `(int)4`."""
+    if len(parts) > 1 and parts[0].text == "(" and (parts[1].text in "-(" or parts[1].is_word):
+        return parts[1:]
+    return parts
+
+
+def _group(parts: list[_Part]) -> list[_Name]:
+    """Join the parts of each qualified name; a symbol (`*`, `&`, `...`) is a name of its own."""
+    names: list[_Name] = []
+    is_open = False
+    for position, part in enumerate(parts):
+        following = parts[position + 1].text if position + 1 < len(parts) else ""
+        if part.text == "::":
+            # `::a` names the same as `a`
+            if names and names[-1].components[-1] and names[-1].components != _CONST:
+                names[-1].components.append([])
+            else:
+                names.append(_Name())
+            is_open = True
+        elif is_open or _continues(part, names, following):
+            names[-1].components[-1].append(part)
+            is_open = False
+        else:
+            names.append(_Name([[part]]))
+    return names
+
+
+def _continues(part: _Part, names: list[_Name], following: str) -> bool:
+    """Tell whether a part belongs to the name before it: a bracket, or the `const` of a method that is a scope."""
+    last = names[-1].components[-1][-1] if names and names[-1].components[-1] else None
+    if last is None:
+        return False
+    if part.text == "const":
+        return last.text == "(" and following == "::"
+    return part.items is not None and part.text != "{" and (last.is_word or last.items is not None)
+
+
+def _without_return_type(names: list[_Name], *, whole: bool) -> list[_Name]:
+    last = names[-1] if names else _Name()
+    if last.is_scope_of_function() or (whole and last.is_function()):
+        return [last]
+    is_void = whole and len(names) > 1 and names[0].components == [[_Part("void")]]
+    return names[1:] if is_void else names
+
+
+def _const_first(texts: list[str]) -> list[str]:
+    """Write `float const*` as `const float*`."""
+    pointee = next((place for place, text in enumerate(texts) if text in ("*", "&")), len(texts))
+    if "const" in texts[1:pointee]:
+        rest = [text for text in texts[:pointee] if text != "const"]
+        return ["const", *rest, *texts[pointee:]]
+    return texts
+
+
+def _write_name(name: _Name, *, qualified: bool, whole: bool) -> str:
+    if not all(parts and (parts[0].is_word or parts[0].items is not None) for parts in name.components[1:]):
+        raise _NotCpp
+    components = [part for part in name.components[:-1] if not _is_version(part)] + name.components[-1:]
+    if not qualified:
+        first = next((place for place, parts in enumerate(components) if len(parts) > 1), len(components) - 1)
+        components = components[first:]
+    last = len(components) - 1
+    return "::".join(
+        _write_component(parts, qualified=qualified, is_function=place < last or whole)
+        for place, parts in enumerate(components)
+    )
+
+
+def _is_version(parts: list[_Part]) -> bool:
+    return len(parts) == 1 and parts[0].items is None and bool(_VERSION.fullmatch(parts[0].text))
+
+
+def _write_component(parts: list[_Part], *, qualified: bool, is_function: bool) -> str:
+    """Write a component; the parameters of a template that is a function are left out, and so are ABI tags."""
+    texts: list[str] = []
+    for place, part in enumerate(parts):
+        is_tag = part.text == "[" and place > 0
+        if not is_tag and not (is_function and part.text == "(" and place > 0 and parts[place - 1].text == "<"):
+            texts.append(_write_part(part, qualified=qualified))
+    return "".join(texts)
+
+
+def _write_part(part: _Part, *, qualified: bool) -> str:
+    if part.items is None:
+        number = _NUMBER.fullmatch(part.text)
+        return number[1] if number else _WORDS.get(part.text, part.text)
+    instance = _instance(part)
+    items = [item[:-1] for item in part.items] if instance else part.items
+    inside = ",".join(_write(item, qualified=qualified) for item in items)
+    return f"{{{inside}#{instance}}}" if instance else f"{part.text}{inside}{_CLOSING[part.text]}"
+
+
+def _instance(part: _Part) -> str:
+    """Return N of nvcc's `[lambda(int) (instance N)]`, which others write `{lambda(int)#N}`."""
+    if part.text != "[" or not part.items or len(part.items) != 1 or not part.items[0]:
+        return ""
+    last = part.items[0][-1]
+    words = [inner.text for inner in last.items[0]] if last.items else []
+    return words[1] if len(words) == 2 and words[0] == "instance" else ""

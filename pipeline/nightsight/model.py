@@ -1,0 +1,299 @@
+"""The values that the stages hand to one another: Capture -> Profile -> Report."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from math import inf, isfinite
+from pathlib import Path
+from types import UnionType
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+import pandas as pd
+
+from nightsight.errors import CaptureError, MissingTable
+from nightsight.units import split
+
+REPORT_FORMAT: Final = 1
+Severity = Literal["error", "warning", "info", "advice"]
+SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
+"""The worst first; advice is about the program, the others are about what can be believed of the report."""
+MAKE_AGAIN: Final = "make it again from the capture: nightsight report FILE --format json"
+"""What to do about a report.json that cannot be read."""
+_LARGEST: Final = 2**63 - 1
+_IN_WORDS: Final = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
+_CELLS: Final = {str: "text", int: "number", float: "number", bool: "number"}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What may be said of the machine and the tools: this list of fields is the allow-list.
+
+    Never here, so never in a report: host, user, paths, variables, command lines, serial numbers.
+    """
+
+    collector: str = ""
+    collector_version: str = ""
+    schema_version: str = ""
+    captured_utc: str = ""
+    gpu: str = ""
+    driver: str = ""
+    cuda: str = ""
+    cpu: str = ""
+    os: str = ""
+    python: str = ""
+    torch: str = ""
+    commit: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing the reader of a report should know, with what to do about it.
+
+    `evidence` are the cases it rests on. `gain_ns` and `gain_pct` (of the window) say how much shorter the window
+    could get at most; None where that is not known.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    detail: str
+    remedy: str = ""
+    evidence: tuple[str, ...] = ()
+    gain_ns: int | None = None
+    gain_pct: float | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Step times of the workload run without any profiler: one number per trial, each a mean over its steps."""
+
+    step_ns: tuple[float, ...]
+    steps_per_trial: int
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What a collector left on disk, and what the run that made it has to say; paths stay out of reports.
+
+    `failure` is a sentence when the program failed or was stopped: the files then hold only a part of it.
+    """
+
+    workload: str
+    collector: str
+    files: tuple[Path, ...]
+    environment: Environment = field(default_factory=Environment)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    benchmark: Benchmark | None = None
+    findings: tuple[Finding, ...] = ()
+    stages_s: Mapping[str, float] = field(default_factory=dict)
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The canonical tables of one capture (see `nightsight.tables`); `missing` says why one is not there."""
+
+    tables: Mapping[str, pd.DataFrame]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    environment: Environment = field(default_factory=Environment)
+    findings: tuple[Finding, ...] = ()
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return a canonical table; MissingTable, with the reason, if it was not captured."""
+        if name not in self.tables:
+            raise MissingTable(f"no {name.replace('_', ' ')} in this capture: {self.why_missing(name)}")
+        return self.tables[name]
+
+    def joined(self, other: "Profile") -> "Profile":
+        """Add what another profile of the same program has; of tables and facts that both have, ours stay."""
+        tables = {**other.tables, **self.tables}
+        ours = asdict(self.environment)
+        environment = {name: ours[name] or value for name, value in asdict(other.environment).items()}
+        missing = {name: why for name, why in {**other.missing, **self.missing}.items() if name not in tables}
+        return Profile(tables, missing, Environment(**environment), (*self.findings, *other.findings))
+
+    def why_missing(self, name: str) -> str:
+        """Return the reason why a table is not there, in the reader's words."""
+        return self.missing.get(name, "this kind of capture does not record them")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One table of a report. `table` is None when it could not be made; then `unavailable` says why.
+
+    A table without rows means: looked, found none. `notes` are sentences that belong under the table.
+    """
+
+    name: str
+    title: str
+    help: str
+    table: pd.DataFrame | None
+    unavailable: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The table, empty when it is unavailable."""
+        return pd.DataFrame() if self.table is None else self.table
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that is shown, compared or kept of one run. Same input, same bytes."""
+
+    title: str
+    environment: Environment
+    results: tuple[Result, ...]
+    findings: tuple[Finding, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    benchmark: Benchmark | None = None
+    stages_s: Mapping[str, float] = field(default_factory=dict)
+    generator: str = ""
+
+    def result(self, name: str) -> Result:
+        """Return a result by name; KeyError if this report has none such."""
+        for result in self.results:
+            if result.name == name:
+                return result
+        raise KeyError(name)
+
+    def to_json(self) -> str:
+        """Write the report as JSON (docs/report-json.md)."""
+        fields = {name: value for name, value in vars(self).items() if name not in ("results", "environment")}
+        fields["findings"] = [asdict(finding) for finding in self.findings]
+        fields["benchmark"] = self.benchmark and asdict(self.benchmark)
+        document = {
+            "format": REPORT_FORMAT,
+            **_without_infinite(fields),
+            "environment": asdict(self.environment),
+            "results": [_result_to_dict(result) for result in self.results],
+        }
+        return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False, default=dict) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Report":
+        """Read what `to_json` wrote; CaptureError for anything else."""
+        try:
+            # NaN and Infinity, which `to_json` never writes, are numbers that are missing
+            document = json.loads(text, parse_constant=_missing, parse_float=_finite, parse_int=_whole)
+            if document.pop("format") != REPORT_FORMAT:
+                raise CaptureError("this report.json has another format version", f"expected {REPORT_FORMAT}")
+            return _report_from_dict(document)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CaptureError(f"not a nightsight report.json: {error}", MAKE_AGAIN) from error
+
+
+def _missing(_: str) -> None:
+    """Read NaN, Infinity and -Infinity, which JSON does not have, as nothing."""
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if isfinite(number) else None
+
+
+def _whole(text: str) -> int | None:
+    number = int(text)
+    return number if abs(number) <= _LARGEST else None
+
+
+def _report_from_dict(document: dict[str, Any]) -> Report:
+    benchmark = document["benchmark"]
+    if isinstance(benchmark, dict) and isinstance(benchmark["step_ns"], list):
+        benchmark["step_ns"] = [time for time in benchmark["step_ns"] if time is not None]
+    report: Report = _read_as(Report, document, "the report")
+    return report
+
+
+def _read_as(kind: Any, value: Any, what: str) -> Any:
+    """Return the JSON of `what` as a value of the type `kind`; ValueError, with what was expected, if it is another.
+
+    Types are those that the fields of our dataclasses have.
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind is pd.DataFrame:
+        return _table_of(value, what)
+    if is_dataclass(kind):
+        return _dataclass_of(kind, value, what)
+    if origin is UnionType:
+        return None if value is None else _read_as(parts[0], value, what)
+    if origin is Literal and value not in parts:
+        raise ValueError(f"{what} is not one of {', '.join(parts)}")
+    if origin is tuple:
+        items = enumerate(_a(list, value, what), start=1)
+        return tuple(_read_as(parts[0], item, _named(item) or f"item {place} of {what}") for place, item in items)
+    if origin is Mapping:
+        return {name: _read_as(parts[1], item, f"{name!r} of {what}") for name, item in _a(dict, value, what).items()}
+    return value if origin else _a(kind, value, what)
+
+
+def _named(item: Any) -> str:
+    return repr(item["name"]) if isinstance(item, dict) and isinstance(item.get("name"), str) else ""
+
+
+def _dataclass_of(kind: Any, document: Any, what: str) -> Any:
+    hints = get_type_hints(kind)
+    if unknown := _a(dict, document, what).keys() - hints.keys():
+        raise ValueError(f"{what} has fields that are not known: {', '.join(sorted(unknown))}")
+    optional = {field.name for field in fields(kind) if (field.default, field.default_factory) != (MISSING, MISSING)}
+    if lacking := hints.keys() - optional - document.keys():
+        raise ValueError(f"{what} lacks {', '.join(sorted(lacking))}")
+    return kind(**{name: _read_as(hints[name], value, f"{name} of {what}") for name, value in document.items()})
+
+
+def _a(kind: Any, value: Any, what: str) -> Any:
+    """Return a value that is of the type; ValueError for another: true is not a number."""
+    if not isinstance(value, (int, float) if kind is float else kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{what} is not {_IN_WORDS[kind]}")
+    return value
+
+
+def _without_infinite(value: Any) -> Any:
+    """Return fields of a report with None for numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: _without_infinite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinite(item) for item in value]
+    return value if not isinstance(value, float) or isfinite(value) else None
+
+
+def _result_to_dict(result: Result) -> dict[str, Any]:
+    table = None
+    if result.table is not None:
+        # what is not a number, and what is larger than any, is missing
+        plain = result.table.astype(object)
+        values = plain.where(plain.notna() & ~plain.isin([inf, -inf]), None).to_numpy().tolist()
+        table = {"columns": list(result.table.columns), "rows": values}
+    return {**vars(result), "notes": list(result.notes), "table": table}
+
+
+def _table_of(document: Any, what: str) -> pd.DataFrame:
+    """Return a table that has a name for each column and a cell for each of them in each row, of one kind a column."""
+    columns, rows = (_a(list, _a(dict, document, what)[part], f"{part} of {what}") for part in ("columns", "rows"))
+    names = [_a(str, name, f"a column of {what}") for name in columns]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{what} has a column twice")
+    for place, row in enumerate(rows, start=1):
+        if not isinstance(row, list) or len(row) != len(names):
+            raise ValueError(f"row {place} of {what} does not have one cell for each of its {len(names)} columns")
+    table = pd.DataFrame(rows, columns=names, dtype=object)
+    for name in names:
+        kinds = {_CELLS.get(type(cell), "") for cell in table[name] if cell is not None}
+        if len(kinds) > 1 or not kinds <= ({"number"} if split(name)[1] else {"number", "text"}):
+            expected = "numbers" if split(name)[1] else "either numbers or texts"
+            raise ValueError(f"column {name} of {what} does not have {expected} in all rows")
+    return table.apply(_infer_type)
+
+
+def _infer_type(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Keep whole numbers whole where some are missing: pandas on its own would turn them into floats."""
+    values = column.dropna()
+    whole = len(values) < len(column) and len(values) and all(type(value) is int for value in values)
+    return column.astype("int64[pyarrow]") if whole else column.infer_objects()

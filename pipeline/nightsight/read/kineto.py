@@ -1,0 +1,305 @@
+"""The schema of the Chrome traces that torch.profiler (Kineto) exports: categories, argument names, relative time."""
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.errors import CaptureError
+from nightsight.model import Environment, Finding, Profile
+from nightsight.read.chrome import MOST_BYTES, read_document
+from nightsight.read.kineto_events import MEMORY, TEXT, TRIPLE, Events, Frame, damaged, is_id, odd_fields
+from nightsight.read.vocabulary import cuda_version, list_gpus
+from nightsight.tables import NOT_REPLAYED, OF_REPLAY, conform, empty
+
+_GPU: Final = ("kernel", "gpu_memcpy", "gpu_memset")
+_CALLS: Final = ("cuda_runtime", "cuda_driver")
+_CPU_MEMORY: Final = "[memory] of the CPU"
+# PyTorch's number of the CPU among the types of devices
+_CPU: Final = 0
+# what no reader asks for, in our words; other kinds are named as the trace does
+_KINDS: Final = {
+    _CPU_MEMORY: "allocations and frees of CPU memory",
+    "cuda_sync": "synchronizations as the GPU saw them",
+    "gpu_user_annotation": "ranges projected onto the GPU",
+    "fwdbwd (s)": "arrows from forward to backward operators",
+    "python_function": "calls of Python functions",
+    "overhead": "spans of the profiler's own overhead",
+    "cuda_profiler_range": "kernels with counters (CUPTI range profiler)",
+    "mtia_ccp_events": "operations of MTIA accelerators",
+    "mtia_runtime": "calls of the MTIA runtime",
+}
+# of the program's CPU, so they do not tell whether an accelerator was recorded
+_OF_CPU: Final = ("python_function", "overhead", "fwdbwd (s)", "cpu_instant_event (i)")
+# the profiler's own span, and arrows that say what correlation ids do
+_NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)")
+_COPY: Final = re.compile(r"Memcpy ([HDAP])to([HDAP]) \((.+) -> (.+)\)")
+_SET: Final = re.compile(r"Memset \((.+)\)")
+_PLACES: Final = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
+# what fits into an int64
+_SIZE: Final = re.compile(r"[0-9]{1,18}")
+_TEMPLATE: Final = re.compile(r"<[^<>]*>")
+
+_NO_CUDA: Final = "the trace has no CUDA events: it was recorded on the CPU only"
+# CUDA calls are recorded with the CPU's events, so they do not tell whether the GPU's were recorded
+_NO_GPU: Final = "the trace has CUDA calls but none of the work they gave the GPU (add ProfilerActivity.CUDA)"
+_NO_USAGE: Final = "no memory usage was recorded (torch.profiler.profile(profile_memory=True))"
+_NO_DEVICE: Final = "the trace names no GPU"
+_GIVES_WORK: Final = (
+    *("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch", "cudaMemcpy", "cudaMemset"),
+    *("hipLaunch", "hipExtLaunch", "hipModuleLaunch", "hipExtModuleLaunch", "hipGraphLaunch", "hipMemcpy", "hipMemset"),
+)
+_NEVER: Final = {
+    "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
+    "marks": "torch.profiler records no NVTX marks; --collector nsys does",
+    "syncs": "they are not read from torch.profiler traces, whose API calls show every synchronization",
+    "overheads": "torch.profiler ties its own overhead to no process",
+}
+
+
+def read_kineto(path: Path, *, most_bytes: int = MOST_BYTES) -> Profile:
+    """Read a Chrome trace that torch.profiler exported; CaptureError if it is none, is damaged or holds no events.
+
+    One with more than `most_bytes`, unpacked, is refused. Static and dynamic shared memory are one number in these
+    traces: it stands in `static_shared_bytes`.
+    """
+    return _Trace(path.name, read_document(path, most_bytes)).profile()
+
+
+class _Trace(Events):
+    """One trace being read, and what its file says of devices, processes and times."""
+
+    def profile(self) -> Profile:
+        tables = {name: read(self) for name, read in _HOST_TABLES.items()}
+        of_gpu = {name: read(self) for name, read in _GPU_TABLES.items()}
+        tables |= {name: self._with_process(table, tables) for name, table in of_gpu.items()}
+        tables["unread"] = self._unread()
+        if all(table.empty for name, table in tables.items() if name != "unread"):
+            self._refuse_foreign(tables["unread"])
+            if tables["unread"].empty:
+                self.findings.append(_NOTHING_RECORDED)
+        tables |= {"devices": self._devices(), "diagnostics": empty("diagnostics")}
+        missing = _NEVER | dict.fromkeys(OF_REPLAY, NOT_REPLAYED) | self._not_recorded(tables)
+        kept = {name: conform(name, table) for name, table in tables.items() if name not in missing}
+        if self.odd.total():
+            self.findings.append(odd_fields(self.odd))
+        return Profile(kept, missing, self._environment(kept), tuple(self.findings))
+
+    def _refuse_foreign(self, unread: Frame) -> None:
+        """Only of a trace that torch.profiler wrote can one say that nothing happened in it."""
+        if "schemaVersion" not in self.document or any(self.events.get(kind) for kind in self.asked):
+            kinds = ", ".join(f"{row.events:,} {row.kind}" for row in unread[:3].itertuples())
+            raise CaptureError(
+                f"{self.file} holds no torch.profiler events{kinds and f', only {kinds}'}",
+                "export the trace while the profiler holds the steps it recorded: in on_trace_ready, "
+                "or after the 'with' block when there is no schedule",
+            )
+
+    def _unread(self) -> Frame:
+        """Count the events that no reader asked for, by their kind."""
+        others = set(self.events) - self.asked - set(_NO_EVENTS)
+        counts = Counter({kind: len(self.events[kind]) for kind in others}) + self.left_out
+        rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items()]
+        frame = pd.DataFrame(rows, columns=["kind", "events", "source"])
+        return frame.sort_values(["events", "source"], ascending=[False, True], ignore_index=True)
+
+    def _not_recorded(self, tables: Mapping[str, Frame]) -> dict[str, str]:
+        """Tell what was not looked for from what was not found: the trace does not say which it is."""
+        missing = {"devices": _NO_DEVICE} if tables["devices"].empty else {}
+        if MEMORY not in self.events:
+            missing["memory_usage"] = _NO_USAGE
+        has_calls, has_work = (any(kind in self.events for kind in kinds) for kinds in (_CALLS, _GPU))
+        gives_work = tables["api_calls"]["name"].astype("str").str.startswith(_GIVES_WORK).any()
+        others = tables["unread"][~tables["unread"]["source"].isin([*_OF_CPU, *self.left_out])]
+        other = "; ".join(f"{row.events:,} {row.kind}" for row in others.itertuples())
+        unread = f"the trace has events of kinds that are not read: {other}"
+        if not has_work and (gives_work or not has_calls):
+            missing |= dict.fromkeys(_GPU_TABLES, unread if other else _NO_GPU if has_calls else _NO_CUDA)
+        if not has_calls and (other or not has_work):
+            missing["api_calls"] = unread if other else _NO_CUDA
+        return missing
+
+    def sizes_of_calls(self) -> dict[int, int]:
+        """Return the bytes of calls that say them, by their correlation id: ROCm notes them there, as text."""
+        calls = self.arguments(self.events.get("cuda_runtime", ()))
+        texts = ((fields.get("correlation"), str(fields.get("bytes", fields.get("size")))) for fields in calls)
+        return {call: int(text) for call, text in texts if is_id(call) and _SIZE.fullmatch(text)}
+
+    def _with_process(self, operations: Frame, tables: Mapping[str, Frame]) -> Frame:
+        """Give GPU operations the process that launched them: they carry the device instead of it."""
+        calls = tables["api_calls"]
+        hosts = [calls] if len(calls) else [tables[name] for name in _HOST_TABLES]
+        processes = np.unique(np.concatenate([table["process"].to_numpy(dtype=np.int64) for table in hosts]))
+        if len(processes) <= 1:
+            return operations.assign(process=processes[0] if len(processes) else None)
+        launching = calls[["correlation", "process"]].dropna().drop_duplicates()
+        is_shared = launching["correlation"].duplicated(keep=False)
+        if operations["correlation"].isin(launching["correlation"][is_shared]).any():
+            raise CaptureError(
+                f"{self.file} holds events of {len(processes)} processes, and its GPU events do not say of which they "
+                "are",
+                "read the trace of each process (rank) by itself, not a merged one",
+            )
+        owner = launching[~is_shared].set_index("correlation")["process"]
+        return operations.assign(process=operations["correlation"].map(owner))
+
+    def _devices(self) -> Frame:
+        given = self.document.get("deviceProperties", [])
+        given = given if isinstance(given, list) else [given]
+        rows = [row for row in given if isinstance(row, dict) and is_id(row.get("id"))]
+        self.odd["deviceProperties"] += len(given) - len(rows)
+        major, minor = (self.numbers(rows, key) for key in ("computeMajor", "computeMinor"))
+        capability = major.astype("str") + "." + minor.astype("str")
+        frame = empty("devices").reindex(range(len(rows)))
+        return frame.assign(
+            device=[row["id"] for row in rows],
+            name=self.optional(rows, "name", TEXT).fill_null("").to_numpy(zero_copy_only=False),
+            compute_capability=capability.where(major.notna() & minor.notna(), ""),
+            multiprocessors=self.numbers(rows, "numSms"),
+            memory_bytes=self.numbers(rows, "totalGlobalMem"),
+        )
+
+    def _environment(self, tables: Mapping[str, Frame]) -> Environment:
+        version = self.document.get("schemaVersion")
+        return Environment(
+            collector="torch.profiler",
+            schema_version=str(version) if isinstance(version, int) else "",
+            captured_utc=self._start_time(tables),
+            gpu=list_gpus(tables),
+            cuda=cuda_version(str(self.document.get("cuda_runtime_version"))),
+        )
+
+    def _start_time(self, tables: Mapping[str, Frame]) -> str:
+        """Return the wall clock of the first event: its time is relative to a base that newer traces name."""
+        base = self.document.get("baseTimeNanoseconds")
+        # a base before 2001 is no wall clock
+        if not isinstance(base, int) or not 10**18 < base < 2**63:
+            return ""
+        starts = [int(table["start_ns"].min()) for table in tables.values() if "start_ns" in table and len(table)]
+        first = min(starts, default=0)
+        return dt.datetime.fromtimestamp((base + first) // 10**9, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _kernels(trace: _Trace) -> Frame:
+    rows, arguments, frame = trace.on_stream("kernel")
+    name, short_name = trace.names(rows, str, _short_name)
+    for shape in ("grid", "block"):
+        given = trace.optional(arguments, shape, TRIPLE)
+        sizes = np.zeros((len(rows), 3), dtype=np.int64)
+        # what is missing has no place in the flat list
+        sizes[given.is_valid().to_numpy(zero_copy_only=False)] = given.flatten().to_numpy().reshape(-1, 3)
+        frame = frame.assign(**{f"{shape}_{axis}": sizes[:, position] for position, axis in enumerate("xyz")})
+    return frame.assign(
+        name=name,
+        short_name=short_name,
+        registers=trace.numbers(arguments, "registers per thread"),
+        static_shared_bytes=trace.numbers(arguments, "shared memory"),
+        dynamic_shared_bytes=0,
+    )
+
+
+def _memory_ops(trace: _Trace) -> Frame:
+    rows, arguments, frame = trace.on_stream("gpu_memcpy", "gpu_memset")
+    operation, source, target = trace.names(rows, _operation, _source_kind, _target_kind)
+    size = trace.numbers(arguments, "bytes")
+    if size.hasnans:
+        known = pd.Series(trace.sizes_of_calls(), dtype=size.dtype)
+        size = size.fillna(frame["correlation"].map(known).astype(size.dtype))
+    if unknown := int(size.isna().sum()):
+        trace.findings.append(_sizeless(unknown, len(size)))
+    return frame.assign(operation=operation, source_kind=source, target_kind=target, bytes=size)
+
+
+def _memory_usage(trace: _Trace) -> Frame:
+    rows, frame = trace.spans(MEMORY)
+    arguments = trace.arguments(rows)
+    columns = {"change": "Bytes", "device": "Device Id", "type": "Device Type"}
+    columns |= {"level_bytes": "Total Allocated", "reserved_bytes": "Total Reserved"}
+    frame = frame.assign(**{name: trace.numbers(arguments, key) for name, key in columns.items()})
+    frame = frame.assign(process=trace.required(rows, "pid").to_numpy())
+    of_cpu = ((frame["type"] == _CPU) | (frame["device"] < 0)).fillna(value=False).to_numpy(dtype=bool)
+    trace.left_out[_CPU_MEMORY] += int(of_cpu.sum())
+    frame = frame[~of_cpu]
+    known = frame[["change", "device"]].notna().all(axis=1).to_numpy(dtype=bool)
+    if not known.all():
+        trace.findings.append(damaged(MEMORY, int((~known).sum()), len(frame)))
+    frame = frame[known]
+    return frame.assign(kind="Device", bytes=frame["change"].abs(), is_allocation=(frame["change"] > 0).astype("bool"))
+
+
+def _api_calls(trace: _Trace) -> Frame:
+    layers = []
+    for layer in ("runtime", "driver"):
+        rows, frame = trace.on_thread(f"cuda_{layer}")
+        correlation = trace.numbers(trace.arguments(rows), "correlation")
+        layers.append(frame.assign(correlation=correlation, layer=layer, name=frame["name"].astype(object)))
+    return pd.concat(layers, ignore_index=True)
+
+
+def _ranges(trace: _Trace) -> Frame:
+    rows, frame = trace.on_thread("user_annotation")
+    is_open = [fields.get("finished") is False for fields in trace.arguments(rows)]
+    # torch numbers its steps; as instances of one range they can be summed up
+    name = frame["name"].astype("str").str.replace(r"^ProfilerStep#\d+$", "ProfilerStep", regex=True)
+    return frame.assign(name=name, end_thread=None, domain="", style="Annotation", is_open=is_open)
+
+
+def _cpu_ops(trace: _Trace) -> Frame:
+    return trace.on_thread("cpu_op")[1]
+
+
+_NOTHING_RECORDED: Final = Finding(
+    rule="nothing_recorded",
+    severity="warning",
+    title="torch.profiler recorded nothing",
+    detail="The trace holds no operator, range or GPU work: the program used no torch while it was profiled.",
+    remedy="Name the script that uses torch, or profile any program with nsys on a machine that has a GPU.",
+)
+_Reader = Callable[[_Trace], Frame]
+_HOST_TABLES: Final[Mapping[str, _Reader]] = {
+    "api_calls": _api_calls,
+    "ranges": _ranges,
+    "cpu_ops": _cpu_ops,
+    "memory_usage": _memory_usage,
+}
+_GPU_TABLES: Final[Mapping[str, _Reader]] = {"kernels": _kernels, "memory_ops": _memory_ops}
+
+
+def _short_name(name: str) -> str:
+    """Return a kernel's name without return type, namespaces, template arguments and parameters, as nsys has it."""
+    bare = name.replace("(anonymous namespace)::", "")
+    while (stripped := _TEMPLATE.sub("", bare)) != bare:
+        bare = stripped
+    return bare.partition("(")[0].rpartition("::")[2].rpartition(" ")[2] or name
+
+
+def _operation(name: str) -> str:
+    if _SET.fullmatch(name):
+        return "memset"
+    copy = _COPY.fullmatch(name)
+    return f"{_PLACES[copy[1]]}-to-{_PLACES[copy[2]]}" if copy else "Unknown"
+
+
+def _source_kind(name: str) -> str:
+    copy = _COPY.fullmatch(name)
+    return copy[3] if copy else ""
+
+
+def _target_kind(name: str) -> str:
+    copy, set_ = _COPY.fullmatch(name), _SET.fullmatch(name)
+    return copy[4] if copy else set_[1] if set_ else ""
+
+
+def _sizeless(count: int, total: int) -> Finding:
+    return Finding(
+        rule="unknown_sizes",
+        severity="info",
+        title=f"The size of {count:,} of {total:,} copies and sets is not in the trace",
+        detail="Neither they nor the calls that launched them say how many bytes they moved. Sums and rates of which "
+        "they are a part are not known.",
+    )

@@ -1,0 +1,225 @@
+"""How a torch.profiler trace is read event by event: by kind, field by field, and what is odd or lost, said.
+
+What an event cannot do without is its name, its times, and where it ran; all else may be missing, and is then unknown.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
+from typing import Any, Final, TypeGuard
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from nightsight.errors import CaptureError
+from nightsight.model import Finding
+from nightsight.read.chrome import EXPORT
+from nightsight.tables import categorical
+
+Frame = pd.DataFrame
+Fields = Mapping[str, Any]
+Rows = Sequence[Fields]
+Values = np.ndarray[Any, Any]
+
+MEMORY: Final = "[memory]"
+# metadata, and the later ends of what began in another row
+_CONTINUED: Final = ("M", "E", "e", "n", "f", "t")
+# beyond this (the year 2096, in microseconds) the end of an event could leave int64 nanoseconds
+_LATEST_US: Final = 4e15
+
+INTEGER: Final = pa.int64()
+NUMBER: Final = pa.float64()
+TEXT: Final = pa.string()
+TRIPLE: Final = pa.list_(pa.int64(), 3)
+# what JSON gives for each, and how we call it; a column without any value has Arrow's null type
+_ACCEPTED: Final = {
+    INTEGER: ("an integer", (pa.int64(),)),
+    NUMBER: ("a number", (pa.int64(), pa.float64())),
+    TEXT: ("a text", (pa.string(),)),
+    TRIPLE: ("a list of three integers", (pa.list_(pa.int64()),)),
+}
+
+
+class Events:
+    """The events of one trace by kind, and what had to be left out.
+
+    `asked` are the kinds that were read, `odd` the fields whose values are not what they should be, and how many.
+    """
+
+    def __init__(self, file: str, document: Fields) -> None:
+        self.file = file
+        self.document = document
+        self.findings: list[Finding] = []
+        self.events: dict[str, list[Fields]] = {}
+        self.asked: set[str] = set()
+        self.odd: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()
+        try:
+            for event in document["traceEvents"]:
+                if kind := _kind(event):
+                    self.events.setdefault(kind, []).append(event)
+        except (AttributeError, TypeError) as error:
+            raise self.unexpected("an item of 'traceEvents'", "an event with a category") from error
+
+    # -- columns --------------------------------------------------------------------------------------------------
+
+    def unexpected(self, what: str, expected: str) -> CaptureError:
+        """Say that a field that no event can do without is not what it should be."""
+        return CaptureError(f"{self.file}: {what} is not {expected}", EXPORT)
+
+    def required(self, rows: Rows, key: str, kind: pa.DataType = INTEGER) -> pa.Array:
+        """Return a field of all rows; CaptureError if any lacks it or has another type."""
+        values = _typed([row.get(key) for row in rows], kind)
+        if values is None or values.null_count:
+            raise self.unexpected(f"'{key}'", f"{_ACCEPTED[kind][0]} in every event")
+        return values
+
+    def times(self, rows: Rows, key: str) -> Values:
+        """Return a field in microseconds as floats, NaN where it is missing."""
+        values = _typed([row.get(key) for row in rows], NUMBER)
+        if values is None:
+            raise self.unexpected(f"'{key}'", "a number in every event")
+        array: Values = values.to_numpy(zero_copy_only=False)
+        return array
+
+    def optional(self, rows: Rows, key: str, kind: pa.DataType = INTEGER) -> pa.Array:
+        """Return a field of all rows, missing where it is not there; what has another type is missing and counted."""
+        given = [row.get(key) for row in rows]
+        values = _typed(given, kind)
+        if values is not None:
+            return values
+        fits = [value if _typed([value], kind) is not None else None for value in given]
+        self.odd[key] += sum(value is None for value in fits) - sum(value is None for value in given)
+        return pa.array(fits, type=kind)
+
+    def numbers(self, rows: Rows, key: str) -> "pd.Series[int]":
+        """Return whole numbers, as `optional` does."""
+        return pd.Series(self.optional(rows, key), dtype=pd.ArrowDtype(INTEGER))
+
+    def names(self, rows: Rows, *meanings: Callable[[str], str]) -> "list[pd.Categorical[Any]]":
+        """Return the name of every row under each of `meanings`, which are asked once per distinct name."""
+        encoded = self.required(rows, "name", TEXT).dictionary_encode()
+        unique, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        return [categorical(np.array([meaning(name) for name in unique], dtype=object), codes) for meaning in meanings]
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def spans(self, *kinds: str) -> tuple[Rows, Frame]:
+        """Return the events of `kinds` and their times; those whose times cannot be are left out and counted."""
+        self.asked |= set(kinds)
+        rows = [row for kind in kinds for row in self.events.get(kind, ())]
+        start = self.times(rows, "ts")
+        # instants have no duration
+        duration = np.zeros(len(rows)) if kinds == (MEMORY,) else self.times(rows, "dur")
+        # Kineto writes 0 for a time before its clock's base: it is not known when that event was
+        good = (start > 0) & (start < _LATEST_US) & (duration >= 0) & (duration < _LATEST_US)
+        if not good.all():
+            self.findings.append(damaged(" and ".join(kinds), int((~good).sum()), len(rows)))
+            rows = list(compress(rows, good))
+        start_ns = _nanoseconds(start[good])
+        return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])})
+
+    def arguments(self, rows: Rows) -> Rows:
+        """Return the `args` of all rows, empty where there are none."""
+        arguments = [row.get("args", {}) for row in rows]
+        if not all(isinstance(fields, dict) for fields in arguments):
+            raise self.unexpected("'args'", "an object in every event")
+        return arguments
+
+    def on_thread(self, *kinds: str) -> tuple[Rows, Frame]:
+        """Return the events of `kinds` that a thread of the CPU ran."""
+        rows, frame = self.spans(*kinds)
+        process, thread = (self.required(rows, key).to_numpy() for key in ("pid", "tid"))
+        (name,) = self.names(rows, str)
+        return rows, frame.assign(process=process, thread=thread, pid=process, tid=thread, name=name)
+
+    def on_stream(self, *kinds: str) -> tuple[Rows, Rows, Frame]:
+        """Return the GPU operations of `kinds`: rows, arguments and the columns that all of them have."""
+        rows, frame = self.spans(*kinds)
+        arguments = [_placed(row, fields) for row, fields in zip(rows, self.arguments(rows), strict=True)]
+        node = self.numbers(arguments, "graph node id")
+        return (
+            rows,
+            arguments,
+            frame.assign(
+                device=self.required(arguments, "device").to_numpy(),
+                context=self.numbers(arguments, "context").fillna(0),
+                stream=self.required(arguments, "stream").to_numpy(),
+                correlation=self.numbers(arguments, "correlation"),
+                graph_node=node.mask(node == 0),
+            ),
+        )
+
+
+def _kind(event: Fields) -> str:
+    """Name the kind of an event: the category of spans, with the phase of others; "" of what is no event."""
+    phase, category = event.get("ph"), event.get("cat")
+    if phase == "X":
+        return category or ""
+    # the first exporters gave instants no category
+    if event.get("name") == MEMORY:
+        return MEMORY
+    return f"{category} ({phase})" if category and phase not in _CONTINUED else ""
+
+
+def _placed(row: Fields, fields: Fields) -> Fields:
+    """Return the arguments of a GPU operation with where it ran, which `pid` and `tid` say as well."""
+    if "inDevice" in fields:
+        # a copy between two devices names three of each: the one it ran on counts
+        return {**fields, "device": fields["inDevice"], "context": fields.get("inContext", 0)}
+    if "device" in fields and "stream" in fields:
+        return fields
+    return {"device": row.get("pid"), "stream": row.get("tid"), **fields}
+
+
+def is_id(value: object) -> TypeGuard[int]:
+    """Tell a whole number that fits into an int64."""
+    return type(value) is int and abs(value) < 2**63
+
+
+def _typed(values: list[Any], kind: pa.DataType) -> pa.Array | None:
+    """Return values as an array of this type, None if any is of another; None among them is a missing one."""
+    try:
+        # the type is inferred: when it is told, Arrow cuts 1.5 to the integer 1
+        array = pa.array(values)
+        if array.type not in (*_ACCEPTED[kind][1], pa.null()):
+            return None
+        array = array.cast(kind)
+        # a missing number in a triple
+        return None if kind == TRIPLE and array.flatten().null_count else array
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        return None
+
+
+def _nanoseconds(microseconds: Values) -> Values:
+    """Convert to int64: exact for Kineto's three decimals up to 2^43 µs (101 days), which its clock's base is within.
+
+    The product of a double with 1000 would not be; whole and fraction each are.
+    """
+    whole = np.floor(microseconds)
+    nanoseconds: Values = whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
+    return nanoseconds
+
+
+def damaged(categories: str, count: int, total: int) -> Finding:
+    """Say that events were left out."""
+    return Finding(
+        rule="damaged_events",
+        severity="warning",
+        title=f"{count:,} of {total:,} {categories} events were left out",
+        detail="Their start or duration is missing, zero, negative or not a number, so they have no place in time.",
+        remedy="Capture again; if it happens again, the profiler lost or mixed up events.",
+    )
+
+
+def odd_fields(counts: Counter[str]) -> Finding:
+    """Say which fields were not what they should be, and in how many events."""
+    fields = ", ".join(f"'{name}' ({count:,} x)" for name, count in counts.most_common() if count)
+    return Finding(
+        rule="unreadable_fields",
+        severity="warning",
+        title="Some fields of the trace could not be read",
+        detail=f"They are not what torch.profiler writes, and are treated as unknown: {fields}.",
+        remedy="Export the trace again, with torch.profiler's export_chrome_trace.",
+    )

@@ -1,0 +1,1 @@
+"""Reports and CSV pages of Nsight Compute."""

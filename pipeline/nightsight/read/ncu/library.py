@@ -1,0 +1,64 @@
+"""Where NVIDIA's `ncu_report` module is: the package on PyPI, or the one that each Nsight Compute ships."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from nightsight.errors import CaptureError, ToolError
+from nightsight.read.ncu import dump as ncu_dump
+
+_FOLDER: Final = Path("extras/python")
+_PLACES: Final = (
+    "opt/nvidia/nsight-compute/*",
+    "usr/local/cuda*/nsight-compute*",
+    "usr/local/NVIDIA-Nsight-Compute*",
+    "usr/lib/nsight-compute",
+)
+_ROOT = Path("/")
+_INSTALL: Final = (
+    "pip install 'nightsight[ncu]' (or ncu-report), or install Nsight Compute, or print the report where it is: "
+    "ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
+)
+_AGAIN: Final = "profile or copy it again; a newer ncu-report may read what a newer ncu wrote"
+
+Dump = list[dict[str, Any]]
+
+
+def dump(path: Path) -> Dump:
+    """Return what `ncu_report` reads of a report, as nightsight.read.ncu.dump gives it.
+
+    ToolError if neither the package nor an Nsight Compute that ships the module is here; CaptureError if it crashes.
+    """
+    package = [""] if importlib.util.find_spec(ncu_dump.MODULE) else []
+    reason = "neither the package nor Nsight Compute is installed"
+    for folder in (*package, *map(str, _shipped())):
+        # -P: the folder of the program has a module of the same name
+        command = [sys.executable, "-P", ncu_dump.__file__, str(path), folder]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode == 0:
+            read: Dump = json.loads(done.stdout)
+            return read
+        if done.returncode != ncu_dump.ABSENT:
+            raise CaptureError(f"{path.name} cannot be read: NVIDIA's {ncu_dump.MODULE} module failed on it", _AGAIN)
+        reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    raise ToolError(f"no module {ncu_dump.MODULE} is here to read .ncu-rep files with ({reason})", _INSTALL)
+
+
+def _shipped() -> Iterator[Path]:
+    """Yield the folders of modules that ncu ships: of the ncu on PATH, then of those installed, the newest first."""
+    program = shutil.which("ncu")
+    homes = [Path(program).resolve().parent] if program else []
+    installed = [home for place in _PLACES for home in _ROOT.glob(place)]
+    for home in (*homes, *sorted(installed, key=_version, reverse=True)):
+        if (home / _FOLDER / f"{ncu_dump.MODULE}.py").is_file():
+            yield home / _FOLDER
+
+
+def _version(home: Path) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", home.name)))

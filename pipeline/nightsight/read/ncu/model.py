@@ -1,0 +1,136 @@
+"""What ncu's reports and its CSV pages have in common: units, rules' markup, NVTX ranges, and the tables they fill."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.model import Environment, Profile
+from nightsight.read.vocabulary import list_gpus
+from nightsight.tables import TABLES, conform, empty
+
+Frame = pd.DataFrame
+
+METRIC_COLUMNS: Final = list(TABLES["kernel_metrics"])
+SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_NANOSECONDS: Final = {"n": 1.0, "u": 1e3, "m": 1e6, "": 1e9}
+_TIME: Final = re.compile(r"([num]?)s(?:econds?)?")
+_SCALED: Final = re.compile(r"([KMGTPE]?)(bytes?|hz)", re.IGNORECASE)
+_BASES: Final = {"byte": "byte", "bytes": "byte", "hz": "hz"}
+
+_LINK: Final = re.compile(r"@(?:section:[^:@]*|sass:[^:@]*|source:[^@]*:\d+):([^@]*)@")
+_URL: Final = re.compile(r"@url:([^:@]*):([^@]*)@")
+_PATH: Final = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?[\\/](?:[^\s\\/:\"']+[\\/])+([^\s\\/:\"']+)")
+
+_DEFAULT_DOMAIN: Final = "<default domain>"
+_NO_TIMELINE: Final = "ncu replays kernels one by one, so it has no timeline; nsys and torch.profiler record one"
+_ATTRIBUTE: Final = "device__attribute_"
+
+
+def base_unit(unit: str) -> tuple[float, str]:
+    """Return what a value in one of ncu's units is multiplied by, and the base unit it is in then.
+
+    `Kbyte` is (1000, `byte`), `sector/ns` is (1e9, `sector/s`), `usecond` is (1000, `ns`). ncu itself scales
+    `%/Kbyte` as it does `Kbyte`, up and not down; what it calls `%/byte` in base units is followed here.
+    """
+    numerator, slash, denominator = unit.partition("/")
+    factor, base = _base(numerator)
+    if not slash:
+        return factor, base
+    time = _TIME.fullmatch(denominator)
+    if time:
+        factor, denominator = factor * 1e9 / _NANOSECONDS[time[1]], "s"
+    else:
+        scale, denominator = _base(denominator)
+        factor *= scale
+    return factor, "hz" if (base, denominator) == ("cycle", "s") else f"{base}/{denominator}"
+
+
+def _base(unit: str) -> tuple[float, str]:
+    if time := _TIME.fullmatch(unit):
+        return _NANOSECONDS[time[1]], "ns"
+    if scaled := _SCALED.fullmatch(unit):
+        return _PREFIXES[scaled[1].upper()], _BASES[scaled[2].lower()]
+    return 1.0, unit
+
+
+def plain_message(markup: str) -> str:
+    """Return a rule's message as ncu prints it: links as their words, addresses in brackets, no folders of files."""
+    return file_names_only(_LINK.sub(r"\1", _URL.sub(r"\1 (\2)", markup)))
+
+
+def file_names_only(text: str) -> str:
+    """Cut the folders off all absolute paths in a text."""
+    return _PATH.sub(r"\1", text)
+
+
+def clean(text: str) -> str:
+    """Replace what is not UTF-8: ncu passes on the bytes that programs give as names."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def range_path(ranges: Iterable[tuple[str, str]]) -> str:
+    """Join (domain, name) of the ranges around a launch, the outermost first: `step / library:forward`."""
+    return " / ".join(name if domain in ("", _DEFAULT_DOMAIN) else f"{domain}:{name}" for domain, name in ranges)
+
+
+def in_base_units(metrics: Frame) -> Frame:
+    """Convert `value` and `unit` of each row; what is neither a number nor words was not collected and is left out.
+
+    Ratios of nothing are no numbers: ncu writes some as infinite.
+    """
+    units = metrics["unit"].astype("category")
+    bases = [base_unit(unit) for unit in units.cat.categories]
+    codes = units.cat.codes.to_numpy()
+    factors, names = (pd.Series([base[place] for base in bases], dtype=object).to_numpy() for place in (0, 1))
+    converted = metrics.assign(value=metrics["value"] * factors[codes].astype("float64"), unit=names[codes])
+    converted = converted.assign(value=converted["value"].where(np.isfinite(converted["value"])))
+    return converted[converted["value"].notna() | (converted["text"] != "")]
+
+
+def profile(tables: Mapping[str, Frame], missing: Mapping[str, str], environment: Environment) -> Profile:
+    """Make a profile of what ncu gave: devices come from the metrics, all else that it cannot give is missing."""
+    kept = {name: conform(name, frame) for name, frame in tables.items()}
+    kept["devices"] = _devices(kept["profiled_launches"], kept["kernel_metrics"])
+    reasons = {name: missing.get(name, _NO_TIMELINE) for name in TABLES if name not in kept}
+    if kept["devices"].empty:
+        reasons["devices"] = missing.get("devices", "the report names no GPU")
+        del kept["devices"]
+    return Profile(kept, reasons, Environment(**{**vars(environment), "gpu": list_gpus(kept)}))
+
+
+def _devices(launches: Frame, metrics: Frame) -> Frame:
+    """One row per device that a launch ran on, from the attributes that ncu notes with each launch."""
+    names = metrics["metric"].astype("str")
+    chosen = metrics[names.str.startswith(_ATTRIBUTE) & (metrics["instance"] == "")]
+    if chosen.empty:
+        return empty("devices")
+    chosen = chosen.assign(attribute=chosen["metric"].astype("str").str.removeprefix(_ATTRIBUTE))
+    chosen = chosen.assign(device=launches.set_index("launch")["device"].reindex(chosen["launch"]).to_numpy())
+    first = chosen.drop_duplicates(["device", "attribute"])
+    numbers = first.pivot_table(index="device", columns="attribute", values="value", observed=True)
+    numbers = numbers.reindex(pd.Index(first["device"].unique(), name="device"))
+    texts = first[first["attribute"] == "display_name"].set_index("device")["text"].astype("str")
+    capability = launches.drop_duplicates("device").set_index("device")["compute_capability"].astype("str")
+    frame = empty("devices").reindex(range(len(numbers))).assign(device=numbers.index)
+    columns = {
+        "multiprocessors": ("multiprocessor_count", 1),
+        "memory_bytes": ("total_memory", 1),
+        "l2_bytes": ("l2_cache_size", 1),
+        "clock_hz": ("clock_rate", 1000),
+    }
+    if {"memory_clock_rate", "global_memory_bus_width"} <= set(numbers):
+        # kHz and bits; DRAM moves data on both edges of its clock
+        bandwidth = numbers["memory_clock_rate"] * 1000 * 2 * numbers["global_memory_bus_width"] / 8
+        frame = frame.assign(memory_bandwidth_bytes_per_s=bandwidth.to_numpy())
+    for column, (attribute, factor) in columns.items():
+        if attribute in numbers:
+            frame = frame.assign(**{column: (numbers[attribute] * factor).to_numpy()})
+    frame = frame.assign(
+        name=texts.reindex(numbers.index).fillna("").to_numpy(),
+        compute_capability=capability.reindex(numbers.index).fillna("").to_numpy(),
+    )
+    return conform("devices", frame)

@@ -1,0 +1,115 @@
+"""What NVIDIA's `ncu_report` module makes of a .ncu-rep file, as tables; damage is found by nightsight.read.ncu.blocks.
+
+The module reports success on files that are empty, cut off or not reports at all.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from nightsight.errors import CaptureError
+from nightsight.model import Environment, Profile
+from nightsight.read.ncu.blocks import Launch, read_blocks
+from nightsight.read.ncu.library import Dump, dump
+from nightsight.read.ncu.lines import instructions
+from nightsight.read.ncu.model import METRIC_COLUMNS, SHAPE, clean, in_base_units, plain_message, profile, range_path
+from nightsight.tables import TABLES
+
+Frame = pd.DataFrame
+
+_KINDS: Final = {1: "info", 2: "optimization", 3: "warning", 4: "error"}
+_SPEEDUPS: Final = {1: "local", 2: "global"}
+_DIFFERS: Final = "NVIDIA's ncu_report module reads another number of launches or metrics from it than it holds"
+_HINT: Final = "profile or copy it again; a newer ncu-report may read what a newer ncu wrote"
+
+
+def read_ncu_report(path: Path) -> Profile:
+    """Read a .ncu-rep file; CaptureError if it is damaged or cut off, ToolError if there is no module to read it with.
+
+    What cannot be found is a bit that flips inside a number or a text, and the loss of all launches after some launch:
+    the format has no checksums and no count of its launches.
+    """
+    blocks = read_blocks(path)
+    dumped = dump(path)
+    _refuse_unless_same(path, dumped, blocks.launches)
+    tables = {
+        "profiled_launches": _launches(dumped, blocks.launches),
+        "kernel_metrics": _metrics(dumped),
+        "kernel_rules": _rules(dumped),
+        "kernel_lines": instructions(dumped),
+    }
+    session = blocks.session
+    environment = Environment(
+        collector="ncu",
+        collector_version=session.ncu,
+        captured_utc=session.captured_utc,
+        cuda=session.cuda,
+        cpu=session.cpu,
+        os=session.os,
+    )
+    return profile(tables, {"diagnostics": "ncu keeps its warnings out of its report"}, environment)
+
+
+def _refuse_unless_same(path: Path, dumped: Dump, launches: Sequence[Launch]) -> None:
+    """Raise CaptureError unless the module read what the file holds: it drops what it cannot read in silence."""
+    agree = len(dumped) == len(launches) and all(
+        launch.metrics is None or (launch.metrics, launch.function) == (read["names"], read["function"])
+        for read, launch in zip(dumped, launches, strict=True)
+    )
+    if not agree:
+        raise CaptureError(f"{path.name} is damaged: {_DIFFERS}", _HINT)
+
+
+def _launches(dumped: Dump, launches: Sequence[Launch]) -> Frame:
+    return Frame([_launch(*pair, number) for number, pair in enumerate(zip(dumped, launches, strict=True))])
+
+
+def _launch(read: Mapping[str, Any], launch: Launch, number: int) -> dict[str, object]:
+    numbers = {metric: value for metric, instance, value, _ in read["metrics"] if not instance}
+    major, minor = (numbers.get(f"device__attribute_compute_capability_{part}") for part in ("major", "minor"))
+    return {
+        "launch": number,
+        "kind": launch.kind,
+        "process": launch.pid,
+        "pid": launch.pid,
+        "device": int(numbers.get("launch__device_id", numbers.get("device__attribute_device_index", 0))),
+        "context": launch.context,
+        "stream": launch.stream,
+        "name": clean(read["name"]),
+        "short_name": clean(read["function"]),
+        "mangled_name": clean(read["mangled"]),
+        "range_path": range_path((clean(domain), clean(name)) for domain, name in read["ranges"]),
+        "compute_capability": f"{major:.0f}.{minor:.0f}" if major is not None and minor is not None else "",
+        **dict(zip(SHAPE, (*launch.grid, *launch.block), strict=True)),
+    }
+
+
+def _metrics(dumped: Dump) -> Frame:
+    rows = [_metric(number, *metric) for number, read in enumerate(dumped) for metric in read["metrics"]]
+    return in_base_units(Frame(rows, columns=METRIC_COLUMNS))
+
+
+def _metric(launch: int, name: str, instance: str, value: float | str, unit: str) -> tuple[object, ...]:
+    """A row of METRIC_COLUMNS."""
+    if isinstance(value, str):
+        return launch, name, clean(instance), math.nan, unit, clean(value)
+    return launch, name, clean(instance), float(value), unit, ""
+
+
+def _rules(dumped: Dump) -> Frame:
+    rows = [_rule(number, rule) for number, read in enumerate(dumped) for rule in read["rules"]]
+    return Frame(rows, columns=list(TABLES["kernel_rules"]))
+
+
+def _rule(launch: int, rule: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "launch": launch,
+        **{key: clean(rule[key]) for key in ("section", "rule", "name", "title")},
+        "kind": _KINDS.get(rule["type"], "info"),
+        "message": plain_message(clean(rule["message"])),
+        "speedup_kind": _SPEEDUPS.get(rule["speedup_type"], ""),
+        "speedup_pct": rule["speedup_pct"],
+    }

@@ -1,0 +1,1 @@
+"""The SQLite export of Nsight Systems, of every generation."""

@@ -1,0 +1,302 @@
+"""How an nsys export is read row by row: names looked up, GPUs told apart, what no event can be left out and said."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.errors import CaptureError
+from nightsight.model import Finding
+from nightsight.read.sqlite import Database
+from nightsight.tables import categorical
+
+KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
+RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
+SESSION: Final = "ANALYSIS_DETAILS"
+
+OF_PROCESS: Final = ~0xFFFFFF
+"""What of a global id names the process: bits 24 and above."""
+# 104 days, or 9 petabytes: what is later or larger is damage, and sums of it would overflow
+LIMIT: Final = 1 << 53
+"""In ns and in bytes."""
+# CUPTI counts correlation ids in 32 bits
+_IDS: Final = 1 << 32
+# events are timed from the start of the session; some end while it stops
+_AFTER_STOP_NS: Final = 10**9
+# tables that tell which processes use CUDA, by the column that does
+_PROCESSES: Final = {RUNTIME: "globalTid", KERNEL: "globalPid", "CUPTI_ACTIVITY_KIND_MEMCPY": "globalPid"}
+_ON_STREAM: Final = {
+    "start_ns": "start",
+    "end_ns": "end",
+    "process": "globalPid",
+    "device": "deviceId",
+    "context": "contextId",
+    "stream": "streamId",
+    "correlation": "correlationId",
+}
+
+Frame = pd.DataFrame
+
+
+class Export:
+    """One export being read: its strings, what was traced, and what had to be left out."""
+
+    def __init__(self, database: Database, *, details: bool = True) -> None:
+        self.database = database
+        self.details = details
+        self.strings = self._strings()
+        self.traced = self.metadata("META_DATA_CAPTURE").get("CAPTURE_EVENT_TYPE", [])
+        self.findings: list[Finding] = []
+        self.unresolved: set[int] = set()
+        self.renumbered = self._renumbered()
+        self.session_end = self._session_end()
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def fetch(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
+        """Fetch whole numbers, `columns` being ours: theirs; the index is the row in the export.
+
+        One that is `nullable` may be absent from this generation, or NULL. Rows that lack another are left out, and
+        a finding says how many.
+        """
+        present = self.database.columns[source]
+        absent = {theirs for ours, theirs in columns.items() if theirs not in present and ours not in nullable}
+        if absent:
+            raise self._strange(source, f"has no column {', '.join(sorted(absent))}")
+        chosen = {ours: f'"{theirs}"' if theirs in present else "NULL" for ours, theirs in columns.items()}
+        frame = self.database.numbers(source, chosen)
+        if lost := self.database.last_row(source) - len(frame):
+            self.findings.append(_incomplete(source, abs(lost)))
+        lacking = [ours for ours in columns if ours not in nullable and frame[ours].hasnans]
+        return self._keep(source, frame, frame[lacking].notna().all(axis=1).to_numpy(dtype=bool))
+
+    def spans(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
+        """Fetch rows with a start and an end; those whose times cannot be are left out as well."""
+        return self.keep_possible(source, self.fetch(source, columns, nullable=nullable))
+
+    def keep_possible(self, source: str, frame: Frame) -> Frame:
+        """Leave out rows whose end is before their start, or whose times, sizes or ids no capture reaches."""
+        start, end = frame["start_ns"], frame["end_ns"]
+        possible = (start >= 0) & (end >= start) & (end < LIMIT)
+        if "bytes" in frame:
+            possible &= (frame["bytes"] >= 0) & (frame["bytes"] < LIMIT)
+        if "correlation" in frame:
+            possible &= frame["correlation"].fillna(0) < _IDS
+        return self._keep_in_session(source, self._keep(source, frame, possible.to_numpy(dtype=bool)))
+
+    def on_stream(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
+        """Fetch spans of GPU work, with their process."""
+        nullable = ("process", "correlation", *nullable)
+        frame = self.spans(source, {**_ON_STREAM, **columns}, nullable=nullable)
+        # few rows start together, so only these are compared
+        together = frame[repeats(frame["start_ns"])]
+        if twice := int(together.duplicated().sum()):
+            self.findings.append(repeated(source, twice))
+        frame = frame.assign(process=self._processes(frame["process"]))
+        return frame.assign(gpu=self.gpus(frame))
+
+    def check_ids(self, source: str, calls: Frame) -> None:
+        """Say how many calls have the id of another; a driver call inside a runtime call may have that one's."""
+        shared = calls[repeats(calls["correlation"].fillna(0))]
+        # 0 stands for no id
+        shared = shared[(shared["correlation"] > 0) & shared["class"].notna()]
+        if ambiguous := int(shared.duplicated(["process", "class", "correlation"]).sum()):
+            self.findings.append(_ambiguous(source, ambiguous))
+
+    def check_launches(self, source: str, kernels: Frame) -> None:
+        """Say how many kernels have the id of another on their GPU though no graph launched them."""
+        shared = kernels[repeats(kernels["correlation"].fillna(0))]
+        # those that agree in all are one that is there twice, which is said elsewhere
+        shared = shared[(shared["correlation"] > 0) & shared["graph_node"].isna()].drop_duplicates()
+        if ambiguous := int(shared.duplicated(["process", "device", "correlation"]).sum()):
+            self.findings.append(_ambiguous_kernels(source, ambiguous))
+
+    def gpus(self, frame: Frame) -> "pd.Series[int]":
+        """Return which GPU of the machine each row ran on: CUDA_VISIBLE_DEVICES renumbers them for a process."""
+        device = gpu = frame["device"].astype("int64")
+        for process, ordinal, number in self.renumbered:
+            gpu = gpu.mask((device == ordinal) & (process_id(frame["process"]) == process), number)
+        return gpu
+
+    def _keep(self, source: str, frame: Frame, good: np.ndarray[Any, Any]) -> Frame:
+        if good.all():
+            return frame
+        self.findings.append(_damaged(source, int((~good).sum()), len(frame)))
+        return frame[good]
+
+    def _keep_in_session(self, source: str, frame: Frame) -> Frame:
+        late = (frame["end_ns"] > self.session_end).to_numpy(dtype=bool)
+        if not late.any() or not self._is_session_known():
+            return frame
+        self.findings.append(_impossible(source, int(late.sum()), len(frame), self.session_end - _AFTER_STOP_NS))
+        return frame[~late]
+
+    def _session_end(self) -> int:
+        """Return what no event ends after. The end is told from two starts, of which the later is taken."""
+        columns = {"length": "duration", "stop": "stopTime"}
+        if not set(columns.values()) <= self.database.columns.get(SESSION, frozenset()):
+            return LIMIT
+        ends = self.fetch(SESSION, columns, nullable=columns).max().dropna()
+        latest = max((int(end) for end in ends), default=0)
+        return min(latest + _AFTER_STOP_NS, LIMIT) if latest > 0 else LIMIT
+
+    def _is_session_known(self) -> bool:
+        """Whether most events are inside the session: else its times are those of another file."""
+        source = next((source for source in (RUNTIME, KERNEL) if source in self.database.columns), None)
+        if source is None:
+            return False
+        inside = {"share": f'AVG("end" <= {self.session_end})'}
+        share = self.database.fetch(source, inside)["share"][0].as_py()
+        return share is not None and share > 0.5
+
+    def _processes(self, process: "pd.Series[Any]") -> "pd.Series[Any]":
+        """Return the key of each process; where there is none, that of the only process that uses CUDA."""
+        process = process & OF_PROCESS
+        if not process.hasnans:
+            return process
+        known: set[int] = set()
+        for source, column in _PROCESSES.items():
+            if column in self.database.columns.get(source, ()):
+                ids = self.database.fetch(source, {"process": f'DISTINCT "{column}" & {OF_PROCESS}'})["process"]
+                known |= {int(some) for some in ids.to_pylist() if some is not None}
+        return process.fillna(known.pop()) if len(known) == 1 else process
+
+    def _strange(self, source: str, what: str) -> CaptureError:
+        return CaptureError(
+            f"{self.database.path.name}: table {source} {what}",
+            "this is not an export that nsys wrote, or one of a version that is not known yet: please report it",
+        )
+
+    def text(self, ids: "pd.Series[Any]") -> "pd.Categorical[Any]":
+        """Look ids up in StringIds; one that is not there is the empty text."""
+        codes, unique = pd.factorize(ids.fillna(-1).to_numpy(dtype=np.int64))
+        found = self.strings.reindex(unique)
+        self.unresolved |= set(unique[found.isna().to_numpy()].tolist()) - {-1}
+        values = found.fillna("").to_numpy(dtype=object)
+        return categorical(values, codes)
+
+    def _strings(self) -> "pd.Series[str]":
+        if "StringIds" not in self.database.columns:
+            if {KERNEL, RUNTIME} & self.database.columns.keys():
+                raise self._strange("StringIds", "is not there, so nothing in this export has a name")
+            return pd.Series([], dtype=object)
+        ids = self.database.fetch("StringIds", {"id": "id"})["id"].to_numpy()
+        strings = pd.Series(self.database.texts("StringIds", "value"), index=ids, dtype=object)
+        return strings[~strings.index.duplicated()]
+
+    def _renumbered(self) -> list[tuple[int, int, int]]:
+        """Return the CUDA devices whose number in a process is not that of the GPU: process id, device, GPU."""
+        source, columns = "TARGET_INFO_CUDA_DEVICE", {"process": "pid", "device": "cudaId", "gpu": "gpuId"}
+        if source not in self.database.columns:
+            return []
+        known = self.fetch(source, columns, nullable=("gpu",)).dropna()
+        return list(known[known["device"] != known["gpu"]].itertuples(index=False, name=None))
+
+    def metadata(self, *sources: str) -> dict[str, list[str]]:
+        """Read a name/value table under whichever of its names this generation uses."""
+        found: dict[str, list[str]] = {}
+        for source in sources:
+            if source in self.database.columns:
+                names, values = (self.database.texts(source, column) for column in ("name", "value"))
+                for name, value in zip(names, values, strict=True):
+                    found.setdefault(name, []).append(value)
+        return found
+
+    def add_findings(self, part: "Export") -> None:
+        """Take over what had to be said of a part of this export that was read by itself."""
+        self.findings += part.findings
+        self.unresolved |= part.unresolved
+
+    def all_findings(self) -> tuple[Finding, ...]:
+        """Return what the reader of a report must know of the export."""
+        nameless = [_nameless(len(self.unresolved))] if self.unresolved else []
+        return (*self.findings, *nameless)
+
+
+def repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:
+    """Return where a value occurs more than once."""
+    numbers = values.to_numpy(dtype=np.int64)
+    # mostly the profiler writes in rising order, which is quick to see
+    rising = bool((numbers[1:] > numbers[:-1]).all())
+    return np.zeros(len(numbers), dtype=bool) if rising else np.asarray(pd.Series(numbers).duplicated(keep=False))
+
+
+def process_id(ids: "pd.Series[Any]") -> np.ndarray[Any, Any]:
+    """Return the process of global ids: bits 24-47 (NVIDIA's export documentation); 0 where there is none."""
+    return ids.fillna(0).to_numpy(dtype=np.int64) >> 24 & 0xFFFFFF
+
+
+def _nameless(count: int) -> Finding:
+    return Finding(
+        rule="damaged_names",
+        severity="warning",
+        title=f"{count:,} names of this export are missing",
+        detail="Kernels, calls or ranges refer to them; they are shown without a name, and summed up together.",
+        remedy="Export the report again, without --tables.",
+    )
+
+
+def _damaged(source: str, count: int, total: int) -> Finding:
+    return Finding(
+        rule="damaged_events",
+        severity="warning",
+        title=f"{count:,} of {total:,} rows of {source} were left out",
+        detail="Their start, end, size or id is missing or impossible, so nothing can be computed from them.",
+        remedy="Capture again; if it happens again, the profiler lost or mixed up events.",
+    )
+
+
+def _impossible(source: str, count: int, total: int, end_ns: int) -> Finding:
+    return Finding(
+        rule="impossible_times",
+        severity="warning",
+        title=f"{count:,} of {total:,} rows of {source} were left out",
+        detail=f"They end long after the capture did, {end_ns / 1e9:,.1f} s after its start, so their times are wrong.",
+        remedy="Capture again; if it happens again, the profiler lost or mixed up events.",
+    )
+
+
+def _incomplete(source: str, count: int) -> Finding:
+    return Finding(
+        rule="incomplete_table",
+        severity="error",
+        title=f"{source} has {count:,} rows too few or too many",
+        detail="The count of its rows and the number of the last one differ: the file is damaged, or somebody deleted "
+        "rows. Counts and sums of this report are wrong.",
+        remedy="Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
+    )
+
+
+def repeated(source: str, count: int) -> Finding:
+    """Say that rows of a table are there more than once."""
+    return Finding(
+        rule="repeated_events",
+        severity="warning",
+        title=f"{count:,} rows of {source} are there more than once",
+        detail="They agree in time, place and id, so they are one event each, but count twice in sums.",
+        remedy="Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
+    )
+
+
+def _ambiguous(source: str, count: int) -> Finding:
+    return Finding(
+        rule="ambiguous_calls",
+        severity="warning",
+        title=f"{count:,} calls in {source} have the correlation id of another call",
+        detail="Which of them launched the work with that id is not known; it is counted for the first. Launch "
+        "overhead and the ranges that own this work may be wrong.",
+        remedy="Capture again, a shorter stretch: ids repeat after 4 billion calls.",
+    )
+
+
+def _ambiguous_kernels(source: str, count: int) -> Finding:
+    return Finding(
+        rule="ambiguous_kernels",
+        severity="warning",
+        title=f"{count:,} kernel{' in' if count == 1 else 's in'} {source} {'has' if count == 1 else 'have'} "
+        "the correlation id of another kernel",
+        detail="No CUDA graph launched them, and any other call launches one kernel. They are counted for the call "
+        "with that id, whichever launched them: launch overhead and the ranges that own this work may be wrong.",
+        remedy="Capture again, a shorter stretch: ids repeat after 4 billion calls.",
+    )

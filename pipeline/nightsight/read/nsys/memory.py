@@ -1,0 +1,120 @@
+"""The parts of nsys's schema that hold samples and stacks: memory usage, GPU metrics, and who made a CUDA call."""
+
+import re
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.read.nsys.export import RUNTIME, Export
+from nightsight.read.vocabulary import MEMORY_KINDS, label, without_private
+from nightsight.tables import categorical, empty, renamed
+
+USAGE: Final = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+METRICS: Final = "GPU_METRICS"
+STACKS: Final = "CUDA_CALLCHAINS"
+_NAMES: Final = "TARGET_INFO_GPU_METRICS"
+# ENUM_CUDA_DEV_MEM_EVENT_OPER; 1 is a deallocation
+_ALLOCATION: Final = 0
+# before it, the stack that a call refers to was that of its neighbour (NVIDIA's release notes of the schema)
+_RIGHT_STACKS: Final = (3, 9)
+_METRIC_BITS: Final = 32
+# what nsys multiplies a stored value by to show it in the unit of its name (GpuMetrics/*.config of nsys)
+_CLOCK: Final = "MHz"
+_FACTORS: Final = {_CLOCK: 1e-6, "GB/s": 1e-9, "Avg Warps per Cycle": 0.5, "Avg Registers per SM": 0.5}
+# counted for pairs of multiprocessors, but for warps in sets of metrics that have `[Workloads]`: of Turing, and graphics
+_OF_PAIRS: Final = ("Avg Warps per Cycle",)
+_OF_ONE_SM: Final = "[Workloads]"
+_UNIT: Final = re.compile(r".*\[(.*)\]$", re.DOTALL)
+_SUMMED: Final = re.compile(r"Warp.* \[Avg\]$")
+_CUDA: Final = r"libcu(?:pti|da|dart)\.so"
+_PYTHON: Final = r"\.py$"
+
+Frame = pd.DataFrame
+
+
+def memory_usage(export: Export) -> Frame:
+    """Read every allocation and deallocation that the driver reported."""
+    columns = {
+        "start_ns": "start",
+        "process": "globalPid",
+        "device": "deviceId",
+        "kind": "memKind",
+        "bytes": "bytes",
+        "operation": "memoryOperationType",
+    }
+    frame = export.fetch(USAGE, columns)
+    frame = export.keep_possible(USAGE, frame.assign(end_ns=frame["start_ns"]))
+    is_allocation = frame["operation"] == _ALLOCATION
+    return frame.assign(device=export.gpus(frame), kind=label(frame["kind"], MEMORY_KINDS), is_allocation=is_allocation)
+
+
+def gpu_metrics(export: Export) -> Frame:
+    """Read the samples of the GPU's counters, in the units of their names; a metric without a name is its number.
+
+    Left out are warps in flight as `[Avg]`: the sum of the warps of all cycles of a sample. `[Avg Warps per Cycle]`
+    and `[Throughput %]` stand beside it.
+    """
+    columns = {"start_ns": "timestamp", "type": "typeId", "metric_id": "metricId", "value": "value"}
+    frame = export.fetch(METRICS, columns)
+    type_codes, types = pd.factorize(frame["type"].to_numpy(dtype=np.int64))
+    codes, distinct = pd.factorize(type_codes << _METRIC_BITS | frame["metric_id"].to_numpy(dtype=np.int64))
+    keys = [(int(types[key >> _METRIC_BITS]), int(key) & (1 << _METRIC_BITS) - 1) for key in distinct]
+    known = _metric_names(export)
+    texts = [known.get(key, f"metric {key[1]}") for key in keys]
+    names, units = np.array(texts, dtype=object), [_UNIT.sub(r"\1", text) for text in texts]
+    unpaired = {source for (source, _), name in known.items() if name.endswith(_OF_ONE_SM)}
+    factors = [
+        1.0 if unit in _OF_PAIRS and source in unpaired else _FACTORS.get(unit, 1.0)
+        for unit, (source, _) in zip(units, keys, strict=True)
+    ]
+    value = frame["value"].to_numpy(dtype=np.int64)
+    is_clock = np.array([unit == _CLOCK for unit in units], dtype=bool)[codes]
+    # clocks are stored in 32 bits with a sign: those above 2.1 GHz are negative
+    value = np.where(is_clock & (value < 0), value + (1 << _METRIC_BITS), value)
+    # the low byte of a type is the GPU, the rest says what kind of source it is
+    samples = frame.assign(
+        device=frame["type"] & 0xFF, metric=categorical(names, codes), value=value * np.array(factors)[codes]
+    )
+    return samples[~np.array([bool(_SUMMED.search(text)) for text in texts], dtype=bool)[codes]]
+
+
+def call_frames(export: Export) -> Frame:
+    """Read, of the stack of each CUDA call that has one, the frame that says most: see `_telling`."""
+    if RUNTIME not in export.database.columns:
+        return empty("call_frames")
+    columns = {"start_ns": "start", "thread": "globalTid", "stack": "callchainId"}
+    calls = export.fetch(RUNTIME, columns, nullable=("stack",))
+    # the stack numbered 0 is one; calls without a stack refer to none
+    calls = calls[calls["stack"].notna() & (_schema(export) >= _RIGHT_STACKS)]
+    found = calls.astype({"stack": "int64"}).merge(_telling(export), on="stack", validate="m:1")
+    names = pd.Series(export.text(found["symbol"]))
+    return found.assign(frame=renamed(names, lambda texts: texts.map(without_private)))
+
+
+def _telling(export: Export) -> Frame:
+    """Choose a frame of each stack: the innermost of Python, else the innermost with a name outside of CUDA itself."""
+    columns = {"stack": "id", "symbol": "symbol", "module": "module", "depth": "stackDepth", "unresolved": "unresolved"}
+    frames = export.fetch(STACKS, columns, nullable=("module", "unresolved"))
+    modules = pd.Series(export.text(frames["module"]), index=frames.index).cat
+    of_cuda, of_python = (
+        np.asarray(modules.categories.str.contains(pattern), dtype=bool)[modules.codes] for pattern in (_CUDA, _PYTHON)
+    )
+    known = frames.assign(rank=~of_python)[(frames["unresolved"].fillna(0) == 0).to_numpy(dtype=bool) & ~of_cuda]
+    chosen: Frame = known.sort_values(["stack", "rank", "depth"]).drop_duplicates("stack")
+    return chosen[["stack", "symbol"]]
+
+
+def _metric_names(export: Export) -> dict[tuple[int, int], str]:
+    if _NAMES not in export.database.columns:
+        return {}
+    frame = export.fetch(_NAMES, {"type": "typeId", "metric_id": "metricId"})
+    names = export.database.texts(_NAMES, "metricName")
+    keys = zip(frame["type"].tolist(), frame["metric_id"].tolist(), strict=True)
+    return dict(zip(keys, [names[row] for row in frame.index], strict=True))
+
+
+def _schema(export: Export) -> tuple[int, ...]:
+    """The version of the export's schema, empty where it does not say: those are older than all that do."""
+    (version,) = export.metadata("META_DATA_EXPORT").get("EXPORT_SCHEMA_VERSION", [""])[:1]
+    return tuple(int(number) for number in version.split(".") if number.isdecimal())

@@ -1,0 +1,137 @@
+"""NVTX_EVENTS of an nsys export: its ranges and its marks, whose domains and categories other rows of it name."""
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.intervals import Ints, outer
+from nightsight.model import Finding
+from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id, repeated, repeats
+from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, MARKS, RANGE_STYLES, label
+from nightsight.tables import NULLABLE
+
+NVTX: Final = "NVTX_EVENTS"
+_COLUMNS: Final = {
+    "start_ns": "start",
+    "end_ns": "end",
+    "thread": "globalTid",
+    "end_thread": "endGlobalTid",
+    "type": "eventType",
+    "text_id": "textId",
+    "domain_id": "domainId",
+    "category_id": "category",
+}
+_NULLABLE: Final = ("end_ns", "text_id", "end_thread", "domain_id", "category_id")
+
+Frame = pd.DataFrame
+
+
+def ranges_and_marks(export: Export) -> dict[str, Frame]:
+    """Read both in one pass."""
+    frame = export.fetch(NVTX, _COLUMNS, nullable=_NULLABLE)
+    frame = frame.assign(name=_names(export, frame))
+    domains = _domains(frame)
+    return {"ranges": _ranges(export, frame, domains), "marks": _marks(export, frame, domains)}
+
+
+def with_ids(frame: Frame) -> Frame:
+    """Split the global thread id into the keys of thread and process and the ids that people know."""
+    thread = frame["thread"].astype("int64")
+    return frame.assign(thread=thread, process=thread & OF_PROCESS, pid=process_id(thread), tid=thread & ~OF_PROCESS)
+
+
+def _ranges(export: Export, events: Frame, domains: Frame) -> Frame:
+    times = events[["start_ns", "end_ns"]].fillna(0).to_numpy(dtype=np.int64)
+    last = int(times[times < LIMIT].max(initial=0))
+    frame = events[events["type"].isin(list(RANGE_STYLES))]
+    frame = frame.assign(is_open=frame["end_ns"].isna(), end_ns=frame["end_ns"].fillna(last))
+    frame = with_ids(export.keep_possible(NVTX, frame))
+    frame = frame.assign(style=label(frame["type"], RANGE_STYLES), number=frame.index + 1)
+    _check(export, frame)
+    return _with_domains(frame, domains)
+
+
+def _check(export: Export, frame: Frame) -> None:
+    """Say which ranges are there more than once, and which no stack can hold; what is open has no end to judge by."""
+    ended = frame[~frame["is_open"] & (frame["end_ns"] > frame["start_ns"])]
+    together = ended[repeats(ended["start_ns"])]
+    same = ["start_ns", "end_ns", "thread", "end_thread", "type", "domain_id", "category_id", "name"]
+    if twice := int(together.duplicated(same).sum()):
+        export.findings.append(repeated(NVTX, twice))
+    # a stack is of one thread and one domain
+    stacks = ended[ended["style"] == "PushPop"].assign(domain_id=lambda pushed: pushed["domain_id"].fillna(0))
+    stacks = stacks.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
+    start, end = stacks["start_ns"].to_numpy(), stacks["end_ns"].to_numpy(dtype=np.int64)
+    parts = stacks.groupby(["thread", "domain_id"], sort=False).indices.values()
+    if count := sum(_crossing(start[rows], end[rows]) for rows in parts):
+        export.findings.append(_crossed(count, len(ended)))
+
+
+def _crossing(start: Ints, end: Ints) -> int:
+    """Count the spans, sorted by (start, longest first), that outlast the latest of those open at their start."""
+    around = outer(end)
+    before = np.arange(-1, len(end) - 1, dtype=np.int64)
+    rows = np.flatnonzero(before >= 0)
+    while len(rows):
+        rows = rows[end[before[rows]] <= start[rows]]
+        before[rows] = around[before[rows]]
+        rows = rows[before[rows] >= 0]
+    return int(((before >= 0) & (end[before] < end)).sum())
+
+
+def _crossed(count: int, total: int) -> Finding:
+    return Finding(
+        rule="crossing_ranges",
+        severity="warning",
+        title=f"{count:,} of {total:,} ranges of {NVTX} cross another of their thread",
+        detail="They begin inside a range that ends before they do, which push and pop cannot give: the profiler lost "
+        "or mixed up events. What is counted as inside such ranges, and how they are nested, may be wrong.",
+        remedy="Capture again, a shorter stretch; if it happens again, use start/end ranges for spans that overlap.",
+    )
+
+
+def _marks(export: Export, events: Frame, domains: Frame) -> Frame:
+    frame = events[events["type"].isin(MARKS)]
+    frame = with_ids(export.keep_possible(f"{NVTX} (marks)", frame.assign(end_ns=frame["start_ns"])))
+    named = _categories(events).reindex(pd.MultiIndex.from_arrays(_category_keys(frame))).set_axis(frame.index)
+    number = frame["category_id"].fillna(0)
+    # one that nobody named is known by its number; 0 stands for none
+    category = named.where(named.notna(), number.astype("str")).where(number != 0, "")
+    return _with_domains(frame.assign(category=category), domains)
+
+
+def _names(export: Export, events: Frame) -> np.ndarray[Any, Any]:
+    """Take a name from StringIds where it is registered (the nvtx package does), else inline (torch.cuda.nvtx)."""
+    registered = np.asarray(export.text(events["text_id"]))
+    if "text" not in export.database.columns[NVTX]:
+        return registered
+    inline = np.array(export.database.texts(NVTX, "text"), dtype=object)[events.index]
+    return np.where(events["text_id"].notna(), registered, inline)
+
+
+def _domains(events: Frame) -> Frame:
+    """Name each (process, domain), and say since when: NVTX_EVENTS names a domain in the row that created it."""
+    created = events[events["type"] == DOMAIN_CREATE].sort_values("start_ns", kind="stable")
+    process = created["thread"].to_numpy(dtype=np.int64) & OF_PROCESS
+    index = pd.MultiIndex.from_arrays([process, created["domain_id"].fillna(0)])
+    columns = {"domain": created["name"].array, "domain_start_ns": created["start_ns"].astype(NULLABLE).array}
+    return pd.DataFrame(columns, index=index)[~index.duplicated()]
+
+
+def _with_domains(frame: Frame, domains: Frame) -> Frame:
+    keys = pd.MultiIndex.from_arrays([frame["process"], frame["domain_id"].fillna(0)])
+    domains = domains.reindex(keys).set_axis(frame.index)
+    return frame.assign(**domains.assign(domain=domains["domain"].fillna("")))
+
+
+def _categories(events: Frame) -> "pd.Series[str]":
+    """Name each (process, domain, category), as the row that came first does."""
+    named = events[events["type"].isin(CATEGORY_NAMES)].sort_values("start_ns", kind="stable")
+    index = pd.MultiIndex.from_arrays(_category_keys(named))
+    return pd.Series(named["name"].array, index=index)[~index.duplicated()]
+
+
+def _category_keys(frame: Frame) -> "list[pd.Series[int]]":
+    process = frame["thread"].astype("int64") & OF_PROCESS
+    return [process, *(frame[name].fillna(0).astype("int64") for name in ("domain_id", "category_id"))]

@@ -1,0 +1,360 @@
+"""The schema of nsys SQLite exports, of every generation: found by looking at tables and columns, not at versions."""
+
+import copy
+import datetime as dt
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.errors import CaptureError
+from nightsight.model import Environment, Profile
+from nightsight.read.nsys import memory as nsys_memory
+from nightsight.read.nsys.export import KERNEL, RUNTIME, Export
+from nightsight.read.nsys.nvtx import NVTX, ranges_and_marks, with_ids
+from nightsight.read.sqlite import Database
+from nightsight.read.vocabulary import (
+    COPY_OPERATIONS,
+    MEMORY_KINDS,
+    OS_CALL,
+    SEVERITIES,
+    cuda_version,
+    label,
+    list_gpus,
+    without_private,
+)
+from nightsight.tables import NOT_REPLAYED, OF_REPLAY, conform, empty
+
+MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+_GRAPH_NODE: Final = "graphNodeId"
+
+Frame = pd.DataFrame
+
+
+def read_nsys(path: Path, *, details: bool = True) -> Profile:
+    """Read an nsys SQLite export; CaptureError if it is none, is damaged or lacks a column we cannot do without.
+
+    Without `details`, DETAILS of nightsight.tables are left out.
+    """
+    database = Database(path)
+    if not _EXPORT_TABLES & database.columns.keys():
+        raise CaptureError(
+            f"{path.name} is an SQLite file but not an nsys export: none of its tables is one of nsys's",
+            "make one with: nsys export --type sqlite REPORT.nsys-rep",
+        )
+    return _profile(Export(database, details=details))
+
+
+def _profile(export: Export) -> Profile:
+    tables: dict[str, Frame] = {}
+    missing = {"cpu_ops": "nsys records no PyTorch operators; --collector torch does"}
+    missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
+    present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
+    # SQLite gives rows to several threads at a time; two are enough to keep the conversion to pandas busy
+    with ThreadPoolExecutor(2) as pool:
+        parts = dict(zip(present, pool.map(lambda name: _read(export, name), present), strict=True))
+    for name, (_, event, option, _) in _READERS.items():
+        if name in parts:
+            found, part = parts[name]
+            tables |= found
+            export.add_findings(part)
+        elif name in tables:
+            continue
+        elif _was_traced(export, event):
+            tables[name] = empty(name)
+        else:
+            missing[name] = option if export.traced or event == "never" else _UNKNOWN
+    tables["unread"] = conform("unread", _unread(export.database))
+    return Profile(tables, missing, _environment(export, tables), export.all_findings())
+
+
+def _unread(database: Database) -> Frame:
+    """Count the rows of the tables that no reader asked for."""
+    others = sorted(table for table in database.columns.keys() - database.asked if not _LOOKUPS.fullmatch(table))
+    rows = pd.DataFrame({"source": others, "events": [database.last_row(table) for table in others]})
+    rows = rows.assign(kind=rows["source"].map(lambda table: _KINDS.get(table, table)))
+    return rows[rows["events"] > 0].sort_values("events", ascending=False, kind="stable")
+
+
+def _read(export: Export, name: str) -> tuple[dict[str, Frame], Export]:
+    """Read a canonical table, and what is read with it, with what had to be left out of it."""
+    part = copy.copy(export)
+    part.findings, part.unresolved = [], set()
+    found = _READERS[name][3](part)
+    frames = {name: found} if isinstance(found, Frame) else found
+    tables = {table: conform(table, frame, details=export.details) for table, frame in frames.items()}
+    if "kernels" in tables and not _tells_graphs(export):
+        tables["kernels"] = tables["kernels"].drop(columns="graph_node")
+    return tables, part
+
+
+def _tells_graphs(export: Export) -> bool:
+    """Whether the export says which kernels a CUDA graph launched; those before 2022 do not."""
+    return _GRAPH_NODE in export.database.columns[KERNEL]
+
+
+def _was_traced(export: Export, event: str) -> bool:
+    """Say whether absence means none happened: exports are lazy, so a table without rows is not written.
+
+    Exports before 2024 do not say what was traced; there any CUDA table tells that CUDA was.
+    """
+    if not event or event in export.database.columns:
+        return True
+    if export.traced:
+        return event in export.traced
+    return event == "Cuda" and bool({KERNEL, RUNTIME, MEMCPY} & export.database.columns.keys())
+
+
+def _environment(export: Export, tables: Mapping[str, Frame]) -> Environment:
+    system = export.metadata("TARGET_INFO_SYSTEM_ENV")
+    exported = export.metadata("META_DATA_EXPORT", "EXPORT_META_DATA")
+
+    def fact(source: Mapping[str, list[str]], name: str) -> str:
+        return source.get(name, [""])[0]
+
+    return Environment(
+        collector="nsys",
+        collector_version=fact(exported, "EXPORT_PRODUCT_VERSION"),
+        schema_version=fact(exported, "EXPORT_SCHEMA_VERSION"),
+        captured_utc=_start_time(export),
+        gpu=list_gpus(tables),
+        driver=fact(system, "NvDriverVersion"),
+        cuda=cuda_version(fact(system, "CudaDriverVersion")),
+        cpu=fact(system, "CpuDescription"),
+        os=fact(system, "OsDescription"),
+    )
+
+
+def _start_time(export: Export) -> str:
+    table = "TARGET_INFO_SESSION_START_TIME"
+    if "utcEpochNs" not in export.database.columns.get(table, ()):
+        return ""
+    rows = export.database.fetch(table, {"ns": "utcEpochNs"})["ns"].to_pylist()
+    if not rows or not isinstance(rows[0], int) or rows[0] <= 0:
+        return ""
+    seconds = rows[0] // 10**9
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _kernels(export: Export) -> Frame:
+    columns = {"name_id": "demangledName", "graph_node": _GRAPH_NODE}
+    if export.details:
+        frame = _detailed_kernels(export, columns)
+    else:
+        frame = export.on_stream(KERNEL, columns, nullable=("graph_node",))
+        frame = frame.assign(name=export.text(frame["name_id"]))
+    if _tells_graphs(export):
+        export.check_launches(KERNEL, frame)
+    return frame
+
+
+def _detailed_kernels(export: Export, columns: Mapping[str, str]) -> Frame:
+    columns = {
+        **columns,
+        "short_id": "shortName",
+        "mangled_id": "mangledName",
+        "grid_x": "gridX",
+        "grid_y": "gridY",
+        "grid_z": "gridZ",
+        "block_x": "blockX",
+        "block_y": "blockY",
+        "block_z": "blockZ",
+        "registers": "registersPerThread",
+        "static_shared_bytes": "staticSharedMemory",
+        "dynamic_shared_bytes": "dynamicSharedMemory",
+        "green_context": "greenContextId",
+    }
+    nullable = (
+        *("graph_node", "green_context", "mangled_id"),
+        *("registers", "static_shared_bytes", "dynamic_shared_bytes"),
+    )
+    frame = export.on_stream(KERNEL, columns, nullable=nullable)
+    mangled_id = frame["mangled_id"].fillna(frame["name_id"])
+    return frame.assign(
+        name=export.text(frame["name_id"]),
+        short_name=export.text(frame["short_id"]),
+        mangled_name=export.text(mangled_id),
+    )
+
+
+def _memory_ops(export: Export) -> Frame:
+    parts = []
+    if MEMCPY in export.database.columns:
+        columns = {
+            "bytes": "bytes",
+            "copy": "copyKind",
+            "source": "srcKind",
+            "target": "dstKind",
+            "graph_node": _GRAPH_NODE,
+            "green_context": "greenContextId",
+            "address": "virtualAddress",
+        }
+        copies = export.on_stream(MEMCPY, columns, nullable=("graph_node", "green_context", "address"))
+        operation = label(copies["copy"], COPY_OPERATIONS)
+        parts.append(copies.assign(operation=operation))
+    if MEMSET in export.database.columns:
+        columns = {
+            "bytes": "bytes",
+            "target": "memKind",
+            "graph_node": _GRAPH_NODE,
+            "green_context": "greenContextId",
+        }
+        sets = export.on_stream(MEMSET, columns, nullable=("graph_node", "green_context", "target"))
+        parts.append(sets.assign(operation="memset", source=None))
+    frame = pd.concat(parts, ignore_index=True)
+    kinds = {f"{end}_kind": label(frame[end], MEMORY_KINDS) for end in ("source", "target")}
+    return frame.assign(**kinds)
+
+
+def _graph_launches(export: Export) -> Frame:
+    return export.on_stream(GRAPH, {"graph": "graphId"})
+
+
+def _syncs(export: Export) -> Frame:
+    return export.on_stream(SYNC, {"kind": "syncType"})
+
+
+def _api_calls(export: Export) -> Frame:
+    columns = {
+        "start_ns": "start",
+        "end_ns": "end",
+        "thread": "globalTid",
+        "correlation": "correlationId",
+        "name_id": "nameId",
+        "class": "eventClass",
+    }
+    if export.details:
+        columns["status"] = "returnValue"
+    frame = with_ids(export.spans(RUNTIME, columns, nullable=("class", "correlation", "status")))
+    export.check_ids(RUNTIME, frame)
+    layer = label(frame["class"], {0: "runtime", 1: "driver"})
+    return frame.assign(name=export.text(frame["name_id"]), layer=layer)
+
+
+def _devices(export: Export) -> Frame:
+    source = "TARGET_INFO_GPU"
+    columns = {
+        "device": "id",
+        "multiprocessors": "smCount",
+        "memory_bytes": "totalMemory",
+        "l2_bytes": "l2CacheSize",
+        "memory_bandwidth_bytes_per_s": "memoryBandwidth",
+        "clock_hz": "clockRate",
+        "major": "computeMajor",
+        "minor": "computeMinor",
+    }
+    frame = export.fetch(source, columns, nullable=columns.keys() - {"device"})
+    names = np.array(export.database.texts(source, "name"), dtype=object)[frame.index]
+    capability = frame["major"].astype("str") + "." + frame["minor"].astype("str")
+    return frame.assign(name=names, compute_capability=capability.where(frame["major"].notna(), ""))
+
+
+def _diagnostics(export: Export) -> Frame:
+    source = "DIAGNOSTIC_EVENT"
+    frame = export.fetch(source, {"time_ns": "timestamp", "severity": "severity"})
+    texts = np.array([without_private(text) for text in export.database.texts(source, "text")], dtype=object)
+    return frame.assign(severity=label(frame["severity"], SEVERITIES), text=texts[frame.index])
+
+
+def _overheads(export: Export) -> Frame:
+    columns = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "name_id": "nameId"}
+    frame = export.spans("PROFILER_OVERHEAD", columns)
+    return with_ids(frame).assign(name=export.text(frame["name_id"]))
+
+
+def _threads(export: Export) -> Frame:
+    columns = {"thread": "globalTid", "name_id": "nameId", "priority": "priority"}
+    frame = export.fetch("ThreadNames", columns, nullable=("priority",))
+    return frame.assign(name=export.text(frame["name_id"]))
+
+
+def _os_calls(export: Export) -> Frame:
+    columns = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "name_id": "nameId", "class": "eventClass"}
+    frame = export.spans("OSRT_API", columns)
+    frame = frame[frame["class"] == OS_CALL]
+    return with_ids(frame).assign(name=export.text(frame["name_id"]))
+
+
+def _cpu_page_faults(export: Export) -> Frame:
+    source, (process, line) = "CUDA_UM_CPU_PAGE_FAULT_EVENTS", ("process", "source_line")
+    columns = {"time_ns": "start", process: "globalPid", "address": "address", "instruction_id": "CpuInstruction"}
+    columns |= {"file_id": "sourceFile", line: "sourceLine"}
+    frame = export.fetch(source, columns, nullable=("file_id", line))
+    return frame.assign(instruction=export.text(frame["instruction_id"]), source_file=export.text(frame["file_id"]))
+
+
+def _gpu_page_faults(export: Export) -> Frame:
+    columns = {"start_ns": "start", "end_ns": "end", "process": "globalPid", "device": "deviceId"}
+    columns |= {"address": "address", "faults": "numberOfPageFaults"}
+    return export.spans("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)
+
+
+# tables that say what others mean, and how nsys worked
+_LOOKUPS: Final = re.compile(
+    r"StringIds|ProcessStreams|PROCESSES|ThreadNames|(?:ANALYSIS|ENUM|EXPORT|META_DATA|NVTX_PAYLOAD|TARGET_INFO)_\w+|"
+    r"sqlite_\w+"
+)
+# what no reader asks for, in our words; other tables are named as they are
+_KINDS: Final = {
+    "COMPOSITE_EVENTS": "CPU samples",
+    "SAMPLING_CALLCHAINS": "stack frames of CPU samples",
+    "SCHED_EVENTS": "thread scheduling events",
+    "OSRT_CALLCHAINS": "stack frames of OS runtime calls",
+    "OSRT_FILE_ACCESS_EVENTS": "file accesses",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "CUDA events",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": "spans of CUPTI's own overhead",
+    "CUBLAS_EVENTS": "cuBLAS calls",
+    "CUDNN_EVENTS": "cuDNN calls",
+    "GPU_CONTEXT_SWITCH_EVENTS": "GPU context switches",
+}
+_Reader = tuple[tuple[str, ...], str, str, Callable[[Export], Frame | dict[str, Frame]]]
+_NO_CUDA: Final = "CUDA tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=cuda)"
+_NO_NVTX: Final = "NVTX tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=nvtx)"
+_NO_OS: Final = "OS runtime tracing was off (nightsight profile --trace cuda,nvtx,osrt; nsys profile --trace=osrt)"
+_NO_FAULTS: Final = (
+    "none was recorded (nightsight profile --nsys-arg=--cuda-um-cpu-page-faults=true "
+    "--nsys-arg=--cuda-um-gpu-page-faults=true; nsys profile --cuda-um-cpu-page-faults=true "
+    "--cuda-um-gpu-page-faults=true)"
+)
+_NO_USAGE: Final = (
+    "no memory usage was recorded (nightsight profile --memory-usage; nsys profile --cuda-memory-usage=true)"
+)
+_NO_METRICS: Final = (
+    "the GPU was not sampled (nightsight profile --gpu-metrics; nsys profile --gpu-metrics-devices=all)"
+)
+_NO_STACKS: Final = (
+    "no stacks were recorded (nightsight profile --python-backtrace; nsys profile --python-backtrace=cuda)"
+)
+_UNKNOWN: Final = "this export does not hold them, and does not say whether they were traced"
+# table: its sources; the trace that fills it (as META_DATA_CAPTURE names it; "" = always) or a table that comes with
+# it; why it may be missing
+_READERS: Final[Mapping[str, _Reader]] = {
+    "kernels": ((KERNEL,), "Cuda", _NO_CUDA, _kernels),
+    "memory_ops": ((MEMCPY, MEMSET), "Cuda", _NO_CUDA, _memory_ops),
+    "graph_launches": ((GRAPH,), "Cuda", _NO_CUDA, _graph_launches),
+    "api_calls": ((RUNTIME,), "Cuda", _NO_CUDA, _api_calls),
+    "syncs": ((SYNC,), "Cuda", _NO_CUDA, _syncs),
+    "ranges": ((NVTX,), "NvtxEvents", _NO_NVTX, ranges_and_marks),
+    # no source of their own: they are read with the ranges
+    "marks": ((), "NvtxEvents", _NO_NVTX, ranges_and_marks),
+    "threads": (("ThreadNames",), "never", "this export names no threads", _threads),
+    "os_calls": (("OSRT_API",), "OSRuntime", _NO_OS, _os_calls),
+    "cpu_page_faults": (("CUDA_UM_CPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _cpu_page_faults),
+    "gpu_page_faults": (("CUDA_UM_GPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _gpu_page_faults),
+    "memory_usage": ((nsys_memory.USAGE,), "never", _NO_USAGE, nsys_memory.memory_usage),
+    "gpu_metrics": ((nsys_memory.METRICS,), "never", _NO_METRICS, nsys_memory.gpu_metrics),
+    "call_frames": ((nsys_memory.STACKS,), "never", _NO_STACKS, nsys_memory.call_frames),
+    "devices": (("TARGET_INFO_GPU",), "never", "this export names no GPU", _devices),
+    "diagnostics": (("DIAGNOSTIC_EVENT",), "META_DATA_EXPORT", "", _diagnostics),
+    "overheads": (("PROFILER_OVERHEAD",), "", "", _overheads),
+}
+_EXPORT_TABLES: Final = frozenset(
+    {source for sources, *_ in _READERS.values() for source in sources} | {"META_DATA_EXPORT", "EXPORT_META_DATA"}
+)

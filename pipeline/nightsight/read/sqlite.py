@@ -1,0 +1,166 @@
+"""How an SQLite file is read: read-only through ADBC, cut-off files found before a wrong number is."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePath
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import adbc_driver_manager
+import adbc_driver_sqlite.dbapi as sqlite
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from adbc_driver_sqlite import StatementOptions
+
+from nightsight.errors import CaptureError
+
+MAGIC: Final = b"SQLite format 3\x00"
+_HINT: Final = "export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
+
+# rows that reach Arrow at a time: the driver's own 1,024 are slower
+_BATCH_ROWS: Final = 1 << 16
+_LOCKED: Final = "wait until that program has finished with it (nsys may still be exporting), or read a copy"
+
+
+_Taken = TypeVar("_Taken")
+
+
+class _Numbers:
+    """A column of whole numbers that is filled batch by batch, so that it is in memory once."""
+
+    def __init__(self, rows: int) -> None:
+        self.values = np.empty(rows, dtype=np.int64)
+        self.missing = np.zeros(0, dtype=bool)
+        self.count = 0
+
+    def add(self, part: pa.Array) -> None:
+        """Add the next batch."""
+        begin, self.count = self.count, self.count + len(part)
+        if self.count > len(self.values):
+            self.values.resize(2 * self.count, refcheck=False)
+        if part.null_count:
+            self.missing.resize(self.count, refcheck=False)
+            self.missing[begin:] = part.is_null()
+            part = part.fill_null(0)
+        self.values[begin : self.count] = part
+
+    def series(self) -> "pd.Series[Any]":
+        """Return the column as int64 if no value is NULL, else Arrow-backed."""
+        values = self.values[: self.count]
+        if not len(self.missing):
+            return pd.Series(values, copy=False)
+        self.missing.resize(self.count, refcheck=False)
+        return pd.Series(pa.array(values, mask=self.missing), dtype=pd.ArrowDtype(pa.int64()))
+
+
+class Database:
+    """A read-only SQLite file: which tables and columns it has, and their rows; a view is a table like any other.
+
+    Every failure of the file is a CaptureError that names file and table. `asked` are the tables that rows were
+    fetched from.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        _refuse_cut_off(path)
+        self._uri = read_only(path.absolute())
+        self._views: Final = self._names("view")
+        self.columns: Final = {name: self._columns_of(name) for name in (*self._names("table"), *self._views)}
+        self.asked: Final = set[str]()
+
+    def fetch(self, table: str, columns: Mapping[str, str]) -> pa.Table:
+        """Return `columns` (ours: SQL expression over theirs) of every row of `table`, in the file's order."""
+        self.asked.add(table)
+        return self._query(_select(table, columns), table, _all)
+
+    def numbers(self, table: str, columns: Mapping[str, str]) -> pd.DataFrame:
+        """Return columns of whole numbers, as `fetch` does; int64 where none is NULL, else Arrow-backed."""
+        # a damaged file can claim any number of rows, but each takes a byte
+        rows = min(max(self.last_row(table), 0), self.path.stat().st_size)
+
+        def fill(cursor: sqlite.Cursor) -> dict[str, _Numbers] | None:
+            with cursor.fetch_record_batch() as reader:
+                if not all(pa.types.is_integer(kind) for kind in reader.schema.types):
+                    return None
+                filled = {name: _Numbers(rows) for name in reader.schema.names}
+                for batch in reader:
+                    for name, part in zip(filled, batch.columns, strict=True):
+                        filled[name].add(part)
+            return filled
+
+        self.asked.add(table)
+        found = self._query(_select(table, columns), table, fill)
+        if found is None:
+            wrong = "holds something else where whole numbers belong"
+            raise CaptureError(f"{self.path.name}: table {table} {wrong}", _HINT)
+        return pd.DataFrame({name: numbers.series() for name, numbers in found.items()}, copy=False)
+
+    def last_row(self, table: str) -> int:
+        """Return the number of the last row: nsys deletes none, so it is the count unless the file is damaged."""
+        # the rows of a view have no numbers
+        last = "COUNT(*)" if table in self._views else "MAX(rowid)"
+        return self._query(_select(table, {"last": last}), table, _all)["last"][0].as_py() or 0
+
+    def texts(self, table: str, column: str) -> list[str]:
+        """Return a text column, NULL as the empty text and bytes that are no UTF-8 as U+FFFD."""
+        rows = self.fetch(table, {"text": f"CAST(COALESCE(\"{column}\", '') AS BLOB)"})
+        return [(value or b"").decode("utf-8", "replace") for value in rows["text"].to_pylist()]
+
+    def _names(self, kind: str) -> tuple[str, ...]:
+        statement = f"SELECT CAST(name AS BLOB) AS name FROM sqlite_master WHERE type = '{kind}'"  # noqa: S608
+        return tuple(_decoded(self._query(statement, "sqlite_master", _all)["name"]))
+
+    def _columns_of(self, table: str) -> frozenset[str]:
+        quoted = table.replace("'", "''")
+        statement = f"SELECT CAST(name AS BLOB) AS name FROM pragma_table_info('{quoted}')"  # noqa: S608
+        return frozenset(_decoded(self._query(statement, table, _all)["name"]))
+
+    def _query(self, statement: str, table: str, take: Callable[[sqlite.Cursor], _Taken]) -> _Taken:
+        try:
+            # a connection of its own for each query: threads cannot share one
+            with sqlite.connect(self._uri) as connection, connection.cursor() as cursor:
+                cursor.adbc_statement.set_options(**{StatementOptions.BATCH_ROWS.value: _BATCH_ROWS})
+                cursor.execute(statement)
+                return take(cursor)
+        except (adbc_driver_manager.Error, OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
+            # in the main thread the driver takes an interrupt for itself, and fails for it that it cannot cancel
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                raise error.__cause__ from None
+            reason = str(error).splitlines()[0]
+            if "database is locked" in reason:
+                raise CaptureError(f"{self.path.name} is locked by another program", _LOCKED) from error
+            raise CaptureError(f"{self.path.name}: cannot read table {table}: {reason}", _HINT) from error
+
+
+def read_only(path: PurePath) -> str:
+    """Return the URI by which SQLite opens the file of an absolute path for reading, on each system.
+
+    The path stands after the empty name of a host: `//server` of a Windows share would else be taken for one.
+    """
+    return f"file://{'/' * bool(path.drive[1:] == ':')}{quote(os.fsencode(path.as_posix()), safe='/:')}?mode=ro"
+
+
+def _select(table: str, columns: Mapping[str, str]) -> str:
+    chosen = ", ".join(f'{expression} AS "{name}"' for name, expression in columns.items())
+    quoted = table.replace('"', '""')
+    return f'SELECT {chosen} FROM "{quoted}"'  # noqa: S608 (our own columns)
+
+
+def _decoded(texts: pa.ChunkedArray) -> list[str]:
+    return [text.decode("utf-8", "replace") for text in texts.to_pylist()]
+
+
+def _all(cursor: sqlite.Cursor) -> pa.Table:
+    return cursor.fetch_arrow_table()
+
+
+def _refuse_cut_off(path: Path) -> None:
+    """Compare the file's size with the page count in its header: SQLite itself reads a cut-off file's first pages."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    page = int.from_bytes(header[16:18], "big")
+    expected = int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page)
+    size = path.stat().st_size
+    if len(header) < 100 or size < expected:
+        raise CaptureError(f"{path.name} is cut off: {size:,} of {expected:,} bytes are there", _HINT)

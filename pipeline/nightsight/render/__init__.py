@@ -1,0 +1,85 @@
+"""Renderers: a report, or the events it was made of, in the form somebody asked for.
+
+Adding one is a function and a line in FORMATS.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from nightsight.errors import UsageError
+from nightsight.model import Profile, Report
+from nightsight.render.export.data import render_csv, render_json, render_parquet
+from nightsight.render.export.markdown import render_markdown
+from nightsight.render.export.perfetto import perfetto_trace
+from nightsight.render.export.speedscope import speedscope_profile
+from nightsight.render.page.html import MOST_BYTES, render_html, render_index
+from nightsight.render.page.index import IndexEntry, index_entry
+from nightsight.render.page.summary import Numbers, numbers
+from nightsight.render.table.layouts import refuse_incomplete
+
+__all__ = [
+    "FORMATS",
+    "MOST_BYTES",
+    "Format",
+    "IndexEntry",
+    "Numbers",
+    "Source",
+    "format_of",
+    "index_entry",
+    "numbers",
+    "refuse_incomplete",
+    "render_html",
+    "render_index",
+    "render_markdown",
+]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is rendered: a report, the profile it was made of if that is at hand, and the most bytes of its page."""
+
+    report: Report
+    profile: Profile | None = None
+    most_bytes: int = MOST_BYTES
+
+    @property
+    def events(self) -> Profile:
+        """The profile; UsageError if it is not at hand."""
+        if self.profile is None:
+            raise UsageError("a report.json holds no events", "name the capture that it was made of")
+        return self.profile
+
+
+@dataclass(frozen=True)
+class Format:
+    """A form of a report: its file name suffix, and its files by name; a single file has the name "".
+
+    One `of_events` is made of a profile, with all the details of its events.
+    """
+
+    suffix: str
+    render: Callable[[Source], dict[str, bytes]]
+    is_folder: bool = False
+    of_events: bool = False
+
+
+def format_of(name: str) -> str:
+    """Return the format that a file name asks for by its ending, `html` if it asks for none."""
+    files = (style for style, form in FORMATS.items() if not form.is_folder and name.endswith(form.suffix))
+    return max(files, key=lambda style: len(FORMATS[style].suffix), default="html")
+
+
+def _page(source: Source) -> bytes:
+    return render_html(source.report, source.profile, most_bytes=source.most_bytes).encode()
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    "html": Format(".html", lambda source: {"": _page(source)}),
+    "json": Format(".json", lambda source: render_json(source.report)),
+    "csv": Format(".csv", lambda source: render_csv(source.report), is_folder=True),
+    "parquet": Format(".parquet", lambda source: render_parquet(source.report), is_folder=True),
+    "markdown": Format(".md", lambda source: {"": render_markdown(source.report).encode()}),
+    "perfetto": Format(".perfetto.json.gz", lambda source: {"": perfetto_trace(source.events)}, of_events=True),
+    "speedscope": Format(".speedscope.json", lambda source: {"": speedscope_profile(source.events)}, of_events=True),
+}

@@ -1,0 +1,46 @@
+"""The report as data for other programs: raw values, column names that carry the unit."""
+
+import io
+import re
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+
+from nightsight.model import Report
+
+
+def render_json(report: Report) -> dict[str, bytes]:
+    """Write the whole report as JSON."""
+    return {"": _utf8(report.to_json())}
+
+
+def render_csv(report: Report) -> dict[str, bytes]:
+    """Write one CSV file per available result."""
+    return {
+        f"{name}.csv": _utf8(table.to_csv(index=False, lineterminator="\n")) for name, table in _tables(report).items()
+    }
+
+
+def render_parquet(report: Report) -> dict[str, bytes]:
+    """Write one Parquet file per available result."""
+    return {f"{name}.parquet": _parquet(table) for name, table in _tables(report).items()}
+
+
+def _tables(report: Report) -> dict[str, pd.DataFrame]:
+    tables = ((result.name, result.table) for result in report.results)
+    return {re.sub(r"\W", "_", name): table for name, table in tables if table is not None}
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    text = table.select_dtypes(include=["category", "object", "string"]).columns
+    # one type for text, however it came, and no note of pandas' version: the same report gives the same bytes
+    arrow = pa.Table.from_pandas(table.astype(dict.fromkeys(text, "str")), preserve_index=False)
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(arrow.replace_schema_metadata(None), file)
+    return file.getvalue()
+
+
+def _utf8(text: str) -> bytes:
+    """Encode text; half of a surrogate pair, which a damaged name can hold, is written as its escape."""
+    return text.encode("utf-8", "backslashreplace")

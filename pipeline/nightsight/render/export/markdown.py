@@ -1,0 +1,98 @@
+"""The report as Markdown for a comment on a pull request: key figures and the first rows of each table."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from nightsight.model import Report
+from nightsight.render.page.findings import Advice, Banner
+from nightsight.render.page.page import Page, page
+from nightsight.render.table.view import NAME_LENGTH, Column, Row, TableView, middle_cut
+
+ROWS: Final = 10
+_OPEN: Final = "cuda_gpu_kern_sum"  # the one table that is not folded away
+_MARKUP: Final = re.compile(r"([\\`*_{}\[\]|~$#!])")
+_ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_INDENT: Final = "\N{NO-BREAK SPACE}" * 3
+
+
+def render_markdown(report: Report) -> str:
+    """Write a summary: findings, key figures, and the first ROWS rows of each table."""
+    view = page(report)
+    blocks = [
+        f"## {escape(middle_cut(view.title, NAME_LENGTH))}",
+        escape(" · ".join(view.facts)),
+        *(_banner(banner) for banner in view.banners),
+        _table(("", "", ""), [(figure.label, figure.value, figure.note) for figure in view.figures], numbers=(1,)),
+        _advice(view.advice),
+        *_sections(view),
+        *(f"**{escape(titles)}.** Not available: {escape(reason)}." for titles, reason in view.unavailable),
+        escape(view.generator),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def escape(text: str) -> str:
+    """Make any text plain Markdown: no markup, no HTML, no mention, no link, one line."""
+    text = _MARKUP.sub(r"\\\1", " ".join(text.split(" ")).translate(_ENTITIES))
+    # a mention would notify a person, an address would become a link
+    return text.replace("@", "@\N{ZERO WIDTH SPACE}").replace("://", ":\N{ZERO WIDTH SPACE}//")
+
+
+def _banner(banner: Banner) -> str:
+    text = escape(" ".join(part for part in (banner.detail, banner.remedy) if part))
+    return f"> **{banner.word}: {escape(banner.title)}**  \n> {text}"
+
+
+def _advice(advice: Sequence[Advice]) -> str:
+    if not advice:
+        return ""
+    items = [f"- **{escape(item.title)}**{_gain(item)}. {escape(item.remedy)}" for item in advice]
+    return "\n".join(["### Advice", "", *items])
+
+
+def _gain(item: Advice) -> str:
+    return f" – at most {escape(item.of_window)} of the window ({escape(item.gain)})" if item.gain else ""
+
+
+def _sections(view: Page) -> Iterator[str]:
+    for section in view.sections:
+        if section.table is None:
+            if section.message:
+                yield f"**{escape(section.title)}.** {escape(section.message)}"
+            continue
+        table = _rows(section.table)
+        if section.anchor == _OPEN:
+            yield f"### {escape(section.title)}"
+            yield table
+        else:
+            yield f"<details><summary>{escape(section.title)}</summary>"
+            yield table
+            yield "</details>"
+
+
+def _rows(table: TableView) -> str:
+    rows = [_texts(row) for row in table.rows[:ROWS]]
+    places = tuple(place for place, column in enumerate(table.columns) if column.is_number)
+    text = _table([_heading(column) for column in table.columns], rows, numbers=places)
+    more = len(table.rows) > ROWS
+    return f"{text}\n\nThe first {ROWS} rows; the report has more." if more else text
+
+
+def _texts(row: Row) -> list[str]:
+    names = [row.name.text, *(cell.text for cell in row.cells)]
+    first, *rest = (middle_cut(name, NAME_LENGTH) for name in names)
+    return [_INDENT * row.level + first, *rest]
+
+
+def _heading(column: Column) -> str:
+    return f"{column.title} ({column.unit})" if column.unit else column.title
+
+
+def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[int]) -> str:
+    rows = list(rows)
+    if not rows:
+        return ""
+    rule = ["---:" if place in numbers else "---" for place in range(len(headers))]
+    lines = [[escape(text) for text in headers], rule, *([escape(text) for text in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

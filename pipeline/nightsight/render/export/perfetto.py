@@ -1,0 +1,320 @@
+"""The trace that ui.perfetto.dev and chrome://tracing open: Chrome's trace-event JSON, compressed.
+
+Rows of JSON are put together by Arrow from columns of text, a block of events at a time. What many events share
+(name, arguments) is one text each. Times are microseconds with three decimals, so every nanosecond is kept.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nightsight.intervals import Ints
+from nightsight.model import Profile
+from nightsight.render.export.rows import Text, blocks, digits, join, strings, take, where, whole
+from nightsight.render.export.tracks import (
+    ON_THREADS,
+    OS_CALLS,
+    Places,
+    Slices,
+    Track,
+    distinct,
+    event_names,
+    integers,
+    mark_slices,
+    process_slices,
+    stream_slices,
+    thread_slices,
+)
+from nightsight.render.table.view import Floats, printable
+from nightsight.tables import memory_levels, renamed
+
+_CATEGORIES: Final[Mapping[str, str]] = {
+    "ranges": "range",
+    "marks": "mark",
+    "cpu_ops": "operator",
+    "api_calls": "api",
+    "os_calls": "os",
+    "kernels": "kernel",
+    "memory_ops": "memory",
+    "graph_launches": "graph",
+}
+# what is said of an event beside its name, as far as the table has it
+_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ranges": ("domain", "is_open"),
+    "marks": ("domain", "category"),
+    "cpu_ops": (),
+    "api_calls": ("layer", "status"),
+    "os_calls": (),
+    "kernels": (
+        *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers"),
+        *("static_shared_bytes", "dynamic_shared_bytes", "graph_node"),
+    ),
+    "memory_ops": ("bytes", "source_kind", "target_kind", "graph_node"),
+    "graph_launches": ("graph",),
+}
+# higher levels take twice the time for a tenth of the size
+_LEVEL: Final = 3
+_FRACTIONS: Final = strings(f".{fraction:03d}" for fraction in range(1000))
+
+
+def perfetto_trace(profile: Profile) -> bytes:
+    """Write all events of a profile as a trace, gzip-compressed; times count from the first event.
+
+    Processes hold threads, and each GPU is a process whose threads are its streams. Arrows lead from the call that
+    launched an operation to the operation; one that began before its call, by clocks that disagree, has none.
+    """
+    compressor = zlib.compressobj(_LEVEL, wbits=31)
+    return b"".join([*map(compressor.compress, _document(profile)), compressor.flush()])
+
+
+def _document(profile: Profile) -> Iterator[bytes]:
+    places = Places(profile)
+    threads = thread_slices(profile, places, tables=(*ON_THREADS, OS_CALLS))
+    marks, ranges, streams = (lay(profile, places) for lay in (mark_slices, process_slices, stream_slices))
+    laid = [threads, marks, ranges, streams]
+    counters = _counters(profile, places)
+    times = [*(slices.start for slices in laid), *(counter.time for counter in counters)]
+    origin = int(min((some.min() for some in times if len(some)), default=0))
+    launching, launched = _flows(profile, threads, streams)
+    events: list[Slices | _Counters] = [*laid, *counters]
+    # marks are on the rows of threads
+    tracks = list(dict.fromkeys(track for some in events for track in some.tracks))
+    rows = chain(
+        _metadata(tracks),
+        _slice_rows(profile, threads, origin, _Arrows(launching, "out")),
+        _instant_rows(profile, marks, origin),
+        _async_rows(profile, ranges, origin),
+        _slice_rows(profile, streams, origin, _Arrows(launched, "in")),
+        *(_counter_rows(counter, origin) for counter in counters),
+    )
+    yield b'{"displayTimeUnit":"ns","traceEvents":['
+    yield next(rows, b"").removeprefix(b",")
+    yield from rows
+    yield b"\n]}\n"
+
+
+def _metadata(tracks: Sequence[Track]) -> Iterator[bytes]:
+    """Name the processes and threads, and put them in order; nothing if there are none."""
+    for place, (pid, name) in enumerate({track.pid: track.process for track in tracks}.items()):
+        yield _described("process", {"pid": pid}, name, place)
+    for place, track in enumerate(tracks):
+        if track.name:
+            yield _described("thread", {"pid": track.pid, "tid": track.tid}, track.name, place)
+
+
+def _described(kind: str, whose: Mapping[str, int], name: str, place: int) -> bytes:
+    facts = {f"{kind}_name": {"name": name}, f"{kind}_sort_index": {"sort_index": place}}
+    rows = ({"ph": "M", "name": fact, **whose, "args": value} for fact, value in facts.items())
+    return "".join(f",\n{_json(row)}" for row in rows).encode()
+
+
+@dataclass(frozen=True)
+class _Arrows:
+    """The number of the arrow that each slice begins ("out") or ends ("in"); 0 for none."""
+
+    number: Ints
+    direction: str
+
+
+def _flows(profile: Profile, threads: Slices, streams: Slices) -> tuple[Ints, Ints]:
+    """Number the arrows, from the outermost call with an operation's process and correlation id."""
+    begins, ends = np.zeros(len(threads.row), dtype=np.int64), np.zeros(len(streams.row), dtype=np.int64)
+    if "api_calls" not in threads.tables:
+        return begins, ends
+    calls = np.flatnonzero(threads.table == threads.tables.index("api_calls"))
+    # a driver call can share the id of the runtime call around it
+    calls = calls[np.lexsort((-threads.end[calls], threads.start[calls]))]
+    keys = [
+        np.concatenate([_column(profile, threads, name)[calls], _column(profile, streams, name)])
+        for name in ("process", "correlation")
+    ]
+    number, combinations = distinct(keys)
+    outermost = np.full(len(combinations), -1, dtype=np.int64)
+    outermost[number[: len(calls)][::-1]] = calls[::-1]
+    outermost[(combinations < 0).any(axis=1)] = -1
+    call = outermost[number[len(calls) :]]
+    found = np.flatnonzero(call >= 0)
+    found = found[streams.start[found] >= threads.start[call[found]]]
+    begins[call[found]] = ends[found] = call[found] + 1
+    return begins, ends
+
+
+def _column(profile: Profile, slices: Slices, name: str) -> Ints:
+    """Return a whole number of each slice from its table, -1 where it is NULL or the table has none such."""
+    values = np.full(len(slices.row), -1, dtype=np.int64)
+    for place, table in enumerate(slices.tables):
+        here = slices.table == place
+        if name in (frame := profile.table(table)):
+            values[here] = integers(frame[name])[slices.row[here]]
+    return values
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """What is said of each slice: `text[code]`, then its correlation id where that is not -1."""
+
+    code: Ints
+    text: pa.Array
+    correlation: Ints
+
+    def of(self, chosen: slice) -> list[Text]:
+        correlation = self.correlation[chosen]
+        return [take(self.text, self.code[chosen]), where(correlation >= 0, digits(correlation)), "}}"]
+
+
+def _labels(profile: Profile, slices: Slices) -> _Labels:
+    code = np.zeros(len(slices.row), dtype=np.int64)
+    texts: list[pa.Array] = []
+    for place, table in enumerate(slices.tables):
+        here = slices.table == place
+        codes, text = _table_labels(table, profile.table(table))
+        code[here] = sum(map(len, texts)) + codes[slices.row[here]]
+        texts.append(text)
+    return _Labels(code, pa.concat_arrays([*texts, strings([])]), _column(profile, slices, "correlation"))
+
+
+def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
+    """Return the position of each event's label, and the labels: name, category and arguments as JSON.
+
+    A label is left open, for the correlation id to be added where there is one.
+    """
+    named, names = event_names(table, frame)
+    arguments = [name for name in _ARGUMENTS[table] if name in frame]
+    columns = {name: _values(frame[name]) for name in arguments}
+    has_id = integers(frame["correlation"]) >= 0 if "correlation" in frame else np.zeros(len(frame), dtype=bool)
+    code, rows = distinct([named, has_id.astype(np.int64), *(values for values, _ in columns.values())])
+    first, followed, *rest = rows.T
+    parts = [_argument(name, values, columns[name][1]) for name, values in zip(arguments, rest, strict=True)]
+    # chrome://tracing merges what is said at both ends of an arrow, and complains of one name with two values
+    identity = "correlation" if table == "api_calls" else "launch_correlation"
+    parts.append(where(followed == 1, strings([f',"{identity}":'] * len(followed))))
+    written = pc.ascii_ltrim(join(*parts), characters=",")
+    head = f',"cat":"{_CATEGORIES[table]}","args":{{'
+    return code, join(',"name":', take(strings(map(_json, names)), first), head, written)
+
+
+def _values(column: "pd.Series[Any]") -> tuple[Ints, pa.Array | None]:
+    """Return a column as whole numbers, -1 where nothing is said, and what they stand for if not for themselves."""
+    if column.dtype == bool:
+        return column.to_numpy().astype(np.int64) - 1, strings(["true"])
+    if not isinstance(column.dtype, pd.CategoricalDtype):
+        return integers(column), None
+    texts = column.cat.categories
+    said = np.asarray(texts != "", dtype=bool)
+    codes = np.asarray(column.cat.codes, dtype=np.int64)
+    return np.where(np.append(said, False)[codes], codes, -1), strings(_json(printable(text)) for text in texts)
+
+
+def _argument(name: str, values: Ints, texts: pa.Array | None) -> pa.Array:
+    # one text more, so that there is one to take even where nothing is said
+    written = digits(values) if texts is None else take(pa.concat_arrays([texts, strings([""])]), values.clip(0))
+    return where(values >= 0, join(f',"{name}":', written))
+
+
+def _slice_rows(profile: Profile, slices: Slices, origin: int, arrows: _Arrows) -> Iterator[bytes]:
+    labels = _labels(profile, slices)
+    places = _places(slices.tracks)
+    for block in blocks(0, len(slices.row)):
+        start, end, number = slices.start[block], slices.end[block], arrows.number[block]
+        arrow = join(',"bind_id":"', digits(number), f'","flow_{arrows.direction}":true')
+        yield _whole(
+            *(',\n{"ph":"X"', take(places, slices.track[block])),
+            *(',"ts":', _microseconds(start - origin), ',"dur":', _microseconds(end - start)),
+            *(where(number > 0, arrow), *labels.of(block)),
+        )
+
+
+def _instant_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
+    labels = _labels(profile, slices)
+    places = _places(slices.tracks)
+    for block in blocks(0, len(slices.row)):
+        stamp = _microseconds(slices.start[block] - origin)
+        yield _whole(',\n{"ph":"i","s":"t"', take(places, slices.track[block]), ',"ts":', stamp, *labels.of(block))
+
+
+def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
+    """Write the begin and the end of ranges that may cross, each pair with a number of its own in its process."""
+    labels = _labels(profile, slices)
+    places = _places(slices.tracks)
+    for block in blocks(0, len(slices.row)):
+        number = digits(np.arange(block.start, block.stop) + 1)
+        said = [',"id2":{"local":"', number, '"}', take(places, slices.track[block]), *labels.of(block)]
+        for phase, times in (("b", slices.start), ("e", slices.end)):
+            yield _whole(f',\n{{"ph":"{phase}","ts":', _microseconds(times[block] - origin), *said)
+
+
+@dataclass(frozen=True)
+class _Counters:
+    """Values at times (ns), one array entry each; `label` is a position in `labels`: place, name and unit as JSON."""
+
+    time: Ints
+    value: Ints | Floats
+    label: Ints
+    labels: pa.Array
+    tracks: tuple[Track, ...]
+
+
+def _counters(profile: Profile, places: Places) -> list[_Counters]:
+    """Gather the memory in use and the GPU's metrics, as they changed."""
+    frames = {"bytes": _memory_levels(profile), "value": _metrics(profile)}
+    return [_of_gpus(frame, unit, places) for unit, frame in frames.items() if len(frame)]
+
+
+def _of_gpus(frame: pd.DataFrame, unit: str, places: Places) -> _Counters:
+    names = frame["name"].cat
+    label, pairs = distinct([integers(frame["device"]), np.asarray(names.codes, dtype=np.int64)])
+    gpus = [(*places.gpu(device), _json(names.categories[name])) for device, name in pairs.tolist()]
+    labels = (f',"pid":{pid},"tid":0,"cat":"counter","name":{name},"args":{{"{unit}":' for pid, _, name in gpus)
+    tracks = {pid: Track(pid, 0, process, "") for pid, process, _ in gpus}
+    values = frame["value"].to_numpy()
+    return _Counters(integers(frame["start_ns"]), values, label, strings(labels), (*tracks.values(),))
+
+
+def _memory_levels(profile: Profile) -> pd.DataFrame:
+    """What is allocated on each device, by kind of memory, after each change."""
+    events = profile.tables.get("memory_usage", pd.DataFrame())
+    if not len(events):
+        return events
+    levels = memory_levels(events, ["device", "kind"])
+    names = renamed(levels["kind"], lambda kinds: pd.Index([f"{printable(kind)} memory in use," for kind in kinds]))
+    return levels.assign(value=levels["bytes"], name=names)
+
+
+def _metrics(profile: Profile) -> pd.DataFrame:
+    samples = profile.tables.get("gpu_metrics", pd.DataFrame())
+    return (
+        samples.assign(name=renamed(samples["metric"], lambda names: names.map(printable))) if len(samples) else samples
+    )
+
+
+def _counter_rows(counters: _Counters, origin: int) -> Iterator[bytes]:
+    for block in blocks(0, len(counters.time)):
+        time, value, label = counters.time[block], counters.value[block], counters.label[block]
+        stamp = _microseconds(time - origin)
+        yield _whole(',\n{"ph":"C","ts":', stamp, take(counters.labels, label), digits(value), "}}")
+
+
+def _places(tracks: tuple[Track, ...]) -> pa.Array:
+    return strings(f',"pid":{track.pid},"tid":{track.tid}' for track in tracks)
+
+
+def _microseconds(time: Ints) -> pa.Array:
+    """Write nanoseconds, none below 0, as microseconds with all three decimals."""
+    return join(digits(time // 1000), take(_FRACTIONS, time % 1000))
+
+
+def _json(value: object) -> str:
+    """Write a value, other letters as themselves: Perfetto shows escapes of theirs as they stand."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _whole(*parts: Text) -> bytes:
+    return whole(join(*parts), "")

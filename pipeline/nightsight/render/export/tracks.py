@@ -1,0 +1,350 @@
+"""Which row of a timeline each event is on: a thread, a stream of a GPU, or another row beside it where two overlap.
+
+Viewers of traces draw a row as nested boxes, so on one row events may hold one another or be apart, and never cross.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.intervals import Flags, Ints, outer
+from nightsight.model import Profile
+from nightsight.render.table.view import middle_cut, printable
+
+ON_THREADS: Final = ("ranges", "cpu_ops", "api_calls")
+MARKS: Final = "marks"
+"""Instants of threads: viewers that know only spans have no place for them."""
+OS_CALLS: Final = "os_calls"
+"""Spans of threads, of which most wait: drawn where one can hide them, and summed up elsewhere."""
+ON_STREAMS: Final = ("kernels", "memory_ops", "graph_launches")
+START_END: Final = "StartEnd"
+NAME_LENGTH: Final = 4096
+"""How much of a name is written with each event: all that PyTorch's kernels have, but there is no limit."""
+# the CUDA version that CUPTI appends; _v2 and the like belong to the name
+_VERSION: Final = re.compile(r"_v\d{4,}$")
+# Linux numbers processes and threads up to 2**22
+_TID: Final = (1 << 24) - 1
+_FREE: Final = 1 << 23
+_GPUS: Final = 1 << 24
+_OF_THREAD: Final = ("process", "thread", "tid")
+
+
+@dataclass(frozen=True)
+class Track:
+    """One row: the numbers and names of its process and thread; a GPU counts as a process, its streams as threads."""
+
+    pid: int
+    tid: int
+    process: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Events on `tracks`, one array entry each, in order of (track, start, longest first); on a track they nest.
+
+    `table` is a position in `tables`, `row` the row there; times are the profile's, in ns; `track` is a position in
+    `tracks`.
+    """
+
+    tables: tuple[str, ...]
+    table: Ints
+    row: Ints
+    start: Ints
+    end: Ints
+    track: Ints
+    tracks: tuple[Track, ...]
+
+    @cached_property
+    def nesting(self) -> tuple[Ints, Ints]:
+        """How many slices are around each one, and how many are inside it, itself counted."""
+        level = _distance(outer(_apart(self.track, self.start, self.end)[1]))
+        # all that follows and is deeper is inside; mirrored, that is what `outer` jumps over
+        outside = outer(-level[::-1])[::-1]
+        return level, len(level) - 1 - outside - np.arange(len(level))
+
+
+class Places:
+    """The numbers and names that a profile's processes, threads and GPUs have in viewers."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._free = count(_FREE)
+
+    @cached_property
+    def pids(self) -> Mapping[int, int]:
+        """The number of each process by its key: its own, or a free one where another has the same."""
+        known = self._processes
+        again = known["pid"].duplicated()
+        rows = zip(known["process"], known["pid"], again, strict=True)
+        return {int(process): next(self._free) if taken else int(pid) for process, pid, taken in rows}
+
+    def thread(self, keys: Sequence[int], lane: int) -> Track:
+        """Return the row of a thread (process, thread, tid), or a further one for what does not fit there."""
+        process, thread, tid = keys
+        pid = self.pids[process]
+        name = _numbered("main thread" if tid == pid else self._name(process, thread), lane)
+        return Track(pid, next(self._free) if lane else tid, f"process {pid}", name)
+
+    def process(self, keys: Sequence[int], lane: int) -> Track:
+        """Return a row for what is of a process (process) and of no thread."""
+        pid = self.pids[keys[0]]
+        return Track(pid, next(self._free), f"process {pid}", _numbered("start/end ranges", lane))
+
+    def stream(self, keys: Sequence[int], lane: int) -> Track:
+        """Return the row of a stream (gpu, process, context, stream); two processes can share a GPU."""
+        gpu, process, context, stream = keys
+        pid, name = self.gpu(gpu)
+        owner = f"process {self.pids[process]}, " if process in self.pids and len(self.pids) > 1 else ""
+        name_of_stream = _numbered(f"{owner}context {context}, stream {stream}", lane)
+        return Track(pid, next(self._free), name, name_of_stream)
+
+    def gpu(self, device: int) -> tuple[int, str]:
+        """Return the number and the name of the process that stands for a GPU."""
+        devices = self._profile.tables.get("devices")
+        known = {} if devices is None else dict(zip(devices["device"], devices["name"].astype("str"), strict=True))
+        name = f"GPU {device}"
+        return _GPUS + device, f"{name} ({printable(known[device])})" if known.get(device) else name
+
+    @cached_property
+    def _processes(self) -> pd.DataFrame:
+        frames = [self._profile.tables[name] for name in (*ON_THREADS, MARKS, OS_CALLS) if name in self._profile.tables]
+        known = [frame[["process", "pid"]].drop_duplicates() for frame in frames]
+        empty = pd.DataFrame({"process": [], "pid": []})
+        return pd.concat([*known, empty][: max(len(known), 1)]).drop_duplicates("process").sort_values("process")
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        threads = self._profile.tables.get("threads")
+        return {} if threads is None else dict(zip(threads["thread"], threads["name"].astype("str"), strict=True))
+
+    @cached_property
+    def _programs(self) -> dict[int, str]:
+        """The name of each process's main thread, which in nsys's keys ends in the process's own number."""
+        rows = zip(self._processes["process"], self._processes["pid"], strict=True)
+        return {int(process): self._names.get(int(process) | int(pid), "") for process, pid in rows}
+
+    def _name(self, process: int, thread: int) -> str:
+        """Name a thread; one without a name of its own has that of the program, which stays private."""
+        name = self._names.get(thread, "")
+        return "thread" if name in ("", self._programs[process]) else printable(name)
+
+
+def thread_slices(profile: Profile, places: Places, *, tables: Sequence[str] = ON_THREADS) -> Slices:
+    """Lay the events of some tables on the row of each thread; StartEnd ranges are of no thread."""
+    return _lay(_events(profile, tables, _OF_THREAD), nested_lanes, places.thread)
+
+
+def mark_slices(profile: Profile, places: Places) -> Slices:
+    """Lay the marks of each thread on its row, where they cross nothing."""
+    return thread_slices(profile, places, tables=(MARKS,))
+
+
+def process_slices(profile: Profile, places: Places) -> Slices:
+    """Lay the StartEnd ranges of each process on rows: they may cross, and end on another thread."""
+    events = _events(profile, ("ranges",), ("process",), style=START_END)
+    return _lay(events, nested_lanes, places.process)
+
+
+def stream_slices(profile: Profile, places: Places) -> Slices:
+    """Lay the operations of each stream on its row; those that run at the same time are side by side, never nested."""
+    events = _events(profile, ON_STREAMS, ("gpu", "process", "context", "stream"))
+    return _lay(events, separate_lanes, places.stream)
+
+
+def integers(column: "pd.Series[Any]") -> Ints:
+    """Return a nullable column as plain int64, -1 where it is NULL."""
+    return column.to_numpy(dtype=np.int64, na_value=-1) if column.dtype != np.int64 else column.to_numpy()
+
+
+def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
+    """Return for each event the position of its name, and the names, fit to print; CUDA's own as NVIDIA writes them."""
+    if table == "graph_launches":
+        return np.zeros(len(frame), dtype=np.int64), ["[CUDA graph]"]
+    if table in ("ranges", MARKS):
+        return _names_with_domain(frame)
+    texts = frame["operation" if table == "memory_ops" else "name"].cat
+    names: list[str] = list(texts.categories)
+    if table == "memory_ops":
+        names = ["[CUDA memset]" if name == "memset" else f"[CUDA memcpy {name}]" for name in names]
+    if table == "api_calls":
+        names = [_VERSION.sub("", name) for name in names]
+    return np.asarray(texts.codes, dtype=np.int64), [middle_cut(printable(name), NAME_LENGTH) for name in names]
+
+
+def _names_with_domain(events: pd.DataFrame) -> tuple[Ints, list[str]]:
+    """Name ranges and marks as the report's tables do: `domain:name`, unless the domain is the default one."""
+    domains, names = events["domain"].cat, events["name"].cat
+    count = max(len(names.categories), 1)
+    codes, pairs = pd.factorize(domains.codes.to_numpy(dtype=np.int64) * count + names.codes.to_numpy())
+    prefixes = [domain and f"{domain}:" for domain in domains.categories]
+    texts = [prefixes[pair // count] + names.categories[pair % count] for pair in pairs.tolist()]
+    return codes.astype(np.int64), [middle_cut(printable(text), NAME_LENGTH) for text in texts]
+
+
+def distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Number the distinct combinations of keys in their order; return each event's number, and the combinations."""
+    codes = np.zeros(len(keys[0]), dtype=np.int64)
+    for key in keys:
+        local, values = pd.factorize(key)
+        codes = pd.factorize(codes * len(values) + local)[0].astype(np.int64)
+    # they are numbered as they appear
+    first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
+    chosen = [key[first] for key in keys]
+    order = np.lexsort(chosen[::-1])
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[codes], np.stack(chosen, axis=1)[order]
+
+
+@dataclass(frozen=True)
+class _Events:
+    tables: tuple[str, ...]
+    table: Ints
+    row: Ints
+    start: Ints
+    end: Ints
+    keys: tuple[Ints, ...]
+
+
+def _events(profile: Profile, names: Iterable[str], keys: Sequence[str], *, style: str = "") -> _Events:
+    """Gather the events of several tables with the keys of their tracks; of the ranges those of one style.
+
+    Without `style`, all that are of a thread.
+    """
+    tables = tuple(name for name in names if name in profile.tables)
+    frames = [profile.tables[name] for name in tables]
+    rows = [_of_style(frame, style) for frame in frames]
+
+    def joined(columns: Iterable[Ints]) -> Ints:
+        chosen = [column[row] for column, row in zip(columns, rows, strict=True)]
+        return np.concatenate([*chosen, np.empty(0, dtype=np.int64)])
+
+    start, end = (joined(frame[name].to_numpy() for frame in frames) for name in ("start_ns", "end_ns"))
+    table = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    places = tuple(joined(_key(frame, key) for frame in frames) for key in keys)
+    return _Events(tables, table, np.concatenate([*rows, table[:0]]), start, np.maximum(start, end), places)
+
+
+def _of_style(frame: pd.DataFrame, style: str) -> Ints:
+    if "style" not in frame:
+        return np.arange(len(frame))
+    is_start_end = np.asarray(frame["style"] == START_END, dtype=bool)
+    return np.flatnonzero(is_start_end if style == START_END else ~is_start_end)
+
+
+def _key(frame: pd.DataFrame, column: str) -> Ints:
+    """A key column; the GPU of the machine, or where a capture does not know that, the process's number of it.
+
+    Reports are made without the `tid` of calls: it is the end of the thread's key.
+    """
+    if column not in frame:
+        return integers(frame["thread"]) & _TID
+    values = integers(frame[column])
+    return np.where(values < 0, integers(frame["device"]), values) if column == "gpu" else values
+
+
+_Lanes = Callable[[Ints, Ints], Ints]
+
+
+def _lay(events: _Events, lanes: _Lanes, track: Callable[[Sequence[int], int], Track]) -> Slices:
+    group, keys = distinct(events.keys)
+    order = np.lexsort((-events.end, events.start, group))
+    group, start, end = group[order], events.start[order], events.end[order]
+    lane = lanes(*_apart(group, start, end))
+    place, pairs = distinct((group, lane))
+    tracks = tuple(track(keys[owner].tolist(), lane) for owner, lane in pairs.tolist())
+    again = np.argsort(place, kind="stable")
+    chosen = order[again]
+    return Slices(
+        events.tables, events.table[chosen], events.row[chosen], start[again], end[again], place[again], tracks
+    )
+
+
+def _apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Shift the times of sorted groups so that they lie one after the other, and what follows treats them as one."""
+    if not len(group):
+        return start, end
+    first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
+    extent = np.maximum.reduceat(end, first) - start[first] + 1
+    shift = np.repeat(np.cumsum(extent) - extent - start[first], np.diff(np.append(first, len(group))))
+    return start + shift, end + shift
+
+
+def nested_lanes(start: Ints, end: Ints) -> Ints:
+    """Put spans, sorted by start, on lanes where they nest: all that cross nothing on lane 0."""
+    lane = np.zeros(len(start), dtype=np.int64)
+    crossing = _cross_earlier(start, end)
+    if crossing.any():
+        # turned around in time, the later of two that cross is the earlier
+        crossing |= _cross_earlier(-end, -start)
+        lane[crossing] = separate_lanes(start[crossing], end[crossing])
+    return lane
+
+
+def _cross_earlier(start: Ints, end: Ints) -> Flags:
+    """Tell which spans begin inside an earlier one and outlast it: that which ends first of those open then."""
+    by_end = np.argsort(end, kind="stable")
+    # beyond the last one, a span that is always open
+    begun = np.append(start[by_end], -np.iinfo(np.int64).max)
+    ended = np.append(end[by_end], np.iinfo(np.int64).max)
+    # a span that began too late is passed over, with those that end next and began later still
+    following = len(end) - outer(-begun[::-1])[::-1]
+    found = np.searchsorted(ended, start, side="right")
+    late = np.flatnonzero(begun[found] >= start)
+    while len(late):
+        found[late] = following[found[late]]
+        late = late[begun[found[late]] >= start[late]]
+    flags: Flags = ended[found] < end
+    return flags
+
+
+def separate_lanes(start: Ints, end: Ints) -> Ints:
+    """Put spans, sorted by start, on lanes where none overlap; what overlaps nothing, or takes no time, on lane 0.
+
+    In each heap of overlapping spans, one that finds no lane free opens another; the others take lanes in the order
+    in which they became free, so the n-th of them follows the span that is the n-th to end.
+    """
+    lane = np.zeros(len(start), dtype=np.int64)
+    long = np.flatnonzero(end > start)
+    if len(long):
+        lane[long] = _lanes_in_turn(start[long], end[long])
+    return lane
+
+
+def _lanes_in_turn(start: Ints, end: Ints) -> Ints:
+    by_end = np.argsort(end, kind="stable")
+    begins_heap = np.append(True, start[1:] >= np.maximum.accumulate(end)[:-1])
+    heap = np.cumsum(begins_heap)
+    depth = np.arange(1, len(start) + 1) - np.searchsorted(end[by_end], start, side="right")
+    # one running maximum serves all heaps, since each begins above the one before
+    base = heap * (len(start) + 1)
+    deepest = np.maximum.accumulate(base + depth)
+    opens = begins_heap | np.append(True, deepest[1:] > deepest[:-1])
+    turn = np.cumsum(~opens)
+    first = np.flatnonzero(begins_heap)[heap - 1]
+    follows = np.where(opens, np.arange(len(start)), by_end[first + turn - turn[first] - 1])
+    while (follows[follows] != follows).any():
+        follows = follows[follows]
+    return depth[follows] - 1
+
+
+def _distance(parent: Ints) -> Ints:
+    """Return how many steps each is from the top, `parent` being -1 there."""
+    level, position = (parent >= 0).astype(np.int64), parent
+    while (inside := position >= 0).any():
+        above = position[inside]
+        level[inside] += level[above]
+        position = position.copy()
+        position[inside] = position[above]
+    return level
+
+
+def _numbered(name: str, lane: int) -> str:
+    return f"{name} ({lane + 1})" if lane else name

@@ -1,0 +1,1 @@
+"""Pictures as SVG and CSS, finished without scripts: bars, curves, histograms, roofs."""

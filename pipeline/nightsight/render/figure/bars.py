@@ -1,0 +1,177 @@
+"""The geometry of charts: where bars and dots go, in percent of the plot, and the text beside them."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nightsight.render.table.view import Floats
+from nightsight.units import Scale, format_value, scale_for, split
+
+MIX_COLORS: Final = 6
+_LEAST_NAMED: Final = 1.0  # percent
+_LEAST_WIDTH: Final = 0.1  # percent: what there is must be seen
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar from the left edge; `series` picks its colour, `label` says the same in words."""
+
+    series: str
+    label: str
+    value: str
+    width: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The bars that belong to one thing."""
+
+    label: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Groups of horizontal bars over one common scale from zero; `note` says what a reader could get wrong."""
+
+    title: str
+    groups: tuple[Group, ...]
+    note: str = ""
+    has_track: bool = False
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point, in percent of width and height from the top left."""
+
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class DotPlot:
+    """One dot per trial in the order they ran; `median` is the height of the median's line."""
+
+    title: str
+    dots: tuple[Dot, ...]
+    median: float
+    low: str
+    high: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a stacked bar, in percent from the left; what is too small to name has no `text`."""
+
+    series: str
+    text: str
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The parts of one thing in one bar; `summary` names them in words."""
+
+    label: str
+    segments: tuple[Segment, ...]
+    summary: str
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Stacked bars of shares, each 100 % wide at most; a kind of part has the same colour in all of them."""
+
+    title: str
+    stacks: tuple[Stack, ...]
+    note: str = ""
+
+
+def stacks(labels: Sequence[str], shares: Mapping[str, Floats]) -> tuple[Stack, ...]:
+    """Return one bar per label, its parts in the order of `shares` (percent, by kind of part).
+
+    The kinds with the largest sums have a colour of their own, the others share one.
+    """
+    known = {kind: np.nan_to_num(values, posinf=0.0, neginf=0.0).clip(0, 100) for kind, values in shares.items()}
+    ranks = sorted(known, key=lambda kind: -float(known[kind].sum()))
+    series = {kind: f"mix-{rank}" for rank, kind in enumerate(ranks[:MIX_COLORS], start=1)}
+    return tuple(
+        _stack(label, {kind: float(values[place]) for kind, values in known.items()}, series)
+        for place, label in enumerate(labels)
+    )
+
+
+def _stack(label: str, parts: Mapping[str, float], series: Mapping[str, str]) -> Stack:
+    segments, end = [], 0.0
+    for kind, part in parts.items():
+        extent = min(part, 100.0 - end)
+        if extent > 0:
+            text = f"{kind} {format_value(part, 'part_pct')}" if part >= _LEAST_NAMED else ""
+            segments.append(Segment(series.get(kind, "others"), text, _round(end), _round(extent)))
+            end += extent
+    return Stack(label, tuple(segments), ", ".join(segment.text for segment in segments if segment.text))
+
+
+def ranking(
+    labels: Sequence[str], values: Floats, *, column: str, series: str, notes: Sequence[str] = ()
+) -> tuple[Group, ...]:
+    """Return one bar per label for the first `values`, and one more for the sum of those that have no label.
+
+    `notes` says something of each bar; without them it is the bar's share of the sum.
+    """
+    values = np.nan_to_num(values)
+    total, others = float(values.sum()), values[len(labels) :]
+    bars = [(label, float(value), series) for label, value in zip(labels, values, strict=False)]
+    if len(others):
+        bars.append((f"{len(others):,} others", float(others.sum()), "others"))
+    amounts = [amount for _, amount, _ in bars]
+    notes = notes or [share(amount, total) for amount in amounts]
+    scale, largest = scale_for(split(column)[1], amounts), max(amounts, default=0.0)
+    return tuple(
+        Group(name, (Bar(kind, name, _text(amount, scale, column), width(amount, largest), note),))
+        for (name, amount, kind), note in zip(bars, notes, strict=False)
+    )
+
+
+def _text(value: float, scale: Scale, column: str) -> str:
+    """Write a value at the chart's scale, or at its own where that one is too coarse or too fine for it."""
+    text = scale.with_unit(value)
+    unfit = text.startswith("<") or value >= 1e4 * scale.divisor
+    return format_value(value, column) if unfit else text
+
+
+def trials(title: str, values: Sequence[float]) -> DotPlot:
+    """Place one dot per value (ns) between the lowest and the highest."""
+    low, high = min(values), max(values)
+    scale = scale_for("ns", values)
+    heights = [_height(value, low, high) for value in values]
+    steps = max(len(values) - 1, 1)
+    dots = tuple(Dot(_round(2 + 96 * place / steps), height) for place, height in enumerate(heights))
+    median = _height(statistics.median(values), low, high)
+    return DotPlot(title, dots, median, scale.with_unit(low), scale.with_unit(high))
+
+
+def width(value: float, largest: float) -> float:
+    """Return the length of a bar in percent; what is not zero stays visible."""
+    if not largest or not math.isfinite(value) or value <= 0:
+        return 0.0
+    return _round(max(100.0 * value / largest, _LEAST_WIDTH))
+
+
+def share(value: float, total: float) -> str:
+    """Write `value` as a share of `total`."""
+    return Scale(1, "%", 1).with_unit(100.0 * value / total) if total else ""
+
+
+def _height(value: float, low: float, high: float) -> float:
+    """Return the distance from the top in percent, within a margin."""
+    return _round(90.0 - 80.0 * (value - low) / (high - low)) if high > low else 50.0
+
+
+def _round(value: float) -> float:
+    return round(value, 2)

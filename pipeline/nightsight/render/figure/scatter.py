@@ -1,0 +1,170 @@
+"""The geometry of copies: their rate by size, both in decades, and the peaks of what they cross."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.render.figure.axes import LogAxis, Tick, log_axis, measured
+from nightsight.render.figure.bars import MIX_COLORS, Dot
+from nightsight.render.figure.rooflines import SHAPES, Key
+from nightsight.render.table.view import Floats, counted, short_text
+from nightsight.units import format_value
+
+Frame = pd.DataFrame
+
+_NEEDED: Final = {"operation", "host_kind", "count", "total_bytes", "total_ns", "rate_bytes_per_s"}
+_MARGIN: Final = 0.15  # decades
+_LABEL_HEIGHT: Final = 7.0  # percent
+# what copies cross: the column of gpu_peaks, the part of it that a copy can have, and the words for it
+_LINK: Final = ("host_link_bytes_per_s", 1.0, "Link to the host, one way")
+_PEER: Final = ("nvlink_bytes_per_s", 1.0, "NVLink, one way")
+_MEMORY: Final = ("memory_bytes_per_s", 0.5, "Device memory, read and write")
+_CROSSED: Final[Mapping[str, tuple[str, float, str]]] = {
+    "Host-to-Device": _LINK,
+    "Device-to-Host": _LINK,
+    "Unified Host-to-Device": _LINK,
+    "Unified Device-to-Host": _LINK,
+    "Host-to-Array": _LINK,
+    "Array-to-Host": _LINK,
+    "Peer-to-Peer": _PEER,
+    "Device-to-Device": _MEMORY,
+}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Copies of one kind and size class; `title` is their numbers in words."""
+
+    key: Key
+    at: Dot
+    title: str
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A level line, and on which side of it its text is: `over` or `under`."""
+
+    label: str
+    y: float
+    position: str
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """One plot; `trails` join the sizes of one kind, each with the series of its key."""
+
+    title: str
+    keys: tuple[Key, ...]
+    peaks: tuple[Peak, ...]
+    trails: tuple[tuple[str, Dot, Dot], ...]
+    spots: tuple[Spot, ...]
+    rates: tuple[Tick, ...]
+    sizes: tuple[Tick, ...]
+    summary: str
+    notes: tuple[str, ...]
+
+
+def copy_rates(frame: Frame, peaks: Frame) -> tuple[Scatter, ...]:
+    """Draw each class of copy_sizes that has a size and a rate; nothing for a table without, or that lacks a column.
+
+    peaks: gpu_peaks, which may be empty.
+    """
+    known = _known(frame) if set(frame.columns) >= _NEEDED else Frame()
+    if known.empty:
+        return ()
+    levels = _levels(known, peaks)
+    sizes = log_axis(known["size"].to_numpy(), unit="bytes", margin=_MARGIN)
+    rates = log_axis(np.array([*known["rate"], *levels.values()]), unit="bytes_per_s", margin=_MARGIN)
+    keys = {kind: _key(kind, place) for place, kind in enumerate(dict.fromkeys(known["kind"]))}
+    spots = tuple(_spots(known, sizes, rates, keys))
+    return (
+        Scatter(
+            "Rate of copies by size",
+            tuple(keys.values()),
+            tuple(_peaks(levels, rates)),
+            tuple(_trails(spots)),
+            spots,
+            tuple(Tick(round(100.0 - tick.place, 2), tick.text) for tick in rates.ticks()),
+            sizes.ticks(),
+            _summary(known, levels),
+            tuple(_notes(levels)),
+        ),
+    )
+
+
+def _known(frame: Frame) -> Frame:
+    """Return what has a logarithm: kind (in words), operation, count, size (mean, bytes), time (ns) and rate."""
+    count, size, time, rate = (
+        measured(frame[name]) for name in ("count", "total_bytes", "total_ns", "rate_bytes_per_s")
+    )
+    host = frame["host_kind"].astype("str")
+    operation = frame["operation"].astype("str")
+    kind = operation.where(host == "", operation + ", " + host.str.lower())
+    table = pd.DataFrame({"kind": kind, "operation": operation, "count": count, "total": size, "time": time})
+    known = (count > 0) & (size > 0) & (rate > 0) & np.isfinite(time)
+    table = table.assign(size=size / np.where(known, count, 1.0), rate=rate)[known]
+    return table.sort_values(["kind", "size"], kind="stable", ignore_index=True)
+
+
+def _levels(known: Frame, peaks: Frame) -> dict[str, float]:
+    """Return the peaks (bytes/s) of what is crossed by what they are, the lowest first; GPUs may differ."""
+    crossed = dict.fromkeys(_CROSSED[name] for name in known["operation"] if name in _CROSSED)
+    levels = {}
+    for column, part, words in crossed:
+        values = np.unique(measured(peaks[column])) if column in peaks else np.empty(0)
+        for value in values[(values > 0) & np.isfinite(values)]:
+            levels[f"{words}: {format_value(part * value, column)}"] = float(part * value)
+    return dict(sorted(levels.items(), key=lambda level: level[1]))
+
+
+def _key(kind: str, place: int) -> Key:
+    return Key(short_text(kind), f"mix-{place % MIX_COLORS + 1}", SHAPES[(place + place // MIX_COLORS) % len(SHAPES)])
+
+
+def _spots(known: Frame, sizes: LogAxis, rates: LogAxis, keys: Mapping[str, Key]) -> Iterator[Spot]:
+    across, up = sizes.places(known["size"].to_numpy()), rates.places(known["rate"].to_numpy())
+    for row, x, y in zip(known.to_dict("records"), across.tolist(), up.tolist(), strict=True):
+        yield Spot(keys[row["kind"]], Dot(x, round(100.0 - y, 2)), _title(row))
+
+
+def _title(row: Mapping[Any, Any]) -> str:
+    size = f"{format_value(row['size'], 'size_bytes')}{' on average' if row['count'] > 1 else ''}"
+    sums = f"{format_value(row['total'], 'total_bytes')} in {format_value(row['time'], 'time_ns')}"
+    rate = format_value(row["rate"], "rate_bytes_per_s")
+    return f"{short_text(row['kind'])}: {counted(row['count'], 'copy')} of {size}, {rate}; {sums}"
+
+
+def _trails(spots: tuple[Spot, ...]) -> Iterator[tuple[str, Dot, Dot]]:
+    for spot, following in pairwise(spots):
+        if spot.key == following.key:
+            yield spot.key.series, spot.at, following.at
+
+
+def _peaks(levels: Mapping[str, float], rates: LogAxis) -> Iterator[Peak]:
+    """Place each label over its line, or under where that would cross the line above."""
+    heights: Floats = 100.0 - rates.places(np.array(list(levels.values())))
+    for place, label in enumerate(levels):
+        is_near = place + 1 < len(heights) and heights[place] - heights[place + 1] < _LABEL_HEIGHT
+        yield Peak(label, round(float(heights[place]), 2), "under" if is_near else "over")
+
+
+def _summary(known: Frame, levels: Mapping[str, float]) -> str:
+    kinds = known.groupby("kind", sort=False).agg(count=("count", "sum"), most=("rate", "max"))
+    texts = [
+        f"{short_text(str(kind))}: {counted(count, 'copy')}, {format_value(most, 'most_bytes_per_s')} at most"
+        for kind, count, most in kinds.itertuples()
+    ]
+    return "; ".join([*texts, *levels])
+
+
+def _notes(levels: Mapping[str, float]) -> Iterator[str]:
+    yield (
+        "Each mark: all copies of one kind in a class of sizes that doubles, at their mean size and their bytes over "
+        "their time. Small copies are limited by latency, not by what they cross."
+    )
+    if not levels:
+        yield "No peak is drawn: none is known for this GPU."

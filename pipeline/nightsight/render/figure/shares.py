@@ -1,0 +1,112 @@
+"""The geometry of where the time went: one bar per device, its parts beside one another from busy to idle."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from nightsight.render.figure.axes import measured
+from nightsight.render.table.view import short_text
+from nightsight.units import format_value
+
+Frame = pd.DataFrame
+
+_NEEDED: Final = ("device", "group", "category", "time_ns")
+# percent of a bar: where it begins to have room for a share, and what each letter of a text takes beside a margin
+_LEAST: Final = 6.5
+_LETTER: Final = 0.95
+_SPACE: Final = 1.5
+# solid where the GPU is busy, striped where it is idle: the colours may return
+_COLORS: Final[Mapping[str, str]] = {
+    "compute": "kernel",
+    "communication": "set",
+    "copies and sets": "copy",
+    "CUDA graphs": "graph",
+    "module load and JIT": "set",
+    "allocation and free": "mix-5",
+    "blocking copy": "copy",
+    "launch": "api",
+    "dependency": "graph",
+    "synchronizing call": "kernel",
+    "other CUDA call": "busy",
+    "unknown": "busy",
+    "host code": "others",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a bar, in percent from the left; `inside` is what there is room for: all, the share, or nothing."""
+
+    label: str
+    series: str
+    is_busy: bool
+    share: str
+    time: str
+    x: float
+    width: float
+    inside: str
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The window of one device; `busy` is how wide its busy parts are together, `summary` says all in words."""
+
+    label: str
+    parts: tuple[Part, ...]
+    busy: float
+    busy_text: str
+    idle_text: str
+    total: str
+    summary: str
+
+
+def wholes(frame: Frame) -> tuple[Whole, ...]:
+    """Draw time_split; nothing for a table without any time, or that lacks a column."""
+    if not set(_NEEDED) <= set(frame.columns):
+        return ()
+    time = measured(frame["time_ns"])
+    known = frame.assign(time_ns=time)[time > 0]
+    devices = list(known.groupby("device", sort=True))
+    return tuple(_whole(rows, f"Device {device}" if len(devices) > 1 else "") for device, rows in devices)
+
+
+def _whole(rows: Frame, label: str) -> Whole:
+    # parts may not be out of order: what is busy has one bracket over it
+    rows = rows.sort_values("group", key=lambda group: group != "busy", kind="stable")
+    total, busy = float(rows["time_ns"].sum()), float(rows.loc[rows["group"] == "busy", "time_ns"].sum())
+    parts = tuple(_parts(rows, total))
+    whole = format_value(total, "time_ns")
+    words = ", ".join(f"{part.label} {part.share}" for part in parts)
+    return Whole(
+        short_text(label) if label else "",
+        parts,
+        round(100.0 * busy / total, 2),
+        _side("Busy", busy, total),
+        _side("Idle", total - busy, total),
+        whole,
+        f"{label and label + ', '}{whole}: {words}",
+    )
+
+
+def _side(name: str, time: float, total: float) -> str:
+    return f"{name} {_share(time, total)}, {format_value(time, 'time_ns')}"
+
+
+def _share(time: float, total: float) -> str:
+    return format_value(100.0 * time / total, "share_pct")
+
+
+def _parts(rows: Frame, total: float) -> Iterator[Part]:
+    ends = (100.0 * rows["time_ns"].cumsum() / total).round(3).tolist()
+    for row, begin, end in zip(rows.to_dict("records"), [0.0, *ends], ends, strict=False):
+        yield _part(row, _share(row["time_ns"], total), begin, end)
+
+
+def _part(row: Mapping[Any, Any], share: str, begin: float, end: float) -> Part:
+    label, width = short_text(str(row["category"])), round(end - begin, 3)
+    has_room = (width - _SPACE) / _LETTER >= len(f"{label} {share}")
+    inside = "all" if has_room else "share" if width >= _LEAST else ""
+    series, is_busy = _COLORS.get(str(row["category"]), "others"), row["group"] == "busy"
+    return Part(label, series, is_busy, share, format_value(row["time_ns"], "time_ns"), begin, width, inside)

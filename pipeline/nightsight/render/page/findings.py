@@ -1,0 +1,103 @@
+"""How findings are said: banners on what can be believed of a report, and advice with what it could gain at most."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from nightsight.model import SEVERITIES, Finding
+from nightsight.render.table.view import middle_cut, printable
+from nightsight.units import format_value
+
+_SHOWN_IN: Final = {
+    "cuda_memcpy_async": "slow_copies",
+    "cuda_memcpy_sync": "slow_copies",
+    "cuda_memset_sync": "slow_copies",
+    "cuda_api_sync": "cuda_api_sync",
+    "sync_every_step": "cuda_api_sync",
+    "gpu_gaps": "gpu_gaps",
+    "gpu_time_util": "time_split",
+    "short_gaps": "time_split",
+    "launch_bound": "launch_bound",
+    "many_tiny_kernels": "cuda_gpu_kern_sum",
+    "exposed_copies": "memory_operations",
+    "jit_in_measured_range": "setup_calls",
+    "allocation_in_loop": "setup_calls",
+    "low_coverage": "nvtx_ranges",
+}
+_OF_NCU: Final = "ncu_"
+_WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
+
+
+@dataclass(frozen=True)
+class Banner:
+    """A finding on the capture or the report, its severity in words."""
+
+    severity: str
+    word: str
+    title: str
+    detail: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A finding on the program; `share` is the gain in percent of the window, for a bar, None where it is unknown.
+
+    `anchor` is the section that its evidence is from, with that section's title; "" if it is not on the page.
+    """
+
+    rule: str
+    title: str
+    gain: str
+    of_window: str
+    share: float | None
+    detail: str
+    evidence: tuple[str, ...]
+    remedy: str
+    anchor: str = ""
+    source: str = ""
+
+
+def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
+    """Return the findings that are no advice, the worst first."""
+    shown = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    return tuple(
+        Banner(
+            finding.severity,
+            _WORDS[finding.severity],
+            _prose(finding.title, 200),
+            _prose(finding.detail, 1_000),
+            _prose(finding.remedy, 1_000),
+        )
+        for finding in shown
+        if finding.severity in _WORDS
+    )
+
+
+def advice(findings: tuple[Finding, ...], titles: Mapping[str, str]) -> tuple[Advice, ...]:
+    """Return the findings that are advice, in their order; `titles` are those of the page's sections, by anchor."""
+    return tuple(
+        Advice(
+            printable(finding.rule),
+            _prose(finding.title, 200),
+            "" if finding.gain_ns is None else format_value(float(finding.gain_ns), "gain_ns"),
+            "" if finding.gain_pct is None else format_value(finding.gain_pct, "gain_pct"),
+            finding.gain_pct,
+            _prose(finding.detail, 1_000),
+            tuple(_prose(text, 300) for text in finding.evidence),
+            _prose(finding.remedy, 1_000),
+            *_source(finding.rule, titles),
+        )
+        for finding in findings
+        if finding.severity == "advice"
+    )
+
+
+def _source(rule: str, titles: Mapping[str, str]) -> tuple[str, str]:
+    anchor = _SHOWN_IN.get(rule, "ncu_rules" if rule.startswith(_OF_NCU) else "")
+    return (anchor, titles[anchor]) if anchor in titles else ("", "")
+
+
+def _prose(text: str, length: int) -> str:
+    """Return text fit to print, "" for none: a finding may quote what a program said, at any length."""
+    return middle_cut(printable(text), length) if text else ""

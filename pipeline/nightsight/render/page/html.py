@@ -1,0 +1,135 @@
+"""The page as one file: templates filled, style inlined, and a policy that lets a browser load nothing else."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from nightsight.model import Profile, Report
+from nightsight.render.figure.axes import spaced
+from nightsight.render.page.index import IndexEntry, index_page
+from nightsight.render.page.page import page
+from nightsight.render.timeline.payload import MOST_BYTES as TIMELINE_BYTES
+from nightsight.render.timeline.payload import timeline_payload
+from nightsight.shipped import shipped
+
+_TEMPLATES: Final = shipped("templates")
+MOST_BYTES: Final = 2_000_000
+_POLICY: Final = "content-security-policy"
+_NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
+_UTC: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?: UTC)?")
+_NO_EVENTS: Final = "no event has a time here, or the page has no room for them (--max-bytes)"
+_LONGEST_POLICY: Final = 400
+# where the data go: nothing that a report puts into a page has such brackets
+_TIMELINE: Final = Markup("<timeline-data>")
+_STYLES: Final = ("page", "text", "tables", "tables_tools", "charts", "pictures", "timeline", "media")
+_OF_TABLES: Final = ("numbers", "model", "rows", "box", "copy", "jumps", "tools")
+_OF_TIMELINE: Final = (
+    *("text", "data", "statistics", "sums", "lanes", "canvas", "events", "draw", "panel", "pointer"),
+    *("find", "search", "history"),
+)
+_SCRIPTS: Final = (
+    *("payload", "times", "matching"),
+    *(f"tables_{part}" for part in _OF_TABLES),
+    "tables",
+    *(f"timeline_{part}" for part in _OF_TIMELINE),
+    *("timeline", "timeline_start"),
+)
+
+
+def render_html(report: Report, profile: Profile | None = None, *, most_bytes: int = MOST_BYTES) -> str:
+    """Write the report as one HTML page that needs no other file; with a timeline if the profile is at hand.
+
+    The timeline is drawn as finely as `most_bytes` for the whole page allow; the rest of the page is not cut.
+    """
+    view = page(report)
+    if profile is not None:
+        text = _filled("report.html", page=view, timeline=_TIMELINE, no_timeline="")
+        room = most_bytes - len(text.encode()) - _LONGEST_POLICY
+        payload = timeline_payload(profile, results=report.results, most_bytes=min(room, TIMELINE_BYTES))
+        if payload:
+            return _with_policy(text.replace(_TIMELINE, payload.decode(), 1))
+    reason = "report.json holds no events; make the page of the capture" if profile is None else _NO_EVENTS
+    return _with_policy(_filled("report.html", page=view, timeline="", no_timeline=reason))
+
+
+def render_index(entries: Sequence[IndexEntry]) -> str:
+    """Write the list of runs as one HTML page."""
+    return _with_policy(_filled("index.html", page=index_page(entries)))
+
+
+def _filled(template: str, **values: object) -> str:
+    return _environment().get_template(template).render(policy=_POLICY, style=_style(), script=_script(), **values)
+
+
+def _with_policy(text: str) -> str:
+    # the first occurrence is the meta tag's: all that a report can put into the page comes after it
+    return text.replace(_POLICY, _policy(text), 1)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"breakable": _breakable, "linked": _linked, "spaced": spaced, "timed": _timed}
+    return environment
+
+
+def _breakable(name: str) -> Markup:
+    """Let a long name go on in the next line after a separator, rather than anywhere."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_,<…])(?=\S)", name))
+
+
+def _linked(text: str) -> Markup:
+    """Make links of NVIDIA's addresses, which its rules put in brackets; all else stays text."""
+    *parts, rest = _NVIDIA.split(text)
+    link = Markup('<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>')
+    words = (part if place % 2 == 0 else link.format(part, part.split("/")[2]) for place, part in enumerate(parts))
+    return Markup("").join((*words, rest))
+
+
+def _timed(text: str) -> Markup:
+    """Tell scripts which text is a time in UTC, if all of it is one."""
+    found = _UTC.fullmatch(text)
+    element = Markup('<time datetime="{}T{}Z">{}</time>')
+    return element.format(*found.groups(), text) if found else escape(text)
+
+
+@cache
+def _style() -> Markup:
+    return _joined("styles", ".css", _STYLES)
+
+
+@cache
+def _script() -> Markup:
+    """Join the scripts into one: they share their names with one another and with nothing else."""
+    return Markup('"use strict";\n(() => {{\n{}}})();').format(_joined("scripts", ".js", _SCRIPTS))
+
+
+def _joined(kind: str, suffix: str, names: Sequence[str]) -> Markup:
+    texts = ((_TEMPLATES / kind / f"{name}{suffix}").read_text(encoding="utf-8") for name in names)
+    return Markup("\n").join(map(Markup, texts))  # our own files
+
+
+def _policy(text: str) -> str:
+    """Allow the style and scripts that are in the page as rendered, by hash, and nothing else."""
+    return (
+        f"default-src 'none'; style-src {_sources(text, 'style')}; script-src {_sources(text, 'script')}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _sources(text: str, element: str) -> str:
+    blocks = re.findall(rf"<{element}>(.*?)</{element}>", text, re.DOTALL)
+    hashes = (hashlib.sha256(block.encode()).digest() for block in blocks)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes) or "'none'"

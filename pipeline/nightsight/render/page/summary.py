@@ -1,0 +1,186 @@
+"""How a run went in a few numbers: taken from its report once, for the key figures and for the list of runs."""
+
+import statistics
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.model import Benchmark, Report
+from nightsight.render.table.view import Floats, floats
+from nightsight.units import format_value
+
+_MEASURED: Final = "measure"
+_STEP: Final = "measure / step"
+# a profiler makes no program faster: below that share of the time without it, something else was measured
+_FASTER: Final = 0.9
+_UNSTEADY: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of one run; None, "" or () is what was not measured.
+
+    Of the GPU, all within the window: `busy_pct`, `idle_ns`, `launch_idle_pct` (the GPU waits because a launch is under
+    way) and `steady_launch_idle_pct` (the same but for what first launches take longer than others) are means over the
+    devices, counts and the other times are sums over them, and `launch_api_med_ns` is one median per device.
+    `top_*_pct` is the share of the time of all kernels, or of all operators. `step_ns` is the median over the
+    unprofiled trials, `profiled_step_ns` a mean.
+    """
+
+    window: str = ""
+    window_ns: float | None = None
+    busy_pct: float | None = None
+    idle_ns: float | None = None
+    busy_pct_by_device: tuple[float, ...] = ()
+    kernels: float | None = None
+    kernel_ns: float | None = None
+    copies: float | None = None
+    copy_ns: float | None = None
+    copied_bytes: float | None = None
+    sets: float | None = None
+    set_ns: float | None = None
+    graph_launches: float | None = None
+    graph_ns: float | None = None
+    launches: float | None = None
+    launch_api_med_ns: tuple[float, ...] = ()
+    launch_idle_pct: float | None = None
+    launch_idle_pct_by_device: tuple[float, ...] = ()
+    steady_launch_idle_pct: float | None = None
+    top_kernel: str = ""
+    top_kernel_pct: float | None = None
+    operators: int | None = None
+    operator_calls: float | None = None
+    operator_ns: float | None = None
+    top_operator: str = ""
+    top_operator_pct: float | None = None
+    step_ns: float | None = None
+    step_mean_ns: float | None = None
+    step_stddev_ns: float | None = None
+    trials: int = 0
+    steps_per_trial: int = 0
+    profiled_step_ns: float | None = None
+    profiled_steps: float | None = None
+
+
+def numbers(report: Report) -> Numbers:
+    """Take the numbers of a run from its report."""
+    ranges, devices = _rows(report, "nvtx_ranges"), _rows(report, "gpu_time")
+    summary = _with_ranges(Numbers(), ranges)
+    if len(devices):
+        summary = _with_devices(summary, devices)
+        summary = _with_kernels(summary, _rows(report, "cuda_gpu_kern_sum"))
+        summary = _with_waits(summary, _rows(report, "launch_bound"))
+    summary = _with_operators(summary, _rows(report, "cpu_ops"))
+    return _with_trials(summary, report.benchmark) if report.benchmark else summary
+
+
+def benchmark_doubts(run: Numbers) -> tuple[str, ...]:
+    """Say why the step times without a profiler cannot be believed; nothing where they can."""
+    doubts = []
+    if run.step_ns and run.profiled_step_ns is not None and run.profiled_step_ns < _FASTER * run.step_ns:
+        ratio = f"{run.profiled_step_ns / run.step_ns:.2f}"
+        doubts.append(f"a step took {ratio} times as long with the profiler as without it")
+    if run.step_mean_ns and run.step_stddev_ns is not None and run.step_stddev_ns > _UNSTEADY * run.step_mean_ns:
+        share = format_value(100 * run.step_stddev_ns / run.step_mean_ns, "share_pct")
+        doubts.append(f"the standard deviation of the trials is {share} of their mean")
+    return tuple(doubts)
+
+
+def _rows(report: Report, name: str) -> pd.DataFrame:
+    """Return the table of a result; an empty one where the report has none."""
+    return next((result.rows for result in report.results if result.name == name), pd.DataFrame())
+
+
+def _with_ranges(summary: Numbers, ranges: pd.DataFrame) -> Numbers:
+    """Add the window that our runner marks, which need not have any GPU work, and its steps."""
+    paths = ranges["path"].astype("str") if "path" in ranges else pd.Series(dtype="str")
+    measured, steps = ranges[paths == _MEASURED], _sum(ranges[paths == _STEP], "instances")
+    if not len(measured):
+        return summary
+    window, total = float(_values(measured, "cpu_max_ns").max(initial=0.0)), _sum(measured, "cpu_total_ns")
+    step = total / steps if total and steps else None
+    return replace(summary, window=_MEASURED, window_ns=window, profiled_step_ns=step, profiled_steps=steps)
+
+
+def _with_devices(summary: Numbers, devices: pd.DataFrame) -> Numbers:
+    # what is not known of one device is not known of all
+    sums = {name: _sum(devices, name) for name in _SUMMED if name in devices and devices[name].notna().all()}
+    busy, idle = _values(devices, "busy_pct"), _values(devices, "idle_ns")
+    return replace(
+        summary,
+        window=str(devices["window"].iloc[0]) if "window" in devices else "",
+        window_ns=float(_values(devices, "window_ns").max(initial=0.0)),
+        busy_pct=float(busy.mean()) if len(busy) else None,
+        idle_ns=float(idle.mean()) if len(idle) else None,
+        busy_pct_by_device=tuple(busy.tolist()),
+        launch_api_med_ns=tuple(_values(devices, "launch_api_med_ns").tolist()),
+        **sums,  # type: ignore[arg-type]
+    )
+
+
+def _with_waits(summary: Numbers, bound: pd.DataFrame) -> Numbers:
+    waits, first = _values(bound, "launch_idle_pct"), _values(bound, "first_launch_idle_ns")
+    if not len(waits):
+        return summary
+    mean = float(waits.mean())
+    steady = mean - 100.0 * float(first.mean()) / summary.window_ns if len(first) and summary.window_ns else None
+    return replace(
+        summary,
+        launch_idle_pct=mean,
+        launch_idle_pct_by_device=tuple(waits.tolist()),
+        steady_launch_idle_pct=steady,
+    )
+
+
+_SUMMED: Final = (
+    *("kernels", "kernel_ns", "copies", "copy_ns", "copied_bytes", "sets", "set_ns"),
+    *("graph_launches", "graph_ns", "launches"),
+)
+
+
+def _with_kernels(summary: Numbers, kernels: pd.DataFrame) -> Numbers:
+    if not len(kernels):
+        return summary
+    top = kernels.iloc[0]
+    return replace(summary, top_kernel=str(top["name"]), top_kernel_pct=float(top["time_pct"]))
+
+
+def _with_operators(summary: Numbers, operators: pd.DataFrame) -> Numbers:
+    if not len(operators):
+        return summary
+    top = operators.iloc[0]
+    return replace(
+        summary,
+        operators=len(operators),
+        operator_calls=_sum(operators, "calls"),
+        operator_ns=_sum(operators, "own_ns"),
+        top_operator=str(top["name"]),
+        top_operator_pct=float(top["own_pct"]),
+    )
+
+
+def _with_trials(summary: Numbers, benchmark: Benchmark) -> Numbers:
+    times = benchmark.step_ns
+    if not times or not statistics.fmean(times) > 0:
+        return summary
+    return replace(
+        summary,
+        step_ns=statistics.median(times),
+        step_mean_ns=statistics.fmean(times),
+        step_stddev_ns=statistics.stdev(times) if len(times) > 1 else None,
+        trials=len(times),
+        steps_per_trial=benchmark.steps_per_trial,
+    )
+
+
+def _sum(frame: pd.DataFrame, column: str) -> float | None:
+    values = _values(frame, column)
+    return float(values.sum()) if len(values) else None
+
+
+def _values(frame: pd.DataFrame, column: str) -> Floats:
+    """Return the known values of a column; none for a column that this report lacks."""
+    values = floats(frame[column]) if column in frame else np.empty(0)
+    return values[np.isfinite(values)]

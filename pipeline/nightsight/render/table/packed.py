@@ -1,0 +1,172 @@
+"""All rows of a page's tables as one compressed block: numbers at full precision, and each text once."""
+
+import base64
+import gzip
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.render.table.view import Column, TableView, Whole, floats, left_out, printable
+from nightsight.units import DIGITS, MOST_DECIMALS, SCALES, split
+
+Json = dict[str, Any]
+
+_FORMAT: Final = 1
+_TRIES: Final = 4
+_NONE: Final = -1  # the code of a text that is not there
+
+
+def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
+    """Return base64 of gzip of the tables that `views` print the first rows of, in at most `most_bytes`.
+
+    Of the tables that take most bytes rows are left out, but none that are printed; "" if even so it is too much.
+    """
+    tables = [_Table(view, view.whole) for view in views if view.whole is not None and view.rows]
+    aim: float = most_bytes
+    for _ in range(_TRIES if tables else 0):
+        packed = _compressed(_document(tables, _limits(tables, aim)))
+        if len(packed) <= most_bytes:
+            return packed
+        aim *= 0.95 * most_bytes / len(packed)
+    return ""
+
+
+class Texts:
+    """A dictionary of texts in order of their first use."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def codes(self, texts: Iterable[str]) -> list[int]:
+        """Return the place of each text, `_NONE` for an empty one."""
+        return [self._codes.setdefault(text, len(self._codes)) if text else _NONE for text in texts]
+
+    @property
+    def all(self) -> list[str]:
+        """The texts by their code."""
+        return list(self._codes)
+
+
+@dataclass(frozen=True)
+class _Table:
+    view: TableView
+    whole: Whole
+
+    def __len__(self) -> int:
+        return len(self.whole.frame)
+
+    @cached_property
+    def names(self) -> list[str]:
+        layout = self.whole.layout
+        return _each(self.whole.frame[layout.name].astype("str"), layout.shorten)
+
+    @cached_property
+    def full(self) -> list[str]:
+        """What the first column's texts are short for, "" where they are short for nothing."""
+        layout, frame = self.whole.layout, self.whole.frame
+        texts = _each(frame[layout.full if layout.full in frame else layout.name].astype("str"), printable)
+        return ["" if text == name else text for name, text in zip(self.names, texts, strict=True)]
+
+    @cached_property
+    def columns(self) -> list[tuple[Column, list[Any]]]:
+        frame = self.whole.frame
+        return [(column, _values(frame[column.name], column)) for column in self.view.columns[1:]]
+
+    @cached_property
+    def size(self) -> int:
+        """About how many bytes the table takes by itself."""
+        texts = Texts()
+        rows = self.rows(len(self), texts)
+        return len(zlib.compress(_json({"table": rows, "texts": texts.all}))) * 4 // 3
+
+    def rows(self, count: int, texts: Texts) -> Json:
+        """Return the first `count` rows; full names only of rows that are not printed: the page has those."""
+        printed, frame = len(self.view.rows), self.whole.frame
+        levels = {"level": frame["level"].tolist()[:count]} if "level" in frame else {}
+        return {
+            "noun": self.whole.layout.noun,
+            "total": self.whole.count,
+            "more": left_out(count, self.whole.count, self.whole.layout.noun),
+            "name": texts.codes(self.names[:count]),
+            "full": texts.codes(self.full[printed:count]),
+            **levels,
+            **self._numbered,
+            "columns": [self._column(column, values[:count], texts) for column, values in self.columns],
+        }
+
+    @property
+    def _numbered(self) -> Json:
+        """The place of the column whose texts begin with the number of a replay, for the file that is made of it."""
+        names = [column.name for column in self.view.columns]
+        column = self.whole.layout.numbered
+        return {"numbered": names.index(column)} if column in names else {}
+
+    def _column(self, column: Column, values: list[Any], texts: Texts) -> Json:
+        shorten = self.whole.layout.others.get(column.name)
+        if shorten is None:
+            return _column(column, values, texts)
+        short = [shorten(text) if text else "" for text in values]
+        full = ["" if text == name else text for name, text in zip(short, values, strict=True)]
+        return {"texts": texts.codes(short), "full": texts.codes(full)}
+
+
+def _each(texts: "pd.Series[str]", write: Callable[[str], str]) -> list[str]:
+    """Apply `write` to each different text once."""
+    written = {text: write(text) for text in texts.unique()}
+    return [written[text] for text in texts]
+
+
+def _values(column: "pd.Series[Any]", heading: Column) -> list[Any]:
+    if heading.scale is None:
+        known = column.astype(object).where(column.notna(), "").astype("str")
+        return _each(known, lambda text: printable(text) if text else "")
+    if pd.api.types.is_integer_dtype(column.dtype):
+        whole: list[Any] = column.astype(object).where(column.notna(), None).tolist()
+        return whole
+    values = floats(column)
+    return [value if known else None for value, known in zip(values.tolist(), np.isfinite(values), strict=True)]
+
+
+def _column(column: Column, values: list[Any], texts: Texts) -> Json:
+    if column.scale is None:
+        return {"texts": texts.codes(values)}
+    bar = {"largest": column.largest} if column.largest else {}
+    scale = {"divisor": column.scale.divisor, "decimals": column.scale.decimals}
+    return {"unit": split(column.name)[1], **scale, **bar, "values": values}
+
+
+def _limits(tables: Sequence[_Table], most_bytes: float) -> list[int]:
+    """Return how many rows of each table there is room for: those that take most are cut to one size."""
+    room, level = most_bytes, math.inf
+    sizes = sorted(table.size for table in tables)
+    for place, size in enumerate(sizes):
+        level = room / (len(sizes) - place)
+        if size > level:
+            break
+        room, level = room - size, math.inf
+    return [
+        len(table) if table.size <= level else max(len(table.view.rows), int(len(table) * level / table.size))
+        for table in tables
+    ]
+
+
+def _document(tables: Sequence[_Table], limits: Sequence[int]) -> Json:
+    texts = Texts()
+    rows = {table.view.name: table.rows(count, texts) for table, count in zip(tables, limits, strict=True)}
+    digits = {"digits": DIGITS, "most_decimals": MOST_DECIMALS}
+    return {"format": _FORMAT, "scales": SCALES, **digits, "tables": rows, "texts": texts.all}
+
+
+def _json(document: Json) -> bytes:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _compressed(document: Json) -> str:
+    return base64.b64encode(gzip.compress(_json(document), 9, mtime=0)).decode()

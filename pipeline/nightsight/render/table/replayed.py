@@ -1,0 +1,173 @@
+"""How kernels that Nsight Compute replayed are told apart on a page: one number each, the same in every section."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PureWindowsPath
+from typing import Any, Final
+
+import pandas as pd
+
+from nightsight.model import Result
+from nightsight.render.table.view import floats, short_name
+from nightsight.units import split
+
+Frame = pd.DataFrame
+
+PREFIX: Final = "ncu_"
+_SHORT: Final = 44
+_INTERNAL: Final = ("gpu_total_ns", "busiest_gpu_ns")
+_FIRST: Final = (
+    *("name", "grid", "block", "gpu_pct", "launches", "timeline_med_ns", "replay_ns"),
+    *("sm_pct", "memory_pct", "dram_pct", "occupancy_pct", "limiter"),
+)
+_HEADINGS: Final = {
+    "theoretical_pct": "theoretical_occupancy_pct",
+    "peak_pct": "of_peak_pct",
+    "flop_per_s": "rate_flop_per_s",
+    "flop_per_byte": "per_DRAM_byte_flop_per_byte",
+    "l2_flop_per_byte": "per_L2_byte_flop_per_byte",
+    "stall_pct": "share_pct",
+}
+MINOR: Final = (
+    *("l2_pct", "l1_pct", "l2_hit_pct", "l1_hit_pct", "tensor_pct", "theoretical_occupancy_pct", "registers"),
+    *("shared_bytes", "waves", "tail_pct", "sectors_per_request", "excessive_pct", "path"),
+)
+"""What the table of kernels shows on request: the causes behind the figures that it begins with."""
+
+
+def numbered(results: tuple[Result, ...]) -> tuple[Result, ...]:
+    """Give each launch a number from 1 on, in the order of the first result that has it, as a part of its name."""
+    launches: dict[object, int] = {}
+    return tuple(
+        replace(result, table=_numbered(result.rows, launches)) if _is_of(result) else result for result in results
+    )
+
+
+def _is_of(result: Result) -> bool:
+    return result.name.startswith(PREFIX) and {"launch", "name"} <= set(result.rows.columns)
+
+
+def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
+    known = (None if pd.isna(launch) else launch for launch in frame["launch"])
+    numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in known], frame.index, "str")
+    return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")
+
+
+def short_numbered(name: str, length: int = 90) -> str:
+    """Shorten the name of a kernel that has a number."""
+    number, dot, rest = name.partition(". ")
+    return f"{number}. {short_name(rest, length)}" if dot else short_name(name, length)
+
+
+def brief_name(name: str) -> str:
+    """Shorten a numbered name to a length for labels and for columns beside others."""
+    return short_numbered(name, _SHORT)
+
+
+def brief(names: "pd.Series[Any]") -> list[str]:
+    """Shorten numbered names as `brief_name` does."""
+    return [brief_name(name) for name in names.astype("str")]
+
+
+def number_of(name: str) -> str:
+    """Return the number of a kernel that has one, "" for others."""
+    number, dot, _ = name.partition(". ")
+    return number if dot else ""
+
+
+def kernels(frame: Frame) -> Frame:
+    """Put what tells launches apart first, then what sums them up, and their place in the program last.
+
+    What none of them has is left out.
+    """
+    columns = list(dict.fromkeys((*_FIRST, *frame.columns)))
+    internal = {*_INTERNAL, *(["device"] if _is_one(frame, "device") else [])}
+    order = [name for name in columns if name in frame and name not in internal and name != "path"]
+    shown = frame[[*order, *(["path"] if "path" in frame else [])]]
+    return _present(shown).rename(columns=_HEADINGS)
+
+
+def points(frame: Frame) -> Frame:
+    """Name what is counted per which byte; leave out the device where all rows have the same."""
+    return _present(frame.drop(columns=["device"] if _is_one(frame, "device") else [])).rename(columns=_HEADINGS)
+
+
+def roofs(frame: Frame) -> Frame:
+    """Name the two sorts of roofs; leave out the device where all rows have the same."""
+    unused = ["device"] if _is_one(frame, "device") else []
+    names = {"bytes_per_s": "bandwidth_bytes_per_s", "flop_per_s": "arithmetic_flop_per_s"}
+    return frame.drop(columns=unused).rename(columns=names)
+
+
+def rules(frame: Frame) -> Frame:
+    """Tell apart what ncu estimates for the launch (global) and for one unit of the GPU (local)."""
+    kind = frame["speedup_kind"].astype("str")
+    return Frame(
+        {
+            "title": frame["title"],
+            "message": frame["message"],
+            "bound_pct": frame["bound_pct"],
+            "global_estimate_pct": frame["speedup_pct"].where(kind == "global"),
+            "local_estimate_pct": frame["speedup_pct"].where(kind == "local"),
+            "kernel": frame["name"].astype("str"),
+        }
+    )
+
+
+def hottest(frame: Frame) -> Frame:
+    """Place each line by file and number, which also name it if its text is missing; an instruction by its address."""
+    place = pd.Series(
+        [_place(row) for row in frame[["file", "line", "pc"]].to_dict("records")], frame.index, dtype="str"
+    )
+    return Frame(
+        {
+            "source": frame["source"].astype("str").where(frame["source"].astype("str") != "", place),
+            "share_pct": frame["share_pct"],
+            "samples": frame["samples"],
+            "stall": frame["stall"],
+            "place": place,
+            "kernel": frame["name"].astype("str"),
+        }
+    )
+
+
+def _place(row: Mapping[Any, Any]) -> str:
+    """Return `file.py:12`, without folders of either system, or `0x2790`; "" for what has neither."""
+    file = str(row["file"]) if pd.notna(row["file"]) else ""
+    if file and pd.notna(row["line"]):
+        return f"{PureWindowsPath(file).name}:{int(row['line'])}"
+    return "" if pd.isna(row["pc"]) else f"{int(row['pc']):#x}"
+
+
+def by_reason(frame: Frame) -> Frame:
+    """One row per launch with a column per stall reason (percent), in both directions the most frequent first."""
+    names = frame["name"].astype("str")
+    table = frame.assign(name=names).pivot_table("stall_pct", "name", "reason", "sum", sort=False)
+    order = table.sum().sort_values(ascending=False, kind="stable").index
+    return (
+        table[order]
+        .rename(columns=lambda reason: f"{reason.replace(' ', '_')}_pct")
+        .rename_axis(columns=None)
+        .reset_index()
+    )
+
+
+def by_kind(frame: Frame) -> Frame:
+    """One row per launch with a column per kind of instruction (percent), without kinds that none has."""
+    kinds = [name for name in frame.columns if name.endswith("_pct")]
+    unused = [name for name in kinds if not (floats(frame[name]) > 0).any()]
+    return frame.drop(columns=unused)
+
+
+def _is_one(frame: Frame, column: str) -> bool:
+    return column in frame and frame[column].nunique() <= 1
+
+
+def _present(frame: Frame) -> Frame:
+    """Leave out columns in which nothing is known."""
+    return frame[[name for name in frame.columns if _is_known(frame[name])]]
+
+
+def _is_known(column: "pd.Series[Any]") -> bool:
+    is_text = not split(str(column.name))[1] and not pd.api.types.is_numeric_dtype(column.dtype)
+    return bool((column.notna() & (column.astype("str") != "")).any() if is_text else column.notna().any())

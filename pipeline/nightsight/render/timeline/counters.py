@@ -1,0 +1,91 @@
+"""The step curves that stand under the rows of a timeline's GPUs: memory, operations in flight, the GPU's counters."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.intervals import Ints
+from nightsight.model import Profile, Result
+from nightsight.render.table.view import Floats, floats, short_text
+
+MOST_POINTS: Final = 2000
+MOST_CURVES: Final = 64
+# result: its column, the label, the unit
+_OF_RESULTS: Final = {
+    "memory_over_time": ("bytes", "Memory in use", "bytes"),
+    "in_flight": ("in_flight_max", "Operations in flight", "count"),
+}
+_HIGHEST: Final = 1e18
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a value of a device is from each time (the profile's, in ns, rising) to the next."""
+
+    device: int
+    label: str
+    unit: str
+    time: Ints
+    value: Floats
+
+
+def curves(profile: Profile, results: Sequence[Result], *, window_start_ns: int, most_points: int) -> list[Curve]:
+    """Return the curves there are, by device, with so many points in all; where thinned, the largest value is kept.
+
+    The times of `results` count from the start of the window.
+    """
+    found = [*_of_results(results, window_start_ns), *_of_metrics(profile)]
+    found = sorted(found, key=lambda curve: curve.device)[:MOST_CURVES]
+    most = min(MOST_POINTS, most_points // max(len(found), 1))
+    return [_thinned(curve, most) for curve in found] if most else []
+
+
+def _of_results(results: Sequence[Result], window_start_ns: int) -> Iterator[Curve]:
+    for result in results:
+        column, label, unit = _OF_RESULTS.get(result.name, ("", "", ""))
+        if column and {"device", "time_ns", column} <= set(result.rows.columns):
+            for device, rows in result.rows.groupby("device", sort=True):
+                points = _points(floats(rows["time_ns"]), floats(rows[column]), window_start_ns)
+                yield from _curve(_number(device), label, unit, points)
+
+
+def _of_metrics(profile: Profile) -> Iterator[Curve]:
+    samples = profile.tables.get("gpu_metrics", pd.DataFrame())
+    if not len(samples):
+        return
+    for (device, metric), rows in samples.groupby(["device", "metric"], observed=True, sort=True):
+        unit = "pct" if "%" in str(metric) else "count"
+        points = _points(floats(rows["start_ns"]), floats(rows["value"]), 0)
+        yield from _curve(_number(device), short_text(str(metric)), unit, points)
+
+
+def _number(device: object) -> int:
+    return int(str(device))
+
+
+def _curve(device: int, label: str, unit: str, points: tuple[Ints, Floats]) -> Iterator[Curve]:
+    time, value = points
+    changes = np.diff(value, prepend=-1) != 0
+    if changes.any():
+        yield Curve(device, label, unit, time[changes], value[changes])
+
+
+def _points(time: Floats, value: Floats, origin: int) -> tuple[Ints, Floats]:
+    """Return the finite points in order of time, none below 0."""
+    known = np.isfinite(time) & np.isfinite(value)
+    time, value = time[known], value[known].clip(0, _HIGHEST)
+    order = np.argsort(time, kind="stable")
+    return time[order].astype(np.int64) + origin, value[order]
+
+
+def _thinned(curve: Curve, most: int) -> Curve:
+    """Keep at most so many points: of each piece of time its first moment, with the largest value that is in it."""
+    time, value = curve.time, curve.value
+    if len(time) <= most:
+        return curve
+    piece = (time - time[0]) // ((time[-1] - time[0]) // most + 1)
+    first = np.flatnonzero(np.diff(piece, prepend=-1))
+    return replace(curve, time=time[first], value=np.maximum.reduceat(value, first))

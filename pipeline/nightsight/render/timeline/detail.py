@@ -1,0 +1,179 @@
+"""How finely a timeline is drawn: exactly if there is room, else coarser with an exact stretch, else merged."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from nightsight.intervals import Ints
+from nightsight.render.timeline.labels import OTHERS
+from nightsight.render.timeline.layers import Layer, Sample, count_inside, finest, merged, stretch, whole
+from nightsight.render.timeline.rows import Events
+from nightsight.render.timeline.sums_parts import WrittenSums
+from nightsight.units import scale_for
+
+QUANTA: Final = (32, 100, 250, 1000, 4000)
+Span = tuple[int, int]
+_LEAST_REPETITIONS: Final = 3
+_MOST_REPETITIONS: Final = 5
+_CANDIDATES: Final = 8
+# of what there is room for, at most this much is for the exact stretch
+_SHARE: Final = 1 / 3
+_TRIES: Final = 3
+# of the room, to be content
+_ENOUGH: Final = 0.9
+_NUMBER: Final = re.compile(r"\d+")
+
+
+def exactly(events: Events, sample: Sample, *, span_ns: int, room: float) -> list[Layer]:
+    """Return all events as one exact layer, or nothing if that takes more than about `room` bytes, compressed."""
+    found = _whole(events, 1, span_ns=span_ns, room=room) if sample.exact_size <= room else None
+    return [found] if found else []
+
+
+def thinned(events: Events, sample: Sample, *, span_ns: int, window: Span, room: float) -> list[Layer]:
+    """Return the layers that take about `room` bytes at most, compressed: the whole, and an exact stretch of it.
+
+    `window`: the time of most interest, in ns.
+    """
+    event_bytes = sample.exact_size / len(events.start)
+    detail = _stretch(events, window, room=room * _SHARE, event_bytes=event_bytes)
+    room -= sum(len(layer.body.compressed) for layer in detail)
+    return [_coarse(events, sample, span_ns=span_ns, room=room), *detail]
+
+
+def sentences(drawn: list[Layer], *, origin_ns: int) -> list[str]:
+    """Say what of the layers is not exact; times count from the origin, as those of the page's tables do."""
+    first, *details = drawn
+    if first.quantum_ns == 1 and not first.merge_ns:
+        return []
+    exactly = "".join(
+        f"; exact from {_time(one.begin_ns - origin_ns)} to {_time(one.end_ns - origin_ns)}" for one in details
+    )
+    if first.merge_ns:
+        return [f"Shorter events that begin in the same {_round(first.merge_ns)} are drawn as one block{exactly}."]
+    return [f"Starts and ends are rounded to {_round(first.quantum_ns)}{exactly}."]
+
+
+def on_statistics(sums: WrittenSums | None, *, has_exact_part: bool) -> str:
+    """Say what the statistics of a span are of where not all events are drawn exactly."""
+    if sums:
+        return f"Statistics of a span are of all events, in steps of {_round(sums.sums.width_ns)}."
+    return f"There is no room for statistics of a span{' but in the exact part' if has_exact_part else ''}."
+
+
+def _time(time_ns: int) -> str:
+    return scale_for("ns", [time_ns]).with_unit(time_ns)
+
+
+def _round(time_ns: int) -> str:
+    scale = scale_for("ns", [time_ns])
+    return f"{time_ns / scale.divisor:g} {scale.symbol}"
+
+
+def _whole(events: Events, quantum_ns: int, *, span_ns: int, room: float) -> Layer | None:
+    layer = whole(events, span_ns, quantum_ns=quantum_ns)
+    return layer if len(layer.body.compressed) <= room else None
+
+
+def _coarse(events: Events, sample: Sample, *, span_ns: int, room: float) -> Layer:
+    # the coarser, the smaller
+    first = bisect_left(QUANTA, True, key=lambda quantum_ns: sample.size(quantum_ns) <= room)
+    for quantum_ns in QUANTA[first:]:
+        if found := _whole(events, quantum_ns, span_ns=span_ns, room=room):
+            return found
+    return _blocks(events, sample, span_ns=span_ns, room=room)
+
+
+def _blocks(events: Events, sample: Sample, *, span_ns: int, room: float) -> Layer:
+    """Merge no more than must be: a sample foretells too much of blocks, so its error is learned from a first try."""
+    most = room
+    tried: list[Layer] = []
+    for _ in range(_TRIES):
+        fits = partial(_fits, sample, most)
+        merge_ns = finest(fits, QUANTA[-1], max(span_ns, QUANTA[-1]) + 1)
+        tried.append(merged(events, span_ns, merge_ns=_two_digits(merge_ns)))
+        size = len(tried[-1].body.compressed)
+        if _ENOUGH * room <= size <= room:
+            break
+        most *= room / size * (1 + _ENOUGH) / 2
+    return min(tried, key=lambda layer: (len(layer.body.compressed) > room, layer.merge_ns))
+
+
+def _fits(sample: Sample, room: float, merge_ns: int) -> bool:
+    return sample.merged_size(merge_ns) <= room
+
+
+def _two_digits(number: int) -> int:
+    """Round up to two digits, for people."""
+    unit: int = 10 ** max(len(str(number)) - 2, 0)
+    return -(-number // unit) * unit
+
+
+def _stretch(events: Events, window: Span, *, room: float, event_bytes: float) -> list[Layer]:
+    """Return the exact layer: repetitions around a typical one of the longest range that fits, else mid-window."""
+    most_events = int(room / event_bytes)
+    for start, end in _repeated(events, window):
+        place = int(np.argsort(end - start, kind="stable")[(len(start) - 1) // 2])
+        for more in range(_MOST_REPETITIONS - 1, -1, -1):
+            first = min(max(place - more // 2, 0), max(len(start) - 1 - more, 0))
+            last = min(first + more, len(start) - 1)
+            begin, stop = int(start[first]), int(end[last])
+            if count_inside(events, begin, stop) > most_events:
+                continue
+            stop = _with_launched(events, begin, stop)
+            if count_inside(events, begin, stop) <= most_events:
+                return [stretch(events, begin, stop)]
+    return _middle(events, window, most_events)
+
+
+def _middle(events: Events, window: Span, most_events: int) -> list[Layer]:
+    """Return the exact layer of as much of the middle of the window as there is room for; none for nothing."""
+    middle = sum(window) // 2
+    reach, too_far = 0, max(window[1] - window[0], 2)
+    while too_far - reach > max(reach // 20, 1):
+        half = (reach + too_far) // 2
+        if count_inside(events, middle - half, middle + half) <= most_events:
+            reach = half
+        else:
+            too_far = half
+    begin, end = max(middle - reach, 0), middle + reach
+    return [stretch(events, begin, end)] if reach and count_inside(events, begin, end) else []
+
+
+def _repeated(events: Events, window: Span) -> Iterator[tuple[Ints, Ints]]:
+    """Yield starts and ends of the ranges in the window that repeat, those that take most time together first.
+
+    Ranges that differ only by a number in their name are repetitions of one.
+    """
+    rows = [row for row, drawn in enumerate(events.rows) if drawn.kind == "range"]
+    where = np.concatenate([np.empty(0, np.int64), *(np.arange(*events.bounds[row : row + 2]) for row in rows)])
+    others = events.labels.names.index(OTHERS) if OTHERS in events.labels.names else -1
+    within = (events.start[where] >= window[0]) & (events.end[where] <= window[1])
+    where = where[within & (events.label[where] != others)]
+    code, count = np.unique(_patterns(events, where), return_inverse=True, return_counts=True)[1:]
+    total = np.bincount(code, events.end[where] - events.start[where], len(count))
+    total[count < _LEAST_REPETITIONS] = 0
+    for one in np.argsort(-total, kind="stable")[:_CANDIDATES].tolist():
+        if total[one] > 0:
+            mine = where[code == one]
+            yield events.start[mine], events.end[mine]
+
+
+def _patterns(events: Events, where: Ints) -> Ints:
+    """Return a number for each row and name without its numbers."""
+    patterns = [_NUMBER.sub("#", name) for name in events.labels.names]
+    numbers = {pattern: number for number, pattern in enumerate(dict.fromkeys(patterns))}
+    of_label = np.array([numbers[pattern] for pattern in patterns], dtype=np.int64)
+    return events.row[where] * len(numbers) + of_label[events.label[where]]
+
+
+def _with_launched(events: Events, begin: int, end: int) -> int:
+    """Return when all has ended that calls from `begin` to `end` launched."""
+    launched = np.flatnonzero(events.launch >= 0)
+    called = events.start[events.launch[launched]]
+    mine = launched[(called >= begin) & (called < end)]
+    return max(end, int(events.end[mine].max(initial=end)))

@@ -1,0 +1,183 @@
+"""What the events of a timeline are called, and what is said of them beside: one label for all that say the same."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.intervals import Ints
+from nightsight.render.export.tracks import distinct, event_names, integers
+from nightsight.render.table.view import middle_cut, printable
+from nightsight.units import format_value
+
+MOST_LABELS: Final = 20_000
+OTHERS: Final = "(other names)"
+_SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers")
+_UNKNOWN: Final = frozenset({"", "Unknown"})
+_DETAIL_LENGTH: Final = 200
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Names and details of equal length: what each label says. `without`: what events have their details left out."""
+
+    names: tuple[str, ...]
+    details: tuple[str, ...]
+    without: tuple[str, ...] = ()
+
+    @cached_property
+    def places(self) -> list[int]:
+        """The number of each label's name, the distinct ones being numbered as they come."""
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(self.names))}
+        return [numbers[name] for name in self.names]
+
+
+def label_events(table: str, frame: pd.DataFrame) -> tuple[Ints, Labels]:
+    """Return for each event of a table the position of its label, and the labels."""
+    named, names = event_names(table, frame)
+    columns = [name for name in _FACTS.get(table, ()) if name in frame]
+    if not columns:
+        return named, _plain(names)
+    keys = [_codes(frame[name]) for name in columns]
+    code, first = _combinations([named, *keys])
+    if len(first) > MOST_LABELS:
+        return named, replace(_plain(names), without=(table.replace("_", " "),))
+    facts = {name: _values(frame[name].iloc[first]) for name in columns}
+    said = [_WORDS[table](dict(zip(columns, row, strict=True))) for row in zip(*facts.values(), strict=True)]
+    return code, Labels(tuple(names[name] for name in named[first].tolist()), tuple(map(_printable, said)))
+
+
+def together(parts: Iterable[Labels]) -> Labels:
+    """Put labels one after another."""
+    known = list(parts)
+    names = chain.from_iterable(part.names for part in known)
+    details = chain.from_iterable(part.details for part in known)
+    without = dict.fromkeys(chain.from_iterable(part.without for part in known))
+    return Labels(tuple(names), tuple(details), tuple(without))
+
+
+def _plain(names: Sequence[str]) -> Labels:
+    return Labels(tuple(names), ("",) * len(names))
+
+
+def _combinations(keys: list[Ints]) -> tuple[Ints, Ints]:
+    """Number the distinct combinations; return each event's number, and an event of each."""
+    varying = [key for key in keys if len(key) and key.min() != key.max()] or keys[:1]
+    code, combinations = distinct(varying)
+    first = np.zeros(len(combinations), dtype=np.int64)
+    first[code] = np.arange(len(code))
+    return code, first
+
+
+def _codes(column: "pd.Series[Any]") -> Ints:
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return np.asarray(column.cat.codes, dtype=np.int64)
+    return integers(column) if column.dtype != bool else column.to_numpy().astype(np.int64)
+
+
+def _values(column: "pd.Series[Any]") -> list[object]:
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return list(column.astype("str"))
+    return list(_codes(column).tolist())
+
+
+def _printable(text: str) -> str:
+    return middle_cut(printable(text), _DETAIL_LENGTH) if text else ""
+
+
+Facts = Mapping[str, object]
+
+
+def _of_kernel(facts: Facts) -> str:
+    shapes = [
+        f"{shape} {'×'.join(str(facts[f'{shape}_{axis}']) for axis in 'xyz')}"
+        for shape in ("grid", "block")
+        if f"{shape}_x" in facts
+    ]
+    registers = facts.get("registers", -1)
+    return ", ".join([*shapes, *([] if registers == -1 else [f"{registers} registers"])])
+
+
+def _of_memory(facts: Facts) -> str:
+    kinds = [str(facts[name]) for name in ("source_kind", "target_kind") if facts[name] not in _UNKNOWN]
+    size = format_value(float(str(facts["bytes"])), "size_bytes") if facts.get("bytes", -1) != -1 else ""
+    return ", ".join(filter(None, [" → ".join(kinds), size]))
+
+
+def _of_graph(facts: Facts) -> str:
+    return f"graph {facts['graph']}"
+
+
+def _of_range(facts: Facts) -> str:
+    domain = f"domain {facts['domain']}" if facts.get("domain") else ""
+    return ", ".join(filter(None, [domain, "never ended" if facts.get("is_open") else ""]))
+
+
+def _of_mark(facts: Facts) -> str:
+    return ", ".join(f"{name} {facts[name]}" for name in ("domain", "category") if facts.get(name))
+
+
+_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "kernels": _SHAPE,
+    "memory_ops": ("source_kind", "target_kind", "bytes"),
+    "graph_launches": ("graph",),
+    "ranges": ("domain", "is_open"),
+    "marks": ("domain", "category"),
+}
+_WORDS: Final[Mapping[str, Callable[[Facts], str]]] = {
+    "kernels": _of_kernel,
+    "memory_ops": _of_memory,
+    "graph_launches": _of_graph,
+    "ranges": _of_range,
+    "marks": _of_mark,
+}
+
+
+@dataclass(frozen=True)
+class Economy:
+    """What a timeline may say: how many labels at most, and how long a name may be."""
+
+    most_labels: int
+    name_length: int
+
+
+def fold(label: Ints, labels: Labels, economy: Economy) -> tuple[Ints, Labels, list[str]]:
+    """Number the labels that occur by how often they do, the most frequent first, within an economy.
+
+    Where there are too many, details are left out first, then the rarest become OTHERS. Return the new label of each
+    event, the labels, and what was left out, in sentences.
+    """
+    count = np.bincount(label, minlength=len(labels.names))
+    names = tuple(middle_cut(name, economy.name_length) for name in labels.names)
+    left_out = [f"Names are cut to {economy.name_length:,} characters."] if names != labels.names else []
+    said = Labels(names, labels.details)
+    place, found = _by_frequency(said, count)
+    without = labels.without
+    if len(found.names) > economy.most_labels:
+        place, found = _by_frequency(_plain(names), count)
+        without = ("events",)
+    if without:
+        left_out.append(f"There are too many different {' and '.join(without)} to give details of each.")
+    if (all_ := len(found.names)) > economy.most_labels:
+        kept = economy.most_labels - 1
+        place = np.minimum(place, kept)
+        found = Labels((*found.names[:kept], OTHERS), (*found.details[:kept], ""))
+        left_out.append(f"The {kept:,} most frequent of {all_:,} names are shown, all else as {OTHERS}.")
+    return place[label], found, left_out
+
+
+def _by_frequency(labels: Labels, count: Ints) -> tuple[Ints, Labels]:
+    """Return the place of each label among the distinct ones that occur, and those."""
+    pairs = list(zip(labels.names, labels.details, strict=True))
+    totals: dict[tuple[str, str], int] = {}
+    for pair, times in zip(pairs, count.tolist(), strict=True):
+        if times:
+            totals[pair] = totals.get(pair, 0) + times
+    ordered = sorted(totals, key=lambda pair: (-totals[pair], pair))
+    places = {pair: place for place, pair in enumerate(ordered)}
+    found = np.array([places.get(pair, 0) for pair in pairs], dtype=np.int64)
+    return found, Labels(tuple(name for name, _ in ordered), tuple(detail for _, detail in ordered))

@@ -1,0 +1,102 @@
+"""On which of its owner's rows an event is drawn, so that no two events of a row overlap.
+
+Times are doubled in here, so that a span without length comes before or after one that touches it, not inside.
+"""
+
+import numpy as np
+
+from nightsight.intervals import Flags, Ints
+from nightsight.render.export import tracks
+
+_LARGEST = 1 << 61
+
+
+def separate_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
+    """Put events sorted by (group, start, shortest first) on lanes of their groups; what overlaps nothing on lane 0."""
+    lane = np.zeros(len(start), dtype=np.int64)
+    some = _with(group, _overlapping(group, start, end))
+    if len(some):
+        begin, stop = 2 * start[some] + (end[some] > start[some]), np.maximum(2 * end[some], 2 * start[some] + 1)
+        order = np.lexsort((stop, begin, group[some]))
+        lane[some[order]] = tracks.separate_lanes(*_apart(group[some][order], begin[order], stop[order]))
+    return lane
+
+
+def nested_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
+    """Put events sorted by (group, start, longest first) on the lane that is the number of events around them.
+
+    Those that cross others, begun inside and ended outside of them, are on lanes below all these.
+    """
+    lane = _levels(group, start, end)
+    crossed = _with(group, _overlapping_on_lanes(group, lane, start, end))
+    if len(crossed):
+        lane[crossed] = _crossing_lanes(group[crossed], start[crossed], end[crossed])
+    return lane
+
+
+def _crossing_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
+    beside = tracks.nested_lanes(*_apart(group, start, end))
+    nests = beside == 0
+    lane = np.zeros(len(start), dtype=np.int64)
+    lane[nests] = _levels(group[nests], start[nests], end[nests])
+    first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
+    deepest = np.repeat(np.maximum.reduceat(lane, first), np.diff(np.append(first, len(group))))
+    return np.where(nests, lane, deepest + beside)
+
+
+def _levels(group: Ints, start: Ints, end: Ints) -> Ints:
+    """Return how many earlier events of the group are open when each one begins."""
+    level = np.zeros(len(start), dtype=np.int64)
+    some = np.flatnonzero(_shares_time(group, start, end))
+    if len(some):
+        long = end[some] > start[some]
+        begin, stop = _apart(group[some], 2 * start[some], 2 * end[some] + ~long)
+        level[some] = np.arange(len(some)) - np.searchsorted(np.sort(stop, kind="stable"), begin, side="right")
+    return level
+
+
+def _shares_time(group: Ints, start: Ints, end: Ints) -> Flags:
+    """Tell which events are not alone: those of a heap, from one at which nothing is open to the next such."""
+    if not _overlapping(group, start, end).any():
+        return np.zeros(len(start), dtype=bool)
+    begin, stop = _apart(group, start, end)
+    begins = np.append(True, begin[1:] >= np.maximum.accumulate(stop)[:-1])
+    flags: Flags = ~(begins & np.append(begins[1:], True))
+    return flags
+
+
+def _overlapping(group: Ints, start: Ints, end: Ints) -> Flags:
+    """Tell which events begin before the one before them in their group has ended, or at its start."""
+    flags = np.zeros(len(start), dtype=bool)
+    flags[1:] = ((start[1:] < end[:-1]) | (start[1:] == start[:-1])) & (group[1:] == group[:-1])
+    return flags
+
+
+def _overlapping_on_lanes(group: Ints, lane: Ints, start: Ints, end: Ints) -> Flags:
+    if not lane.any():
+        return np.zeros(len(start), dtype=bool)
+    order = np.lexsort((lane, group))
+    place = (group * (int(lane.max()) + 1) + lane)[order]
+    flags = np.zeros(len(start), dtype=bool)
+    flags[order[1:]] = (start[order[1:]] < end[order[:-1]]) & (place[1:] == place[:-1])
+    return flags
+
+
+def _with(group: Ints, flags: Flags) -> Ints:
+    """Return the positions of all events whose group has one that is flagged."""
+    if not flags.any():
+        return np.empty(0, dtype=np.int64)
+    chosen = np.zeros(int(group[-1]) + 1, dtype=bool)
+    chosen[group[flags]] = True
+    return np.flatnonzero(chosen[group])
+
+
+def _apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Shift the times of sorted groups so that they lie one after the other; by rank if they are too long for that."""
+    first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
+    extent = np.maximum.reduceat(end, first) - start[first] + 2
+    if float(extent.sum(dtype=np.float64)) > _LARGEST:
+        ranks = np.unique(np.concatenate([start, end]), return_inverse=True)[1].astype(np.int64)
+        return _apart(group, ranks[: len(start)], ranks[len(start) :])
+    shift = np.repeat(np.cumsum(extent) - extent - start[first], np.diff(np.append(first, len(group))))
+    return start + shift, end + shift

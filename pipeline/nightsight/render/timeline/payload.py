@@ -1,0 +1,224 @@
+"""The timeline of the page as data: what is drawn, and how finely, in the bytes that there is room for."""
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from sys import maxsize
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.intervals import Ints
+from nightsight.model import Profile, Result
+from nightsight.render.export.tracks import MARKS, ON_STREAMS, ON_THREADS, Places
+from nightsight.render.timeline.counters import Curve, curves
+from nightsight.render.timeline.detail import exactly, on_statistics, sentences, thinned
+from nightsight.render.timeline.encode import deflated, gzip_base64
+from nightsight.render.timeline.labels import Economy, Labels, fold
+from nightsight.render.timeline.layers import Layer, Sample
+from nightsight.render.timeline.rows import MOST_ROWS, Events, lay_events
+from nightsight.render.timeline.sums import Sums, sums_of
+from nightsight.render.timeline.sums_parts import WrittenSums, fitting
+
+FORMAT: Final = 1
+MOST_BYTES: Final = 1_200_000
+_MEASURED: Final = "measure"
+
+# rows, points of all curves, and words
+_ECONOMIES: Final = (
+    (MOST_ROWS, 20_000, Economy(20_000, 4096)),
+    (MOST_ROWS, 10_000, Economy(4_000, 500)),
+    (MOST_ROWS, 2_000, Economy(500, 120)),
+    (40, 500, Economy(100, 80)),
+    (10, 0, Economy(20, 40)),
+)
+# of the bytes there are, at most this share is for names and other words
+_WORDS: Final = 1 / 3
+# and for the sums of all events this much, where not each of them is drawn exactly
+_SUMS: Final = 1 / 8
+_ATTEMPTS: Final = 3
+_LESS: Final = 0.95
+# what the place of a row in the binary takes in the header, compressed
+_PLACES: Final = 40
+Span = tuple[int, int]
+
+
+def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_bytes: int = MOST_BYTES) -> bytes | None:
+    """Return the timeline as the base64 text that the page unpacks; None without events, or without room for any.
+
+    `results` are those of the profile's report: curves of memory and of operations in flight are in them.
+    """
+    events = everything = lay_events(profile, most_rows=maxsize)
+    if not len(events.start):
+        return None
+    for most_rows, most_points, economy in _ECONOMIES:
+        if most_rows < len(events.rows):
+            events = lay_events(profile, most_rows=most_rows)
+        window = measured_window(profile)
+        drawn = curves(profile, results, window_start_ns=window[0], most_points=most_points)
+        if payload := _payload(_scene(profile, events, everything, drawn, economy), most_bytes):
+            return payload
+    return None
+
+
+def measured_window(profile: Profile) -> Span:
+    """Return the window of the report, in ns: the range `measure`, else all GPU operations, else all there is.
+
+    For a profile with any event.
+    """
+    ranges = profile.tables.get("ranges")
+    if ranges is not None:
+        measured = ranges[(ranges["name"] == _MEASURED) & (ranges["domain"] == "")]
+        if len(measured):
+            return _extent([measured])
+    on_gpus, on_threads = (
+        [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
+        for names in (ON_STREAMS, (*ON_THREADS, MARKS))
+    )
+    return _extent(on_gpus or on_threads)
+
+
+def _extent(frames: Sequence[pd.DataFrame]) -> Span:
+    return int(min(frame["start_ns"].min() for frame in frames)), int(max(frame["end_ns"].max() for frame in frames))
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """All that is drawn, times in ns since its begin; `words` is the header but for what depends on the layers.
+
+    everything: the events of all rows, drawn or not.
+    """
+
+    events: Events
+    everything: Events
+    window: Span
+    span_ns: int
+    words: dict[str, Any]
+    left_out: list[str]
+
+    @cached_property
+    def sample(self) -> Sample:
+        return Sample(self.events)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether all rows are drawn."""
+        return len(self.events.rows) == len(self.everything.rows)
+
+    @cached_property
+    def sums(self) -> Sums | None:
+        return sums_of(self.everything, span_ns=self.span_ns, origin_ns=self.window[0])
+
+
+def _scene(profile: Profile, events: Events, everything: Events, drawn: Sequence[Curve], economy: Economy) -> _Scene:
+    window = measured_window(profile)
+    begin = min(int(everything.start.min()), window[0], *(int(curve.time[0]) for curve in drawn))
+    end = max(int(everything.end.max()), window[1], *(int(curve.time[-1]) for curve in drawn))
+    label, labels, left_out = fold(everything.label, everything.labels, economy)
+    known, everything = everything.label, _told(everything, begin, label, labels)
+    if len(events.rows) == len(everything.rows):
+        events = everything
+    else:
+        of_label = np.zeros(int(known.max()) + 1, dtype=np.int64)
+        of_label[known] = label
+        events = _told(events, begin, of_label[events.label], labels)
+    moved = (window[0] - begin, window[1] - begin)
+    words = {
+        "format": FORMAT,
+        "span_ns": end - begin,
+        "window": moved,
+        **_names(labels),
+        **_groups(profile, events, drawn, begin_ns=begin),
+        "totals": {"events": events.total, "rows": events.total_rows},
+    }
+    return _Scene(events, everything, moved, end - begin, words, [*_rows_left_out(events), *left_out])
+
+
+def _told(events: Events, begin_ns: int, label: Ints, labels: Labels) -> Events:
+    return replace(events, start=events.start - begin_ns, end=events.end - begin_ns, label=label, labels=labels)
+
+
+def _names(labels: Labels) -> dict[str, Any]:
+    said = [[place, detail] for place, detail in zip(labels.places, labels.details, strict=True)]
+    return {"names": list(dict.fromkeys(labels.names)), "labels": said}
+
+
+def _groups(profile: Profile, events: Events, drawn: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
+    """Describe the groups, GPUs before processes, and what stands in them."""
+    gpus = Places(profile)
+    of_curves = [gpus.gpu(curve.device)[1] for curve in drawn]
+    of_gpus = [*(row.group for row in events.rows if row.kind == "kernel"), *of_curves]
+    place = {label: place for place, label in enumerate(dict.fromkeys([*of_gpus, *(row.group for row in events.rows)]))}
+    return {
+        "groups": [{"label": label} for label in place],
+        "rows": [{"group": place[row.group], "label": row.label, "kind": row.kind} for row in events.rows],
+        "curves": [
+            {"group": place[label], **_curve(curve, begin_ns)} for label, curve in zip(of_curves, drawn, strict=True)
+        ],
+    }
+
+
+def _curve(curve: Curve, begin_ns: int) -> dict[str, Any]:
+    # whole numbers are shorter without their decimals
+    value = [int(value) if value == int(value) else round(value, 3) for value in curve.value.tolist()]
+    time = (curve.time - begin_ns).tolist()
+    return {"label": curve.label, "unit": curve.unit, "time_ns": time, "value": value, "max": max(value)}
+
+
+def _rows_left_out(events: Events) -> list[str]:
+    if len(events.rows) == events.total_rows:
+        return []
+    return [f"The {len(events.rows)} busiest of {events.total_rows:,} rows are drawn."]
+
+
+def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
+    """Write the scene as finely as fits; None if it does not fit at all, or only without most of the events."""
+    most = most_bytes // 4 * 3
+    words = len(deflated(_json(scene.words)).compressed)
+    if words > most * _WORDS and words + scene.sample.exact_size > most:
+        return None
+    room = float(most - words - _PLACES * len(scene.events.rows) - _PLACES)
+    for _ in range(_ATTEMPTS):
+        payload = _written(scene, room)
+        if len(payload) <= most_bytes:
+            return payload
+        room = _LESS * room - (len(payload) * 0.75 - most)
+    return None
+
+
+def _written(scene: _Scene, room: float) -> bytes:
+    drawn, sums = _fitted(scene, room)
+    *begins, end = accumulate((len(layer.body.data) for layer in drawn), initial=0)
+    parts = [layer.parts.header(at) for layer, at in zip(drawn, begins, strict=True)]
+    rows = [{**row, "layers": list(of_row)} for row, *of_row in zip(scene.words["rows"], *parts, strict=True)]
+    is_exact = scene.is_all and drawn[0].quantum_ns == 1
+    said = [] if is_exact else [on_statistics(sums, has_exact_part=scene.is_all and len(drawn) > 1)]
+    of_layers = {
+        "rows": rows,
+        "layers": [layer.header() for layer in drawn],
+        "sums": sums and sums.header(end),
+        "thinned": [*sentences(drawn, origin_ns=scene.window[0]), *scene.left_out, *said],
+    }
+    header = _json({**scene.words, **of_layers})
+    bodies = [layer.body for layer in drawn] + ([sums.body] if sums else [])
+    return gzip_base64([deflated(struct.pack("<I", len(header)) + header), *bodies])
+
+
+def _fitted(scene: _Scene, room: float) -> tuple[list[Layer], WrittenSums | None]:
+    """Return the layers that fit; and sums of all events, unless the layers have every event exactly."""
+    drawn = exactly(scene.events, scene.sample, span_ns=scene.span_ns, room=room)
+    if drawn and scene.is_all:
+        return drawn, None
+    sums = fitting(scene.sums, room * _SUMS)
+    room -= sums.size if sums else 0
+    if not drawn or len(drawn[0].body.compressed) > room:
+        drawn = thinned(scene.events, scene.sample, span_ns=scene.span_ns, window=scene.window, room=room)
+    return drawn, sums
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

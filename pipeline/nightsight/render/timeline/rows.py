@@ -1,0 +1,338 @@
+"""Which events a timeline draws, and on which rows: GPUs with streams first, then processes with threads."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+
+from nightsight.intervals import Ints
+from nightsight.model import Profile
+from nightsight.parallel import mapped
+from nightsight.render.export.tracks import MARKS, ON_STREAMS, START_END, Places, distinct, integers
+from nightsight.render.timeline.labels import Labels, label_events, together
+from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
+
+RowKind = Literal["kernel", "range", "mark", "op", "api"]
+MOST_ROWS: Final = 150
+# more correlation ids than one process ever uses: CUPTI counts them in 32 bits
+_IDS: Final = 1 << 40
+_THREAD_BITS: Final = 0xFFFFFF
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the timeline: the group it stands in, and its name there."""
+
+    group: str
+    label: str
+    kind: RowKind
+
+
+@dataclass(frozen=True)
+class Events:
+    """What is drawn: one array entry per event, in order of (row, start); no two events of a row overlap.
+
+    Times are the profile's, in ns. `bounds`: where each row begins, and the end of the last. `label`: a position in
+    `labels`. `launch`: the position here of the call that launched each, or -1. `total` and `total_rows` count what
+    there is, drawn or not.
+    """
+
+    rows: tuple[Row, ...]
+    bounds: Ints
+    start: Ints
+    end: Ints
+    label: Ints
+    labels: Labels
+    launch: Ints
+    total: int
+    total_rows: int
+
+    @cached_property
+    def row(self) -> Ints:
+        """The row of each event."""
+        return np.repeat(np.arange(len(self.rows)), np.diff(self.bounds))
+
+
+@dataclass(frozen=True)
+class _Sort:
+    """One kind of rows: where its events come from, whose they are, and how they share the rows of one owner."""
+
+    kind: RowKind
+    tables: tuple[str, ...]
+    keys: tuple[str, ...]
+    lanes: Callable[[Ints, Ints, Ints], Ints]
+    title: str = ""
+    is_start_end: bool = False
+
+
+_ON_THREAD: Final = ("process", "thread")
+_NVTX: Final = "NVTX"
+# what torch.profiler records of record_function and its steps
+_ANNOTATIONS: Final = "user ranges"
+_SORTS: Final = (
+    _Sort("kernel", ON_STREAMS, ("gpu", "process", "context", "stream"), separate_lanes),
+    _Sort("range", ("ranges",), ("process",), nested_lanes, "Start/end ranges", is_start_end=True),
+    _Sort("range", ("ranges",), _ON_THREAD, nested_lanes, _NVTX),
+    _Sort("mark", (MARKS,), _ON_THREAD, separate_lanes, "NVTX marks"),
+    _Sort("op", ("cpu_ops",), _ON_THREAD, nested_lanes, "operators"),
+    _Sort("api", ("api_calls",), _ON_THREAD, nested_lanes, "CUDA API"),
+)
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """The events of one sort in order of (row, start); `owners[owner[row]]` are the keys of a row's owner."""
+
+    sort: _Sort
+    start: Ints
+    end: Ints
+    label: Ints
+    launch: Ints
+    bounds: Ints
+    owner: Ints
+    lane: Ints
+    owners: list[tuple[int, ...]]
+    labels: Labels
+
+    @cached_property
+    def busy(self) -> Ints:
+        """How long the events of each row are together, in ns."""
+        return np.add.reduceat(self.end - self.start, self.bounds[:-1]) if len(self.owner) else self.owner
+
+
+def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS) -> Events:
+    """Lay the events of a profile on at most so many rows: where there are more, on those that are busy longest."""
+    processes = _processes(profile)
+    laid = mapped(lambda sort: _lay(profile, sort, processes), _SORTS)
+    places = _Naming(profile, laid)
+    chosen = sorted(_busiest(laid, most_rows), key=places.order)
+    return _joined(laid, chosen, places)
+
+
+def _lay(profile: Profile, sort: _Sort, processes: Ints) -> _Laid:
+    frames = [(name, profile.tables[name]) for name in sort.tables if len(profile.tables.get(name, ()))]
+    rows = [_rows(frame, sort) for _, frame in frames]
+
+    def joined(columns: Iterable[Ints]) -> Ints:
+        parts = [column if row is None else column[row] for column, row in zip(columns, rows, strict=True)]
+        return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, dtype=np.int64)])
+
+    start, end = (joined(frame[name].to_numpy() for _, frame in frames) for name in ("start_ns", "end_ns"))
+    end = np.maximum(start, end)
+    codes, labels = _labels(frames)
+    group, owners = _groups([joined(_key(frame, key) for _, frame in frames) for key in sort.keys])
+    launch = joined(_launches(frame, processes) for _, frame in frames)
+    order = _order(group, start, end if sort.lanes is separate_lanes else -end)
+    group, start, end = group[order], start[order], end[order]
+    lane = sort.lanes(group, start, end)
+    again, owner, lane, bounds = _by_lane(group, lane)
+    label = joined(codes)
+    order = order[again]
+    return _Laid(sort, start[again], end[again], label[order], launch[order], bounds, owner, lane, owners, labels)
+
+
+_Order = Ints | slice
+_ALL: Final = slice(None)
+
+
+def _rows(frame: pd.DataFrame, sort: _Sort) -> Ints | None:
+    """Return which rows of a table are of this sort, None for all."""
+    if "style" not in frame:
+        return None
+    style = frame["style"].cat
+    code = style.categories.get_loc(START_END) if START_END in style.categories else -1
+    is_start_end = style.codes.to_numpy() == code
+    return np.flatnonzero(is_start_end == sort.is_start_end)
+
+
+def _key(frame: pd.DataFrame, column: str) -> Ints:
+    """A key column; the GPU of the machine, or where a capture does not know that, the process's number of it."""
+    values = integers(frame[column])
+    return np.where(values < 0, integers(frame["device"]), values) if column == "gpu" else values
+
+
+def _labels(frames: Sequence[tuple[str, pd.DataFrame]]) -> tuple[list[Ints], Labels]:
+    labelled = [label_events(table, frame) for table, frame in frames]
+    shift = np.cumsum([0, *(len(labels.names) for _, labels in labelled)])
+    codes = [code + before for (code, _), before in zip(labelled, shift, strict=False)]
+    return codes, together(labels for _, labels in labelled)
+
+
+def _groups(keys: Sequence[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
+    """Number the distinct combinations of keys in their order; return each event's number, and the combinations."""
+    varying = [key for key in keys if len(key) and key.min() != key.max()]
+    group, combinations = distinct(varying) if varying else (np.zeros(len(keys[0]), dtype=np.int64), [0])
+    if not len(keys[0]):
+        return group, []
+    one = np.zeros(len(combinations), dtype=np.int64)
+    one[group] = np.arange(len(group))
+    return group, list(zip(*(key[one].tolist() for key in keys), strict=True))
+
+
+def _order(group: Ints, start: Ints, then: Ints) -> Ints:
+    """Return the order of (group, start, then); tables come in order of time, so that little is to do."""
+    order = np.arange(len(start)) if (start[1:] >= start[:-1]).all() else np.argsort(start, kind="stable")
+    if len(group) and group.max() > 0:
+        # small numbers are sorted by counting them
+        order = order[np.argsort(_small(group)[order], kind="stable")]
+    wrong = (np.diff(start[order]) == 0) & (np.diff(then[order]) < 0) & (np.diff(group[order]) == 0)
+    return np.lexsort((then, start, group)) if wrong.any() else order
+
+
+def _by_lane(group: Ints, lane: Ints) -> tuple[_Order, Ints, Ints, Ints]:
+    """Return the order of (group, lane), the group and the lane of each row, and where the rows begin and end."""
+    again: _Order = _ALL
+    if lane.any():
+        place = group * (int(lane.max()) + 1) + lane
+        again = np.argsort(_small(place), kind="stable")
+        group, lane = group[again], lane[again]
+    first = np.flatnonzero((np.diff(group, prepend=-1) != 0) | (np.diff(lane, prepend=-1) != 0))
+    return again, group[first], lane[first], np.append(first, len(group))
+
+
+def _small(values: Ints) -> np.ndarray[Any, Any]:
+    return values.astype(np.uint16) if values.max() < 1 << 16 else values
+
+
+def _processes(profile: Profile) -> Ints:
+    """Return the keys of all processes that launched or called anything, in order."""
+    frames = [profile.tables[name] for name in (*ON_STREAMS, "api_calls") if name in profile.tables]
+    return np.unique(
+        np.concatenate([np.empty(0, np.int64), *(pd.unique(integers(frame["process"])) for frame in frames)])
+    )
+
+
+def _launches(frame: pd.DataFrame, processes: Ints) -> Ints:
+    """Return one number per process and correlation id, -1 where either is unknown."""
+    if "correlation" not in frame:
+        return np.full(len(frame), -1, dtype=np.int64)
+    process, correlation = integers(frame["process"]), integers(frame["correlation"])
+    base = np.searchsorted(processes, process) if len(processes) > 1 else 0
+    return np.where((process < 0) | (correlation < 0), -1, correlation + base * _IDS)
+
+
+_Place = tuple[int, int]
+"""A row: the position of its sort, and its own there."""
+
+
+def _busiest(laid: Sequence[_Laid], most: int) -> list[_Place]:
+    """Return the rows that are busy longest, half of them of GPUs if there are as many as that."""
+    places = [(sort, row) for sort, some in enumerate(laid) for row in range(len(some.owner))]
+    if len(places) <= most:
+        return places
+    busy = np.concatenate([_of_marks(some, laid) if some.sort.kind == "mark" else some.busy for some in laid])
+    by_time = [places[place] for place in np.argsort(-busy, kind="stable")]
+    of_gpus = [place for place in by_time if laid[place[0]].sort.kind == "kernel"]
+    of_threads = [place for place in by_time if laid[place[0]].sort.kind != "kernel"]
+    for_gpus = max(most - len(of_threads), most // 2)
+    return of_gpus[:for_gpus] + of_threads[: most - len(of_gpus[:for_gpus])]
+
+
+def _of_marks(marks: _Laid, laid: Sequence[_Laid]) -> Ints:
+    """Return what stands for the busy time of rows of marks, which take none: that of their thread's busiest row."""
+    busiest: dict[tuple[int, ...], int] = {}
+    for some in laid:
+        for owner, busy in zip(some.owner.tolist(), some.busy.tolist(), strict=True):
+            busiest[some.owners[owner]] = max(busy, busiest.get(some.owners[owner], 0))
+    of_owner = np.array([busiest[owner] for owner in marks.owners], dtype=np.int64)
+    return np.where(marks.lane == 0, of_owner[marks.owner], 0)
+
+
+class _Naming:
+    """Names and order of the rows: GPUs before processes; in each the busiest stream or thread first."""
+
+    def __init__(self, profile: Profile, laid: Sequence[_Laid]) -> None:
+        self._places = Places(profile)
+        self._laid = laid
+        self._busy: dict[tuple[int, ...], int] = {}
+        for some in laid:
+            sums = np.bincount(some.owner, some.busy, len(some.owners)).tolist() if len(some.owner) else []
+            for owner, busy in zip(some.owners, sums, strict=True):
+                self._busy[owner] = self._busy.get(owner, 0) + busy
+        gpus = {owner[:3] for some in laid if some.sort.kind == "kernel" for owner in some.owners}
+        self._many_processes = len({process for _, process, _ in gpus}) > 1
+        self._many_contexts = len({context for _, _, context in gpus}) > 1
+        styles = profile.tables["ranges"]["style"] if "ranges" in profile.tables else pd.Series(dtype="str")
+        self._ranges = _ANNOTATIONS if (styles == "Annotation").any() else _NVTX
+
+    def _of(self, place: _Place) -> tuple[_Sort, tuple[int, ...], int]:
+        some = self._laid[place[0]]
+        return some.sort, some.owners[some.owner[place[1]]], int(some.lane[place[1]])
+
+    def order(self, place: _Place) -> tuple[float, ...]:
+        """Return what rows are sorted by."""
+        sort, owner, lane = self._of(place)
+        where = (0, owner[0]) if sort.kind == "kernel" else (1, self._places.pids[owner[0]])
+        whose = -1 if sort.is_start_end else 0
+        return (*where, *owner[: 0 if sort.kind == "kernel" else 1], whose, -self._busy[owner], *owner, place[0], lane)
+
+    def row(self, place: _Place) -> Row:
+        """Name a row."""
+        sort, owner, lane = self._of(place)
+        further = f" ({lane + 1})" if lane else ""
+        if sort.kind == "kernel":
+            return Row(self._places.gpu(owner[0])[1], f"{self._stream(owner)}{further}", sort.kind)
+        thread = f"{self._thread(owner)}, " if len(owner) > 1 else ""
+        title = self._ranges if sort.title == _NVTX else sort.title
+        return Row(f"Process {self._places.pids[owner[0]]}", f"{thread}{title}{further}", sort.kind)
+
+    def _stream(self, owner: Sequence[int]) -> str:
+        _, process, context, stream = owner
+        of_process = process in self._places.pids and self._many_processes
+        parts = [f"process {self._places.pids[process]}"] if of_process else []
+        parts += [f"context {context}"] if self._many_contexts else []
+        text = ", ".join([*parts, f"stream {stream}"])
+        return text[:1].upper() + text[1:]
+
+    def _thread(self, owner: Sequence[int]) -> str:
+        process, thread = owner
+        # nsys's key of a thread ends in its number; Kineto's is its number
+        tid = thread & _THREAD_BITS
+        name = self._places.thread((process, thread, tid), 0).name
+        return {"thread": f"Thread {tid}", "main thread": "Main thread"}.get(name, name)
+
+
+def _joined(laid: Sequence[_Laid], chosen: Sequence[_Place], naming: _Naming) -> Events:
+    def gather(name: str) -> Ints:
+        parts = (getattr(laid[sort], name)[slice(*laid[sort].bounds[row : row + 2])] for sort, row in chosen)
+        return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+    counts = [int(np.diff(laid[sort].bounds[row : row + 2])[0]) for sort, row in chosen]
+    rows = tuple(map(naming.row, chosen))
+    bounds = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+    shift = np.cumsum([0, *(len(some.labels.names) for some in laid)])
+    label = gather("label") + np.repeat([shift[sort] for sort, _ in chosen], counts).astype(np.int64)
+    return Events(
+        rows,
+        bounds,
+        gather("start"),
+        gather("end"),
+        label,
+        together(some.labels for some in laid),
+        _matched(rows, bounds, gather("launch")),
+        sum(len(some.start) for some in laid),
+        sum(len(some.owner) for some in laid),
+    )
+
+
+def _matched(rows: Sequence[Row], bounds: Ints, launch: Ints) -> Ints:
+    """Return for each GPU operation the position of the outermost call of its process and correlation id, else -1."""
+    calls = _positions(rows, bounds, "api")
+    operations = _positions(rows, bounds, "kernel")
+    found = np.full(len(launch), -1, dtype=np.int64)
+    if len(calls) and len(operations):
+        # a driver call inside the runtime call of the same id is on a later row
+        known = launch[calls]
+        order = np.argsort(known, kind="stable")
+        known, wanted = known[order], launch[operations]
+        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        found[operations] = np.where((known[place] == wanted) & (wanted >= 0), calls[order[place]], -1)
+    return found
+
+
+def _positions(rows: Sequence[Row], bounds: Ints, kind: RowKind) -> Ints:
+    spans: Iterator[Ints] = (np.arange(*bounds[i : i + 2]) for i, row in enumerate(rows) if row.kind == kind)
+    return np.concatenate([np.empty(0, dtype=np.int64), *spans])

@@ -1,0 +1,254 @@
+"""Sums of all events in equal bins of time: what the page counts a span by where it draws too little for that."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.intervals import Flags, Ints, covered, union
+from nightsight.render.timeline.rows import Events
+
+MOST_BINS: Final = 4096
+DOUBLINGS: Final = 8
+# no fewer, so that all doublings leave some
+_LEAST_BINS: Final = 2 << DOUBLINGS
+# sums that are made at once; where there are more, only those that are not 0
+_MOST_SUMS: Final = 1 << 21
+Section = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What is summed up apart: names of sections. `count`: how many names it is, of those that share a slot."""
+
+    section: Ints
+    name: Ints
+    count: Ints
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Events by slot and bin of their start, in this order: how many, and how long they are in all."""
+
+    slot: Ints
+    bin: Ints
+    count: Ints
+    time: Ints
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """The events that reach over an edge of a bin, in order of (row, start)."""
+
+    row: Ints
+    start: Ints
+    end: Ints
+    slot: Ints
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """By section and bin, what is above 0: the time of all events in a bin, less the time in which any of them runs."""
+
+    section: Ints
+    bin: Ints
+    time: Ints
+
+
+@dataclass(frozen=True)
+class Sums:
+    """All events by bins of time: bin 0 begins at `begin_ns`. `sections` are group and kind of rows."""
+
+    begin_ns: int
+    width_ns: int
+    bins: int
+    sections: tuple[Section, ...]
+    slots: Slots
+    cells: Cells
+    crossings: Crossings
+    overlaps: Overlaps
+
+    def coarser(self, doublings: int) -> "Sums":
+        """Return the same by bins that are 2 ** `doublings` times as wide."""
+        cells, overlaps, width = self.cells, self.overlaps, self.width_ns << doublings
+        bins = ((self.bins - 1) >> doublings) + 1
+        key, (time,) = _reduced(overlaps.section * bins + (overlaps.bin >> doublings), overlaps.time)
+        return replace(
+            self,
+            width_ns=width,
+            bins=bins,
+            cells=_cells(cells.slot, cells.bin >> doublings, bins, cells),
+            crossings=_crossings(self.crossings, self.begin_ns, width),
+            overlaps=Overlaps(key // bins, key % bins, time),
+        )
+
+    def with_names(self, most: float) -> "Sums":
+        """Return the same with the further names of each section together, beyond `most` of them in each bin.
+
+        Those come first that have most time per bin that they are in; what is together comes last.
+        """
+        slots, new = _together(self.slots, self.cells, most * self.bins)
+        cells, crossings = self.cells, self.crossings
+        return replace(
+            self,
+            slots=slots,
+            cells=_cells(new[cells.slot], cells.bin, self.bins, cells),
+            crossings=replace(crossings, slot=new[crossings.slot]),
+        )
+
+
+def sums_of(events: Events, *, span_ns: int, origin_ns: int) -> Sums | None:
+    """Sum up all events, with an edge of a bin at the origin; None if they are of too many sections."""
+    sections, section = _sections(events)
+    most = min(MOST_BINS, _MOST_SUMS // len(sections))
+    if most < _LEAST_BINS:
+        return None
+    begin, width = _scale(span_ns, origin_ns, most)
+    bins = (span_ns - begin) // width + 1
+    slot, slots = _slots(events, section)
+    place = events.start - begin
+    place //= width
+    crossings = _crossings(_last_of_bins(events, place, slot), begin, width)
+    cells = _first_cells(slot, place, bins, events.end - events.start)
+    del slot, place
+    sums = Sums(begin, width, bins, sections, slots, cells, crossings, _NO_OVERLAPS)
+    return replace(sums, overlaps=_overlaps(events, section, sums))
+
+
+_NO_OVERLAPS: Final = Overlaps(*np.empty((3, 0), dtype=np.int64))
+
+
+def _sections(events: Events) -> tuple[tuple[Section, ...], Ints]:
+    """Return the sections in order of their first rows, and the one of each row."""
+    keys = [(row.group, row.kind) for row in events.rows]
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    return tuple(places), np.array([places[key] for key in keys], dtype=np.int64)
+
+
+def _scale(span_ns: int, origin_ns: int, most: int) -> tuple[int, int]:
+    """Return the begin and the width of the bins: a round number of ns, with an edge at the origin."""
+    # the first bin may lie before all time, so that edges are at the origin in coarser bins too
+    least = span_ns // (most - (1 << DOUBLINGS) - 2) + 1
+    unit = 10 ** (len(str(least)) - 1)
+    width = next(step * unit for step in (1, 2, 4, 5, 8, 10) if step * unit >= least)
+    return origin_ns - -(-origin_ns // (width << DOUBLINGS)) * (width << DOUBLINGS), width
+
+
+def _slots(events: Events, section: Ints) -> tuple[Ints, Slots]:
+    """Give each name of a section a slot; return each event's, and the slots."""
+    name = np.array(events.labels.places, dtype=np.int64)
+    names = int(name.max()) + 1
+    pair = np.repeat(section * names, np.diff(events.bounds))
+    pair += name[events.label]
+    slot, known = pd.factorize(pair)
+    return slot, Slots(known // names, known % names, np.ones(len(known), dtype=np.int64))
+
+
+def _last_of_bins(events: Events, place: Ints, slot: Ints) -> Crossings:
+    """Return what may reach over an edge: of the events of a row, only the last one to begin in a bin."""
+    ends = np.union1d(np.flatnonzero(place[1:] != place[:-1]), events.bounds[1:] - 1)
+    last = ends[ends >= 0]
+    row = np.searchsorted(events.bounds, last, side="right") - 1
+    return Crossings(row, events.start[last], events.end[last], slot[last])
+
+
+def _crossings(some: Crossings, begin_ns: int, width_ns: int) -> Crossings:
+    """Return those that reach over an edge."""
+    next_edge = begin_ns + ((some.start - begin_ns) // width_ns + 1) * width_ns
+    reach: Flags = some.end > next_edge
+    return Crossings(some.row[reach], some.start[reach], some.end[reach], some.slot[reach])
+
+
+def _first_cells(slot: Ints, place: Ints, bins: int, time: Ints) -> Cells:
+    key = slot * bins
+    key += place
+    if (int(slot.max()) + 1) * bins > _MOST_SUMS:
+        key, known = pd.factorize(key)
+    else:
+        known = np.arange(int(key.max()) + 1)
+    count = np.bincount(key)
+    found = np.flatnonzero(count)
+    cells = Cells(known[found] // bins, known[found] % bins, count[found], _summed(key, time)[found])
+    return _cells(cells.slot, cells.bin, bins, cells)
+
+
+def _cells(slot: Ints, place: Ints, bins: int, cells: Cells) -> Cells:
+    """Return the cells at their new places, those at the same one together."""
+    key, (count, time) = _reduced(slot * bins + place, cells.count, cells.time)
+    return Cells(key // bins, key % bins, count, time)
+
+
+def _reduced(key: Ints, *values: Ints) -> tuple[Ints, list[Ints]]:
+    """Add up the values of each key; return the keys in order, and their sums."""
+    if not len(key):
+        return key, list(values)
+    if (key[1:] < key[:-1]).any():
+        order = np.argsort(key, kind="stable")
+        key, values = key[order], tuple(value[order] for value in values)
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    return key[first], [np.add.reduceat(value, first) for value in values]
+
+
+def _together(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
+    """Put the slots of each section in order, and together what is beyond `most` cells; return the new one of each."""
+    size = np.bincount(cells.slot)
+    density = np.bincount(cells.slot, cells.time) / size
+    is_several = slots.count > 1
+    order = np.lexsort((slots.name, -density, is_several, slots.section))
+    section = slots.section[order]
+    first = np.searchsorted(section, section)
+    # a slot takes about as much as one more cell
+    size = size[order] + 1
+    taken = np.cumsum(size)
+    taken -= taken[first] - size[first]
+    is_apart = (taken <= most) & ~is_several[order]
+    begins = first == np.arange(len(first))
+    begins[1:] |= is_apart[:-1]
+    new = np.empty(len(order), dtype=np.int64)
+    new[order] = np.cumsum(begins) - 1
+    count = np.add.reduceat(slots.count[order], np.flatnonzero(begins))
+    return Slots(section[begins], slots.name[order][begins], count), new
+
+
+def _overlaps(events: Events, section: Ints, sums: Sums) -> Overlaps:
+    """Compare the time of all events in each bin to that of their union, for sections of more than one row."""
+    time = _time_inside(section, sums)
+    edges = sums.begin_ns + np.arange(sums.bins + 1) * sums.width_ns
+    rows = np.bincount(section, minlength=len(sums.sections))
+    for one in np.flatnonzero(rows > 1).tolist():
+        spans = [slice(*events.bounds[row : row + 2]) for row in np.flatnonzero(section == one).tolist()]
+        start, end = (np.concatenate([times[span] for span in spans]) for times in (events.start, events.end))
+        time[one] -= covered(union(start, end), edges[:-1], edges[1:])
+    time[rows <= 1] = 0
+    of, place = np.nonzero(time)
+    return Overlaps(of, place, time[of, place])
+
+
+def _time_inside(section: Ints, sums: Sums) -> Ints:
+    """Return for each section and bin the time of all events inside of the bin."""
+    shape, width = (len(sums.sections), sums.bins), sums.width_ns
+    cells, crossings = sums.cells, sums.crossings
+    of = section[crossings.row]
+    start, end = crossings.start - sums.begin_ns, crossings.end - sums.begin_ns
+    first, last = start // width, (end - 1) // width
+
+    def placed(place: Ints, time: Ints) -> Ints:
+        return _grid(of, place, time, shape)
+
+    # a crossing event is in its first bin as a whole: take from there what is in the others
+    time = _grid(sums.slots.section[cells.slot], cells.bin, cells.time, shape)
+    time -= placed(first, end - (first + 1) * width)
+    time += placed(last, end - last * width)
+    one = np.full(len(of), width)
+    time += np.cumsum(placed(first + 1, one) - placed(last, one), axis=1)
+    return time
+
+
+def _grid(row: Ints, column: Ints, value: Ints, shape: tuple[int, int]) -> Ints:
+    rows, columns = shape
+    return _summed(row * columns + column, value, rows * columns).reshape(shape)
+
+
+def _summed(key: Ints, value: Ints, least: int = 0) -> Ints:
+    return np.bincount(key, value, least).astype(np.int64)

@@ -1,0 +1,10 @@
+"""Where folders lie that travel with the package: inside it in a wheel, at the top of the repository in a checkout."""
+
+from pathlib import Path
+
+
+def shipped(folder: str) -> Path:
+    """Return the path of `templates` or `workloads`."""
+    package = Path(__file__).parent
+    inside = package / folder
+    return inside if inside.is_dir() else package.parents[1] / folder

@@ -1,0 +1,156 @@
+"""The tables of `nsys stats`: NVIDIA's definitions, headers, row order and digits, kept even where ours differ.
+
+Each report is a frame whose columns are NVIDIA's names with our unit suffix; the unit decides header and digits.
+docs/stats.md lists the definitions and where NVIDIA's differ from the report's.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nightsight.errors import UsageError
+from nightsight.model import Profile
+from nightsight.stats.calls import cuda_api_sum, cuda_api_trace, osrt_sum
+from nightsight.stats.events import Events, Frame, Joins, Options
+from nightsight.stats.gpu import (
+    cuda_api_gpu_sum,
+    cuda_gpu_kern_gb_sum,
+    cuda_gpu_kern_sum,
+    cuda_gpu_mem_size_sum,
+    cuda_gpu_mem_time_sum,
+    cuda_gpu_sum,
+    cuda_gpu_trace,
+)
+from nightsight.stats.launches import cuda_kern_exec_sum, cuda_kern_exec_trace
+from nightsight.stats.ranges import (
+    nvtx_gpu_proj_sum,
+    nvtx_gpu_proj_trace,
+    nvtx_kern_sum,
+    nvtx_pushpop_sum,
+    nvtx_pushpop_trace,
+    nvtx_startend_sum,
+    nvtx_sum,
+)
+from nightsight.stats.text import time_unit, write_stats
+from nightsight.stats.unified_memory import um_cpu_page_faults_sum, um_sum, um_total_sum
+from nightsight.stats.window import narrowed, range_window, time_window
+
+__all__ = ["EXTENSIONS", "REPORTS", "Selection", "stats_table", "stats_texts", "write_stats"]
+
+_KERNEL_NAMES: Final = ("base", "mangled")
+_NAMED: Final = ("nvtx-name", *_KERNEL_NAMES)
+# of files, on one system or another
+_NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f<>:"/\\|?*]')
+EXTENSIONS: Final = {"csv": ".csv", "table": ".txt", "json": ".json"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a report is made, and the arguments it takes after its name."""
+
+    make: Callable[[Events], Frame]
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is asked for in one call: reports with their arguments, how they are written, and of which events."""
+
+    reports: Sequence[str]
+    style: str = "csv"
+    timeunit: str = "ns"
+    filter_time: str = ""
+    filter_nvtx: str = ""
+
+
+REPORTS: Final[Mapping[str, Report]] = {
+    report.make.__name__: report
+    for report in (
+        Report(cuda_api_sum),
+        Report(cuda_api_gpu_sum, _NAMED),
+        Report(cuda_api_trace),
+        Report(cuda_gpu_kern_sum, _NAMED),
+        Report(cuda_gpu_kern_gb_sum, _NAMED),
+        Report(cuda_gpu_mem_size_sum),
+        Report(cuda_gpu_mem_time_sum),
+        Report(cuda_gpu_sum, _NAMED),
+        Report(cuda_gpu_trace, _NAMED),
+        Report(cuda_kern_exec_sum, _NAMED),
+        Report(cuda_kern_exec_trace, _NAMED),
+        Report(nvtx_sum),
+        Report(nvtx_pushpop_sum),
+        Report(nvtx_pushpop_trace),
+        Report(nvtx_startend_sum),
+        Report(nvtx_gpu_proj_sum),
+        Report(nvtx_gpu_proj_trace),
+        Report(nvtx_kern_sum, _KERNEL_NAMES),
+        Report(osrt_sum),
+        Report(um_sum, ("rows=",)),
+        Report(um_total_sum),
+        Report(um_cpu_page_faults_sum),
+    )
+}
+
+
+def stats_table(profile: Profile, report: str) -> Frame:
+    """Return one report, `NAME[:ARGUMENT...]`.
+
+    UsageError if we have none of that name or it takes no such argument, MissingTable if its events were not captured.
+    """
+    return _table(Joins(profile), report)
+
+
+def stats_texts(profile: Profile, selection: Selection) -> Iterator[tuple[str, str]]:
+    """Yield each report written out, and the end of nsys's name for its file: `_cuda_gpu_kern_sum_base.csv`."""
+    unit = time_unit(selection.timeunit)
+    for report in selection.reports:
+        _options(report)
+    profile, filters = _filtered(profile, selection)
+    joins = Joins(profile)
+    for report in selection.reports:
+        name, _, arguments = report.partition(":")
+        ending = "_".join(["", name, *filters, *filter(None, arguments.split(":"))]) + EXTENSIONS[selection.style]
+        yield ending, write_stats(_table(joins, report), selection.style, unit=unit)
+
+
+def _table(joins: Joins, report: str) -> Frame:
+    events = Events(joins, _options(report))
+    return REPORTS[report.partition(":")[0]].make(events)
+
+
+def _options(report: str) -> Options:
+    name, *arguments = report.split(":")
+    if name not in REPORTS:
+        raise UsageError(f"unknown report {name!r}", f"known reports: {', '.join(REPORTS)}")
+    options, known = Options(), REPORTS[name].arguments
+    for argument in filter(None, arguments):
+        key, equals, value = argument.partition("=")
+        if key + equals not in known:
+            takes = ", ".join(known) or "none"
+            raise UsageError(f"report {name} has no argument {argument!r}", f"its arguments: {takes}")
+        options = _with_argument(options, key, value)
+    return options
+
+
+def _with_argument(options: Options, key: str, value: str) -> Options:
+    if key == "nvtx-name":
+        return replace(options, nvtx_name=True)
+    if key == "rows":
+        if not value.isdecimal():
+            raise UsageError(f"rows={value} is no number of rows", "write for example um_sum:rows=20")
+        return replace(options, rows=int(value))
+    # of both, nsys takes the base name
+    base = key == "base" or options.names == "short_name"
+    return replace(options, names="short_name" if base else "mangled_name")
+
+
+def _filtered(profile: Profile, selection: Selection) -> tuple[Profile, list[str]]:
+    """Narrow a profile as asked, a range before a time; return it with the parts of nsys's file name that say so."""
+    if selection.filter_nvtx:
+        window = range_window(profile, selection.filter_nvtx)
+        return narrowed(profile, window), ["nvtx=" + _NOT_IN_NAMES.sub("-", selection.filter_nvtx)]
+    if selection.filter_time:
+        window = time_window(selection.filter_time)
+        return narrowed(profile, window), [f"start={window.start_ns}", f"end={window.end_ns}"]
+    return profile, []

@@ -1,0 +1,41 @@
+"""NVIDIA's reports of what the CPU called: CUDA's runtime and driver, and the operating system."""
+
+import pandas as pd
+
+from nightsight.stats.events import Events, Frame
+from nightsight.stats.summary import api_names, time_table
+from nightsight.tables import duration
+
+
+def cuda_api_sum(events: Events) -> Frame:
+    """CPU time of CUDA runtime and driver calls; a driver call inside a runtime call counts in both."""
+    calls = events.table("api_calls")
+    table = time_table(duration(calls), {"Name": calls["name"]}, count="Num Calls")
+    return table.assign(Name=api_names(table["Name"].astype("category")))
+
+
+def cuda_api_trace(events: Events) -> Frame:
+    """Every CUDA call in order of its start."""
+    calls, threads = events.table("api_calls"), events.table("threads")
+    table = pd.DataFrame(
+        {
+            "Start_ns": calls["start_ns"],
+            "Duration_ns": duration(calls),
+            "Name": api_names(calls["name"]),
+            "Result": calls["status"],
+            "CorrID": calls["correlation"],
+            "Pid": calls["pid"],
+            "Tid": calls["tid"],
+            "thread": calls["thread"],
+        }
+    )
+    # a thread that was named twice has its calls twice in NVIDIA's table
+    table = table.merge(threads.rename(columns={"priority": "T-Pri", "name": "Thread Name"}), on="thread", how="left")
+    columns = [*table.columns.drop(["thread", "T-Pri", "Thread Name"]), "T-Pri", "Thread Name"]
+    return table[columns].sort_values("Start_ns", kind="stable", ignore_index=True)
+
+
+def osrt_sum(events: Events) -> Frame:
+    """CPU time of calls to the operating system's libraries."""
+    calls = events.table("os_calls")
+    return time_table(duration(calls), {"Name": calls["name"]}, count="Num Calls")

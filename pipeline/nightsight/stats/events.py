@@ -1,0 +1,180 @@
+"""What several reports of one call share: which call launched which GPU operation, and which ranges that was in."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+
+from nightsight.intervals import Ints, contained
+from nightsight.model import Profile
+from nightsight.tables import ancestors, categorical, duration
+
+Frame = pd.DataFrame
+NameColumn = Literal["name", "short_name", "mangled_name"]
+
+_BOUNDS: Final = ("start_ns", "end_ns")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a report may be told after its name: which kernel names, whether with their range, how many rows."""
+
+    names: NameColumn = "name"
+    nvtx_name: bool = False
+    rows: int = 10
+
+
+class Joins:
+    """Joins of one profile, each made when it is first asked for."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+
+    @cached_property
+    def operations(self) -> Frame:
+        """Kernels, then copies and sets: when, and by which process and correlation."""
+        columns = ["start_ns", "end_ns", "process", "correlation"]
+        return pd.concat([self.profile.table(name)[columns] for name in ("kernels", "memory_ops")], ignore_index=True)
+
+    @cached_property
+    def launches(self) -> tuple[Ints, Ints]:
+        """Every pair (row of `operations`, row of api_calls) of one process and correlation, by operation."""
+        return _pairs(self.operations, self.profile.table("api_calls"))
+
+    @cached_property
+    def kernel_launches(self) -> tuple[Ints, Ints]:
+        """Every pair (row of kernels, row of api_calls) of one process and correlation, by kernel."""
+        operation, call = self.launches
+        kernels = operation < len(self.profile.table("kernels"))
+        return operation[kernels], call[kernels]
+
+    @cached_property
+    def ranges(self) -> Frame:
+        """Ranges that began and ended on one thread, with `range` (domain:name); see `nested`."""
+        ranges = self.profile.table("ranges")
+        return nested(ranges[ranges["end_thread"].isna()])
+
+    @cached_property
+    def launches_in_ranges(self) -> tuple[Ints, Ints]:
+        """Every pair (row of `ranges`, position in `launches`) whose call lies inside the range, on its thread."""
+        calls = self.profile.table("api_calls").take(self.launches[1])
+        order = calls["start_ns"].to_numpy().argsort(kind="stable")
+        calls = calls[["thread", "start_ns", "end_ns"]].take(order)
+        span, event = inside(self.ranges, calls)
+        return span, order[event]
+
+    @cached_property
+    def innermost(self) -> Ints:
+        """The row of the shortest range around the launch of each kernel, or -1."""
+        span, launch = self.launches_in_ranges
+        operation = self.launches[0][launch]
+        length = duration(self.ranges).to_numpy()[span]
+        found = np.full(len(self.operations), -1, dtype=np.int64)
+        longest_first = np.lexsort((span, -length))
+        found[operation[longest_first]] = span[longest_first]
+        return found[: len(self.profile.table("kernels"))]
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events of a capture as one report sees them: shared joins, and its own options."""
+
+    joins: Joins
+    options: Options = field(default_factory=Options)
+
+    def table(self, name: str) -> Frame:
+        """Return a canonical table; MissingTable, with the reason, if it was not captured."""
+        return self.joins.profile.table(name)
+
+    @property
+    def kernel_names(self) -> "pd.Series[Any]":
+        """The name of each kernel as the options ask for it; the demangled one where the mangled was not recorded."""
+        kernels = self.table("kernels")
+        asked = kernels[self.options.names]
+        names = kernels["name"] if asked.isna().all() else asked
+        return _prefixed(names, self.joins) if self.options.nvtx_name else names
+
+
+def nested(ranges: Frame) -> Frame:
+    """Sort ranges by start and add to each its full name, its parent (row or -1) and its level.
+
+    The parent is the shortest range of the thread that encloses it. A range that never ended is cut at the last event
+    of a range here, not at the last NVTX event of any kind.
+    """
+    last = max(ranges["start_ns"].max(), ranges["end_ns"][~ranges["is_open"]].max()) if len(ranges) else 0
+    end = ranges["end_ns"].mask(ranges["is_open"], last)
+    number = ranges["number"].fillna(pd.Series(np.arange(len(ranges)) + 1, index=ranges.index))
+    ranges = ranges.assign(end_ns=end, range=full_names(ranges), number=number).sort_values("start_ns", kind="stable")
+    ranges = ranges.reset_index(drop=True)
+    parent = _parents(ranges)
+    level = np.zeros(len(ranges), dtype=np.int64)
+    for rows, _ in ancestors(parent):
+        level[rows] += 1
+    return ranges.assign(parent=parent, level=level)
+
+
+def inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:
+    """Return every pair (row of `ranges`, row of `events`, which are sorted by start) inside it and on its thread."""
+    events_of = events.groupby("thread").indices
+    spans, found = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for thread, of_thread in ranges.groupby("thread").indices.items():
+        rows, mine = (np.asarray(part, dtype=np.int64) for part in (of_thread, events_of.get(thread, ())))
+        bounds = [frame[bound].to_numpy()[at] for frame, at in ((ranges, rows), (events, mine)) for bound in _BOUNDS]
+        span, event = contained(*bounds)
+        spans.append(rows[span])
+        found.append(mine[event])
+    return np.concatenate(spans), np.concatenate(found)
+
+
+def full_names(ranges: Frame) -> "pd.Categorical[Any]":
+    """Name ranges as NVIDIA does: `domain:name`, nothing before the colon in the default domain."""
+    domains, names = ranges["domain"].cat, ranges["name"].cat
+    keys = domains.codes.to_numpy().astype(np.int64) * len(names.categories) + names.codes.to_numpy()
+    codes, distinct = pd.factorize(keys)
+    domain, name = np.divmod(np.asarray(distinct), max(len(names.categories), 1))
+    texts = domains.categories.to_numpy(dtype=object)[domain] + ":" + names.categories.to_numpy(dtype=object)[name]
+    return categorical(texts, codes)
+
+
+def _pairs(operations: Frame, calls: Frame) -> tuple[Ints, Ints]:
+    """Join on process and correlation, which may be missing, without copying any other column."""
+    known = [np.flatnonzero(frame["process"].notna() & frame["correlation"].notna()) for frame in (operations, calls)]
+    keys = [
+        [frame[name].to_numpy(dtype=np.int64, na_value=0)[rows] for name in ("process", "correlation")]
+        for frame, rows in zip((operations, calls), known, strict=True)
+    ]
+    processes, distinct = pd.factorize(np.concatenate([keys[0][0], keys[1][0]]))
+    key = np.concatenate([keys[0][1], keys[1][1]]) * max(len(distinct), 1) + processes
+    left, right = key[: len(known[0])], key[len(known[0]) :]
+    order = right.argsort(kind="stable")
+    low, high = (np.searchsorted(right[order], left, side=side) for side in ("left", "right"))
+    count = high - low
+    first = np.repeat(np.cumsum(count) - count, count)
+    at = np.repeat(low, count) + np.arange(len(first)) - first
+    return np.repeat(known[0], count), known[1][order[at]]
+
+
+def _parents(ranges: Frame) -> Ints:
+    """Find for each range, of those sorted by start, the shortest other one around it; of equals the first is outer."""
+    outer, inner = inside(ranges, ranges)
+    length = duration(ranges).to_numpy()
+    around = (length[outer] > length[inner]) | ((length[outer] == length[inner]) & (outer < inner))
+    outer, inner = outer[around], inner[around]
+    longest_first = np.lexsort((outer, -length[outer]))
+    parent = np.full(len(ranges), -1, dtype=np.int64)
+    parent[inner[longest_first]] = outer[longest_first]
+    return parent
+
+
+def _prefixed(names: "pd.Series[Any]", joins: Joins) -> "pd.Series[Any]":
+    """Put the name of the innermost range before each kernel's, where there is one."""
+    row = joins.innermost
+    ranges = joins.ranges["name"].cat
+    range_codes = np.where(row >= 0, ranges.codes.to_numpy(dtype=np.int64)[row] if len(joins.ranges) else -1, -1)
+    codes, distinct = pd.factorize((range_codes + 1) * len(names.cat.categories) + names.cat.codes.to_numpy())
+    prefix, name = np.divmod(np.asarray(distinct), max(len(names.cat.categories), 1))
+    prefixes = np.concatenate([[""], ranges.categories.to_numpy(dtype=object) + "/"])
+    texts = prefixes[prefix] + names.cat.categories.to_numpy(dtype=object)[name]
+    return pd.Series(categorical(texts, codes), index=names.index)

@@ -1,0 +1,132 @@
+"""How NVIDIA sums up: the statistics of a group, the columns they stand in, and the order of the rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import union_categoricals
+
+from nightsight.intervals import Ints
+from nightsight.tables import STATISTICS, renamed, whole
+
+Frame = pd.DataFrame
+
+_TIMES: Final = {
+    "pct": "Time_pct",
+    "total": "Total Time_ns",
+    "count": "Instances",
+    "avg": "Avg_ns",
+    "med": "Med_ns",
+    "min": "Min_ns",
+    "max": "Max_ns",
+    "stddev": "StdDev_ns",
+}
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows that share their values in some columns: `codes` has the group of each row, `first` one row of each group.
+
+    Groups are numbered in ascending order of those values, missing ones first, as SQLite sorts them.
+    """
+
+    codes: Ints
+    first: Ints
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def group_by(columns: Sequence["pd.Series[Any]"]) -> Groups:
+    """Group rows by the values of several columns of equal length."""
+    codes = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        part, size = _codes(column)
+        codes = _dense(codes * size + part)
+    first = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    return Groups(codes, first)
+
+
+def statistics(values: "pd.Series[Any]", groups: Groups) -> Frame:
+    """Return the STATISTICS of `values` per group: those of whole numbers are whole; missing ones are not counted.
+
+    The deviation of a single value, or of none, is 0 as it is in NVIDIA's tables, while the average of none is missing.
+    """
+    by_group = pd.Series(values.to_numpy()).groupby(groups.codes)
+    table = by_group.agg(["count", "sum", "median", "min", "max", "std"])
+    table.columns = pd.Index(["count", "total", "med", "min", "max", "stddev"])
+    table["avg"] = table["total"] / table["count"].where(table["count"] > 0)
+    table["stddev"] = table["stddev"].fillna(0.0)
+    for name in ("total", "min", "max"):
+        if table[name].dtype.kind == "f":
+            table[name] = whole(table[name].to_numpy())
+    return table[list(STATISTICS)]
+
+
+def time_table(durations: "pd.Series[Any]", by: Mapping[str, "pd.Series[Any]"], *, count: str = "Instances") -> Frame:
+    """Sum up durations by the columns `by`, the largest total first: NVIDIA's eight time columns, then `by`.
+
+    The percentage is of this table's total; equal totals are in ascending order of the columns `by`.
+    """
+    groups = group_by(list(by.values()))
+    table = statistics(durations, groups)
+    table["pct"] = table["total"] * 100.0 / max(int(table["total"].sum()), 1)
+    table = table[list(_TIMES)].rename(columns={**_TIMES, "count": count})
+    table = table.assign(**{name: column.take(groups.first).to_numpy() for name, column in by.items()})
+    return table.sort_values("Total Time_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def rounded_once(value: float) -> Decimal:
+    """Round to one decimal as SQLite does: halves away from zero, by all digits of the number."""
+    return Decimal(value).quantize(Decimal("0.1"), ROUND_HALF_UP)
+
+
+def api_names(names: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Strip `_v` and four digits off API names, as NVIDIA does; a longer suffix (`_v11060`) stays."""
+    return changed(names, lambda texts: texts.str.replace(r"_v.{4}$", "", regex=True))
+
+
+def changed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Index[Any]"]) -> "pd.Series[Any]":
+    """Change every text of a category column, at the cost of its distinct ones."""
+    return pd.Series(renamed(texts, change), index=texts.index)
+
+
+def _codes(column: "pd.Series[Any]") -> tuple[Ints, int]:
+    """Number the values of a column in ascending order, missing being 0; return the numbers and how many there are."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.cat.codes.to_numpy().astype(np.int64) + 1, len(column.cat.categories) + 1
+    codes, distinct = pd.factorize(column, sort=True)
+    return codes.astype(np.int64) + 1, len(distinct) + 1
+
+
+def _dense(codes: Ints) -> Ints:
+    """Renumber groups without holes, so that the product with the next column's values stays small."""
+    return pd.factorize(codes, sort=True)[0].astype(np.int64)
+
+
+def joined(columns: Sequence["pd.Series[Any]"]) -> "pd.Series[Any]":
+    """Put category columns one below the other, their values sorted."""
+    alike = [column.cat.rename_categories(column.cat.categories.astype("str").array).array for column in columns]
+    return pd.Series(union_categoricals(alike, sort_categories=True))
+
+
+def distinct(codes: Ints, values: Ints) -> Ints:
+    """Count the different values of each group 0, 1, ...; negative ones are none."""
+    counted = values >= 0
+    span = int(values.max(initial=0)) + 1
+    keys = pd.unique(codes[counted] * span + values[counted])
+    counts: Ints = np.bincount(np.asarray(keys) // span, minlength=int(codes.max(initial=-1)) + 1)
+    return counts
+
+
+def dimensions(frame: Frame, shape: str) -> "pd.Series[Any]":
+    """Write the three sizes of `grid` or `block` as NVIDIA does, each four wide; the order is that of the numbers."""
+    axes = [frame[f"{shape}_{axis}"] for axis in "xyz"]
+    groups = group_by(axes)
+    distinct_sizes = zip(*(axis.to_numpy()[groups.first] for axis in axes), strict=True)
+    texts = [f"{x:4d} {y:4d} {z:4d}" for x, y, z in distinct_sizes]
+    return pd.Series(pd.Categorical.from_codes(groups.codes, categories=pd.Index(texts, dtype="str")))

@@ -1,0 +1,350 @@
+"""The canonical tables that every reader fills and every analysis reads, and the statistics we print of them.
+
+Times are int64 nanoseconds. `process` and `thread` are keys to join on, never to show; `pid` and `tid` are for
+people. Text is a category (its values sorted); a nullable integer is Arrow-backed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from nightsight.intervals import Ints, outer
+
+INT: Final = "int64"
+NULLABLE: Final = "int64[pyarrow]"
+TEXT: Final = "category"
+
+_SPAN: Final = {"start_ns": INT, "end_ns": INT}
+# device: the process's own number of it, as CUDA and NVIDIA's tables give it; gpu: the machine's, if the capture says
+_ON_STREAM: Final = {
+    "process": NULLABLE,
+    "device": INT,
+    "gpu": NULLABLE,
+    "context": INT,
+    "stream": INT,
+    "correlation": NULLABLE,
+}
+_ON_THREAD: Final = {"process": INT, "thread": INT, "pid": INT, "tid": INT}
+
+TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "kernels": {
+        **_SPAN,
+        **_ON_STREAM,
+        "name": TEXT,
+        "short_name": TEXT,
+        "mangled_name": TEXT,
+        "green_context": NULLABLE,
+        "grid_x": INT,
+        "grid_y": INT,
+        "grid_z": INT,
+        "block_x": INT,
+        "block_y": INT,
+        "block_z": INT,
+        "registers": NULLABLE,
+        "static_shared_bytes": NULLABLE,
+        "dynamic_shared_bytes": NULLABLE,
+        # of those a CUDA graph launched; nsys exports that do not tell these lack the column
+        "graph_node": NULLABLE,
+    },
+    # operation: the direction of a copy ("Host-to-Device") or "memset"; the kinds: "Pageable", "Pinned", "Device"...
+    "memory_ops": {
+        **_SPAN,
+        **_ON_STREAM,
+        "operation": TEXT,
+        "source_kind": TEXT,
+        "target_kind": TEXT,
+        "bytes": NULLABLE,
+        "graph_node": NULLABLE,
+        "green_context": NULLABLE,
+        # of the pages that unified memory moved
+        "address": NULLABLE,
+    },
+    # one row per launch of a CUDA graph that was traced as a whole; the kernels inside it are in no other table
+    "graph_launches": {**_SPAN, **_ON_STREAM, "graph": INT},
+    # layer: "runtime" or "driver"
+    "api_calls": {**_SPAN, **_ON_THREAD, "correlation": NULLABLE, "name": TEXT, "layer": TEXT, "status": NULLABLE},
+    # style: "PushPop", "StartEnd" or "Annotation" (torch); is_open: it never ended and is cut at the last event
+    "ranges": {
+        **_SPAN,
+        **_ON_THREAD,
+        "end_thread": NULLABLE,
+        "domain": TEXT,
+        # when its domain was given that name; missing in the default one
+        "domain_start_ns": NULLABLE,
+        "name": TEXT,
+        "style": TEXT,
+        "is_open": "bool",
+        # the row of the capture it was read from, counted from 1
+        "number": NULLABLE,
+    },
+    # instants: start and end are the same; category: its name, or the number of one without
+    "marks": {**_SPAN, **_ON_THREAD, "domain": TEXT, "category": TEXT, "name": TEXT},
+    "syncs": {**_SPAN, **_ON_STREAM, "kind": INT},
+    "cpu_ops": {**_SPAN, **_ON_THREAD, "name": TEXT},
+    "threads": {"thread": INT, "name": TEXT, "priority": NULLABLE},
+    "os_calls": {**_SPAN, **_ON_THREAD, "name": TEXT},
+    # page faults of unified memory: each of the CPU's, and the GPU's in groups
+    "cpu_page_faults": {
+        "time_ns": INT,
+        "process": INT,
+        "address": INT,
+        "instruction": TEXT,
+        "source_file": TEXT,
+        "source_line": NULLABLE,
+    },
+    "gpu_page_faults": {**_SPAN, "process": INT, "device": INT, "address": INT, "faults": INT},
+    # what the program allocated from CUDA and freed; device: the machine's number of it
+    "memory_usage": {
+        "start_ns": INT,
+        "process": INT,
+        "device": INT,
+        "kind": TEXT,
+        "bytes": INT,
+        "is_allocation": "bool",
+        # all that was allocated on the device after it, and what PyTorch had reserved, if the profiler says so
+        "level_bytes": NULLABLE,
+        "reserved_bytes": NULLABLE,
+    },
+    # samples of the GPU's counters; device: the machine's number of it; metric: with the unit of value in brackets
+    "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": "float64"},
+    # the innermost frame of the stack that made the call of this thread that began at this time
+    "call_frames": {"thread": INT, "start_ns": INT, "frame": TEXT},
+    # what ncu replayed, in that order; kind: "kernel", or "range", "graph" or "command list", whose grid and block are
+    # 0; range_path: the NVTX push/pop ranges around it, "step / forward"
+    "profiled_launches": {
+        "launch": INT,
+        "kind": TEXT,
+        "process": INT,
+        "pid": INT,
+        "device": INT,
+        "context": INT,
+        "stream": INT,
+        "name": TEXT,
+        "short_name": TEXT,
+        "mangled_name": TEXT,
+        "grid_x": INT,
+        "grid_y": INT,
+        "grid_z": INT,
+        "block_x": INT,
+        "block_y": INT,
+        "block_z": INT,
+        "range_path": TEXT,
+        "compute_capability": TEXT,
+    },
+    # value: in base units (bytes, ns, Hz, and their quotients), NaN for what is words: those are in text; instance:
+    # empty, but for parts that have a name ("FMUL" of sass__inst_executed_per_opcode); no row: not collected
+    "kernel_metrics": {
+        "launch": INT,
+        "metric": TEXT,
+        "instance": TEXT,
+        "value": "float64",
+        "unit": TEXT,
+        "text": TEXT,
+    },
+    # kind: "info", "optimization", "warning" or "error"; speedup_kind: "local" (of one unit), "global" (of the kernel)
+    # or "", and then speedup_pct is NaN; estimates overlap and do not add up
+    "kernel_rules": {
+        "launch": INT,
+        "section": TEXT,
+        "rule": TEXT,
+        "name": TEXT,
+        "title": TEXT,
+        "kind": TEXT,
+        "message": TEXT,
+        "speedup_kind": TEXT,
+        "speedup_pct": "float64",
+    },
+    # one row per machine instruction; pc_bytes: its offset in the kernel; stall: why most of its samples did not issue
+    "kernel_lines": {
+        "launch": INT,
+        "file": TEXT,
+        "line": NULLABLE,
+        "source": TEXT,
+        "pc_bytes": INT,
+        "sass": TEXT,
+        "samples": NULLABLE,
+        "stall": TEXT,
+        "stall_samples": NULLABLE,
+        "instructions": NULLABLE,
+    },
+    "devices": {
+        "device": INT,
+        "name": TEXT,
+        "compute_capability": TEXT,
+        "multiprocessors": NULLABLE,
+        "memory_bytes": NULLABLE,
+        "l2_bytes": NULLABLE,
+        "memory_bandwidth_bytes_per_s": NULLABLE,
+        "clock_hz": NULLABLE,
+    },
+    # what the file holds and no reader asked for; source: as the file calls it
+    "unread": {"kind": TEXT, "events": INT, "source": TEXT},
+    # severity: "info", "warning" or "error", as the profiler itself said it
+    "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
+    "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
+}
+
+DETAILS: Final[Mapping[str, frozenset[str]]] = {
+    "kernels": frozenset(
+        {
+            *("short_name", "mangled_name", "green_context", "registers", "static_shared_bytes"),
+            *("dynamic_shared_bytes", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
+        }
+    ),
+    "api_calls": frozenset({"status", "tid"}),
+    "ranges": frozenset({"domain_start_ns"}),
+}
+"""Columns that are in NVIDIA's own tables and in no report: most of what a large capture holds."""
+
+OF_REPLAY: Final = ("profiled_launches", "kernel_metrics", "kernel_rules", "kernel_lines")
+"""The tables that only ncu fills."""
+NOT_REPLAYED: Final = "no kernel was replayed with ncu"
+"""Why a timeline has none of them."""
+
+_OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
+
+# what runs on GPUs
+_OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")
+
+STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")
+
+
+def empty(table: str) -> pd.DataFrame:
+    """Return a canonical table without rows: looked for, found none."""
+    return conform(table, pd.DataFrame(columns=list(TABLES[table])))
+
+
+def conform(table: str, frame: pd.DataFrame, *, details: bool = True) -> pd.DataFrame:
+    """Give `frame` exactly the columns, order and types of a canonical table; KeyError if it lacks one.
+
+    A nullable number that it lacks, or an optional text, is missing in every row. Without `details`, DETAILS are left
+    out.
+    """
+    left_out = frozenset[str]() if details else DETAILS.get(table, frozenset())
+    types = {name: kind for name, kind in TABLES[table].items() if name not in left_out}
+    optional = [name for name, kind in types.items() if kind == NULLABLE or name in _OPTIONAL_TEXTS]
+    absent = {name: None for name in optional if name not in frame}
+    return frame.assign(**absent)[list(types)].astype(types).reset_index(drop=True)
+
+
+def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":
+    """Make a category of the texts `values[codes]` without building that long list; equal texts become one."""
+    distinct, positions = np.unique(values.astype(object), return_inverse=True)
+    return pd.Categorical.from_codes(positions.astype(np.int64)[codes], categories=pd.Index(distinct, dtype="str"))
+
+
+def renamed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Index[Any]"]) -> "pd.Categorical[Any]":
+    """Change every text of a category column, at the cost of its distinct ones."""
+    return categorical(change(texts.cat.categories).to_numpy(dtype=object), texts.cat.codes.to_numpy())
+
+
+def used_devices(tables: Mapping[str, pd.DataFrame]) -> set[int]:
+    """Return the GPUs of the machine that anything in these tables ran on."""
+    used: set[int] = set()
+    for name in _OF_GPU:
+        if name in tables:
+            ran = tables[name]
+            used |= set(ran["gpu"].fillna(ran["device"]).unique() if "gpu" in ran else ran["device"].unique())
+    return used
+
+
+def whole(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":
+    """Turn floats back into nullable whole numbers; NaN, and what is larger than those can be, into missing."""
+    missing = ~(np.abs(values) < 2.0**63)
+    return pd.Series(pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing), dtype=NULLABLE)
+
+
+def summarize(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
+    """Return one row per group of `by` with the STATISTICS of `value`, groups in ascending order.
+
+    The median averages the two middle values; the standard deviation is the sample one (n-1), and missing for a
+    single value. Missing values are not counted; a group with none has no statistics.
+    """
+    grouped = frame.groupby(list(by), observed=True, sort=True)[value]
+    table = grouped.agg(["count", "sum", "mean", "median", "min", "max", "std"])
+    table.columns = pd.Index(STATISTICS)
+    return table.reset_index()
+
+
+def total(sizes: "pd.Series[Any]", by: Sequence[Any]) -> "pd.Series[Any]":
+    """Sum sizes by group; one that is not known makes its sum unknown, where pandas would take it for 0."""
+    grouped = sizes.groupby(list(by), observed=True, dropna=False)
+    return grouped.sum().where(grouped.count() == grouped.size())
+
+
+def memory_levels(events: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return what is allocated after each moment at which memory_usage says a change, moments in order per group.
+
+    What was there before the capture (`earlier`) is what the profiler says of the first change of each process, else
+    what was freed without having been allocated.
+    """
+    keys = list(keys)
+    change = events["bytes"].where(events["is_allocation"], -events["bytes"])
+    events = events.assign(change=change, before=events["level_bytes"] - change)
+    levels = events.groupby([*keys, "start_ns"], observed=True, sort=True)["change"].sum().reset_index()
+    grouped = levels.groupby(keys, observed=True)
+    level = grouped["change"].cumsum()
+    lowest = level.groupby([levels[key] for key in keys], observed=True).transform("min")
+    first = events.sort_values("start_ns", kind="stable").drop_duplicates([*keys, "process"])
+    told = first.groupby(keys, observed=True)["before"].agg(lambda before: before.sum(min_count=1)).rename("told")
+    earlier = levels.join(told, on=keys)["told"].astype("float64").fillna(-lowest.clip(upper=0)).astype("int64")
+    return levels.assign(bytes=level + earlier, earlier=earlier)
+
+
+def duration(frame: pd.DataFrame) -> "pd.Series[int]":
+    """Return the length of each row's span in ns."""
+    return frame["end_ns"] - frame["start_ns"]
+
+
+def time_summary(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Summarize the durations of `frame`, the largest total first (ties: groups in ascending order).
+
+    Columns: time_pct (share of this table's total, not of wall time), total_ns, count, avg_ns, med_ns, min_ns,
+    max_ns, stddev_ns, then `by`.
+    """
+    table = summarize(frame.assign(duration=duration(frame)), by, "duration")
+    table = table.sort_values("total", ascending=False, kind="stable", ignore_index=True)
+    table.insert(0, "time_pct", table["total"] * 100.0 / max(table["total"].sum(), 1))
+    in_ns = {name: f"{name}_ns" for name in STATISTICS if name != "count"}
+    order = ["time_pct", "total_ns", "count", "avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns", *by]
+    return table.rename(columns=in_ns)[order]
+
+
+def nest(spans: pd.DataFrame) -> pd.DataFrame:
+    """Sort spans by thread and start; add `parent`, the row of the tightest span around each on its thread, or -1.
+
+    And `level`: how many spans are around it.
+    """
+    order = ["thread", "start_ns", "end_ns"]
+    spans = spans.sort_values(order, ascending=[True, True, False], kind="stable", ignore_index=True)
+    parent = np.full(len(spans), -1, dtype=np.int64)
+    end = spans["end_ns"].to_numpy(dtype=np.int64)
+    for rows in spans.groupby("thread").indices.values():
+        local = outer(end[rows])
+        parent[rows] = np.where(local >= 0, rows[local], -1)
+    return spans.assign(parent=parent, level=_levels(parent))
+
+
+def _levels(parent: Ints) -> Ints:
+    """Count the ancestors of each; every round looks twice as far up."""
+    level, above = (parent >= 0).astype(np.int64), parent.copy()
+    rows = np.flatnonzero(above >= 0)
+    while len(rows):
+        position = above[rows]
+        level[rows] += level[position]
+        above[rows] = above[position]
+        rows = rows[above[rows] >= 0]
+    return level
+
+
+def ancestors(parent: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Yield, one level up at a time, the rows that still have an ancestor there and the row of that ancestor."""
+    rows = np.flatnonzero(parent >= 0)
+    above = parent[rows]
+    while len(rows):
+        yield rows, above
+        above = parent[above]
+        rows, above = rows[above >= 0], above[above >= 0]
