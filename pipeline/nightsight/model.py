@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 import pandas as pd
 
 from nightsight.errors import CaptureError, MissingTable
+from nightsight.results import Entry
 from nightsight.units import split
 
 REPORT_FORMAT: Final = 1
@@ -56,8 +57,8 @@ class Environment:
 class Finding:
     """One thing the reader of a report should know, with what to do about it.
 
-    `evidence` are the cases it rests on. `gain_ns` and `gain_pct` (of the window) say how much shorter the window
-    could get at most; None where that is not known.
+    `evidence` are the cases it rests on, `source` the name of the result that has them all. `gain_ns` and `gain_pct`
+    (of the window) say how much shorter the window could get at most; None where that is not known.
     """
 
     rule: str
@@ -68,6 +69,7 @@ class Finding:
     evidence: tuple[str, ...] = ()
     gain_ns: int | None = None
     gain_pct: float | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,10 @@ class Report:
             if result.name == name:
                 return result
         raise KeyError(name)
+
+    def rows(self, entry: Entry) -> pd.DataFrame:
+        """Return the table of a result, without rows or columns where the report has none."""
+        return next((result.rows for result in self.results if result.name == entry.name), pd.DataFrame())
 
     def to_json(self) -> str:
         """Write the report as JSON (docs/report-json.md)."""

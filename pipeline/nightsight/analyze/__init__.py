@@ -1,68 +1,31 @@
-"""Analyses: a Profile becomes the results of a Report. Adding one is a function and a line in its module's ANALYSES."""
+"""Analyses: a Profile becomes the results of a Report.
 
+One is a function, an `Analysis` in its module's ANALYSES, and its entry in `nightsight.results`.
+"""
+
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Final
 
-from nightsight.analyze import api, copies, facts, gaps, kernels, memory, split, syncs
-from nightsight.analyze import gpu_time as window
+from nightsight.analyze import facts
 from nightsight.analyze.analysis import Analysis
-from nightsight.analyze.launches import distributions
-from nightsight.analyze.launches import figures as latency
-from nightsight.analyze.launches import overhead as launch
-from nightsight.analyze.ranges import iterations, marks, setup
-from nightsight.analyze.ranges import owners as ranges
-from nightsight.analyze.replay import (
-    instructions as replay_instructions,
-)
-from nightsight.analyze.replay import (
-    join as replays,
-)
-from nightsight.analyze.replay import (
-    kernels as replay_kernels,
-)
-from nightsight.analyze.replay import (
-    roofline,
-)
-from nightsight.analyze.replay import (
-    rules as replay_rules,
-)
-from nightsight.analyze.replay import (
-    source as replay_source,
-)
-from nightsight.analyze.replay import (
-    stalls as replay_stalls,
-)
+from nightsight.analyze.ranges.owners import open_ranges
 from nightsight.events.timeline import Timeline
 from nightsight.model import Finding, Profile, Result
 from nightsight.parallel import mapped
-
-# in the order of the report
-ANALYSES: Final[tuple[Analysis, ...]] = (
-    *window.ANALYSES,
-    *split.ANALYSES,
-    *gaps.ANALYSES,
-    *kernels.ANALYSES,
-    *copies.ANALYSES,
-    *launch.ANALYSES,
-    *latency.ANALYSES,
-    *distributions.ANALYSES,
-    *replays.ANALYSES,
-    *replay_kernels.ANALYSES,
-    *replay_rules.ANALYSES,
-    *roofline.ANALYSES,
-    *replay_stalls.ANALYSES,
-    *replay_instructions.ANALYSES,
-    *replay_source.ANALYSES,
-    *ranges.ANALYSES,
-    *iterations.ANALYSES,
-    *marks.ANALYSES,
-    *syncs.ANALYSES,
-    *setup.ANALYSES,
-    *memory.ANALYSES,
-    *api.ANALYSES,
-    *facts.ANALYSES,
-)
+from nightsight.results import RESULTS
 
 __all__ = ["ANALYSES", "analyze"]
+
+
+def _in_modules() -> tuple[Analysis, ...]:
+    """Return the analyses of all modules in this folder, in the order of the register."""
+    modules = (import_module(found.name) for found in walk_packages(__path__, f"{__name__}."))
+    analyses: list[Analysis] = [analysis for module in modules for analysis in getattr(module, "ANALYSES", ())]
+    return tuple(sorted(analyses, key=lambda analysis: RESULTS.index(analysis.entry)))
+
+
+ANALYSES: Final = _in_modules()
 
 
 def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
@@ -72,4 +35,4 @@ def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
     """
     timeline = Timeline(profile)
     results = tuple(mapped(lambda analysis: analysis.run(timeline), ANALYSES))
-    return results, (*facts.trust(timeline), *ranges.open_ranges(timeline))
+    return results, (*facts.trust(timeline), *open_ranges(timeline))

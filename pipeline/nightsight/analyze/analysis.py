@@ -1,4 +1,4 @@
-"""What an analysis is: a function from canonical tables to one result, and what it needs to be possible."""
+"""What an analysis is: a function from the facts of a capture to the table of one entry of the register."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import pandas as pd
 
 from nightsight.events.timeline import Timeline
 from nightsight.model import Result
+from nightsight.results import Entry
 
 
 @dataclass(frozen=True)
@@ -19,19 +20,20 @@ class Table:
 
 @dataclass(frozen=True)
 class Analysis:
-    """One result of a report: its name, heading, definition, the tables it needs, and how it is computed."""
+    """How one entry of the register is computed."""
 
-    name: str
-    title: str
-    help: str
-    needs: tuple[str, ...]
+    entry: Entry
     compute: Callable[[Timeline], Table]
 
     def run(self, timeline: Timeline) -> Result:
-        """Compute the result; where a needed table is missing, say why in its place."""
-        profile = timeline.profile
-        reasons = {profile.why_missing(need) for need in self.needs if need not in profile.tables}
+        """Compute the result; where a needed table is missing, say why in its place.
+
+        ValueError if the table has other columns than its entry says: that is a bug.
+        """
+        entry, profile = self.entry, timeline.profile
+        reasons = {profile.why_missing(need) for need in entry.needs if need not in profile.tables}
         if reasons:
-            return Result(self.name, self.title, self.help, None, unavailable="; ".join(sorted(reasons)))
+            return Result(entry.name, entry.title, entry.help, None, unavailable="; ".join(sorted(reasons)))
         table = self.compute(timeline)
-        return Result(self.name, self.title, self.help, table.frame, notes=table.notes)
+        entry.check(table.frame)
+        return Result(entry.name, entry.title, entry.help, table.frame, notes=table.notes)

@@ -7,6 +7,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Flags, Timeline
+from nightsight.results import CPU_OPS, CUDA_API_SUM
 from nightsight.tables import duration, nest, renamed, time_summary
 
 
@@ -61,20 +62,6 @@ def _repeats(timeline: Timeline, operators: pd.DataFrame) -> Flags:
 
 _SPAN: Final = ["thread", "start_ns", "end_ns"]
 ANALYSES: Final = (
-    Analysis(
-        "cuda_api_sum",
-        "CUDA API",
-        "CPU time inside CUDA calls by function. Layer: the runtime (cuda...) or the driver below it (cu...); a "
-        "driver call made by a runtime call is inside the latter's time as well, so the two do not add up.",
-        ("api_calls",),
-        cuda_api,
-    ),
-    Analysis(
-        "cpu_ops",
-        "Operators",
-        "PyTorch operators on the CPU. Own: without the operators called inside. Total: with them. An operator that "
-        "only calls itself again, with other arguments, is one call, as torch's key_averages has it.",
-        ("cpu_ops",),
-        operators,
-    ),
+    Analysis(CUDA_API_SUM, cuda_api),
+    Analysis(CPU_OPS, operators),
 )

@@ -10,6 +10,7 @@ from nightsight.analyze.ranges.callers import call_names, call_paths
 from nightsight.events.timeline import Flags, Timeline
 from nightsight.intervals import Ints, covered, union
 from nightsight.peaks import Peaks, published
+from nightsight.results import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_COPIES
 from nightsight.tables import categorical, duration, empty, summarize, time_summary, total, whole
 
 _KINDS: Final = ["operation", "source_kind", "target_kind"]
@@ -236,41 +237,8 @@ def _unknown(count: int, total: int) -> tuple[str, ...]:
 
 
 ANALYSES: Final = (
-    Analysis(
-        "memory_operations",
-        "Memory operations",
-        "Copies and sets by direction and kind of memory. Pageable host memory is copied through a buffer of the "
-        "driver and makes the call wait; pinned memory is not. Rate: bytes over time of the operations themselves. "
-        "Peak %: the share of their time that they would take at the peak of what they cross: the device's memory (a "
-        "copy inside it reads and writes each byte), the PCIe link in one direction, NVLink between devices. Small "
-        "copies never come near it. Without a figure, the peak is not known.",
-        ("memory_ops",),
-        memory_operations,
-    ),
-    Analysis(
-        "copy_sizes",
-        "Copy sizes",
-        "Copies by direction, kind of host memory and size, in classes that double: from the first size up to, not "
-        "including, the second. Many small copies cost more in calls and latency than in bytes.",
-        ("memory_ops",),
-        copy_sizes,
-    ),
-    Analysis(
-        "slow_copies",
-        "Copies and sets that make the CPU wait",
-        "Copies from or to pageable host memory, and copies and sets of calls that block (cudaMemcpy without Async; "
-        "cudaMemset of pinned or managed memory), by the range that the call was made in. Copy: time on the GPU. CPU: "
-        "time inside the calls, each counted once; it includes waiting for work launched before. Exposed: within the "
-        "window, from the start of the call to the end of the copy, the time in which the device ran no kernel.",
-        ("memory_ops", "api_calls"),
-        slow_copies,
-    ),
-    Analysis(
-        "gpu_peaks",
-        "Peaks",
-        "What rates are compared to. Memory and L2: as the driver says, else as published. Links: as published, half "
-        "of the figure for both directions; a board in a slot with fewer lanes has less. Empty: not known.",
-        ("devices",),
-        gpu_peaks,
-    ),
+    Analysis(MEMORY_OPERATIONS, memory_operations),
+    Analysis(COPY_SIZES, copy_sizes),
+    Analysis(SLOW_COPIES, slow_copies),
+    Analysis(GPU_PEAKS, gpu_peaks),
 )

@@ -10,6 +10,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import GPU_TABLES, Flags, Timeline, distinct, operation_column
 from nightsight.intervals import Ints
 from nightsight.model import Finding, Profile
+from nightsight.results import DEVICES, DIAGNOSTICS, NOT_SHOWN, PROFILER_OVERHEAD
 from nightsight.tables import time_summary, used_devices
 
 
@@ -304,33 +305,8 @@ def _early(count: int, total: int) -> Finding:
 
 
 ANALYSES: Final = (
-    Analysis(
-        "devices",
-        "Devices",
-        "The GPUs of the machine, as the driver describes them. Used: whether anything in the capture ran on it.",
-        ("devices",),
-        devices,
-    ),
-    Analysis(
-        "diagnostics",
-        "Diagnostics",
-        "Warnings and errors that the profiler recorded about its own work. File paths are left out.",
-        ("diagnostics",),
-        diagnostics,
-    ),
-    Analysis(
-        "profiler_overhead",
-        "Profiler overhead",
-        "Time the profiler took inside the program, by what it did. It is part of the times above.",
-        ("overheads",),
-        overheads,
-    ),
-    Analysis(
-        "not_shown",
-        "In the file and not shown",
-        "What the profiler recorded and nothing in this report is made of. Source: the table, or the category of "
-        "events, as the file calls it.",
-        ("unread",),
-        not_shown,
-    ),
+    Analysis(DEVICES, devices),
+    Analysis(DIAGNOSTICS, diagnostics),
+    Analysis(PROFILER_OVERHEAD, overheads),
+    Analysis(NOT_SHOWN, not_shown),
 )

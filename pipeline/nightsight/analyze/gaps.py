@@ -7,9 +7,10 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import call_paths
-from nightsight.analyze.split import IDLE, devices_at_work, idle_causes
+from nightsight.analyze.split import devices_at_work, idle_causes
 from nightsight.events.timeline import GRAPH, Timeline, busy_spans
 from nightsight.intervals import Ints, Spans, covered, gaps
+from nightsight.results import GPU_GAPS, GPU_UTILIZATION, IDLE
 from nightsight.tables import categorical
 
 STRETCHES: Final = 30
@@ -92,21 +93,6 @@ def _names(timeline: Timeline, position: Ints) -> "pd.Categorical[Any]":
 
 
 ANALYSES: Final = (
-    Analysis(
-        "gpu_gaps",
-        "Longest idle gaps",
-        f"Up to {LONGEST} per device: stretches of the window in which nothing ran, without those "
-        "of less than 0.001 % of it where there are longer ones. Time: since the start of the "
-        "window. Cause: the one with most of the gap, by the rules of Where the time went, and the share it has. "
-        "Before, After: the operations around it. Path: the range that the one after it was launched in.",
-        ("kernels", "memory_ops"),
-        gpu_gaps,
-    ),
-    Analysis(
-        "gpu_utilization",
-        "Utilization over time",
-        f"The window in {STRETCHES} equal stretches: the share of each in which at least one operation ran.",
-        ("kernels", "memory_ops"),
-        gpu_utilization,
-    ),
+    Analysis(GPU_GAPS, gpu_gaps),
+    Analysis(GPU_UTILIZATION, gpu_utilization),
 )

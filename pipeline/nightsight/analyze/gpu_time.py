@@ -8,6 +8,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Flags, Timeline, Window, busy_spans
 from nightsight.intervals import Ints, length
+from nightsight.results import GPU_TIME
 
 _COLUMNS: Final = [
     *("device", "window", "window_ns", "busy_ns", "idle_ns", "busy_pct", "kernels", "kernel_ns"),
@@ -77,15 +78,4 @@ def _launching(timeline: Timeline, device: int) -> dict[str, object]:
     return {"launches": len(mine), "launch_api_med_ns": float(np.median(end[call] - start[call]))}
 
 
-ANALYSES: Final = (
-    Analysis(
-        "gpu_time",
-        "GPU time",
-        "Window: the range `measure` where the workload marks one, else from the first to the last GPU operation. "
-        "Busy: the part of it in which at least one kernel, copy, set or graph ran on the device, overlaps counted "
-        "once. Idle: the rest. The sums by kind are of the same window; what ran at the same time counts in each, so "
-        "on several streams they can exceed busy.",
-        ("kernels", "memory_ops"),
-        gpu_time,
-    ),
-)
+ANALYSES: Final = (Analysis(GPU_TIME, gpu_time),)

@@ -4,6 +4,7 @@ from typing import Final
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline
+from nightsight.results import CUDA_GPU_KERN_SUM
 from nightsight.tables import time_summary
 
 
@@ -12,12 +13,4 @@ def kernel_time(timeline: Timeline) -> Table:
     return Table(time_summary(timeline.profile.table("kernels"), ["name"]).rename(columns={"count": "instances"}))
 
 
-ANALYSES: Final = (
-    Analysis(
-        "cuda_gpu_kern_sum",
-        "Kernel time",
-        "Execution time on the GPU by kernel name. Time %: share of the time of all kernels, not of wall time.",
-        ("kernels",),
-        kernel_time,
-    ),
-)
+ANALYSES: Final = (Analysis(CUDA_GPU_KERN_SUM, kernel_time),)

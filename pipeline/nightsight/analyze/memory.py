@@ -8,6 +8,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline
+from nightsight.results import GPU_METRICS, MEMORY_OVER_TIME, MEMORY_USAGE, UNIFIED_MEMORY
 from nightsight.tables import NULLABLE, duration, empty, memory_levels
 from nightsight.units import format_value
 
@@ -103,39 +104,8 @@ def gpu_metrics(timeline: Timeline) -> Table:
 
 
 ANALYSES: Final = (
-    Analysis(
-        "memory_usage",
-        "Memory usage",
-        "What the program allocated, by device and kind of memory: the most at a time, and what was left at the end of "
-        "the capture. nsys records what was allocated from CUDA; PyTorch keeps memory that its tensors have released, "
-        "so they may need less. torch.profiler records what tensors were given.",
-        ("memory_usage",),
-        memory_usage,
-    ),
-    Analysis(
-        "memory_over_time",
-        "Memory over time",
-        "Memory allocated on each device after each change, times from the start of the window. Long captures are "
-        "thinned out: of each piece of time its highest and its last level are kept.",
-        ("memory_usage",),
-        memory_over_time,
-    ),
-    Analysis(
-        "unified_memory",
-        "Unified memory",
-        "What the driver moved between host and device because a page was touched where it was not, and the page "
-        "faults that made it. Count of GPU page faults: faults, which come in groups; their time is that of the "
-        "groups. Device: as its process numbers it. Faults are only recorded on request.",
-        ("memory_ops",),
-        unified_memory,
-    ),
-    Analysis(
-        "gpu_metrics",
-        "GPU metrics",
-        "Counters that the GPU was sampled for, over the window: all that ran on it counts, of other programs too. "
-        "The unit is in the name; requests, instructions and other counts are those of one sample. Warps per cycle are "
-        "those of one multiprocessor. Left out: warps as [Avg], which adds up those of all cycles of a sample.",
-        ("gpu_metrics",),
-        gpu_metrics,
-    ),
+    Analysis(MEMORY_USAGE, memory_usage),
+    Analysis(MEMORY_OVER_TIME, memory_over_time),
+    Analysis(UNIFIED_MEMORY, unified_memory),
+    Analysis(GPU_METRICS, gpu_metrics),
 )

@@ -17,26 +17,25 @@ from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Flags, Timeline, busy_spans, operation_column
 from nightsight.intervals import Ints, Spans, covered, inside, length, touches, union, without
 from nightsight.parallel import once
+from nightsight.results import (
+    ALLOCATION,
+    BLOCKING_COPY,
+    BUSY,
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    DEPENDENCY,
+    GRAPHS,
+    IDLE,
+    LAUNCH,
+    MODULE,
+    OTHER_CALL,
+    SYNC,
+    TIME_SPLIT,
+    UNKNOWN,
+)
 from nightsight.tables import empty, renamed
 from nightsight.units import format_value
-
-COMPUTE: Final = "compute"
-COMMUNICATION: Final = "communication"
-COPIES: Final = "copies and sets"
-GRAPHS: Final = "CUDA graphs"
-MODULE: Final = "module load and JIT"
-ALLOCATION: Final = "allocation and free"
-BLOCKING_COPY: Final = "blocking copy"
-LAUNCH: Final = "launch"
-DEPENDENCY: Final = "dependency"
-SYNC: Final = "synchronizing call"
-OTHER_CALL: Final = "other CUDA call"
-UNKNOWN: Final = "unknown"
-HOST: Final = "host code"
-
-# both in the order in which they are taken off the window
-BUSY: Final = (COMPUTE, COMMUNICATION, COPIES, GRAPHS)
-IDLE: Final = (MODULE, ALLOCATION, BLOCKING_COPY, LAUNCH, DEPENDENCY, SYNC, OTHER_CALL, UNKNOWN, HOST)
 
 # the first that matches a name counts
 _CALLS: Final = {
@@ -353,21 +352,4 @@ def _row(part: _Part, calls: Calls, window_ns: int) -> dict[str, object]:
     }
 
 
-ANALYSES: Final = (
-    Analysis(
-        "time_split",
-        "Where the time went",
-        "Each instant of the window counts once per device, so the rows of a device add up to the window. Busy, in "
-        "this order: compute (kernels), communication (NCCL and NVSHMEM kernels, peer-to-peer copies), copies and "
-        "sets, CUDA graphs that were traced as a whole. What ran under an earlier one is Hidden and not part of Time. "
-        "Idle, by the first cause that applies: a call that loads a module or compiles, that allocates or frees, or "
-        "that copies and blocks (not Async, or pageable memory); launch, from the start of the call that launched the "
-        "operation which ends the gap until this starts, or for 10 µs after the call (a note says where clocks of "
-        "GPUs do not allow that); dependency, from then on: it waited on the GPU, for an event or for its turn; a "
-        "synchronizing call; any other CUDA call; unknown, where "
-        "the launching call was not recorded; host code, where no CUDA call ran. Only calls of the process whose "
-        "operation ends the gap count. Functions: those with most of the time, at most three.",
-        ("kernels", "memory_ops"),
-        time_split,
-    ),
-)
+ANALYSES: Final = (Analysis(TIME_SPLIT, time_split),)

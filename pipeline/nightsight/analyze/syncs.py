@@ -16,6 +16,7 @@ from nightsight.analyze.ranges.callers import call_names, call_paths, outermost
 from nightsight.analyze.ranges.steps import step_columns
 from nightsight.events.timeline import Flags, Timeline, busy_spans, distinct, operation_column
 from nightsight.intervals import Ints, covered, union
+from nightsight.results import CUDA_API_SYNC, OSRT_SUM
 from nightsight.tables import categorical, time_summary
 
 EXPLICIT: Final = "explicit"
@@ -213,27 +214,6 @@ def _frames(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
 
 
 ANALYSES: Final = (
-    Analysis(
-        "cuda_api_sync",
-        "Synchronization",
-        "Calls in which the CPU waits for the GPU, by function and the range they were made in. Explicit: "
-        "...Synchronize. Implicit: copies that return only when they are done (blocking ones, and those to pageable "
-        "memory), frees, and allocations that spent most of their time until all earlier work was done. Total: CPU "
-        "time inside the calls. Idle: the part of it in which no GPU work of that process ran. Lost: the most that "
-        "the window could be shorter without the call, which is its own time, or what a GPU idles from its start "
-        "until its thread waits again if that is less. Waits between which the thread launches nothing are one: what "
-        "they cost together is said of the longest of them, and Other waits is how many more that includes. Steps: in "
-        "how many repetitions of a range (of how many) it was called. A driver call inside a runtime call is not "
-        "counted again.",
-        ("api_calls", "kernels", "memory_ops"),
-        synchronizations,
-    ),
-    Analysis(
-        "osrt_sum",
-        "OS runtime",
-        "Calls into the operating system's libraries, summed over all threads: threads that wait all the time, in "
-        "poll or pthread_cond_wait, come first and cost nothing. Calls shorter than a microsecond are not recorded.",
-        ("os_calls",),
-        os_calls,
-    ),
+    Analysis(CUDA_API_SYNC, synchronizations),
+    Analysis(OSRT_SUM, os_calls),
 )

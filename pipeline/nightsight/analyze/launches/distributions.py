@@ -10,6 +10,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.launches.figures import API, LATENCY, launch_times
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
+from nightsight.results import KERNEL_DURATIONS, LAUNCH_LATENCIES
 
 DURATION: Final = "kernel duration"
 
@@ -63,21 +64,6 @@ def _classes(figure: str, device: Ints, time: Ints) -> Iterator[pd.DataFrame]:
 
 
 ANALYSES: Final = (
-    Analysis(
-        "kernel_durations",
-        "Kernel durations",
-        "How many kernels took how long, and how much time these took together; ten classes per decade, each from its "
-        "first time up to, not including, its second. All kernels of Kernel time. Median and P95 (19 of 20 take no "
-        "longer) are of all kernels of the device, not of the class.",
-        ("kernels",),
-        kernel_durations,
-    ),
-    Analysis(
-        "launch_latencies",
-        "Launch latencies",
-        "API time and launch latency of Launch figures, first and steady launches together: how many took how long, in "
-        "classes as in Kernel durations. Median and P95 are of all launches of the figure and device.",
-        ("kernels", "memory_ops", "api_calls"),
-        launch_latencies,
-    ),
+    Analysis(KERNEL_DURATIONS, kernel_durations),
+    Analysis(LAUNCH_LATENCIES, launch_latencies),
 )

@@ -10,20 +10,11 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.split import (
-    IDLE,
-    LAUNCH,
-    SYNC,
-    Calls,
-    causing_calls,
-    clock_notes,
-    devices_at_work,
-    idle_causes,
-    time_split,
-)
+from nightsight.analyze.split import Calls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
 from nightsight.events.timeline import Flags, Operations, Timeline, busy_spans, distinct, operation_column
 from nightsight.intervals import Ints, depth, gaps, open_time, union
 from nightsight.parallel import once
+from nightsight.results import IDLE, IN_FLIGHT, LAUNCH, LAUNCH_BOUND, LAUNCH_PHASES, SYNC
 
 API: Final = "API time"
 LATENCY: Final = "launch latency"
@@ -306,37 +297,7 @@ def _within(start: Ints, end: Ints, time: Ints) -> Flags:
 
 
 ANALYSES: Final = (
-    Analysis(
-        "launch_phases",
-        "Launch figures",
-        "Three figures of the launches whose work began in the window; they measure different things and must not be "
-        "added up. API time: the CPU's time inside the launch call. Launch latency: from the start of the call to the "
-        "start on the GPU, only where the stream was empty when the call began and no other work of the device ended "
-        "in between; it is below 0 where the clock of the GPU is behind that of the CPU. Queue time: the same for all "
-        "others; they stood behind earlier work, which is no overhead. First: the first recorded launch of each "
-        "kernel in a process, which may load its module or compile it; after a warm-up outside the capture it is a "
-        "steady one. A CUDA graph launch is one launch.",
-        ("kernels", "memory_ops", "api_calls"),
-        launch_phases,
-    ),
-    Analysis(
-        "launch_bound",
-        "Launch bound",
-        "Launch idle: time of the window in which the GPU idled because a launch was under way, as in Where the time "
-        "went. First launch idle: the part of it because a kernel's first launch, which may load or compile it, took "
-        "longer than the median of later launches. In flight: kernels, copies, sets and graph launches that were "
-        "handed over (their call returned, or they began) and had not ended. Drained: how often none was left before "
-        "the end of the window, and how often of these the CPU was in a synchronizing call (Functions, the most "
-        "frequent first); otherwise the GPU had caught up with the CPU.",
-        ("kernels", "memory_ops", "api_calls"),
-        launch_bound,
-    ),
-    Analysis(
-        "in_flight",
-        "Operations in flight",
-        f"How far the CPU ran ahead of the GPU: operations handed over and not ended, mean and maximum over up to "
-        f"{POINTS} equal stretches of the window. Time: since the start of the window.",
-        ("kernels", "memory_ops", "api_calls"),
-        in_flight,
-    ),
+    Analysis(LAUNCH_PHASES, launch_phases),
+    Analysis(LAUNCH_BOUND, launch_bound),
+    Analysis(IN_FLIGHT, in_flight),
 )

@@ -9,6 +9,7 @@ import numpy as np
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline
+from nightsight.results import LAUNCH_OVERHEAD
 from nightsight.tables import whole
 
 _PHASES: Final = ("api", "queue", "execution")
@@ -49,14 +50,4 @@ def _unmatched(count: int, total: int) -> tuple[str, ...]:
     return (f"{share} have no recorded API call; only their execution is counted.",)
 
 
-ANALYSES: Final = (
-    Analysis(
-        "launch_overhead",
-        "Launch overhead",
-        "API: the CPU's time inside the launch call. Queue: from the end of the call to the start of the kernel, "
-        "counted only when positive (Queued); it is no overhead in itself, the GPU had other work. Execution: on the "
-        "GPU. The three overlap and do not add up. The first launch of a kernel also loads its code: compare Max.",
-        ("kernels", "api_calls"),
-        launch_overhead,
-    ),
-)
+ANALYSES: Final = (Analysis(LAUNCH_OVERHEAD, launch_overhead),)

@@ -13,6 +13,7 @@ from nightsight.analyze.ranges.owners import range_notes, range_work, repetition
 from nightsight.analyze.ranges.steps import LEAST
 from nightsight.events.timeline import Timeline
 from nightsight.parallel import once
+from nightsight.results import ITERATION_TIMES, RANGE_ITERATIONS
 from nightsight.tables import NULLABLE, duration
 
 POINTS: Final = 2000
@@ -97,24 +98,6 @@ def _outliers(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 ANALYSES: Final = (
-    Analysis(
-        "range_iterations",
-        "Repetitions of ranges",
-        "CPU time of ranges that occur at least three times in a process, which counts by itself; names that differ "
-        "by a number count as one. First: the one that began first, which often pays for loading and allocation. P95: "
-        "19 of 20 take no longer. Outliers: those that took more than 1.5 times the median, counted from 0.",
-        ("ranges",),
-        iterations,
-    ),
-    Analysis(
-        "iteration_times",
-        "Times of repetitions",
-        "Each instance of the three outermost repeated ranges, of each process in the order they began. Number: "
-        "counted from 0 in each process. Start: since the start of the window. Time: the CPU's. GPU busy: time in "
-        "which the GPU worked on what was launched "
-        f"inside (overlaps once, devices added up). At most {POINTS:,} of each, evenly picked, and always the slowest "
-        f"{_NAMED}.",
-        ("ranges",),
-        iteration_times,
-    ),
+    Analysis(RANGE_ITERATIONS, iterations),
+    Analysis(ITERATION_TIMES, iteration_times),
 )

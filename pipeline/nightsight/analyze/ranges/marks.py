@@ -4,6 +4,7 @@ from typing import Final
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline
+from nightsight.results import NVTX_MARKS
 
 _KEYS: Final = ["domain", "category", "name"]
 
@@ -25,14 +26,4 @@ def marks(timeline: Timeline) -> Table:
     return Table(found[["instances", "first_ns", "last_ns", "median_interval_ns", *_KEYS]])
 
 
-ANALYSES: Final = (
-    Analysis(
-        "nvtx_marks",
-        "NVTX marks",
-        "Instants that the program marked, by domain, category and name; all of the capture, inside the window or not. "
-        "First and last: since the start of the window, negative before it. Median interval: from one to the next of "
-        "the same thread.",
-        ("marks",),
-        marks,
-    ),
-)
+ANALYSES: Final = (Analysis(NVTX_MARKS, marks),)

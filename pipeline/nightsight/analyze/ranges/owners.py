@@ -14,6 +14,7 @@ from nightsight.events.timeline import Flags, Timeline
 from nightsight.intervals import Ints, grouped_busy, innermost, outer
 from nightsight.model import Finding
 from nightsight.parallel import once
+from nightsight.results import NVTX_RANGES, RANGE_COVERAGE
 from nightsight.tables import ancestors, categorical, duration, empty, nest, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
@@ -290,24 +291,6 @@ def _with_enclosing(ranges: pd.DataFrame, row: Ints, amount: Ints | None = None)
 
 
 ANALYSES: Final = (
-    Analysis(
-        "nvtx_ranges",
-        "NVTX ranges",
-        "One row per range and process. CPU: from the start to the end of the range. Kernels and copies: those "
-        "launched inside it, inner ranges included; an operation belongs to the innermost range open on the launching "
-        "thread, else to the innermost open in the process at that time. Times are sums, so they may exceed the "
-        "range's own.",
-        ("ranges",),
-        range_time,
-    ),
-    Analysis(
-        "range_coverage",
-        "GPU work in ranges",
-        "How many kernels, copies, sets and graph launches belong to a range. On thread: launched by the range's own "
-        "thread. In process: by another thread of the process, as PyTorch's backward pass is. Outside: launched while "
-        "no range was open. Without call: the launching call was not recorded, so no range can be found. Pages of "
-        "managed memory that move by themselves are not counted.",
-        ("ranges", "kernels", "memory_ops", "api_calls"),
-        range_coverage,
-    ),
+    Analysis(NVTX_RANGES, range_time),
+    Analysis(RANGE_COVERAGE, range_coverage),
 )

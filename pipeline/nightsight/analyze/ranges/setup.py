@@ -8,8 +8,9 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import call_names, call_paths, outermost
 from nightsight.analyze.ranges.steps import step_columns
-from nightsight.analyze.split import ALLOCATION, IDLE, MODULE, causing_calls
+from nightsight.analyze.split import causing_calls
 from nightsight.events.timeline import Timeline
+from nightsight.results import ALLOCATION, IDLE, MODULE, SETUP_CALLS
 
 _KEYS: Final = ["kind", "name", "path", "pid"]
 
@@ -45,15 +46,4 @@ def setup_calls(timeline: Timeline) -> Table:
     return Table(table[["calls", "total_ns", "max_ns", "steps", "of_steps", *_KEYS]].astype({"path": "str"}))
 
 
-ANALYSES: Final = (
-    Analysis(
-        "setup_calls",
-        "Loading and allocation in the window",
-        "Calls that load modules or compile, or that allocate or free memory, by function, process and the range they "
-        "were made in. A program that has warmed up makes none of them. Total: CPU time inside the calls, whether the "
-        "GPU idled or not; driver calls inside a runtime call are not counted again. Steps: in how many repetitions "
-        "of a range (of how many) they were made.",
-        ("kernels", "memory_ops", "api_calls"),
-        setup_calls,
-    ),
-)
+ANALYSES: Final = (Analysis(SETUP_CALLS, setup_calls),)

@@ -9,6 +9,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import in_order, replays
 from nightsight.analyze.replay.metrics import OPCODES, parts
 from nightsight.events.timeline import Timeline
+from nightsight.results import NCU_INSTRUCTIONS
 
 Frame = pd.DataFrame
 
@@ -52,16 +53,4 @@ def kind_of(opcodes: "pd.Series[str]") -> "pd.Series[str]":
     return pd.Series(np.select(matches, list(_KINDS), "other"), opcodes.index, dtype="str")
 
 
-ANALYSES: Final = (
-    Analysis(
-        "ncu_instructions",
-        "Instruction mix",
-        "Instructions that the warps of a replayed launch executed, and the share of each kind: arithmetic by type "
-        "(integer includes logic, shifts and the uniform datapath), tensor cores, loads and stores of any memory, "
-        "control (branches, barriers, waiting). Other: moves, conversions, shuffles, predicates. An instruction counts "
-        "once, whatever work it does: one of a tensor core does that of thousands of others. HFMA2 counts as FP16; "
-        "compilers also load constants with it.",
-        ("profiled_launches", "kernel_metrics"),
-        ncu_instructions,
-    ),
-)
+ANALYSES: Final = (Analysis(NCU_INSTRUCTIONS, ncu_instructions),)

@@ -17,6 +17,7 @@ from nightsight.analyze.replay.ranges import PART, told_apart, with_paths
 from nightsight.events.kernel_names import normalised, unqualified
 from nightsight.events.timeline import Timeline
 from nightsight.parallel import once
+from nightsight.results import NCU_MATCH
 from nightsight.tables import duration, renamed
 
 Frame = pd.DataFrame
@@ -149,15 +150,4 @@ def _in_graphs(timeline: Timeline) -> tuple[str, ...]:
     return ("CUDA graphs were traced as a whole; their kernels: --nsys-arg=--cuda-graph-trace=node.",)
 
 
-ANALYSES: Final = (
-    Analysis(
-        "ncu_match",
-        "Replays and timeline",
-        "Replayed: launches that Nsight Compute (ncu) measured. Matched: those whose kernel (normalised name, grid and "
-        "block) also ran in the window of the timeline; NVTX ranges tell several replays of one kernel apart. "
-        "Coverage: the share of the time of all kernels in the window, and of CUDA graphs that were traced as a whole, "
-        "that the matched kernels stand for; each counts once, however often it was replayed.",
-        ("profiled_launches",),
-        ncu_match,
-    ),
-)
+ANALYSES: Final = (Analysis(NCU_MATCH, ncu_match),)

@@ -9,6 +9,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import replays
 from nightsight.analyze.replay.metrics import KERNEL, collected
 from nightsight.events.timeline import Timeline
+from nightsight.results import NCU_KERNELS
 from nightsight.tables import whole
 from nightsight.units import heading
 
@@ -109,24 +110,4 @@ def _not_collected(table: Frame) -> tuple[str, ...]:
     return (f"Not collected for any of these launches (ncu --set full collects most): {', '.join(absent)}.",)
 
 
-ANALYSES: Final = (
-    Analysis(
-        "ncu_kernels",
-        "Replayed kernels",
-        "Launches that Nsight Compute (ncu) replayed. Path: the NVTX ranges around the launch; where its "
-        "thread had none, those of the timeline in which the kernel took most time. GPU %, launches, "
-        "timeline median, GPU total: of the timeline's kernels with the same name, grid and block in the window, as a "
-        "share of the time of all kernels; where one kernel was replayed in several paths, of those in its own. "
-        "Busiest GPU: the same time on the GPU that has most of it. Replay: ncu's own duration, with its clock and "
-        "cache settings; it does not compare with times of the timeline. SM, memory, DRAM, L2, L1: throughput in "
-        "percent of the peak that can be sustained. Tensor: cycles in which the tensor pipe is active. Occupancy: "
-        "active warps in percent of the most that a multiprocessor holds, achieved and theoretical. Limiter: what "
-        "keeps the theoretical one from being higher. Shared: bytes per block, the driver's own included. Waves: "
-        "blocks in the grid over blocks that fit the GPU at once. Tail: the last, partial wave as a share of all "
-        "waves, the most it can cost. Sectors per request: 32-byte sectors that a global load of a warp touches; 4 "
-        "are needed for 4 bytes a thread. Excessive: global sectors beyond what "
-        "the bytes asked for would fill. An empty cell was not collected, or is a ratio of nothing.",
-        ("profiled_launches", "kernel_metrics"),
-        ncu_kernels,
-    ),
-)
+ANALYSES: Final = (Analysis(NCU_KERNELS, ncu_kernels),)

@@ -11,6 +11,7 @@ from nightsight.analyze.replay.metrics import collected, device_names
 from nightsight.analyze.replay.tensor_work import tensor_peaks, tensor_rates, uncounted
 from nightsight.events.timeline import Timeline
 from nightsight.peaks import published
+from nightsight.results import NCU_ROOFLINE, NCU_ROOFS
 
 Frame = pd.DataFrame
 
@@ -99,24 +100,6 @@ def _differing(roofs: Frame) -> tuple[str, ...]:
 
 
 ANALYSES: Final = (
-    Analysis(
-        "ncu_roofline",
-        "Roofline",
-        "Per replayed launch and kind of arithmetic that it did: floating-point operations per second, and per byte "
-        "that all of the launch moved from and to DRAM, and from L2. A fused multiply-add is two operations. FP64, "
-        "FP32, FP16: ordinary cores, without FP16 instructions that only load a constant. Tensor: tensor cores, by "
-        "type of their input, by ncu's counters of operations or else by instruction; integer ones count likewise. "
-        "Peak: of what that kind could do at the clock of the launch. Times and clocks are those of the replay.",
-        ("profiled_launches", "kernel_metrics"),
-        ncu_roofline,
-    ),
-    Analysis(
-        "ncu_roofs",
-        "Roofs",
-        "What each GPU can sustain, as its own report says: peak per cycle times the clock of the unit in its longest "
-        "replay, at most the clock that the driver tells. DRAM: both directions together. L2: from the cache to the "
-        "multiprocessors. Tensor: the fastest instruction of the type on dense matrices.",
-        ("profiled_launches", "kernel_metrics"),
-        ncu_roofs,
-    ),
+    Analysis(NCU_ROOFLINE, ncu_roofline),
+    Analysis(NCU_ROOFS, ncu_roofs),
 )

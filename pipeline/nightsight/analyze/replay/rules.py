@@ -5,6 +5,7 @@ from typing import Final
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import in_order, replays
 from nightsight.events.timeline import Timeline
+from nightsight.results import NCU_RULES
 
 _TEXTS: Final = ["rule", "name", "title", "kind", "message", "speedup_kind"]
 _COLUMNS: Final = ["launch", "name", "rule", "title", "message", "kind", "speedup_kind", "speedup_pct", "bound_pct"]
@@ -29,15 +30,4 @@ def ncu_rules(timeline: Timeline) -> Table:
     return Table(table[_COLUMNS], () if len(table) else (_SILENT,))
 
 
-ANALYSES: Final = (
-    Analysis(
-        "ncu_rules",
-        "Rules of Nsight Compute",
-        "What ncu's rules say of each replayed launch. Speedup: ncu's estimate of how much shorter the launch could "
-        "get (global), or how much better one unit could be used (local), which says nothing of the launch's time. "
-        "Bound: a global estimate times the kernel's share of all kernel time in the window (GPU %), so the most that "
-        "it could save of that. Estimates overlap: they do not add up, neither of one kernel nor of one rule.",
-        ("profiled_launches", "kernel_rules"),
-        ncu_rules,
-    ),
-)
+ANALYSES: Final = (Analysis(NCU_RULES, ncu_rules),)

@@ -8,6 +8,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import in_order, replays
 from nightsight.analyze.replay.stalls import in_words
 from nightsight.events.timeline import Timeline
+from nightsight.results import NCU_SOURCE
 
 Frame = pd.DataFrame
 
@@ -58,16 +59,4 @@ def _main_stalls(rows: Frame) -> Frame:
     return sums.drop_duplicates(_PLACE)[[*_PLACE, "stall"]]
 
 
-ANALYSES: Final = (
-    Analysis(
-        "ncu_source",
-        "Hottest lines",
-        "The source lines of each replayed launch on which most samples of its warps fell, at most ten; instructions "
-        "(SASS; PC: their address in the kernel) where the program has no line information (nvcc -lineinfo; Triton has "
-        "it). Share: of all samples of "
-        "the launch. Stall: the reason that most of them did not issue, as in Warp stalls. The source text is there "
-        "if ncu imported it (--import-source).",
-        ("profiled_launches", "kernel_lines"),
-        ncu_source,
-    ),
-)
+ANALYSES: Final = (Analysis(NCU_SOURCE, ncu_source),)

@@ -1,4 +1,4 @@
-"""Why warps wait: ncu's stall reasons, in words, with what each means."""
+"""Why warps wait: ncu's stall reasons, in words."""
 
 from typing import Final
 
@@ -8,6 +8,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import in_order, replays
 from nightsight.analyze.replay.metrics import STALLS, matching
 from nightsight.events.timeline import Timeline
+from nightsight.results import NCU_STALLS
 
 Frame = pd.DataFrame
 
@@ -17,26 +18,6 @@ _COLUMNS: Final = ["launch", "name", "reason", "stall_pct"]
 _NO_STALL: Final = "selected"
 # samples and cycles have other names for two of them
 _SAME: Final = {"no_instructions": "no_instruction", "gmma": "warpgroup_arrive"}
-_MEANINGS: Final = {
-    "barrier": "waits for the other warps of its block at a barrier",
-    "branch_resolving": "waits for the target of a branch",
-    "dispatch_stall": "the dispatcher holds the issue back",
-    "drain": "has ended, and its stores are still on their way",
-    "imc_miss": "a constant is not in the cache for immediate constants",
-    "lg_throttle": "the queue for local and global memory instructions is full",
-    "long_scoreboard": "waits for global, local, texture or surface memory (L1TEX)",
-    "math_pipe_throttle": "the arithmetic pipe it needs is taken",
-    "membar": "waits at a memory barrier",
-    "mio_throttle": "the queue for shared memory, special functions and dynamic branches is full",
-    "misc": "any other reason",
-    "no_instruction": "its next instruction is not there yet (instruction cache)",
-    "not_selected": "could have issued; another warp was chosen",
-    "short_scoreboard": "waits for shared memory or a special function (MIO)",
-    "sleeping": "sleeps, as the program asked for",
-    "tex_throttle": "the queue for texture instructions is full",
-    "wait": "a fixed delay between dependent instructions",
-    "warpgroup_arrive": "waits for tensor cores that work for a whole warp group",
-}
 
 
 def ncu_stalls(timeline: Timeline) -> Table:
@@ -64,12 +45,4 @@ def _reasons(timeline: Timeline) -> Frame:
     return rows[(rows["way"] == best) & (rows["reason"] != _NO_STALL) & (rows["value"] > 0)]
 
 
-def _help() -> str:
-    meanings = "; ".join(f"{reason.replace('_', ' ')}: {meaning}" for reason, meaning in _MEANINGS.items())
-    return (
-        "The five largest reasons why the warps of a replayed launch did not issue an instruction, each in percent of "
-        f"all cycles that warps were stalled (or of samples, where cycles were not collected). {meanings}."
-    )
-
-
-ANALYSES: Final = (Analysis("ncu_stalls", "Warp stalls", _help(), ("profiled_launches", "kernel_metrics"), ncu_stalls),)
+ANALYSES: Final = (Analysis(NCU_STALLS, ncu_stalls),)

@@ -8,9 +8,10 @@ from nightsight.model import Report
 from nightsight.render.page.findings import Advice, Banner
 from nightsight.render.page.page import Page, page
 from nightsight.render.table.view import NAME_LENGTH, Column, Row, TableView, middle_cut
+from nightsight.results import CUDA_GPU_KERN_SUM
 
 ROWS: Final = 10
-_OPEN: Final = "cuda_gpu_kern_sum"  # the one table that is not folded away
+_OPEN: Final = CUDA_GPU_KERN_SUM.name  # the one table that is not folded away
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]|~$#!])")
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _INDENT: Final = "\N{NO-BREAK SPACE}" * 3

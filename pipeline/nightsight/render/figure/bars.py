@@ -37,12 +37,17 @@ class Group:
 
 @dataclass(frozen=True)
 class Chart:
-    """Groups of horizontal bars over one common scale from zero; `note` says what a reader could get wrong."""
+    """Groups of horizontal bars over one common scale from zero; `note` says what a reader could get wrong.
+
+    kind: the classes of style sheets: `code` where labels are names of a program, `sums` and `peaks` for bars of
+    several things in a group, `noted` where every bar has a note.
+    """
 
     title: str
     groups: tuple[Group, ...]
     note: str = ""
     has_track: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,39 @@ from nightsight.model import Report
 from nightsight.render.figure.bars import Bar, Chart, Group, Mix, ranking, share, stacks, width
 from nightsight.render.figure.curves import Kind, TimeChart, over_time
 from nightsight.render.figure.histograms import Distribution, Histogram, Layer, histograms
+from nightsight.render.figure.rooflines import Roofline, rooflines
 from nightsight.render.figure.scatter import Scatter, copy_rates
 from nightsight.render.figure.shares import Whole, wholes
 from nightsight.render.figure.strips import Strips, strips
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.replayed import brief, by_kind, by_reason
 from nightsight.render.table.view import counted, floats, operation_names, short_name, short_text
+from nightsight.results import (
+    COPY_SIZES,
+    CPU_OPS,
+    CUDA_API_SUM,
+    CUDA_GPU_KERN_SUM,
+    GPU_PEAKS,
+    GPU_TIME,
+    GPU_UTILIZATION,
+    IN_FLIGHT,
+    ITERATION_TIMES,
+    KERNEL_DURATIONS,
+    LAUNCH_BOUND,
+    LAUNCH_LATENCIES,
+    LAUNCH_OVERHEAD,
+    LAUNCH_PHASES,
+    MEMORY_OPERATIONS,
+    MEMORY_OVER_TIME,
+    MEMORY_USAGE,
+    NCU_INSTRUCTIONS,
+    NCU_KERNELS,
+    NCU_ROOFLINE,
+    NCU_ROOFS,
+    NCU_STALLS,
+    RANGE_ITERATIONS,
+    TIME_SPLIT,
+)
 from nightsight.units import format_value, heading
 
 Frame = pd.DataFrame
@@ -26,46 +53,21 @@ _KERNELS: Final = 12
 
 @dataclass(frozen=True)
 class Pictures:
-    """What a section has beside bars, curves and rooflines, in the order it is shown."""
+    """The pictures of a section, in the order in which they are shown."""
 
+    charts: tuple[Chart, ...] = ()
     wholes: tuple[Whole, ...] = ()
     histograms: tuple[Histogram, ...] = ()
     scatters: tuple[Scatter, ...] = ()
     strips: tuple[Strips, ...] = ()
-
-
-def charts_of(name: str, frame: Frame) -> tuple[Chart, ...]:
-    """Return the charts that go with the table of a result; most have one, some none."""
-    return _CHARTS[name](frame) if name in _CHARTS else ()
-
-
-def curves_of(name: str, report: Report) -> tuple[TimeChart, ...]:
-    """Return the charts over time that belong to a result; their points are in results of their own."""
-    if name not in CURVES:
-        return ()
-    kind, window_ns = CURVES[name], numbers(report).window_ns or 0.0
-    results = (result for result in report.results if result.name == kind.source)
-    return tuple(chart for result in results for chart in over_time(kind, result.rows, window_ns=window_ns))
+    curves: tuple[TimeChart, ...] = ()
+    rooflines: tuple[Roofline, ...] = ()
+    mixes: tuple[Mix, ...] = ()
 
 
 def pictures_of(name: str, report: Report) -> Pictures:
-    """Return the other pictures that belong to a result."""
-    return Pictures(
-        wholes(report.result(name).rows) if name == "time_split" else (),
-        histograms(HISTOGRAMS[name], _rows(report, HISTOGRAMS[name].source)) if name in HISTOGRAMS else (),
-        copy_rates(report.result(name).rows, _rows(report, "gpu_peaks")) if name == "copy_sizes" else (),
-        strips(_rows(report, ITERATIONS), report.result(name).rows) if name == "range_iterations" else (),
-    )
-
-
-def _rows(report: Report, name: str) -> Frame:
-    """Return the table of a result; an empty one where the report has none."""
-    return next((result.rows for result in report.results if result.name == name), Frame())
-
-
-def mixes_of(name: str, frame: Frame) -> tuple[Mix, ...]:
-    """Return the stacked bars that go with the table of a result."""
-    return _MIXES[name](frame) if name in _MIXES else ()
+    """Return the pictures that belong to a result; most have one, some none."""
+    return _PICTURES[name](report) if name in _PICTURES else Pictures()
 
 
 def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
@@ -83,7 +85,7 @@ def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
         f"Full width: {full}. Only what ran inside the window counts, and percentages are of the window. Busy counts "
         "overlaps once; a sum counts every operation, so work on several streams can add up to more than busy."
     )
-    return (Chart("Busy time, and sums by kind", groups, note=note, has_track=True),)
+    return (Chart("Busy time, and sums by kind", groups, note=note, has_track=True, kind="sums"),)
 
 
 _KINDS: Final = {
@@ -110,20 +112,26 @@ def _most(frame: Frame, column: str) -> float:
 
 
 def _ranked(
-    title: str, column: str, series: str, *, shorten: Callable[[str], str] = short_text
+    title: str, column: str, series: str, *, shorten: Callable[[str], str] = short_text, kind: str = "code"
 ) -> Callable[[Frame], tuple[Chart, ...]]:
     """Make a chart of one column, its first rows by name, in the order of the table."""
 
     def chart(frame: Frame) -> tuple[Chart, ...]:
         names = [shorten(name) for name in frame["name"].head(_BARS).astype("str")]
-        return (Chart(title, ranking(names, floats(frame[column]), column=column, series=series)),)
+        groups = ranking(names, floats(frame[column]), column=column, series=series)
+        return (Chart(title, groups, kind=kind),)
 
     return chart
 
 
+_kernels: Final = _ranked("Total time by kernel", "total_ns", "kernel", shorten=short_name)
+_functions: Final = _ranked("Total time by function", "total_ns", "api")
+_operators: Final = _ranked("Own time by operator", "own_ns", "cpu")
+
+
 def _memory(frame: Frame) -> tuple[Chart, ...]:
     named = frame.assign(name=operation_names(frame))
-    by_time, by_size = _ranked("Time", "total_ns", "copy"), _ranked("Size", "total_bytes", "bytes")
+    by_time, by_size = _ranked("Time", "total_ns", "copy", kind=""), _ranked("Size", "total_bytes", "bytes", kind="")
     return (*by_time(named), *by_size(named))
 
 
@@ -142,7 +150,7 @@ def _launches(frame: Frame) -> tuple[Chart, ...]:
     ]
     notes.append(counted(launches[_BARS:].sum(), "launch"))
     groups = ranking(names.tolist(), total, column="api_total_ns", series="api", notes=notes)
-    return (Chart("Total API time of the launches, by kernel", groups),)
+    return (Chart("Total API time of the launches, by kernel", groups, kind="code noted"),)
 
 
 def _replayed(frame: Frame) -> tuple[Chart, ...]:
@@ -163,8 +171,9 @@ def _replayed(frame: Frame) -> tuple[Chart, ...]:
         "Full width: the peak that can be sustained; of occupancy, all warps that a multiprocessor holds. Where "
         "compute and memory are both low, a kernel mostly waits or leaves units without work."
     )
+    title = "Throughput of compute and memory, and achieved occupancy"
     drawn = tuple(group for group in groups if group.bars)
-    return (Chart("Throughput of compute and memory, and achieved occupancy", drawn, note, True),) if drawn else ()
+    return (Chart(title, drawn, note, True, "code peaks"),) if drawn else ()
 
 
 _PEAKS: Final = {
@@ -191,75 +200,80 @@ def _mix(title: str, frame: Frame, note: str) -> tuple[Mix, ...]:
     return (Mix(title, drawn, note),) if drawn else ()
 
 
-_MIXES: Final[Mapping[str, Callable[[Frame], tuple[Mix, ...]]]] = {
-    "ncu_stalls": _stalls,
-    "ncu_instructions": _instructions,
-}
-
-_CHARTS: Final[Mapping[str, Callable[[Frame], tuple[Chart, ...]]]] = {
-    "gpu_time": _gpu_time,
-    "cuda_gpu_kern_sum": _ranked("Total time by kernel", "total_ns", "kernel", shorten=short_name),
-    "memory_operations": _memory,
-    "launch_overhead": _launches,
-    "cuda_api_sum": _ranked("Total time by function", "total_ns", "api"),
-    "ncu_kernels": _replayed,
-    "cpu_ops": _ranked("Own time by operator", "own_ns", "cpu"),
-}
-
-CURVES: Final[Mapping[str, Kind]] = {
-    "gpu_time": Kind(
-        source="gpu_utilization",
-        title="Busy share over time, by equal stretches of the window",
-        time="from_ns",
-        levels=(("busy_pct", ""),),
-        unit="pct",
-        series="busy",
-        full=100.0,
-    ),
-    "launch_bound": Kind(
-        source="in_flight",
-        title="Operations in flight",
-        time="time_ns",
-        levels=(("in_flight_max", "maximum"), ("in_flight_avg", "mean")),
-        unit="",
-        series="api",
-        note="Maximum and mean of equal stretches of the window. At zero, the GPU waits for the CPU.",
-    ),
-    "memory_usage": Kind(
-        source="memory_over_time",
-        title="Memory allocated on the device",
-        time="time_ns",
-        levels=(("bytes", ""),),
-        unit="bytes",
-        series="bytes",
-    ),
-}
-
-HISTOGRAMS: Final[Mapping[str, Distribution]] = {
-    "cuda_gpu_kern_sum": Distribution(
-        source="kernel_durations",
-        title="How long kernels take",
-        layers=(
-            Layer("kernel duration", "count", "Kernels", "kernel", "kernel"),
-            Layer("kernel duration", "total_ns", "Their time together", "kernel", "kernel"),
-        ),
-        note="Ten classes per decade of duration: above how many kernels each has, below how much time these took.",
-    ),
-    "launch_phases": Distribution(
-        source="launch_latencies",
-        title="What launches take",
-        layers=(
-            Layer("API time", "count", "API time: the CPU in the launch call", "launch", "api"),
-            Layer("launch latency", "count", "Launch latency, where the stream was empty", "launch", "set"),
-        ),
-        note="Number of launches by duration, first and steady ones; ten classes per decade.",
-        least=100.0,
-    ),
-}
-ITERATIONS: Final = "iteration_times"
-SERIES: Final = (
-    *(kind.source for kind in CURVES.values()),
-    *(kind.source for kind in HISTOGRAMS.values()),
-    ITERATIONS,
+_BUSY_SHARE: Final = Kind(
+    source=GPU_UTILIZATION,
+    title="Busy share over time, by equal stretches of the window",
+    time="from_ns",
+    levels=(("busy_pct", ""),),
+    unit="pct",
+    series="busy",
+    full=100.0,
 )
-"""Results that are points of a picture: as tables they say nothing."""
+_IN_FLIGHT: Final = Kind(
+    source=IN_FLIGHT,
+    title="Operations in flight",
+    time="time_ns",
+    levels=(("in_flight_max", "maximum"), ("in_flight_avg", "mean")),
+    unit="",
+    series="api",
+    note="Maximum and mean of equal stretches of the window. At zero, the GPU waits for the CPU.",
+)
+_MEMORY: Final = Kind(
+    source=MEMORY_OVER_TIME,
+    title="Memory allocated on the device",
+    time="time_ns",
+    levels=(("bytes", ""),),
+    unit="bytes",
+    series="bytes",
+)
+DURATIONS: Final = Distribution(
+    source=KERNEL_DURATIONS,
+    title="How long kernels take",
+    layers=(
+        Layer("kernel duration", "count", "Kernels", "kernel", "kernel"),
+        Layer("kernel duration", "total_ns", "Their time together", "kernel", "kernel"),
+    ),
+    note="Ten classes per decade of duration: above how many kernels each has, below how much time these took.",
+)
+LATENCIES: Final = Distribution(
+    source=LAUNCH_LATENCIES,
+    title="What launches take",
+    layers=(
+        Layer("API time", "count", "API time: the CPU in the launch call", "launch", "api"),
+        Layer("launch latency", "count", "Launch latency, where the stream was empty", "launch", "set"),
+    ),
+    note="Number of launches by duration, first and steady ones; ten classes per decade.",
+    least=100.0,
+)
+
+
+def _curves(kind: Kind, report: Report) -> tuple[TimeChart, ...]:
+    rows = report.rows(kind.source)
+    return over_time(kind, rows, window_ns=numbers(report).window_ns or 0.0) if len(rows) else ()
+
+
+_PICTURES: Final[Mapping[str, Callable[[Report], Pictures]]] = {
+    GPU_TIME.name: lambda report: Pictures(
+        charts=_gpu_time(report.rows(GPU_TIME)), curves=_curves(_BUSY_SHARE, report)
+    ),
+    TIME_SPLIT.name: lambda report: Pictures(wholes=wholes(report.rows(TIME_SPLIT))),
+    CUDA_GPU_KERN_SUM.name: lambda report: Pictures(
+        charts=_kernels(report.rows(CUDA_GPU_KERN_SUM)),
+        histograms=histograms(DURATIONS, report.rows(DURATIONS.source)),
+    ),
+    MEMORY_OPERATIONS.name: lambda report: Pictures(charts=_memory(report.rows(MEMORY_OPERATIONS))),
+    COPY_SIZES.name: lambda report: Pictures(scatters=copy_rates(report.rows(COPY_SIZES), report.rows(GPU_PEAKS))),
+    LAUNCH_OVERHEAD.name: lambda report: Pictures(charts=_launches(report.rows(LAUNCH_OVERHEAD))),
+    LAUNCH_PHASES.name: lambda report: Pictures(histograms=histograms(LATENCIES, report.rows(LATENCIES.source))),
+    LAUNCH_BOUND.name: lambda report: Pictures(curves=_curves(_IN_FLIGHT, report)),
+    NCU_KERNELS.name: lambda report: Pictures(charts=_replayed(report.rows(NCU_KERNELS))),
+    NCU_ROOFLINE.name: lambda report: Pictures(rooflines=rooflines(report.rows(NCU_ROOFLINE), report.rows(NCU_ROOFS))),
+    NCU_STALLS.name: lambda report: Pictures(mixes=_stalls(report.rows(NCU_STALLS))),
+    NCU_INSTRUCTIONS.name: lambda report: Pictures(mixes=_instructions(report.rows(NCU_INSTRUCTIONS))),
+    RANGE_ITERATIONS.name: lambda report: Pictures(
+        strips=strips(report.rows(ITERATION_TIMES), report.rows(RANGE_ITERATIONS))
+    ),
+    MEMORY_USAGE.name: lambda report: Pictures(curves=_curves(_MEMORY, report)),
+    CUDA_API_SUM.name: lambda report: Pictures(charts=_functions(report.rows(CUDA_API_SUM))),
+    CPU_OPS.name: lambda report: Pictures(charts=_operators(report.rows(CPU_OPS))),
+}

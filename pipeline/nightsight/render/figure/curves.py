@@ -11,6 +11,7 @@ import pandas as pd
 from nightsight.render.figure.axes import Tick, level_ticks, percent, round_steps, step_scale
 from nightsight.render.figure.bars import Dot
 from nightsight.render.table.view import Floats, floats, short_text
+from nightsight.results import Entry
 from nightsight.units import scale_for
 
 GRID: Final = 1000
@@ -28,7 +29,7 @@ class Kind:
     for the highest level.
     """
 
-    source: str
+    source: Entry
     title: str
     time: str
     levels: tuple[tuple[str, str], ...]

@@ -9,6 +9,7 @@ import pandas as pd
 
 from nightsight.render.figure.axes import LogAxis, Tick, level_ticks, log_axis, measured, round_text
 from nightsight.render.table.view import counted, short_text
+from nightsight.results import Entry
 from nightsight.units import format_value, split
 
 Frame = pd.DataFrame
@@ -40,7 +41,7 @@ class Distribution:
     least: in ns; what is shorter is one class, which stands before the axis together with zeros.
     """
 
-    source: str
+    source: Entry
     title: str
     layers: tuple[Layer, ...]
     note: str

@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.model import Report
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.bars import MIX_COLORS, Dot
 from nightsight.render.table.replayed import number_of, short_numbered
@@ -114,14 +113,6 @@ class _Axes:
         x = (intensity - self.left) / (self.right - self.left)
         y = (self.top - rate) / (self.top - self.bottom)
         return Dot(*(round(100.0 * min(max(place, 0.0), 1.0), 2) for place in (x, y)))
-
-
-def rooflines_of(name: str, report: Report) -> tuple[Roofline, ...]:
-    """Return the plots that belong to a result, one per GPU; the roofs are a result of their own."""
-    if name != "ncu_roofline":
-        return ()
-    roofs = next((result.rows for result in report.results if result.name == "ncu_roofs"), Frame())
-    return rooflines(report.result(name).rows, roofs)
 
 
 def rooflines(points: Frame, roofs: Frame) -> tuple[Roofline, ...]:

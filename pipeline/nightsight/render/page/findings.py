@@ -8,23 +8,6 @@ from nightsight.model import SEVERITIES, Finding
 from nightsight.render.table.view import middle_cut, printable
 from nightsight.units import format_value
 
-_SHOWN_IN: Final = {
-    "cuda_memcpy_async": "slow_copies",
-    "cuda_memcpy_sync": "slow_copies",
-    "cuda_memset_sync": "slow_copies",
-    "cuda_api_sync": "cuda_api_sync",
-    "sync_every_step": "cuda_api_sync",
-    "gpu_gaps": "gpu_gaps",
-    "gpu_time_util": "time_split",
-    "short_gaps": "time_split",
-    "launch_bound": "launch_bound",
-    "many_tiny_kernels": "cuda_gpu_kern_sum",
-    "exposed_copies": "memory_operations",
-    "jit_in_measured_range": "setup_calls",
-    "allocation_in_loop": "setup_calls",
-    "low_coverage": "nvtx_ranges",
-}
-_OF_NCU: Final = "ncu_"
 _WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
 
 
@@ -86,16 +69,12 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str]) -> tuple[Ad
             _prose(finding.detail, 1_000),
             tuple(_prose(text, 300) for text in finding.evidence),
             _prose(finding.remedy, 1_000),
-            *_source(finding.rule, titles),
+            finding.source if finding.source in titles else "",
+            titles.get(finding.source, ""),
         )
         for finding in findings
         if finding.severity == "advice"
     )
-
-
-def _source(rule: str, titles: Mapping[str, str]) -> tuple[str, str]:
-    anchor = _SHOWN_IN.get(rule, "ncu_rules" if rule.startswith(_OF_NCU) else "")
-    return (anchor, titles[anchor]) if anchor in titles else ("", "")
 
 
 def _prose(text: str, length: int) -> str:

@@ -1,41 +1,25 @@
 """What a report's page says and in which order: banners, key figures, a section per result, how it was measured."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nightsight.model import Environment, Report, Result
-from nightsight.render.figure.bars import Chart, DotPlot, Mix, trials
-from nightsight.render.figure.charts import SERIES, Pictures, charts_of, curves_of, mixes_of, pictures_of
-from nightsight.render.figure.curves import TimeChart
-from nightsight.render.figure.rooflines import Roofline, rooflines_of
+from nightsight.render.figure.bars import DotPlot, trials
+from nightsight.render.figure.charts import Pictures, pictures_of
 from nightsight.render.page.figures import Figure, key_figures
 from nightsight.render.page.findings import Advice, Banner, advice, banners
 from nightsight.render.page.nav import Links, links
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.layouts import layout_of
 from nightsight.render.table.packed import packed_tables
-from nightsight.render.table.replayed import PREFIX, numbered
+from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered
 from nightsight.render.table.view import TableView, printable, table_view, texts_of
-from nightsight.units import format_value
+from nightsight.results import GPU_TIME, TIME_SPLIT, Place, entry_of
+from nightsight.units import format_value, heading
 
 Pairs = tuple[tuple[str, str], ...]
 
-_METHOD: Final = (
-    *(
-        "devices",
-        "gpu_peaks",
-        "range_coverage",
-        "ncu_match",
-        "ncu_roofs",
-        "diagnostics",
-        "profiler_overhead",
-        "not_shown",
-    ),
-)
-# what most captures have; what others lack is listed together and not section by section
-_CORE: Final = ("gpu_time", "cuda_gpu_kern_sum", "memory_operations", "launch_overhead", "nvtx_ranges", "cuda_api_sum")
-_LEAD: Final = "time_split"
 TABLE_BYTES: Final = 400_000
 """The most bytes that a page spends on the rows of tables beyond those it prints."""
 _FACTS: Final = {
@@ -55,17 +39,23 @@ _FACTS: Final = {
 
 
 @dataclass(frozen=True)
+class Definition:
+    """What a column means whose heading does not say it all, and what texts it can hold, with what these mean."""
+
+    heading: str
+    meaning: str
+    values: Pairs = ()
+
+
+@dataclass(frozen=True)
 class Section:
     """One result: pictures and table, or the sentence `message` in their place."""
 
     anchor: str
     title: str
     help: str = ""
-    charts: tuple[Chart, ...] = ()
-    curves: tuple[TimeChart, ...] = ()
-    mixes: tuple[Mix, ...] = ()
-    rooflines: tuple[Roofline, ...] = ()
-    pictures: Pictures | None = None
+    columns: tuple[Definition, ...] = ()
+    pictures: Pictures = field(default_factory=Pictures)
     table: TableView | None = None
     notes: tuple[str, ...] = ()
     message: str = ""
@@ -80,7 +70,6 @@ class Method:
     stages: Pairs
     trials: DotPlot | None
     sections: tuple[Section, ...]
-    definitions: Pairs
 
 
 @dataclass(frozen=True)
@@ -119,8 +108,8 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         advice(report.findings, {section.anchor: section.title for section in sections}),
         key_figures(numbers(report)),
         links((section.anchor, section.title) for section in sections),
-        next((section for section in sections if section.anchor == _LEAD), None),
-        tuple(section for section in sections if section.anchor != _LEAD),
+        next((section for section in sections if section.anchor == TIME_SPLIT.name), None),
+        tuple(section for section in sections if section.anchor != TIME_SPLIT.name),
         _unavailable(report.results),
         method,
         printable(report.generator) if report.generator else "",
@@ -129,7 +118,14 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
 
 
 def _has_section(result: Result) -> bool:
-    return result.name not in (*_METHOD, *SERIES) and (len(result.rows) > 0 or result.name in _CORE)
+    entry = entry_of(result.name)
+    return _is_at(result, "section", "lead") and (len(result.rows) > 0 or (entry is not None and entry.is_core))
+
+
+def _is_at(result: Result, *places: Place) -> bool:
+    """Whether a result stands in one of these places; one that the register lacks gets a section."""
+    entry = entry_of(result.name)
+    return (entry.place if entry else "section") in places
 
 
 def _facts(environment: Environment) -> tuple[str, ...]:
@@ -152,7 +148,7 @@ def _unavailable(results: tuple[Result, ...]) -> Pairs:
     for result in results:
         if result.table is None:
             lacking.setdefault(printable(result.unavailable).rstrip("."), []).append(result)
-        elif result.rows.empty and result.name not in (*_CORE, *_METHOD, *SERIES):
+        elif result.rows.empty and _is_at(result, "section", "lead") and not _has_section(result):
             reason = "; ".join(note.rstrip(".") for note in result.notes) or "looked for, and none in this capture"
             lacking.setdefault(printable(reason), []).append(result)
     replays = sum(result.name.startswith(PREFIX) for result in results)
@@ -178,23 +174,25 @@ def _section(result: Result, report: Report) -> Section:
         return replace(
             section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none were recorded in this capture."
         )
-    section = replace(
-        section,
-        charts=charts_of(result.name, result.rows),
-        curves=curves_of(result.name, report),
-        mixes=mixes_of(result.name, result.rows),
-        rooflines=rooflines_of(result.name, report),
-        pictures=pictures_of(result.name, report),
-    )
-    if result.name == "gpu_time" and len(result.rows) == 1:
+    section = replace(section, columns=_definitions(result), pictures=pictures_of(result.name, report))
+    if result.name == GPU_TIME.name and len(result.rows) == 1:
         return section  # the chart and the key figures say it all
     return replace(section, table=table_view(result.rows, layout, caption=title, name=section.anchor))
+
+
+def _definitions(result: Result) -> tuple[Definition, ...]:
+    entry = entry_of(result.name)
+    return tuple(
+        Definition(heading(HEADINGS.get(column.name, column.name)), column.meaning, column.values)
+        for column in (entry.columns if entry else ())
+        if column.name in result.rows and not column.is_plain
+    )
 
 
 def _method(report: Report) -> Method:
     environment = {label: getattr(report.environment, name) for name, label in _FACTS.items()}
     stages = {name: format_value(1e9 * seconds, "stage_ns") for name, seconds in report.stages_s.items()}
-    results = [result for result in report.results if result.name in _METHOD and result.table is not None]
+    results = [result for result in report.results if _is_at(result, "method") and result.table is not None]
     times = report.benchmark.step_ns if report.benchmark else ()
     return Method(
         texts_of(environment),
@@ -202,5 +200,4 @@ def _method(report: Report) -> Method:
         texts_of(stages),
         trials("Step time of each trial, without a profiler", times) if times else None,
         tuple(_section(result, report) for result in results),
-        tuple((printable(result.title), printable(result.help)) for result in report.results if result.help),
     )

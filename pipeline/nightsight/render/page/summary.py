@@ -9,6 +9,7 @@ import pandas as pd
 
 from nightsight.model import Benchmark, Report
 from nightsight.render.table.view import Floats, floats
+from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, GPU_TIME, LAUNCH_BOUND, NVTX_RANGES
 from nightsight.units import format_value
 
 _MEASURED: Final = "measure"
@@ -66,13 +67,13 @@ class Numbers:
 
 def numbers(report: Report) -> Numbers:
     """Take the numbers of a run from its report."""
-    ranges, devices = _rows(report, "nvtx_ranges"), _rows(report, "gpu_time")
+    ranges, devices = report.rows(NVTX_RANGES), report.rows(GPU_TIME)
     summary = _with_ranges(Numbers(), ranges)
     if len(devices):
         summary = _with_devices(summary, devices)
-        summary = _with_kernels(summary, _rows(report, "cuda_gpu_kern_sum"))
-        summary = _with_waits(summary, _rows(report, "launch_bound"))
-    summary = _with_operators(summary, _rows(report, "cpu_ops"))
+        summary = _with_kernels(summary, report.rows(CUDA_GPU_KERN_SUM))
+        summary = _with_waits(summary, report.rows(LAUNCH_BOUND))
+    summary = _with_operators(summary, report.rows(CPU_OPS))
     return _with_trials(summary, report.benchmark) if report.benchmark else summary
 
 
@@ -86,11 +87,6 @@ def benchmark_doubts(run: Numbers) -> tuple[str, ...]:
         share = format_value(100 * run.step_stddev_ns / run.step_mean_ns, "share_pct")
         doubts.append(f"the standard deviation of the trials is {share} of their mean")
     return tuple(doubts)
-
-
-def _rows(report: Report, name: str) -> pd.DataFrame:
-    """Return the table of a result; an empty one where the report has none."""
-    return next((result.rows for result in report.results if result.name == name), pd.DataFrame())
 
 
 def _with_ranges(summary: Numbers, ranges: pd.DataFrame) -> Numbers:

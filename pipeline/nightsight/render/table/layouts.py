@@ -1,11 +1,9 @@
-"""How the table of each result is laid out: what its rows are called, what is left out, and which cells have bars.
+"""How the table of each result is laid out: its entry in the register, and what only a renderer can do to it.
 
-Every table whose rows are something in the timeline leads there (`Layout.timeline`). Without it are tables of what the
-timeline does not draw (calls of the OS, the profiler's overhead, page faults), of what stands for a whole GPU or is a
-statistic over everything (gpu_time, launch_bound, launch_phases), and of facts (devices, peaks, roofs, diagnostics).
+The latter is how rows are rearranged before they are shown, and how their names are shortened.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pandas as pd
@@ -13,30 +11,71 @@ import pandas as pd
 from nightsight.errors import CaptureError
 from nightsight.model import MAKE_AGAIN, Report, Result
 from nightsight.render.table import replayed
-from nightsight.render.table.view import Layout, operation_names, printable, short_name
+from nightsight.render.table.view import Layout, operation_names, printable, short_name, short_text
+from nightsight.results import (
+    CUDA_API_SYNC,
+    DIAGNOSTICS,
+    GPU_GAPS,
+    GPU_TIME,
+    MEMORY_OPERATIONS,
+    NCU_INSTRUCTIONS,
+    NCU_KERNELS,
+    NCU_ROOFLINE,
+    NCU_ROOFS,
+    NCU_RULES,
+    NCU_SOURCE,
+    NCU_STALLS,
+    NVTX_MARKS,
+    NVTX_RANGES,
+    SETUP_CALLS,
+    Entry,
+    Names,
+    entry_of,
+)
 from nightsight.units import heading
 
 Frame = pd.DataFrame
 
 
 def layout_of(result: Result) -> Layout:
-    """Return the layout of a result; without one of its own its first text column, or else its first, names rows."""
-    return _LAYOUTS.get(result.name) or _plain(result)
+    """Return the layout of a result; one of another version, which has no entry, is shown by its columns."""
+    entry = entry_of(result.name)
+    if entry is None:
+        columns = list(result.rows.columns) or ["name"]
+        name = "name" if "name" in columns else str(columns[0])
+        return Layout("rows", heading(name), name)
+    return Layout(
+        entry.rows,
+        entry.header,
+        entry.named_by,
+        full=entry.full,
+        bars=entry.bars,
+        minor=entry.minor,
+        prepare=lambda frame: _prepared(entry, frame),
+        shorten=_SHORTENED.get(entry.name) or _OF_NAMES.get(entry.names, short_text),
+        is_folded=entry.is_folded,
+        timeline=entry.jump,
+        names=entry.names,
+        others=_OTHERS.get(entry.name, {}),
+        numbered=entry.numbered,
+    )
 
 
 def refuse_incomplete(report: Report) -> None:
-    """Raise CaptureError if a result of a report.json lacks a column that showing it takes."""
+    """Raise CaptureError if a result of a report.json lacks a column that its entry has."""
     for result in report.results:
-        needed = _NEEDED.get(result.name, (layout_of(result).name,)) if len(result.rows) else ()
-        if lacking := set(needed) - set(result.rows.columns):
+        entry = entry_of(result.name)
+        needed = {column.name for column in entry.columns if not column.is_optional} if entry else set()
+        if len(result.rows) and (lacking := needed - set(result.rows.columns)):
             names = ", ".join(sorted(lacking))
             raise CaptureError(f"not a nightsight report.json: the result {result.name} lacks {names}", MAKE_AGAIN)
 
 
-def _plain(result: Result) -> Layout:
-    columns = list(result.rows.columns) or ["name"]
-    name = "name" if "name" in columns else str(columns[0])
-    return Layout("rows", heading(name), name)
+def _prepared(entry: Entry, frame: Frame) -> Frame:
+    """Leave out columns in which all rows agree, where the entry says so, and rearrange the rest."""
+    agreed = [name for name in entry.constant if name in frame and frame[name].nunique() <= 1]
+    frame = frame.drop(columns=agreed)
+    return _PREPARED[entry.name](frame) if entry.name in _PREPARED else frame
 
 
 def _named_operations(frame: Frame) -> Frame:
@@ -45,24 +84,15 @@ def _named_operations(frame: Frame) -> Frame:
     return rest.assign(name=operation_names(frame))
 
 
-def _per_device(frame: Frame) -> Frame:
-    """Leave out the device where all rows have the same."""
-    return frame if frame["device"].nunique() > 1 else frame.drop(columns="device")
-
-
 def _neighbour(name: str) -> str:
     """Shorten the name of what came before or after a gap."""
     return short_name(name, 48)
 
 
-def _per_process(frame: Frame) -> Frame:
-    """Leave out the process where all rows have the same, and repetitions and other waits where there are none."""
+def _waits(frame: Frame) -> Frame:
+    """Leave out repetitions and other waits where there are none."""
     unused = [name for name in ("steps", "of_steps", "other_waits") if name in frame and not frame[name].any()]
-    return frame.drop(columns=[*unused, *(["pid"] if "pid" in frame and frame["pid"].nunique() <= 1 else [])])
-
-
-def _per_device_and_process(frame: Frame) -> Frame:
-    return _per_process(_per_device(frame))
+    return frame.drop(columns=unused)
 
 
 def _devices(frame: Frame) -> Frame:
@@ -97,7 +127,7 @@ def _tree(frame: Frame) -> Frame:
     if (frame["instances"] == 1).all():
         idle += ["cpu_med_ns", "cpu_min_ns", "cpu_max_ns"]
     rows, depths = _preorder(places, around)
-    named = _per_process(frame.assign(name=names).drop(columns=["path", *idle], errors="ignore"))
+    named = frame.assign(name=names).drop(columns=["path", *idle], errors="ignore")
     return named.iloc[rows].assign(level=depths)
 
 
@@ -129,134 +159,25 @@ def _preorder(places: Sequence[_Place], around: Sequence[_Place | None]) -> tupl
     return rows, depths
 
 
-_LAYOUTS: Final[Mapping[str, Layout]] = {
-    "gpu_time": Layout("devices with GPU work", "Device", "device", prepare=_devices),
-    "time_split": Layout(
-        *("parts of the window", "Category", "category"),
-        bars=("share_pct",),
-        prepare=_per_device,
-        is_folded=True,
-        timeline="functions",
-    ),
-    "cuda_gpu_kern_sum": Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name, timeline="kernel"),
-    "memory_operations": Layout(
-        "copies and sets", "Operation", bars=("time_pct",), prepare=_named_operations, timeline="copy"
-    ),
-    "copy_sizes": Layout("sizes of copies", "Operation", "operation", timeline="copy"),
-    "launch_overhead": Layout(
-        "launches", "Kernel", bars=("api_total_ns",), prepare=_per_device, shorten=short_name, timeline="kernel"
-    ),
-    "launch_phases": Layout("launch figures", "Figure", "figure", prepare=_per_device),
-    "launch_bound": Layout("devices with launches", "Device", "device"),
-    "gpu_gaps": Layout(
-        *("idle gaps", "Cause", "cause"),
-        prepare=_per_device,
-        timeline="span",
-        others={"before": _neighbour, "after": _neighbour},
-    ),
-    "setup_calls": Layout(
-        *("calls that load, compile, allocate or free", "Function"),
-        bars=("total_ns",),
-        prepare=_per_process,
-        timeline="call",
-    ),
-    "cuda_api_sync": Layout(
-        "synchronizing calls", "Function", bars=("total_ns",), prepare=_per_process, timeline="call"
-    ),
-    "slow_copies": Layout(
-        *("copies and sets that make the CPU wait", "Function"),
-        bars=("cpu_ns",),
-        prepare=_per_device_and_process,
-        timeline="call",
-    ),
-    "range_iterations": Layout(
-        "repeated ranges", "Range", "path", bars=("med_ns",), prepare=_per_process, timeline="repetition"
-    ),
-    "osrt_sum": Layout("OS runtime calls", "Function", bars=("time_pct",)),
-    "memory_usage": Layout("kinds of memory", "Kind", "kind", prepare=_per_device, timeline="memory"),
-    "unified_memory": Layout("kinds of events", "Event", "event", prepare=_per_process, timeline="copy"),
-    "gpu_metrics": Layout("counters", "Metric", "metric", prepare=_per_device, timeline="counter"),
-    "ncu_kernels": Layout(
-        *("replayed kernels", "Kernel"),
-        bars=("gpu_pct",),
-        minor=replayed.MINOR,
-        prepare=replayed.kernels,
-        shorten=replayed.short_numbered,
-        numbered="name",
-        timeline="replay",
-    ),
-    "ncu_rules": Layout(
-        *("rules", "Rule", "title"),
-        full="message",
-        bars=("bound_pct",),
-        prepare=replayed.rules,
-        timeline="replay",
-        others={"kernel": replayed.brief_name},
-        numbered="kernel",
-    ),
-    "ncu_roofline": Layout(
-        *("kinds of arithmetic", "Kernel"),
-        bars=("of_peak_pct",),
-        prepare=replayed.points,
-        shorten=replayed.short_numbered,
-        numbered="name",
-        timeline="replay",
-    ),
-    "ncu_roofs": Layout("roofs", "Roof", "roof", prepare=replayed.roofs),
-    "ncu_stalls": Layout(
-        *("kernels", "Kernel"),
-        prepare=replayed.by_reason,
-        shorten=replayed.short_numbered,
-        numbered="name",
-        is_folded=True,
-        timeline="replay",
-    ),
-    "ncu_instructions": Layout(
-        *("kernels", "Kernel"),
-        prepare=replayed.by_kind,
-        shorten=replayed.short_numbered,
-        numbered="name",
-        is_folded=True,
-        timeline="replay",
-    ),
-    "ncu_source": Layout(
-        *("lines", "Line or instruction", "source"),
-        bars=("share_pct",),
-        prepare=replayed.hottest,
-        timeline="replay",
-        others={"kernel": replayed.brief_name},
-        numbered="kernel",
-    ),
-    "ncu_match": Layout("captures", "Launches replayed", "replayed"),
-    "nvtx_ranges": Layout("ranges", "Range", bars=("cpu_total_ns", "kernel_ns"), prepare=_tree, timeline="range"),
-    "nvtx_marks": Layout("marks", "Mark", prepare=_marks, timeline="mark"),
-    "cuda_api_sum": Layout("CUDA calls", "Function", bars=("time_pct",), timeline="call"),
-    "cpu_ops": Layout("operators", "Operator", bars=("own_pct",), timeline="operator"),
-    "devices": Layout("devices", "Device", "device"),
-    "diagnostics": Layout("warnings and errors", "Text", "text", shorten=printable),
-    "profiler_overhead": Layout("kinds of overhead", "What", bars=("total_ns",)),
-    "not_shown": Layout("events that are not shown", "Events", "kind"),
+_PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
+    GPU_TIME.name: _devices,
+    MEMORY_OPERATIONS.name: _named_operations,
+    NCU_KERNELS.name: replayed.kernels,
+    NCU_RULES.name: replayed.rules,
+    NCU_ROOFLINE.name: replayed.points,
+    NCU_ROOFS.name: replayed.roofs,
+    NCU_STALLS.name: replayed.by_reason,
+    NCU_INSTRUCTIONS.name: replayed.by_kind,
+    NCU_SOURCE.name: replayed.hottest,
+    NVTX_RANGES.name: _tree,
+    NVTX_MARKS.name: _marks,
+    CUDA_API_SYNC.name: _waits,
+    SETUP_CALLS.name: _waits,
 }
-
-# what sections, pictures and key figures take from their rows and do not do without; of other results the name alone
-_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "gpu_time": ("device", "window_ns", "busy_ns", "kernel_ns"),
-    "time_split": ("category", "device"),
-    "cuda_gpu_kern_sum": ("name", "time_pct", "total_ns"),
-    "cuda_api_sum": ("name", "total_ns"),
-    "cpu_ops": ("name", "own_ns", "own_pct"),
-    "memory_operations": ("operation", "source_kind", "target_kind", "total_bytes", "total_ns"),
-    "launch_overhead": ("name", "device", "launches", "api_total_ns", "api_med_ns"),
-    "launch_phases": ("figure", "device"),
-    "gpu_gaps": ("cause", "device"),
-    "cuda_api_sync": ("name", "pid"),
-    "slow_copies": ("name", "device"),
-    "nvtx_ranges": ("path", "level", "instances", "style"),
-    "nvtx_marks": ("name", "domain", "category"),
-    "memory_usage": ("kind", "device"),
-    "unified_memory": ("event", "pid"),
-    "gpu_metrics": ("metric", "device"),
-    "ncu_rules": ("name", "title", "message", "bound_pct", "speedup_kind", "speedup_pct"),
-    "ncu_source": ("name", "file", "line", "pc", "source", "share_pct", "samples", "stall"),
-    "ncu_stalls": ("name", "reason", "stall_pct"),
+_OF_NAMES: Final[Mapping[Names, Callable[[str], str]]] = {"kernel": short_name, "replay": replayed.short_numbered}
+_SHORTENED: Final[Mapping[str, Callable[[str], str]]] = {DIAGNOSTICS.name: printable}
+_OTHERS: Final[Mapping[str, Mapping[str, Callable[[str], str]]]] = {
+    GPU_GAPS.name: {"before": _neighbour, "after": _neighbour},
+    NCU_RULES.name: {"kernel": replayed.brief_name},
+    NCU_SOURCE.name: {"kernel": replayed.brief_name},
 }

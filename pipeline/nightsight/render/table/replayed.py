@@ -20,7 +20,7 @@ _FIRST: Final = (
     *("name", "grid", "block", "gpu_pct", "launches", "timeline_med_ns", "replay_ns"),
     *("sm_pct", "memory_pct", "dram_pct", "occupancy_pct", "limiter"),
 )
-_HEADINGS: Final = {
+HEADINGS: Final = {
     "theoretical_pct": "theoretical_occupancy_pct",
     "peak_pct": "of_peak_pct",
     "flop_per_s": "rate_flop_per_s",
@@ -28,11 +28,6 @@ _HEADINGS: Final = {
     "l2_flop_per_byte": "per_L2_byte_flop_per_byte",
     "stall_pct": "share_pct",
 }
-MINOR: Final = (
-    *("l2_pct", "l1_pct", "l2_hit_pct", "l1_hit_pct", "tensor_pct", "theoretical_occupancy_pct", "registers"),
-    *("shared_bytes", "waves", "tail_pct", "sectors_per_request", "excessive_pct", "path"),
-)
-"""What the table of kernels shows on request: the causes behind the figures that it begins with."""
 
 
 def numbered(results: tuple[Result, ...]) -> tuple[Result, ...]:
@@ -84,12 +79,12 @@ def kernels(frame: Frame) -> Frame:
     internal = {*_INTERNAL, *(["device"] if _is_one(frame, "device") else [])}
     order = [name for name in columns if name in frame and name not in internal and name != "path"]
     shown = frame[[*order, *(["path"] if "path" in frame else [])]]
-    return _present(shown).rename(columns=_HEADINGS)
+    return _present(shown).rename(columns=HEADINGS)
 
 
 def points(frame: Frame) -> Frame:
     """Name what is counted per which byte; leave out the device where all rows have the same."""
-    return _present(frame.drop(columns=["device"] if _is_one(frame, "device") else [])).rename(columns=_HEADINGS)
+    return _present(frame.drop(columns=["device"] if _is_one(frame, "device") else [])).rename(columns=HEADINGS)
 
 
 def roofs(frame: Frame) -> Frame:

@@ -6,12 +6,13 @@ Everything here is finished text and finished numbers; templates only place it.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nightsight.results import Jump, Names
 from nightsight.units import ABSENT, Scale, format_cell, heading, scale_for, split
 
 ROWS: Final = 50
@@ -72,31 +73,13 @@ class Row:
     level: int = 0
 
 
-Jump = Literal[
-    "",
-    "kernel",
-    "copy",
-    "call",
-    "functions",
-    "operator",
-    "range",
-    "repetition",
-    "mark",
-    "replay",
-    "span",
-    "memory",
-    "counter",
-]
-"""What a row of a table is in the timeline, and so how it is found there (templates/scripts/tables_jumps.js)."""
-
-
 @dataclass(frozen=True)
 class TableView:
     """A table as it is printed; `more` says what was left out, a folded one opens on request.
 
     whole: all rows, for the page to hold beside those printed; None where these are all. name: what the table is
-    called in the page and in files made from it. timeline: what its rows are in the timeline. has_details: the first
-    column's full texts add to the short ones and do not repeat them.
+    called in the page and in files made from it. timeline, names: what its rows are in the timeline, and what their
+    names are. has_details: the first column's full texts add to the short ones and do not repeat them.
     """
 
     caption: str
@@ -106,6 +89,7 @@ class TableView:
     is_folded: bool = False
     name: str = ""
     timeline: Jump = ""
+    names: Names = ""
     has_details: bool = False
     whole: "Whole | None" = field(default=None, compare=False, repr=False)
 
@@ -175,8 +159,9 @@ class Layout:
     noun: what its rows are, in the plural. header: the heading of the first column, which shows column `name`.
     full: the column that says more about each name, "" for the name itself where that is shortened. bars: columns with
     a bar in each cell. minor: columns to show on request, of a table that is too wide. most: the number of rows
-    printed. `prepare` rearranges the frame before. is_folded: a chart says the same. timeline: see TableView. others:
-    how names in columns but the first are shortened. numbered: the column whose texts begin with a replay's number.
+    printed. `prepare` rearranges the frame before. is_folded: a chart says the same. timeline, names: see TableView.
+    others: how names in columns but the first are shortened. numbered: the column whose texts begin with the number of
+    a replay.
     """
 
     noun: str
@@ -190,6 +175,7 @@ class Layout:
     shorten: Callable[[str], str] = short_text
     is_folded: bool = False
     timeline: Jump = ""
+    names: Names = ""
     others: Mapping[str, Callable[[str], str]] = field(default_factory=dict, hash=False)
     numbered: str = ""
 
@@ -225,6 +211,7 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
         layout.is_folded,
         name,
         layout.timeline,
+        layout.names,
         bool(layout.full),
         whole,
     )

@@ -10,13 +10,14 @@ import pandas as pd
 from nightsight.intervals import Ints
 from nightsight.model import Profile, Result
 from nightsight.render.table.view import Floats, floats, short_text
+from nightsight.results import IN_FLIGHT, MEMORY_OVER_TIME
 
 MOST_POINTS: Final = 2000
 MOST_CURVES: Final = 64
 # result: its column, the label, the unit
 _OF_RESULTS: Final = {
-    "memory_over_time": ("bytes", "Memory in use", "bytes"),
-    "in_flight": ("in_flight_max", "Operations in flight", "count"),
+    MEMORY_OVER_TIME.name: ("bytes", "Memory in use", "bytes"),
+    IN_FLIGHT.name: ("in_flight_max", "Operations in flight", "count"),
 }
 _HIGHEST: Final = 1e18
 
