@@ -35,7 +35,7 @@ READY_DEV := $(VENV)/.ready-dev
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help profile test lint bench doctor clean
+.PHONY: help profile test lint docs bench doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ lint: $(READY_DEV) ## style, types and import contracts
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(RUN) -c "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+docs: $(READY_DEV) ## write the parts of docs/ that follow from the program
+	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py
 
 bench: $(READY_DEV) ## measure what docs/benchmarks.md lists
 	$(RUN) -m tests.bench

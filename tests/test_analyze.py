@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from nightsight.analyze import ANALYSES, analyze
-from nightsight.analyze.analysis import Analysis
+from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.api import api_name, cuda_api, operators
 from nightsight.analyze.copies import memory_operations
-from nightsight.analyze.facts import trust
+from nightsight.analyze.facts import devices, trust
 from nightsight.analyze.gpu_time import gpu_time
 from nightsight.analyze.kernels import kernel_time
 from nightsight.analyze.launches.overhead import launch_overhead
@@ -20,6 +20,7 @@ from nightsight.events.timeline import GPU_TABLES, Timeline
 from nightsight.model import Profile
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.render.timeline.payload import measured_window
+from nightsight.results import DEVICES, RESULTS, Column, Entry
 from nightsight.tables import TABLES, conform, empty
 from tests.timeline import PROCESS
 from tests.timeline import draw as draw_profile
@@ -30,12 +31,24 @@ def draw(picture: str) -> Timeline:
 
 
 CaptureFile = Callable[[str], Path]
+# a longer definition is a list: of columns and of what they can hold
+LONGEST_HELP = 400
 CAPTURES = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "crash", "mlp")
 
 
 @pytest.fixture(params=CAPTURES)
 def capture(request: pytest.FixtureRequest, capture_file: CaptureFile) -> Profile:
     return read_nsys(capture_file(request.param))
+
+
+def holds(column: Column, values: "pd.Series[Any]") -> bool:
+    """Whether values are of a column's type; missing ones are of every type."""
+    known = values.dropna().infer_objects()
+    if not len(known):
+        return True
+    if column.type == "text":
+        return all(isinstance(value, str) for value in pd.unique(known))
+    return pd.api.types.is_integer_dtype(known) or (column.type == "number" and pd.api.types.is_float_dtype(known))
 
 
 def row(table: pd.DataFrame, **where: object) -> dict[str, Any]:
@@ -277,24 +290,56 @@ def test_all_kernels_of_the_training_capture_are_attributed(capture_file: Captur
 # -- every analysis, whatever is missing ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("analysis", ANALYSES, ids=lambda analysis: analysis.name)
+@pytest.mark.parametrize("analysis", ANALYSES, ids=lambda analysis: analysis.entry.name)
 def test_empty_tables_give_empty_results(analysis: Analysis) -> None:
     result = analysis.run(Timeline(Profile({name: empty(name) for name in TABLES})))
     assert result.table is not None
     assert result.rows.empty
 
 
-@pytest.mark.parametrize("analysis", ANALYSES, ids=lambda analysis: analysis.name)
+@pytest.mark.parametrize("analysis", ANALYSES, ids=lambda analysis: analysis.entry.name)
 def test_a_missing_table_gives_its_reason(analysis: Analysis) -> None:
-    for need in analysis.needs:
+    for need in analysis.entry.needs:
         tables = {name: empty(name) for name in TABLES if name != need}
         result = analysis.run(Timeline(Profile(tables, {need: "tracing was off"})))
         assert result.table is None
         assert result.unavailable == "tracing was off"
 
 
-def test_names_are_unique() -> None:
-    assert len({analysis.name for analysis in ANALYSES}) == len(ANALYSES)
+def test_every_entry_of_the_register_is_computed_by_one_analysis() -> None:
+    assert [analysis.entry for analysis in ANALYSES] == list(RESULTS)
+    assert len({entry.name for entry in RESULTS}) == len(RESULTS)
+
+
+@pytest.mark.parametrize("entry", RESULTS, ids=lambda entry: entry.name)
+def test_an_entry_of_the_register_is_sound(entry: Entry) -> None:
+    columns = [column.name for column in entry.columns]
+    assert len(set(columns)) == len(columns)
+    assert set(entry.constant) <= set(columns)
+    assert set(entry.needs) <= set(TABLES)
+    assert all(column.meaning for column in entry.columns)
+    assert entry.place in ("points", "method") or (entry.group and entry.short)
+    assert len(entry.help) <= LONGEST_HELP
+
+
+def test_a_table_that_differs_from_its_entry_is_a_bug() -> None:
+    def wrong(timeline: Timeline) -> Table:
+        return Table(devices(timeline).frame.drop(columns="name"))
+
+    timeline = Timeline(Profile({name: empty(name) for name in TABLES}))
+    with pytest.raises(ValueError, match="devices has the columns"):
+        Analysis(DEVICES, wrong).run(timeline)
+
+
+@pytest.mark.parametrize("name", ["everything", "ddp2", "crash", "unified_memory"])
+def test_the_columns_of_a_real_report_are_of_the_types_that_the_register_says(
+    name: str, capture_file: CaptureFile
+) -> None:
+    results, _ = analyze(read_nsys(capture_file(name)))
+    for result, entry in zip(results, RESULTS, strict=True):
+        for column in entry.columns:
+            if column.name in result.rows:
+                assert holds(column, result.rows[column.name]), (entry.name, column.name)
 
 
 def test_trust_says_when_no_gpu_work_was_captured() -> None:

@@ -284,7 +284,7 @@ def test_the_csv_pages_of_a_report_give_the_same_figures(measure: Profile, tmp_p
 
 
 def test_the_analyses_are_registered_together() -> None:
-    names = [analysis.name for analysis in ANALYSES if analysis.name.startswith("ncu_")]
+    names = [analysis.entry.name for analysis in ANALYSES if analysis.entry.name.startswith("ncu_")]
     assert names == [
         *("ncu_match", "ncu_kernels", "ncu_rules", "ncu_roofline", "ncu_roofs", "ncu_stalls", "ncu_instructions"),
         "ncu_source",

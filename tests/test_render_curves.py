@@ -15,13 +15,14 @@ from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html, render_markdown
 from nightsight.render.figure.curves import GRID, PANELS, Kind, TimeChart, over_time
 from nightsight.render.page.page import Section, page
+from nightsight.results import MEMORY_OVER_TIME
 from nightsight.workflow import build_report
 from tests.reports import HOSTILE, gpu_table, result, small_report
 from tests.test_render_html import Outline
 from tests.timeline import draw
 
-KIND = Kind("source", "Level", "time_ns", (("level", ""),), "", "api")
-TWO = Kind("source", "Level", "time_ns", (("most_bytes", "maximum"), ("mean_bytes", "mean")), "bytes", "bytes")
+KIND = Kind(MEMORY_OVER_TIME, "Level", "time_ns", (("level", ""),), "", "api")
+TWO = Kind(MEMORY_OVER_TIME, "Level", "time_ns", (("most_bytes", "maximum"), ("mean_bytes", "mean")), "bytes", "bytes")
 Point = tuple[int, int]
 
 times = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-1000, 1000)
@@ -165,7 +166,7 @@ def test_levels_have_a_unit_and_the_digits_they_need() -> None:
 
 
 def test_a_share_is_drawn_up_to_all_of_it() -> None:
-    kind = Kind("source", "Busy", "time_ns", (("level", ""),), "pct", "busy", full=100.0)
+    kind = Kind(MEMORY_OVER_TIME, "Busy", "time_ns", (("level", ""),), "pct", "busy", full=100.0)
     drawn = chart(table((0, 0, 3.0), (0, 5, 1.0)), kind=kind)
     assert [tick.text for tick in drawn.levels] == ["100 %", "50 %", "0"]
     assert heights(drawn.panels[0].paths[0])[0] == 30
@@ -260,7 +261,7 @@ def series(columns: Sequence[str]) -> pd.DataFrame:
 )
 def test_each_series_is_a_chart_of_its_owner_and_no_section(owner: str, name: str, columns: tuple[str, ...]) -> None:
     report = report_with(name, series(columns), beside=owner)
-    (drawn,) = section_of(report, owner).curves
+    (drawn,) = section_of(report, owner).pictures.curves
     assert drawn.times[-1].text == "1.0 s"
     assert name not in [section.anchor for section in page(report).sections]
     assert 'class="curve' in render_html(report)
@@ -270,13 +271,15 @@ def test_each_series_is_a_chart_of_its_owner_and_no_section(owner: str, name: st
 @pytest.mark.parametrize("owner", ["launch_bound", "memory_usage", "gpu_time"])
 def test_a_report_without_the_series_has_no_chart(owner: str) -> None:
     report = report_with("other", series(("time_ns", "level")), beside=owner)
-    assert section_of(report, owner).curves == ()
+    assert section_of(report, owner).pictures.curves == ()
 
 
 def test_the_chart_stands_above_the_table() -> None:
     frame = series(("time_ns", "in_flight_avg", "in_flight_max"))
     html = render_html(report_with("in_flight", frame))
-    places = [html.index(mark) for mark in ('id="launch_bound"', 'class="chart over-time"', 'class="of-launch_bound"')]
+    places = [
+        html.index(mark) for mark in ('id="launch_bound"', 'class="chart over-time"', 'data-table="launch_bound"')
+    ]
     assert places == sorted(places)
     assert html.index(">maximum</span>") < html.index(">mean</span>")
 
@@ -304,15 +307,15 @@ def test_a_drawn_timeline_has_its_curve_on_the_page() -> None:
         s0   ......aabbcc
         """
     )
-    (drawn,) = section_of(build_report(profile, "drawn"), "launch_bound").curves
+    (drawn,) = section_of(build_report(profile, "drawn"), "launch_bound").pictures.curves
     assert drawn.panels[0].paths[0] == "M0 1000V0H334V333H668V667H1000V1000"
     assert [tick.text for tick in drawn.times] == ["0", "2", "4", "6 µs"]
 
 
 def test_real_curves_are_small_and_keep_their_peak(capture_file: Callable[[str], Path]) -> None:
     report = build_report(read_nsys(capture_file("train")), "train")
-    (in_flight,) = section_of(report, "launch_bound").curves
-    (memory,) = section_of(report, "memory_usage").curves
+    (in_flight,) = section_of(report, "launch_bound").pictures.curves
+    (memory,) = section_of(report, "memory_usage").pictures.curves
     assert in_flight.panels[0].remark == "maximum 25 at 3.462 s"
     assert memory.panels[0].remark == "maximum 740.6 MB at 3.432 s"
     paths = [path for drawn in (in_flight, memory) for path in drawn.panels[0].paths]

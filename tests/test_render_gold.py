@@ -29,9 +29,9 @@ def said(section: Section) -> dict[str, Any]:
         "notes": section.notes,
         "charts": [
             [chart.title, [[group.label, *(bar.value for bar in group.bars)] for group in chart.groups[:ROWS]]]
-            for chart in section.charts
+            for chart in section.pictures.charts
         ],
-        "curves": [[curve.title, [panel.summary for panel in curve.panels]] for curve in section.curves],
+        "curves": [[curve.title, [panel.summary for panel in curve.panels]] for curve in section.pictures.curves],
         "columns": [f"{column.title} ({column.unit})" for column in table.columns] if table else [],
         "rows": [[row.name.text, *(cell.text for cell in row.cells)] for row in table.rows[:ROWS]] if table else [],
         "more": table.more if table else "",

@@ -17,15 +17,16 @@ from nightsight.model import Report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html
 from nightsight.render.figure.axes import level_ticks, log_axis, round_text
-from nightsight.render.figure.charts import HISTOGRAMS, SERIES
+from nightsight.render.figure.charts import DURATIONS, LATENCIES
 from nightsight.render.figure.histograms import PANELS, Distribution, Histogram, Layer, Panel, histograms
 from nightsight.render.page.page import page
+from nightsight.results import KERNEL_DURATIONS, RESULTS
 from nightsight.workflow import build_report
 from tests.reports import HOSTILE, kernel_table, result, small_report
 from tests.test_render_html import Outline
 
 COUNT, TIME = Layer("f", "count", "Things", "thing", "api"), Layer("f", "total_ns", "Their time", "thing", "api")
-KIND = Distribution("source", "Title", (COUNT, TIME), "A note.")
+KIND = Distribution(KERNEL_DURATIONS, "Title", (COUNT, TIME), "A note.")
 ONE = replace(KIND, layers=(COUNT,))
 COLUMNS = ("device", "figure", "from_ns", "below_ns", "count", "total_ns", "med_ns", "p95_ns")
 
@@ -193,21 +194,21 @@ def train(capture_file: Callable[[str], Path]) -> Report:
     return build_report(read_nsys(capture_file("train")), "train")
 
 
-@pytest.mark.parametrize("name", HISTOGRAMS)
-def test_the_bins_of_a_real_report_count_all_that_its_table_has(train: Report, name: str) -> None:
+@pytest.mark.parametrize(("name", "kind"), [("cuda_gpu_kern_sum", DURATIONS), ("launch_phases", LATENCIES)])
+def test_the_bins_of_a_real_report_count_all_that_its_table_has(train: Report, name: str, kind: Distribution) -> None:
     section = next(section for section in page(train).sections if section.anchor == name)
-    assert section.pictures is not None
     (view,) = section.pictures.histograms
-    rows = train.result(HISTOGRAMS[name].source).rows
-    for layer, each in zip(HISTOGRAMS[name].layers, view.panels, strict=True):
+    rows = train.rows(kind.source)
+    for layer, each in zip(kind.layers, view.panels, strict=True):
         counts = [re.findall(r": ([\d,]+) (?:kernel|launch)", item.title)[0].replace(",", "") for item in each.bins]
         assert sum(map(int, counts)) == rows.loc[rows["figure"] == layer.figure, "count"].sum()
 
 
 def test_series_are_no_tables_of_their_own(train: Report) -> None:
     view = page(train)
-    assert not {section.anchor for section in (*view.sections, *view.method.sections)} & set(SERIES)
-    assert {result.name for result in train.results} >= set(SERIES)
+    points = {entry.name for entry in RESULTS if entry.place == "points"}
+    assert not {section.anchor for section in (*view.sections, *view.method.sections)} & points
+    assert {result.name for result in train.results} >= points
 
 
 def test_hostile_figures_and_devices_stay_text() -> None:

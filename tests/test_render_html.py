@@ -233,8 +233,8 @@ def test_one_time_makes_no_line(times: tuple[float, ...]) -> None:
 
 def test_advice_links_to_the_section_that_shows_its_evidence() -> None:
     findings = (
-        Finding("many_tiny_kernels", "advice", "Tiny", "d", evidence=("e",)),
-        Finding("gpu_gaps", "advice", "Gaps", "d"),
+        Finding("many_tiny_kernels", "advice", "Tiny", "d", evidence=("e",), source="cuda_gpu_kern_sum"),
+        Finding("gpu_gaps", "advice", "Gaps", "d", source="gpu_gaps"),
     )
     text = render_html(small_report(findings=findings))
     assert '<a href="#cuda_gpu_kern_sum">Kernel time</a>' in text

@@ -37,7 +37,7 @@ def test_a_launch_has_the_same_number_in_every_section() -> None:
     report = replay_report(ncu_instructions=instructions(0, 2))
     assert [row.name.text for row in table_of(report, "ncu_kernels").rows] == ["1. gemm<64>", "2. gemm<64>", "3. add"]
     assert [row.name.text for row in table_of(report, "ncu_instructions").rows] == ["3. gemm<64>", "1. gemm<64>"]
-    assert [point.number for point in section_of(report, "ncu_roofline").rooflines[0].points] == ["1", "3"]
+    assert [point.number for point in section_of(report, "ncu_roofline").pictures.rooflines[0].points] == ["1", "3"]
     assert table_of(report, "ncu_rules").rows[0].cells[-1].text == "1. gemm<64>"
 
 
@@ -60,7 +60,7 @@ def test_columns_that_say_nothing_are_left_out() -> None:
 
 def test_peaks_are_bars_and_what_was_not_collected_is_none() -> None:
     frame = kernels(memory_pct=[30.0, np.nan, 0.0])
-    (chart,) = section_of(replay_report(ncu_kernels=frame), "ncu_kernels").charts
+    (chart,) = section_of(replay_report(ncu_kernels=frame), "ncu_kernels").pictures.charts
     bars = [[(bar.label, bar.value, bar.width) for bar in group.bars] for group in chart.groups]
     compute, occupancy = ("Compute", "60.0 %", 60.0), ("Occupancy", "12.5 %", 12.5)
     assert bars == [
@@ -72,7 +72,7 @@ def test_peaks_are_bars_and_what_was_not_collected_is_none() -> None:
 
 def test_kernels_without_any_peak_have_no_chart() -> None:
     frame = kernels(sm_pct=np.nan, memory_pct=np.nan, occupancy_pct=np.nan)
-    assert section_of(replay_report(ncu_kernels=frame), "ncu_kernels").charts == ()
+    assert section_of(replay_report(ncu_kernels=frame), "ncu_kernels").pictures.charts == ()
 
 
 def test_a_rule_has_its_message_behind_its_title_and_estimates_apart() -> None:
@@ -102,7 +102,7 @@ def test_only_the_first_lines_are_shown() -> None:
 
 def test_stalls_are_one_bar_and_one_row_per_kernel() -> None:
     section = section_of(replay_report(ncu_stalls=stalls(wait=20.0, mio_throttle=60.0, misc=0.4)), "ncu_stalls")
-    (stack,) = section.mixes[0].stacks
+    (stack,) = section.pictures.mixes[0].stacks
     assert (stack.label, stack.summary) == ("1. gemm<64>", "MIO throttle 60.0 %, Wait 20.0 %")
     assert [(part.x, part.width) for part in stack.segments] == [(0, 60), (60, 20), (80, 0.4)]
     assert section.table is not None
@@ -112,7 +112,7 @@ def test_stalls_are_one_bar_and_one_row_per_kernel() -> None:
 
 def test_kinds_of_instructions_that_none_has_are_left_out() -> None:
     section = section_of(replay_report(), "ncu_instructions")
-    assert [stack.summary for stack in section.mixes[0].stacks] == ["FP32 70.0 %, Integer 29.5 %"] * 2
+    assert [stack.summary for stack in section.pictures.mixes[0].stacks] == ["FP32 70.0 %, Integer 29.5 %"] * 2
     assert section.table is not None
     assert titles(section.table) == ["Kernel", "Instructions", "FP32", "Integer", "Load store"]
 
@@ -120,7 +120,7 @@ def test_kinds_of_instructions_that_none_has_are_left_out() -> None:
 def test_launches_without_counts_have_a_row_and_no_bar() -> None:
     frame = instructions(2, 1).assign(fp32_pct=[70.0, np.nan], integer_pct=[29.5, np.nan], load_store_pct=[0.5, np.nan])
     section = section_of(replay_report(ncu_instructions=frame), "ncu_instructions")
-    assert [stack.label for stack in section.mixes[0].stacks] == ["1. gemm<64>"]
+    assert [stack.label for stack in section.pictures.mixes[0].stacks] == ["1. gemm<64>"]
     assert section.table is not None
     assert [row.cells[1].text for row in section.table.rows] == ["70.0", "–"]
 

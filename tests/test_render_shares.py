@@ -74,7 +74,6 @@ def test_the_bar_of_a_real_report_is_its_table(capture_file: Callable[[str], Pat
     rows = report.result("time_split").rows
     lead = page(report).lead
     assert lead is not None
-    assert lead.pictures is not None
     assert len(lead.pictures.wholes) == rows["device"].nunique()
     for (_, mine), whole in zip(rows.groupby("device"), lead.pictures.wholes, strict=True):
         assert [part.label for part in whole.parts] == mine["category"].tolist()

@@ -6,24 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze import ANALYSES
 from nightsight.model import Finding, Report
 from nightsight.render import render_html
 from nightsight.render.figure.bars import ranking, trials
-from nightsight.render.figure.charts import SERIES
 from nightsight.render.page.page import Section, page
-from nightsight.render.table.layouts import layout_of
 from nightsight.render.table.view import (
     MOST_ROWS,
     NO_NAME,
     ROWS,
-    Jump,
     Layout,
     middle_cut,
     printable,
     short_name,
     table_view,
 )
+from nightsight.results import RESULTS, Jump
 from tests.reports import HOSTILE, kernel_table, launch_table, range_table, result, small_report, with_gpu_time
 
 NATIVE = "void at::native::"
@@ -166,7 +163,7 @@ def test_an_empty_table_says_that_none_were_recorded() -> None:
     section = section_of(small_report(results=(result("cuda_gpu_kern_sum", kernel_table(())),)), "cuda_gpu_kern_sum")
     assert section.message == "Kernels: none were recorded in this capture."
     assert section.table is None
-    assert section.charts == ()
+    assert section.pictures.charts == ()
 
 
 def test_a_result_without_a_layout_of_its_own_is_shown_too() -> None:
@@ -192,7 +189,7 @@ def test_memory_kinds_are_part_of_the_operation() -> None:
     names = ["Host-to-Device, Pageable → Device", "memset, Device", "Unified"]
     assert section.table is not None
     assert [row.name.text for row in section.table.rows] == names
-    assert [[group.label for group in chart.groups] for chart in section.charts] == [names, names]
+    assert [[group.label for group in chart.groups] for chart in section.pictures.charts] == [names, names]
 
 
 def test_errors_come_before_notes() -> None:
@@ -209,7 +206,7 @@ def test_a_finding_cannot_fill_the_page() -> None:
 
 def test_a_sum_larger_than_the_window_sets_the_scale() -> None:
     report = with_gpu_time(25.0, graph_launches=2, graph_ns=3_000_000_000)
-    (chart,) = section_of(report, "gpu_time").charts
+    (chart,) = section_of(report, "gpu_time").pictures.charts
     assert [bar.width for bar in chart.groups[0].bars] == [8.33, 8.33, 0.1, 100.0]
     assert "3.000 s, the largest sum" in chart.note
 
@@ -253,7 +250,7 @@ def test_a_bar_far_from_the_common_scale_has_its_own_unit() -> None:
 def test_launches_are_ranked_by_their_api_time() -> None:
     table = launch_table(("a", "b"))
     table = table.assign(api_total_ns=[50_000, 10_000], launches=[1, 10], api_med_ns=[50_000.0, 1_000.0])
-    (chart,) = section_of(small_report(results=(result("launch_overhead", table),)), "launch_overhead").charts
+    (chart,) = section_of(small_report(results=(result("launch_overhead", table),)), "launch_overhead").pictures.charts
     assert [(group.label, *vars(group.bars[0]).values()) for group in chart.groups] == [
         ("a", "api", "a", "50.00 µs", 100.0, "1 launch, median 50.00 µs"),
         ("b", "api", "b", "10.00 µs", 20.0, "10 launches, median 1.000 µs"),
@@ -262,24 +259,26 @@ def test_launches_are_ranked_by_their_api_time() -> None:
 
 def test_launches_of_further_kernels_are_counted_together() -> None:
     table = launch_table(tuple(f"k{place}" for place in range(12)))
-    (chart,) = section_of(small_report(results=(result("launch_overhead", table),)), "launch_overhead").charts
+    (chart,) = section_of(small_report(results=(result("launch_overhead", table),)), "launch_overhead").pictures.charts
     assert (chart.groups[-1].label, chart.groups[-1].bars[0].note) == ("2 others", "20 launches")
 
 
 def test_launches_without_recorded_calls_have_no_chart() -> None:
     table = launch_table().assign(api_total_ns=float("nan"))
-    assert section_of(small_report(results=(result("launch_overhead", table),)), "launch_overhead").charts == ()
+    assert (
+        section_of(small_report(results=(result("launch_overhead", table),)), "launch_overhead").pictures.charts == ()
+    )
 
 
 def test_a_launch_chart_tells_devices_apart() -> None:
     section = section_of(
         small_report(results=(result("launch_overhead", launch_table(("k",), devices=(0, 1))),)), "launch_overhead"
     )
-    assert [group.label for group in section.charts[0].groups] == ["k (device 0)", "k (device 1)"]
+    assert [group.label for group in section.pictures.charts[0].groups] == ["k (device 0)", "k (device 1)"]
 
 
 def test_busy_time_is_drawn_against_the_window() -> None:
-    (chart,) = section_of(small_report(), "gpu_time").charts
+    (chart,) = section_of(small_report(), "gpu_time").pictures.charts
     assert [(bar.label, bar.width, bar.note) for bar in chart.groups[0].bars] == [
         ("Busy", 25.0, "25.0 %"),
         ("Kernels, sum", 25.0, "25.0 %"),
@@ -314,12 +313,9 @@ def test_a_column_knows_its_name_scale_and_full_bar() -> None:
 
 
 def test_every_table_leads_to_the_timeline_but_for_those_whose_rows_are_not_in_it() -> None:
-    facts = {"devices", "gpu_peaks", "ncu_roofs", "ncu_match", "range_coverage", "diagnostics", "not_shown"}
-    sums = {"gpu_time", "launch_phases", "launch_bound"}
-    not_drawn = {"osrt_sum", "profiler_overhead"}
-    tables = {analysis.name for analysis in ANALYSES} - {*SERIES}
-    without = {name for name in tables if not layout_of(result(name, kernel_table())).timeline}
-    assert without == facts | sums | not_drawn
+    # a whole GPU, a statistic over everything, and what the timeline does not draw
+    without = {entry.name for entry in RESULTS if entry.place in ("section", "lead") and not entry.jump}
+    assert without == {"gpu_time", "launch_phases", "launch_bound", "osrt_sum"}
 
 
 @pytest.mark.parametrize("way", [way for way in get_args(Jump) if way])

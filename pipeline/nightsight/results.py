@@ -6,7 +6,7 @@ from them. The order is that of the report.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pandas as pd
 
@@ -55,17 +55,6 @@ class Column:
     values: tuple[tuple[str, str], ...] = ()
     is_optional: bool = False
     is_plain: bool = False
-
-    def holds(self, values: "pd.Series[Any]") -> bool:
-        """Whether values are of this column's type; missing ones are of every type."""
-        known = values.dropna()
-        if not len(known):
-            return True
-        if self.type == TEXT:
-            return all(isinstance(value, str) for value in pd.unique(known))
-        if self.type == WHOLE:
-            return pd.api.types.is_integer_dtype(known.dtype) or pd.api.types.is_integer_dtype(known.infer_objects())
-        return pd.api.types.is_numeric_dtype(known.infer_objects().dtype)
 
 
 @dataclass(frozen=True)
@@ -134,7 +123,8 @@ _CATEGORIES: Final = (
     (BLOCKING_COPY, "a copy that blocks: without Async, or of pageable memory"),
     (
         LAUNCH,
-        "the call that launched the operation after the gap was under way, or had returned less than 10 µs ago (a note says where clocks of GPUs do not allow that)",
+        "the call that launched the operation after the gap was under way, or had returned less than 10 µs ago (a note "
+        "says where clocks of GPUs do not allow that)",
     ),
     (DEPENDENCY, "that call had returned earlier: the operation waited on the GPU, for an event or for its turn"),
     (SYNC, "a call that waits for the GPU"),
@@ -1045,6 +1035,7 @@ CUDA_API_SYNC: Final = Entry(
         _FUNCTION,
         _PATH,
         _PID,
+        Column("frame", TEXT, "the innermost frame of the stack that made the call", is_optional=True),
     ),
     rows="synchronizing calls",
     header="Function",

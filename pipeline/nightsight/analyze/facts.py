@@ -276,8 +276,8 @@ def _cut(calls: int, operations: int) -> Finding:
         "cut_capture",
         "info",
         "The capture was cut out of a longer one",
-        f"Its first {operations:,} GPU operations were launched before it begins, and its last {calls:,} calls launched "
-        "what ran after it ends. In between nothing is missing; sums and counts are those of this stretch.",
+        f"Its first {operations:,} GPU operations were launched before it begins, and its last {calls:,} calls "
+        "launched what ran after it ends. In between nothing is missing; sums and counts are those of this stretch.",
         "To see whole steps, cut between two of them, or open the whole capture.",
     )
 

@@ -22,7 +22,7 @@ _METRIC_BITS: Final = 32
 # what nsys multiplies a stored value by to show it in the unit of its name (GpuMetrics/*.config of nsys)
 _CLOCK: Final = "MHz"
 _FACTORS: Final = {_CLOCK: 1e-6, "GB/s": 1e-9, "Avg Warps per Cycle": 0.5, "Avg Registers per SM": 0.5}
-# counted for pairs of multiprocessors, but for warps in sets of metrics that have `[Workloads]`: of Turing, and graphics
+# counted for pairs of multiprocessors, but for warps in sets of metrics that have `[Workloads]`: Turing's, graphics
 _OF_PAIRS: Final = ("Avg Warps per Cycle",)
 _OF_ONE_SM: Final = "[Workloads]"
 _UNIT: Final = re.compile(r".*\[(.*)\]$", re.DOTALL)

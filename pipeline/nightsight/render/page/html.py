@@ -81,7 +81,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"breakable": _breakable, "linked": _linked, "spaced": spaced, "timed": _timed}
+    environment.filters |= {
+        "breakable": _breakable,
+        "linked": _linked,
+        "marked": _marked,
+        "spaced": spaced,
+        "timed": _timed,
+    }
     return environment
 
 
@@ -96,6 +102,12 @@ def _linked(text: str) -> Markup:
     link = Markup('<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>')
     words = (part if place % 2 == 0 else link.format(part, part.split("/")[2]) for place, part in enumerate(parts))
     return Markup("").join((*words, rest))
+
+
+def _marked(text: str) -> Markup:
+    """Set `code` and *titles* of definitions as such; all else stays text."""
+    safe = str(escape(text))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"\*([^*]+)\*", r"<em>\1</em>", safe)))  # noqa: S704
 
 
 def _timed(text: str) -> Markup:

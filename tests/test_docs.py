@@ -1,0 +1,99 @@
+"""The documents say what the program does: parts are written from it, others must at least name all there is.
+
+`make docs` (NIGHTSIGHT_DOCS=write) writes the parts.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from nightsight.advise import RULES
+from nightsight.cli import main
+from nightsight.collect import COLLECTORS
+from nightsight.collect.workloads import registered
+from nightsight.render import FORMATS
+from nightsight.results import RESULTS, Column, Entry
+from nightsight.stats import REPORTS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+TYPES = {"text": "text", "whole": "whole number", "number": "number"}
+
+
+def cells(column: Column) -> str:
+    """Write a column as a row of a Markdown table."""
+    values = "".join(f"<br>*{value}*: {meaning}" for value, meaning in column.values)
+    optional = "; *optional*" if column.is_optional else ""
+    return f"| `{column.name}` | {TYPES[column.type]} | {column.meaning}{values}{optional} |"
+
+
+def described(entry: Entry) -> Iterator[str]:
+    """Write an entry of the register as Markdown."""
+    yield f"### {entry.title}: `{entry.name}`\n"
+    yield f"{entry.help} Needs: {', '.join(f'`{need}`' for need in entry.needs)}.\n"
+    yield "| column | type | meaning |\n|---|---|---|"
+    yield from map(cells, entry.columns)
+    yield ""
+
+
+def commands() -> Iterator[str]:
+    """Write what every command says of itself."""
+    for name in ("", *sorted(main.commands)):
+        arguments = [name, "--help"] if name else ["--help"]
+        said = CliRunner().invoke(main, arguments, prog_name="nightsight", terminal_width=110)
+        yield f"## nightsight {name}".rstrip() + f"\n\n```\n{said.output.rstrip()}\n```\n"
+
+
+def test_what_is_written_from_the_register_is_current() -> None:
+    check(DOCS / "report-json.md", "\n".join(text for entry in RESULTS for text in described(entry)))
+
+
+def test_what_is_written_from_help_is_current() -> None:
+    check(DOCS / "command-line.md", "\n".join(commands()))
+
+
+def check(path: Path, written: str) -> None:
+    """Compare the part of a document between its two comments, or write it."""
+    begin, end = "<!-- written by `make docs`", "<!-- end -->"
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    comment, _, rest = rest.partition("-->\n")
+    _, _, after = rest.partition(end)
+    current = f"{before}{begin}{comment}-->\n{written.rstrip()}\n{end}{after}"
+    if os.environ.get("NIGHTSIGHT_DOCS") == "write":
+        path.write_text(current, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == current, f"{path.name} is out of date: make docs"
+
+
+@pytest.mark.parametrize(
+    ("document", "names"),
+    [
+        ("docs/advice.md", [rule.name for rule in RULES]),
+        ("docs/stats.md", list(REPORTS)),
+        ("docs/command-line.md", [*FORMATS, *COLLECTORS, *main.commands]),
+        ("README.md", [workload.name for workload in registered()]),
+    ],
+)
+def test_a_document_names_all_there_is(document: str, names: list[str]) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    assert [name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)] == []
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_the_help_of_a_command_ends_with_an_example(name: str) -> None:
+    command = main.commands[name]
+    said = command.get_help(click.Context(command, info_name=name))
+    assert f"nightsight {name}" in said.partition("Options:")[0]
+
+
+def test_documents_link_to_what_is_there() -> None:
+    lost = []
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+            if not (path.parent / target).exists():
+                lost.append(f"{path.name}: {target}")
+    assert lost == []
