@@ -230,7 +230,7 @@ def test_a_budget_for_nothing_gives_no_timeline() -> None:
 def test_the_size_of_a_layer_is_foretold_from_a_sample(quantum: int) -> None:
     events = events_of(busy_profile(200_000, streams=3))
     layer = whole(events, int(events.end.max()), quantum_ns=quantum)
-    assert Sample(events).size(quantum) == pytest.approx(len(layer.body.compressed), rel=0.07)
+    assert Sample(events).size(quantum) == pytest.approx(len(layer.columns.body.compressed), rel=0.07)
 
 
 def test_the_same_profile_gives_the_same_bytes() -> None:

@@ -66,7 +66,7 @@ def test_merged_marks_are_counted_where_they_begin(stretch_ns: int) -> None:
     assert at == 700
 
 
-@pytest.mark.parametrize("most_bytes", [12_000, 40_000])
+@pytest.mark.parametrize("most_bytes", [12_000, 30_000])
 def test_no_mark_is_lost_in_a_small_budget(most_bytes: int) -> None:
     payload = timeline_payload(PROFILE, most_bytes=most_bytes)
     decoded = decode(payload)

@@ -3,10 +3,11 @@
 import base64
 import gzip
 import json
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 from nightsight.render.timeline.layers import Layer
@@ -44,70 +45,56 @@ def decode(payload: bytes | None) -> Decoded:
     data = gzip.decompress(base64.b64decode(payload, validate=True))
     size = int.from_bytes(data[:4], "little")
     header, binary = json.loads(data[4 : 4 + size]), data[4 + size :]
-    layers = [[_row(header, row, number, binary) for row in header["rows"]] for number in range(len(header["layers"]))]
+    layers = [_rows(header, layer, binary) for layer in header["layers"]]
     return Decoded(header, layers, header["sums"] and decode_sums(header["sums"], header["names"], binary))
 
 
 def decode_layer(events: Events, layer: Layer) -> list[list[Event]]:
     """Read one layer back, without a page around it."""
-    rows = [{"layers": [part]} for part in layer.parts.header(0)]
     labels = [[label, detail] for label, detail in enumerate(events.labels.details)]
-    header = {"layers": [layer.header()], "names": list(events.labels.names), "labels": labels}
-    return [_row(header, row, 0, layer.body.data) for row in rows]
+    header = {"names": list(events.labels.names), "labels": labels}
+    return _rows(header, layer.header(0), layer.columns.body.data)
 
 
-def numbers(data: bytes) -> list[int]:
-    """Read varints."""
-    values, value, shift = [], 0, 0
-    for byte in data:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            values.append(value)
-            value = shift = 0
-    assert not shift, "the last number is cut"
-    return values
+def read_columns(header: dict[str, Any], binary: bytes) -> dict[str, list[int]]:
+    """Read the columns of a layer, or of sums."""
+    at, columns = header["at"], {}
+    for name, (count, width) in header["columns"].items():
+        places = [binary[at + place * count : at + (place + 1) * count] for place in range(width)]
+        at += count * width
+        numbers = zip(*places, strict=True) if width else [()] * count
+        columns[name] = [int.from_bytes(number, "little", signed=True) for number in numbers]
+        assert len(columns[name]) == count
+    return columns
 
 
-def signed(value: int) -> int:
-    """Undo zigzag."""
-    return value >> 1 if value % 2 == 0 else -(value + 1) // 2
+def _rows(header: dict[str, Any], layer: dict[str, Any], binary: bytes) -> list[list[Event]]:
+    columns = read_columns(layer, binary)
+    gaps, lengths, labels = (iter(columns[name]) for name in ("gap", "duration", "label"))
+    counts = iter(columns["events"] if layer["is_merged"] else [1] * len(columns["gap"]))
+    begins = [0, *accumulate(layer["counts"])]
+    launches = iter([None] * begins[-1] if layer["is_merged"] else _launches(columns, begins))
+    rows = []
+    for size in layer["counts"]:
+        end, row = 0, []
+        for gap, length, label, count, launch in islice(zip(gaps, lengths, labels, counts, launches, strict=False), size):
+            start = end + gap
+            end = start + length
+            name, details = header["labels"][label]
+            begin, stop = (layer["from_ns"] + time * layer["quantum_ns"] for time in (start, end))
+            row.append(Event(begin, stop, header["names"][name], details, launch, count))
+        rows.append(row)
+    assert not list(gaps)
+    return rows
 
 
-def _row(header: dict[str, Any], row: dict[str, Any], number: int, binary: bytes) -> list[Event]:
-    part, layer = row["layers"][number], header["layers"][number]
-    if part is None:
-        return []
-    at, streams = part["at"], []
-    for size in part["sizes"]:
-        streams.append(numbers(binary[at : at + size]))
-        at += size
-    gaps, lengths, labels, further, medians = streams
-    assert len(gaps) == len(lengths) == len(labels) == part["count"]
-    typical = dict(zip(medians[::2], medians[1::2], strict=True))
-    assert set(typical) == set(labels)
-    is_merged = layer["is_merged"]
-    launches = [None] * len(gaps) if is_merged or not further else _launches(further)
-    counts = further if is_merged else [1] * len(gaps)
-    events, end = [], 0
-    for gap, length, label, launch, count in zip(gaps, lengths, labels, launches, counts, strict=True):
-        start = end + signed(gap)
-        end = start + typical[label] + signed(length)
-        name, details = header["labels"][label]
-        begin, stop = (layer["from_ns"] + time * layer["quantum_ns"] for time in (start, end))
-        events.append(Event(begin, stop, header["names"][name], details, launch, count))
-    return events
-
-
-def _launches(values: list[int]) -> list[tuple[int, int] | None]:
-    launches: list[tuple[int, int] | None] = []
-    last: dict[int, int] = {}
-    left = iter(values)
-    for row in left:
-        if row:
-            last[row] = last.get(row, 0) + signed(next(left))
-        launches.append((row - 1, last[row]) if row else None)
-    return launches
+def _launches(columns: dict[str, list[int]], begins: list[int]) -> Iterator[tuple[int, int] | None]:
+    calls = accumulate(columns["call"])
+    for is_launched in columns["is_launched"]:
+        call = next(calls) if is_launched else -1
+        row = bisect_right(begins, call) - 1
+        yield (row, call - begins[row]) if is_launched else None
+    assert not list(calls)
 
 
 Section = tuple[str, str]
@@ -168,32 +155,25 @@ class DecodedSums:
 
 def decode_sums(header: dict[str, Any], names: list[str], binary: bytes) -> DecodedSums:
     """Read the sums of all events."""
-    edges = [header["at"] + sum(header["sizes"][:number]) for number in range(len(header["sizes"]) + 1)]
-    streams = [numbers(binary[begin:end]) for begin, end in pairwise(edges)]
-    slot_facts, cell_gaps, counts, times, of_rows, edge_gaps, crossed, left, of_sections, gaps, overlaps = map(
-        iter, streams
-    )
-    slots, cells = [], []
-    for section in header["sections"]:
-        key = (section["group"], section["kind"])
-        for place in range(section["slots"]):
-            name, size, mean = (next(slot_facts) for _ in range(3))
-            is_others = section["others"] and place == section["slots"] - 1
-            slots.append((key, None if is_others else names[name]))
-            own = [(place, next(counts), signed(next(times))) for place in _places(cell_gaps, size)]
-            cells.append({place: (count, count * mean + time) for place, count, time in own})
-    rows = [{place: (next(crossed), next(left)) for place in _places(edge_gaps, size)} for size in of_rows]
+    columns = {name: iter(values) for name, values in read_columns(header, binary).items()}
     keys = [(section["group"], section["kind"]) for section in header["sections"]]
-    inside = {key: {place: next(overlaps) for place in _places(gaps, next(of_sections))} for key in keys}
-    assert not any(
-        list(stream) for stream in (slot_facts, cell_gaps, counts, times, edge_gaps, crossed, left, gaps, overlaps)
-    )
-    return DecodedSums(header, slots, cells, rows, inside)
+    slots: list[tuple[Section, str | None]] = []
+    for key, section in zip(keys, header["sections"], strict=True):
+        known: list[str | None] = [names[next(columns["name"])] for _ in range(section["slots"])]
+        slots += [(key, name) for name in (known[:-1] + [None] if section["others"] else known)]
+    cells: list[dict[int, tuple[int, int]]] = [{} for _ in slots]
+    for slot, place in _places(columns["cell"], header["bins"]):
+        cells[slot][place] = (next(columns["events"]), next(columns["time"]))
+    rows: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for row, edge in _places(columns["crossing"], header["bins"]):
+        rows[row][edge] = (next(columns["slot"]), next(columns["remainder"]))
+    inside: dict[Section, dict[int, int]] = {key: {} for key in keys}
+    for place, number in _places(columns["overlap"], header["bins"]):
+        inside[keys[place]][number] = next(columns["surplus"])
+    assert not any(list(column) for column in columns.values())
+    return DecodedSums(header, slots, cells, list(rows.values()), inside)
 
 
-def _places(gaps: Iterator[int], size: int) -> list[int]:
-    place, places = -1, []
-    for _ in range(size):
-        place += next(gaps) + 1
-        places.append(place)
-    return places
+def _places(steps: Iterator[int], bins: int) -> Iterator[tuple[int, int]]:
+    """What each place belongs to, and which bin it is."""
+    return (divmod(place, bins) for place in accumulate(steps))

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,58 +128,37 @@ def packed(rows: list[Row], **header: Any) -> str:
         "totals": {"events": sum(len(row.layers[0].start) for row in rows if row.layers[0]), "rows": len(rows)},
         **header,
     }
-    binary, described = bytearray(), []
-    for row in rows:
-        parts = [_part(events, layer, binary) for events, layer in zip(row.layers, words["layers"], strict=True)]
-        described.append({"group": row.group, "label": row.label, "kind": row.kind, "layers": parts})
-    text = json.dumps({**words, "rows": described}).encode()
+    binary = bytearray()
+    layers = [_layer([row.layers[number] for row in rows], layer, binary) for number, layer in enumerate(words["layers"])]
+    described = [{"group": row.group, "label": row.label, "kind": row.kind} for row in rows]
+    text = json.dumps({**words, "rows": described, "layers": layers}).encode()
     packed = gzip.compress(struct.pack("<I", len(text)) + text + bytes(binary), 9, mtime=0)
     return base64.b64encode(packed).decode()
 
 
-def _part(events: Events | None, layer: dict[str, Any], binary: bytearray) -> dict[str, Any] | None:
-    if events is None:
-        return None
-    quantum = layer["quantum_ns"]
-    start, end = ((times - layer["from_ns"]) // quantum for times in (events.start, events.end))
-    labels, firsts = np.unique(events.label, return_index=True)
-    typical = (end - start)[firsts]
-    streams = (
-        varints(zigzag(start - np.append(0, end[:-1]))),
-        varints(zigzag(end - start - typical[np.searchsorted(labels, events.label)])),
-        varints(events.label),
-        varints(np.array(events.count, dtype="int64")) if layer["is_merged"] else _launches(events.call),
-        varints(np.column_stack([labels, typical]).ravel()),
-    )
-    at = len(binary)
-    binary += b"".join(streams)
-    return {"count": len(start), "at": at, "sizes": [len(stream) for stream in streams]}
-
-
-def _launches(calls: list[tuple[int, int]]) -> bytes:
-    numbers, previous = [], dict[int, int]()
-    for row, position in calls:
-        numbers.append(row + 1)
-        if row >= 0:
-            delta = position - previous.get(row, 0)
-            numbers.append(2 * delta if delta >= 0 else -2 * delta - 1)
-            previous[row] = position
-    return varints(np.array(numbers, dtype="int64"))
-
-
-def zigzag(values: Ints) -> Ints:
-    """Map 0, -1, 1, -2 to 0, 1, 2, 3."""
-    return np.asarray((values << 1) ^ (values >> 63))
-
-
-def varints(values: Ints) -> bytes:
-    """Write LEB128: seven bits a byte, the lowest first, the eighth bit set in all but the last."""
-    unsigned = values.astype("uint64")
-    shifted = unsigned[:, None] >> (7 * np.arange(9, dtype="uint64"))
-    is_needed = (shifted > 0) | (np.arange(9) == 0)
-    more = np.append(is_needed[:, 1:], np.zeros((len(values), 1), dtype=bool), axis=1)
-    digits = (shifted & np.uint64(127)).astype("uint8") | (more.astype("uint8") << 7)
-    return bytes(digits[is_needed])
+def _layer(rows: list[Events | None], layer: dict[str, Any], binary: bytearray) -> dict[str, Any]:
+    counts = [len(row.start) if row else 0 for row in rows]
+    begins = [0, *accumulate(counts)]
+    columns: dict[str, list[Ints]] = {"gap": [], "duration": [], "label": [], "events": [], "is_launched": []}
+    calls = []
+    for row in filter(None, rows):
+        start, end = ((times - layer["from_ns"]) // layer["quantum_ns"] for times in (row.start, row.end))
+        columns["gap"].append(start - np.append(0, end[:-1]))
+        columns["duration"].append(end - start)
+        columns["label"].append(row.label)
+        columns["events"].append(np.array(row.count, dtype="int64"))
+        launches = row.call or [(-1, 0)] * len(start)
+        columns["is_launched"].append(np.array([caller >= 0 for caller, _ in launches], dtype="int64"))
+        calls += [begins[caller] + position for caller, position in launches if caller >= 0]
+    written = {name: np.concatenate([np.empty(0, dtype="int64"), *values]) for name, values in columns.items()}
+    written["call"] = np.diff(np.array(calls, dtype="int64"), prepend=0)
+    left_out = {"is_launched", "call"} if layer["is_merged"] else {"events"}
+    shapes, at = {}, len(binary)
+    for name, values in written.items():
+        if name not in left_out:
+            shapes[name] = [len(values), 8]  # zeros, or all bits of what is below 0, lie in the high bytes
+            binary += values.astype("<i8").view("uint8").reshape(-1, 8).T.tobytes()
+    return {**layer, "counts": counts, "at": at, "columns": shapes}
 
 
 def many(count: int) -> str:

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.api import api_name
-from nightsight.analyze.ranges.owners import call_owners, nested_ranges, without_numbers
+from nightsight.analyze.ranges.owners import call_owners, nested_ranges
+from nightsight.events.repetitions import without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.tables import categorical, nest, renamed

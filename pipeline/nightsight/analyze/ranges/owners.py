@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
+from nightsight.events.repetitions import without_numbers
 from nightsight.events.timeline import Flags, Timeline
 from nightsight.intervals import Ints, grouped_busy, innermost, outer
 from nightsight.model import Finding
@@ -18,7 +19,6 @@ from nightsight.results import NVTX_RANGES, RANGE_COVERAGE
 from nightsight.tables import ancestors, categorical, duration, empty, nest, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
-_NUMBER: Final = r"(?<![A-Za-z\d])\d+(?![A-Za-z\d])"
 _ALWAYS: Final = ("kernels", "copies")
 _DEEPEST: Final = 64
 _DEEPER: Final = "… (deeper)"
@@ -190,11 +190,6 @@ def repetitions(timeline: Timeline) -> pd.DataFrame:
     path = categorical(without_numbers(paths.categories).to_numpy(dtype=object), paths.codes.to_numpy())
     counts = ranges.assign(path=path).groupby(["process", "path"], observed=True)["path"].transform("size")
     return ranges.assign(path=path, instances=counts)
-
-
-def without_numbers(paths: "pd.Index[Any]") -> "pd.Index[Any]":
-    """Give repetitions one path: a number that stands by itself becomes `#` (`step 7`, `step_7`; not `h2d`)."""
-    return paths.str.replace(_NUMBER, "#", regex=True)
 
 
 @once

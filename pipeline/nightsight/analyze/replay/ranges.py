@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.ranges.owners import call_owners, nested_ranges, without_numbers
+from nightsight.analyze.ranges.owners import call_owners, nested_ranges
+from nightsight.events.repetitions import without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.tables import renamed
 

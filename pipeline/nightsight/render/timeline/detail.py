@@ -1,18 +1,19 @@
 """How finely a timeline is drawn: exactly if there is room, else coarser with an exact stretch, else merged."""
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
+from nightsight.events.repetitions import without_numbers
 from nightsight.intervals import Ints
 from nightsight.render.timeline.labels import OTHERS
 from nightsight.render.timeline.layers import Layer, Sample, count_inside, finest, merged, stretch, whole
 from nightsight.render.timeline.rows import Events
-from nightsight.render.timeline.sums_parts import WrittenSums
+from nightsight.render.timeline.sums import Sums
 from nightsight.units import scale_for
 
 QUANTA: Final = (32, 100, 250, 1000, 4000)
@@ -25,7 +26,6 @@ _SHARE: Final = 1 / 3
 _TRIES: Final = 3
 # of the room, to be content
 _ENOUGH: Final = 0.9
-_NUMBER: Final = re.compile(r"\d+")
 
 
 def exactly(events: Events, sample: Sample, *, span_ns: int, room: float) -> list[Layer]:
@@ -41,7 +41,7 @@ def thinned(events: Events, sample: Sample, *, span_ns: int, window: Span, room:
     """
     event_bytes = sample.exact_size / len(events.start)
     detail = _stretch(events, window, room=room * _SHARE, event_bytes=event_bytes)
-    room -= sum(len(layer.body.compressed) for layer in detail)
+    room -= sum(len(layer.columns.body.compressed) for layer in detail)
     return [_coarse(events, sample, span_ns=span_ns, room=room), *detail]
 
 
@@ -58,10 +58,10 @@ def sentences(drawn: list[Layer], *, origin_ns: int) -> list[str]:
     return [f"Starts and ends are rounded to {_round(first.quantum_ns)}{exactly}."]
 
 
-def on_statistics(sums: WrittenSums | None, *, has_exact_part: bool) -> str:
+def on_statistics(sums: Sums | None, *, has_exact_part: bool) -> str:
     """Say what the statistics of a span are of where not all events are drawn exactly."""
     if sums:
-        return f"Statistics of a span are of all events, in steps of {_round(sums.sums.width_ns)}."
+        return f"Statistics of a span are of all events, in steps of {_round(sums.width_ns)}."
     return f"There is no room for statistics of a span{' but in the exact part' if has_exact_part else ''}."
 
 
@@ -76,7 +76,7 @@ def _round(time_ns: int) -> str:
 
 def _whole(events: Events, quantum_ns: int, *, span_ns: int, room: float) -> Layer | None:
     layer = whole(events, span_ns, quantum_ns=quantum_ns)
-    return layer if len(layer.body.compressed) <= room else None
+    return layer if len(layer.columns.body.compressed) <= room else None
 
 
 def _coarse(events: Events, sample: Sample, *, span_ns: int, room: float) -> Layer:
@@ -96,11 +96,11 @@ def _blocks(events: Events, sample: Sample, *, span_ns: int, room: float) -> Lay
         fits = partial(_fits, sample, most)
         merge_ns = finest(fits, QUANTA[-1], max(span_ns, QUANTA[-1]) + 1)
         tried.append(merged(events, span_ns, merge_ns=_two_digits(merge_ns)))
-        size = len(tried[-1].body.compressed)
+        size = len(tried[-1].columns.body.compressed)
         if _ENOUGH * room <= size <= room:
             break
         most *= room / size * (1 + _ENOUGH) / 2
-    return min(tried, key=lambda layer: (len(layer.body.compressed) > room, layer.merge_ns))
+    return min(tried, key=lambda layer: (len(layer.columns.body.compressed) > room, layer.merge_ns))
 
 
 def _fits(sample: Sample, room: float, merge_ns: int) -> bool:
@@ -145,10 +145,7 @@ def _middle(events: Events, window: Span, most_events: int) -> list[Layer]:
 
 
 def _repeated(events: Events, window: Span) -> Iterator[tuple[Ints, Ints]]:
-    """Yield starts and ends of the ranges in the window that repeat, those that take most time together first.
-
-    Ranges that differ only by a number in their name are repetitions of one.
-    """
+    """Yield starts and ends of the ranges in the window that repeat, those that take most time together first."""
     rows = [row for row, drawn in enumerate(events.rows) if drawn.kind == "range"]
     where = np.concatenate([np.empty(0, np.int64), *(np.arange(*events.bounds[row : row + 2]) for row in rows)])
     others = events.labels.names.index(OTHERS) if OTHERS in events.labels.names else -1
@@ -165,10 +162,8 @@ def _repeated(events: Events, window: Span) -> Iterator[tuple[Ints, Ints]]:
 
 def _patterns(events: Events, where: Ints) -> Ints:
     """Return a number for each row and name without its numbers."""
-    patterns = [_NUMBER.sub("#", name) for name in events.labels.names]
-    numbers = {pattern: number for number, pattern in enumerate(dict.fromkeys(patterns))}
-    of_label = np.array([numbers[pattern] for pattern in patterns], dtype=np.int64)
-    return events.row[where] * len(numbers) + of_label[events.label[where]]
+    of_label, patterns = pd.factorize(without_numbers(pd.Index(events.labels.names)))
+    return events.row[where] * len(patterns) + of_label[events.label[where]]
 
 
 def _with_launched(events: Events, begin: int, end: int) -> int:

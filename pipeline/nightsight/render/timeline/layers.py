@@ -9,60 +9,87 @@ from typing import Any, Final
 import numpy as np
 
 from nightsight.intervals import Flags, Ints
-from nightsight.render.timeline.encode import Deflated, deflated, foretold
-from nightsight.render.timeline.parts import Parts, Spans, encode_spans
+from nightsight.render.timeline.columns import Columns, columns
 from nightsight.render.timeline.rows import Events
 
 # a block is drawn to this share of the stretch it was merged from
 _SHARE: Final = 32
 _SAMPLED: Final = 150_000
-_LEAST: Final = 256
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The events of one layer in order of (row, start), one array entry each; times in quanta since its begin.
+
+    `bounds`: where each row begins, and the end of the last. `label`: rising with how rare it is. `launch`: the position
+    here of the call that launched each, or -1. `count`: how many events each stands for, None where that is one each.
+    """
+
+    bounds: Ints
+    start: Ints
+    end: Ints
+    label: Ints
+    launch: Ints
+    count: Ints | None = None
+
+    def columns(self) -> Columns:
+        """Return what is written of them: times from each event to the next one of its row, positions to the next."""
+        before = np.append(0, self.end[:-1])
+        before[self.bounds[:-1][np.diff(self.bounds) > 0]] = 0
+        values = {"gap": self.start - before, "duration": self.end - self.start, "label": self.label}
+        if self.count is not None:
+            return columns({**values, "events": self.count})
+        is_launched = self.launch >= 0
+        call = np.diff(self.launch[is_launched], prepend=0)
+        return columns({**values, "is_launched": is_launched.astype(np.int64), "call": call})
 
 
 @dataclass(frozen=True)
 class Layer:
     """What is drawn of the time from `begin_ns` to `end_ns`: written in quanta, and merged in stretches of `merge_ns`.
 
-    merge_ns: 0 where every event is drawn by itself.
+    counts: how many events each row has. merge_ns: 0 where every event is drawn by itself.
     """
 
     quantum_ns: int
     begin_ns: int
     end_ns: int
-    parts: Parts
+    counts: tuple[int, ...]
+    columns: Columns
     merge_ns: int = 0
 
-    @cached_property
-    def body(self) -> Deflated:
-        """The binary of the layer."""
-        return deflated(b"".join(self.parts.pieces))
-
-    def header(self) -> dict[str, Any]:
-        """Describe the layer."""
+    def header(self, at: int) -> dict[str, Any]:
+        """Describe the layer, of which the columns begin at `at` in the binary."""
         return {
             "quantum_ns": self.quantum_ns,
             "from_ns": self.begin_ns,
             "to_ns": self.end_ns,
             "is_merged": bool(self.merge_ns),
             "merge_ns": self.merge_ns,
+            "counts": self.counts,
+            **self.columns.header(at),
         }
 
 
 def whole(events: Events, span_ns: int, *, quantum_ns: int) -> Layer:
     """Draw all events, times rounded to the quantum."""
-    return Layer(quantum_ns, 0, span_ns, encode_spans(_rounded(_linked(events), quantum_ns)))
+    return _layer(_rounded(_spans(events), quantum_ns), quantum_ns, 0, span_ns)
 
 
 def stretch(events: Events, begin_ns: int, end_ns: int) -> Layer:
     """Draw the events that have any time from `begin_ns` to `end_ns`, exactly."""
-    chosen = inside(events, begin_ns, end_ns)
-    return Layer(1, begin_ns, end_ns, encode_spans(_linked(chosen, begin_ns)))
+    return _layer(_spans(inside(events, begin_ns, end_ns), begin_ns), 1, begin_ns, end_ns)
 
 
 def merged(events: Events, span_ns: int, *, merge_ns: int) -> Layer:
     """Draw as one what is shorter than `merge_ns` and begins in the same stretch of that length (see `_blocks`)."""
     quantum_ns = max(merge_ns // _SHARE, 1)
-    return Layer(quantum_ns, 0, span_ns, encode_spans(_rounded(_blocks(events, merge_ns), quantum_ns)), merge_ns)
+    return _layer(_rounded(_blocks(events, merge_ns), quantum_ns), quantum_ns, 0, span_ns, merge_ns)
+
+
+def _layer(spans: Spans, quantum_ns: int, begin_ns: int, end_ns: int, merge_ns: int = 0) -> Layer:
+    counts = tuple(np.diff(spans.bounds).tolist())
+    return Layer(quantum_ns, begin_ns, end_ns, counts, spans.columns(), merge_ns)
 
 
 def inside(events: Events, begin_ns: int, end_ns: int) -> Events:
@@ -102,16 +129,10 @@ def _only(events: Events, chosen: Ints) -> Events:
     )
 
 
-def _linked(events: Events, origin_ns: int = 0) -> Spans:
-    """Return each event with the row and the position there of the call that launched it."""
-    known = np.flatnonzero(events.launch >= 0)
-    launch = events.launch[known]
-    caller, call = np.full(len(events.start), -1), np.zeros(len(events.start), dtype=np.int64)
-    caller[known] = events.row[launch]
-    call[known] = launch - events.bounds[caller[known]]
+def _spans(events: Events, origin_ns: int = 0) -> Spans:
     # copies take memory
     start, end = (times - origin_ns if origin_ns else times for times in (events.start, events.end))
-    return Spans(events.bounds, start, end, events.label, caller, call)
+    return Spans(events.bounds, start, end, events.label, events.launch)
 
 
 def _rounded(spans: Spans, quantum_ns: int) -> Spans:
@@ -135,7 +156,7 @@ def _blocks(events: Events, merge_ns: int) -> Spans:
     together = np.add.reduceat(length, first)
     label = events.label[_longest(length, first, count)]
     bounds = np.searchsorted(first, events.bounds)
-    return Spans(bounds, begin, begin + together, label, nothing, np.zeros_like(first), count)
+    return Spans(bounds, begin, begin + together, label, nothing, count)
 
 
 def _longest(length: Ints, first: Ints, count: Ints) -> Ints:
@@ -160,27 +181,19 @@ class Sample:
 
     def __init__(self, events: Events) -> None:
         count = np.diff(events.bounds)
-        share = _SAMPLED * count // max(int(count.sum()), 1)
-        taken = np.minimum(count, np.maximum(share, _LEAST))
+        taken = -(-count * _SAMPLED // max(int(count.sum()), _SAMPLED))
         begin = events.bounds[:-1] + (count - taken) // 2
         position = np.repeat(begin - np.cumsum(taken) + taken, taken) + np.arange(int(taken.sum()))
-        self._weight = count / np.maximum(taken, 1)
-        self._calls = _linked(events)
+        self._weight = len(events.start) / max(len(position), 1)
         self._events = replace(
             events,
             bounds=np.append(0, np.cumsum(taken)),
             start=events.start[position],
             end=events.end[position],
             label=events.label[position],
-            launch=np.full(len(position), -1, dtype=np.int64),
+            # positions among all events: only the steps between them are written
+            launch=events.launch[position],
         )
-        self._position = position
-
-    @cached_property
-    def _spans(self) -> Spans:
-        all_, here = self._calls, self._position
-        links = {"caller": all_.caller[here], "call": all_.call[here]}
-        return replace(_linked(self._events), **links)
 
     @cached_property
     def exact_size(self) -> float:
@@ -189,18 +202,14 @@ class Sample:
 
     def size(self, quantum_ns: int) -> float:
         """Return about how many bytes all events take, compressed."""
-        return self._compressed(encode_spans(_rounded(self._spans, quantum_ns)))
+        return self._compressed(_rounded(_spans(self._events), quantum_ns))
 
     def merged_size(self, merge_ns: int) -> float:
         """Return about how many bytes all blocks take, compressed."""
-        return self._compressed(encode_spans(_rounded(_blocks(self._events, merge_ns), max(merge_ns // _SHARE, 1))))
+        return self._compressed(_rounded(_blocks(self._events, merge_ns), max(merge_ns // _SHARE, 1)))
 
-    def _compressed(self, parts: Parts) -> float:
-        size = 0.0
-        for factor, streams in zip(self._weight, parts.rows, strict=True):
-            *grows, medians = streams
-            size += sum(foretold(stream, factor) for stream in grows) + len(medians)
-        return size
+    def _compressed(self, spans: Spans) -> float:
+        return self._weight * len(spans.columns().body.compressed)
 
 
 def finest(fits: Callable[[int], bool], least: int, most: int) -> int:

@@ -12,19 +12,19 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nightsight.events.repetitions import NUMBER
 from nightsight.intervals import Ints
 from nightsight.model import Profile, Result
 from nightsight.render.export.tracks import MARKS, ON_STREAMS, ON_THREADS, Places
+from nightsight.render.timeline.columns import deflated, gzip_base64
 from nightsight.render.timeline.counters import Curve, curves
 from nightsight.render.timeline.detail import exactly, on_statistics, sentences, thinned
-from nightsight.render.timeline.encode import deflated, gzip_base64
 from nightsight.render.timeline.labels import Economy, Labels, fold
 from nightsight.render.timeline.layers import Layer, Sample
 from nightsight.render.timeline.rows import MOST_ROWS, Events, lay_events
-from nightsight.render.timeline.sums import Sums, sums_of
-from nightsight.render.timeline.sums_parts import WrittenSums, fitting
+from nightsight.render.timeline.sums import Sums, fitting, sums_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MOST_BYTES: Final = 1_200_000
 _MEASURED: Final = "measure"
 
@@ -42,8 +42,9 @@ _WORDS: Final = 1 / 3
 _SUMS: Final = 1 / 8
 _ATTEMPTS: Final = 3
 _LESS: Final = 0.95
-# what the place of a row in the binary takes in the header, compressed
-_PLACES: Final = 40
+# what the numbers of a row's events, and what is said of a layer, take in the header, compressed
+_ROW_BYTES: Final = 8
+_LAYER_BYTES: Final = 80
 Span = tuple[int, int]
 
 
@@ -132,6 +133,7 @@ def _scene(profile: Profile, events: Events, everything: Events, drawn: Sequence
         "span_ns": end - begin,
         "window": moved,
         **_names(labels),
+        "number": NUMBER,
         **_groups(profile, events, drawn, begin_ns=begin),
         "totals": {"events": events.total, "rows": events.total_rows},
     }
@@ -181,7 +183,7 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
     words = len(deflated(_json(scene.words)).compressed)
     if words > most * _WORDS and words + scene.sample.exact_size > most:
         return None
-    room = float(most - words - _PLACES * len(scene.events.rows) - _PLACES)
+    room = float(most - words - _ROW_BYTES * len(scene.events.rows) - 2 * _LAYER_BYTES)
     for _ in range(_ATTEMPTS):
         payload = _written(scene, room)
         if len(payload) <= most_bytes:
@@ -192,30 +194,27 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
 
 def _written(scene: _Scene, room: float) -> bytes:
     drawn, sums = _fitted(scene, room)
-    *begins, end = accumulate((len(layer.body.data) for layer in drawn), initial=0)
-    parts = [layer.parts.header(at) for layer, at in zip(drawn, begins, strict=True)]
-    rows = [{**row, "layers": list(of_row)} for row, *of_row in zip(scene.words["rows"], *parts, strict=True)]
+    bodies = [layer.columns.body for layer in drawn] + ([sums.columns.body] if sums else [])
+    begins = list(accumulate((len(body.data) for body in bodies), initial=0))
     is_exact = scene.is_all and drawn[0].quantum_ns == 1
     said = [] if is_exact else [on_statistics(sums, has_exact_part=scene.is_all and len(drawn) > 1)]
     of_layers = {
-        "rows": rows,
-        "layers": [layer.header() for layer in drawn],
-        "sums": sums and sums.header(end),
+        "layers": [layer.header(at) for layer, at in zip(drawn, begins, strict=False)],
+        "sums": sums and sums.header(begins[len(drawn)]),
         "thinned": [*sentences(drawn, origin_ns=scene.window[0]), *scene.left_out, *said],
     }
     header = _json({**scene.words, **of_layers})
-    bodies = [layer.body for layer in drawn] + ([sums.body] if sums else [])
     return gzip_base64([deflated(struct.pack("<I", len(header)) + header), *bodies])
 
 
-def _fitted(scene: _Scene, room: float) -> tuple[list[Layer], WrittenSums | None]:
+def _fitted(scene: _Scene, room: float) -> tuple[list[Layer], Sums | None]:
     """Return the layers that fit; and sums of all events, unless the layers have every event exactly."""
     drawn = exactly(scene.events, scene.sample, span_ns=scene.span_ns, room=room)
     if drawn and scene.is_all:
         return drawn, None
     sums = fitting(scene.sums, room * _SUMS)
     room -= sums.size if sums else 0
-    if not drawn or len(drawn[0].body.compressed) > room:
+    if not drawn or len(drawn[0].columns.body.compressed) > room:
         drawn = thinned(scene.events, scene.sample, span_ns=scene.span_ns, window=scene.window, room=room)
     return drawn, sums
 

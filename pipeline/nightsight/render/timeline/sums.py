@@ -1,12 +1,14 @@
 """Sums of all events in equal bins of time: what the page counts a span by where it draws too little for that."""
 
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Flags, Ints, covered, union
+from nightsight.render.timeline.columns import Columns, columns
 from nightsight.render.timeline.rows import Events
 
 MOST_BINS: Final = 4096
@@ -15,6 +17,17 @@ DOUBLINGS: Final = 8
 _LEAST_BINS: Final = 2 << DOUBLINGS
 # sums that are made at once; where there are more, only those that are not 0
 _MOST_SUMS: Final = 1 << 21
+# doublings of the width, and names in each bin of each section: the best first
+_FINENESS: Final = (
+    *((0, 64), (1, 64), (1, 24), (2, 24), (2, 8), (3, 8), (4, 8), (5, 8), (6, 8), (6, 3), (7, 3)),
+    (DOUBLINGS, 3),
+)
+# what is longer than so many times the room will not fit compressed
+_DENSEST: Final = 4
+# what a cell, and what an event that crosses an edge, takes before that at least
+_ENTRY_BYTES: Final = 3
+# what the words on a section take, compressed
+_SECTION_BYTES: Final = 20
 Section = tuple[str, str]
 
 
@@ -96,6 +109,61 @@ class Sums:
             cells=_cells(new[cells.slot], cells.bin, self.bins, cells),
             crossings=replace(crossings, slot=new[crossings.slot]),
         )
+
+    @cached_property
+    def columns(self) -> Columns:
+        """What is written of them; the names must be in order.
+
+        A place is one number, of what it belongs to and of the bin or edge: it rises, and is written as a step.
+        """
+        cells, crossings, overlaps = self.cells, self.crossings, self.overlaps
+        edge = (crossings.start - self.begin_ns) // self.width_ns + 1
+        return columns(
+            {
+                "name": self.slots.name,
+                "cell": _steps(cells.slot * self.bins + cells.bin),
+                "events": cells.count,
+                "time": cells.time,
+                "crossing": _steps(crossings.row * self.bins + edge),
+                "slot": crossings.slot,
+                "remainder": crossings.end - self.begin_ns - edge * self.width_ns,
+                "overlap": _steps(overlaps.section * self.bins + overlaps.bin),
+                "surplus": overlaps.time,
+            }
+        )
+
+    @property
+    def size(self) -> int:
+        """About how many bytes they take with their header, compressed."""
+        return len(self.columns.body.compressed) + _SECTION_BYTES * len(self.sections)
+
+    def header(self, at: int) -> dict[str, Any]:
+        """Describe the sums, of which the columns begin at `at` in the binary."""
+        ends = np.searchsorted(self.slots.section, np.arange(len(self.sections)), side="right")
+        columns = (np.diff(ends, prepend=0), self.slots.count[ends - 1])
+        sections = [
+            {"group": group, "kind": kind, "slots": count, "others": 0 if last == 1 else last}
+            for (group, kind), count, last in zip(self.sections, *(column.tolist() for column in columns), strict=True)
+        ]
+        scale = {"from_ns": self.begin_ns, "width_ns": self.width_ns, "bins": self.bins}
+        return {**scale, "sections": sections, **self.columns.header(at)}
+
+
+def fitting(sums: Sums | None, room: float) -> Sums | None:
+    """Return sums with as narrow bins, and as many names, as `room` bytes allow, compressed; None if none do."""
+    if sums is None:
+        return None
+    done = 0
+    for doublings, names in _FINENESS:
+        sums = sums.coarser(doublings - done).with_names(names)
+        done = doublings
+        if _ENTRY_BYTES * (len(sums.cells.bin) + len(sums.crossings.row)) <= _DENSEST * room and sums.size <= room:
+            return sums
+    return None
+
+
+def _steps(places: Ints) -> Ints:
+    return np.diff(places, prepend=0)
 
 
 def sums_of(events: Events, *, span_ns: int, origin_ns: int) -> Sums | None:
