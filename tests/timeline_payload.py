@@ -74,17 +74,17 @@ def _rows(header: dict[str, Any], layer: dict[str, Any], binary: bytes) -> list[
     counts = iter(columns["events"] if layer["is_merged"] else [1] * len(columns["gap"]))
     begins = [0, *accumulate(layer["counts"])]
     launches = iter([None] * begins[-1] if layer["is_merged"] else _launches(columns, begins))
-    rows = []
+    rows, columns_of_events = [], zip(gaps, lengths, labels, counts, launches, strict=True)
     for size in layer["counts"]:
         end, row = 0, []
-        for gap, length, label, count, launch in islice(zip(gaps, lengths, labels, counts, launches, strict=False), size):
+        for gap, length, label, count, launch in islice(columns_of_events, size):
             start = end + gap
             end = start + length
             name, details = header["labels"][label]
             begin, stop = (layer["from_ns"] + time * layer["quantum_ns"] for time in (start, end))
             row.append(Event(begin, stop, header["names"][name], details, launch, count))
         rows.append(row)
-    assert not list(gaps)
+    assert not list(columns_of_events)
     return rows
 
 
@@ -160,7 +160,7 @@ def decode_sums(header: dict[str, Any], names: list[str], binary: bytes) -> Deco
     slots: list[tuple[Section, str | None]] = []
     for key, section in zip(keys, header["sections"], strict=True):
         known: list[str | None] = [names[next(columns["name"])] for _ in range(section["slots"])]
-        slots += [(key, name) for name in (known[:-1] + [None] if section["others"] else known)]
+        slots += [(key, name) for name in ([*known[:-1], None] if section["others"] else known)]
     cells: list[dict[int, tuple[int, int]]] = [{} for _ in slots]
     for slot, place in _places(columns["cell"], header["bins"]):
         cells[slot][place] = (next(columns["events"]), next(columns["time"]))

@@ -1,9 +1,9 @@
 // What a reader looks for in names and texts: a part of them, or an expression written /like this/.
 
-const NO_EXPRESSION = "Not a regular expression";
+export const NO_EXPRESSION = "Not a regular expression";
 
 // A function that tells whether a text holds the query; null for no query, undefined for one that is no expression.
-function textTest(query) {
+export function textTest(query) {
   const text = query.trim();
   if (!text) return null;
   if (text.length > 2 && text.startsWith("/") && text.endsWith("/")) {
@@ -19,6 +19,6 @@ function textTest(query) {
 }
 
 // An expression for exactly this text.
-function literally(text) {
+export function literally(text) {
   return text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 }

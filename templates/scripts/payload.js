@@ -1,6 +1,6 @@
 // The compressed blocks of the page: `<script type="application/gzip+base64" id="…">`.
 
-const canUnpack = typeof DecompressionStream === "function";
+export const canUnpack = typeof DecompressionStream === "function";
 
 function bytesOfBase64(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
@@ -11,38 +11,9 @@ function bytesOfBase64(text) {
 }
 
 // The bytes of the block `id`; null if the page has no such block.
-async function unpacked(id) {
+export async function unpacked(id) {
   const block = document.getElementById(id);
   if (!block) return null;
   const packed = new Blob([bytesOfBase64(block.textContent.trim())]).stream();
   return new Uint8Array(await new Response(packed.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer());
 }
-
-// The element that an address leads to; one of a view of the timeline leads to that.
-function linkTarget(hash) {
-  return document.getElementById(hash.startsWith("#timeline=") ? "timeline" : hash.slice(1));
-}
-
-// A page that was opened at a section goes there again once tables or the timeline above it have grown, until the
-// reader moves. A page that comes back is where the browser puts it.
-let isAtTarget = performance.getEntriesByType("navigation")[0]?.type === "navigate";
-for (const name of ["wheel", "pointerdown", "keydown", "touchmove"]) {
-  window.addEventListener(name, () => (isAtTarget = false), { once: true, passive: true });
-}
-
-function keepTarget() {
-  if (isAtTarget && location.hash) linkTarget(location.hash)?.scrollIntoView({ behavior: "instant" });
-}
-
-// A sandboxed frame may not follow the links of its own page where that is a file.
-function followInFrame(event) {
-  const link = event.target.closest('a[href^="#"]');
-  const target = link && linkTarget(link.hash);
-  if (!target) return;
-  event.preventDefault();
-  target.tabIndex = -1; // the Tab key goes on from here
-  target.focus({ preventScroll: true });
-  target.scrollIntoView();
-}
-
-if (window.parent !== window) document.addEventListener("click", followInFrame);

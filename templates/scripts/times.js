@@ -14,4 +14,6 @@ function localTime(time) {
   time.after(local);
 }
 
-for (const time of document.querySelectorAll("time[datetime]")) localTime(time);
+export function showLocalTimes() {
+  for (const time of document.querySelectorAll("time[datetime]")) localTime(time);
+}

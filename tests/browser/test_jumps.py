@@ -12,7 +12,7 @@ import pytest
 from nightsight.model import Profile, Report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html
-from nightsight.units import heading
+from nightsight.units import format_value, heading
 from nightsight.workflow import build_report
 from tests import replay_tables
 from tests.browser.table_pages import rows_of, visited, wait_until
@@ -157,7 +157,9 @@ def test_memory_leads_to_the_peak_of_its_curve(visit: Visit, report: Report) -> 
     with visit() as page:
         jump(page, "memory_usage", 0)
         assert f"from {peak:.6f} ms" in text(page, "span").splitlines()[0]
-        assert text(page, "announcement") == f"Memory in use, at most {level['bytes'].max() / 1e6:.2f} MB"
+        assert (
+            text(page, "announcement") == f"Memory in use, at most {format_value(level['bytes'].max(), 'in_use_bytes')}"
+        )
 
 
 def test_what_is_not_drawn_offers_nothing_and_what_is_not_found_does_no_harm(visit: Visit) -> None:

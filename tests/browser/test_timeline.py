@@ -128,7 +128,7 @@ def test_the_range_is_written_in_the_unit_of_the_axis(visit: Any) -> None:
     with visit("small") as page:
         show(page, from_ns=1_200_000, to_ns=1_600_000)
         in_view(page)
-        assert text(page, "range") == "177.78 µs to 622.22 µs (444.444 µs)"
+        assert text(page, "range") == "177.78 µs to 622.22 µs (444.4 µs)"
         assert {unit for tick, *_ in page.evaluate(TICKS) for unit in [tick.split()[-1]]} == {"µs"}
 
 

@@ -157,7 +157,7 @@ def test_marks_are_listed_without_a_duration(opened: Open) -> None:
         wait_until(page, lambda: page.locator(".timeline-list tbody tr").count() == 4)
         rows = [[*row[:1], *row[3:]] for row in cells(page, ".timeline-list tbody tr")]
         assert rows == [
-            ["step", "0.000000 ms", "40.000 ms"],
+            ["step", "0.000000 ms", "40.00 ms"],
             ["x", "5.000000 ms", "–"],
             ["io:y", "10.000000 ms", "–"],
             ["x", "36.000000 ms", "–"],

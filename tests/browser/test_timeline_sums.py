@@ -38,7 +38,7 @@ def thinned_page(profile: Profile, folder: Path, most_bytes: int) -> Thinned:
 
 def counted_span(page: Any, decoded: Decoded) -> tuple[int, int]:
     """Return what the statistics are of, in ns since the first event."""
-    heading = page.locator(".timeline-span h3").inner_text().replace("−", "-").replace(",", "")
+    heading = page.locator(".timeline-span h3").inner_text().replace(",", "")
     first, last = re.search(r"from (\S+) ms to (\S+) ms", heading).groups()  # type: ignore[union-attr]
     origin = decoded.header["window"][0]
     return round(float(first) * MS) + origin, round(float(last) * MS) + origin

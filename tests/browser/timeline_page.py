@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nightsight.events.repetitions import NUMBER
 from nightsight.render.page import html
 from tests.browser.table_pages import wait_until
 
@@ -59,7 +60,7 @@ def durations(page: Any, name: str) -> list[float]:
 def in_view(page: Any) -> tuple[float, float]:
     """Return the span of time that is shown, in ms from the start of the window, as it is written."""
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    text = page.locator(".timeline-range").inner_text().replace("−", "-").replace(",", "")
+    text = page.locator(".timeline-range").inner_text().replace(",", "")
     first, last, unit = re.match(r"(\S+) \S+ to (\S+) (\S+)", text).groups()  # type: ignore[union-attr]
     size = {"ns": 1e-6, "µs": 1e-3, "ms": 1, "s": 1e3}[unit]
     return float(first) * size, float(last) * size
@@ -116,7 +117,8 @@ def packed(rows: list[Row], **header: Any) -> str:
     span = header.pop("span_ns", int(max(ends, default=0)))
     whole = {"quantum_ns": 1, "from_ns": 0, "to_ns": span, "is_merged": False, "merge_ns": 0}
     words = {
-        "format": 1,
+        "format": 2,
+        "number": NUMBER,
         "span_ns": span,
         "window": None,
         "names": names,
@@ -129,7 +131,9 @@ def packed(rows: list[Row], **header: Any) -> str:
         **header,
     }
     binary = bytearray()
-    layers = [_layer([row.layers[number] for row in rows], layer, binary) for number, layer in enumerate(words["layers"])]
+    layers = [
+        _layer([row.layers[number] for row in rows], layer, binary) for number, layer in enumerate(words["layers"])
+    ]
     described = [{"group": row.group, "label": row.label, "kind": row.kind} for row in rows]
     text = json.dumps({**words, "rows": described, "layers": layers}).encode()
     packed = gzip.compress(struct.pack("<I", len(text)) + text + bytes(binary), 9, mtime=0)
@@ -156,8 +160,8 @@ def _layer(rows: list[Events | None], layer: dict[str, Any], binary: bytearray) 
     shapes, at = {}, len(binary)
     for name, values in written.items():
         if name not in left_out:
-            shapes[name] = [len(values), 8]  # zeros, or all bits of what is below 0, lie in the high bytes
-            binary += values.astype("<i8").view("uint8").reshape(-1, 8).T.tobytes()
+            shapes[name] = [len(values), 6]
+            binary += values.astype("<i8").view("uint8").reshape(-1, 8).T[:6].tobytes()
     return {**layer, "counts": counts, "at": at, "columns": shapes}
 
 

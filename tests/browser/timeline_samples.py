@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nightsight.units import format_value
 from tests.browser.timeline_page import Row, events, in_view, many, packed, pixels, timeline_page, timeline_visit
 from tests.reports import HOSTILE
 
@@ -137,8 +138,8 @@ def number(written: str) -> float:
 
 
 def nearly(written: str, ns: float) -> bool:
-    number, unit = written.replace(",", "").split()
-    return abs(float(number) * UNITS[unit] - ns) <= 0.5e-3 * UNITS[unit] + 1e-6
+    """Tell whether a time is written as the report's tables write it."""
+    return written == format_value(ns, "time_ns")
 
 
 def clipped(spans: Sequence[Span], low: float, high: float) -> list[tuple[float, float, int]]:

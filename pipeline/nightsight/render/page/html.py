@@ -14,6 +14,7 @@ from nightsight.model import Profile, Report
 from nightsight.render.figure.axes import spaced
 from nightsight.render.page.index import IndexEntry, index_page
 from nightsight.render.page.page import page
+from nightsight.render.page.scripts import bundle
 from nightsight.render.timeline.payload import MOST_BYTES as TIMELINE_BYTES
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.shipped import shipped
@@ -28,18 +29,6 @@ _LONGEST_POLICY: Final = 400
 # where the data go: nothing that a report puts into a page has such brackets
 _TIMELINE: Final = Markup("<timeline-data>")
 _STYLES: Final = ("page", "text", "tables", "tables_tools", "charts", "pictures", "timeline", "media")
-_OF_TABLES: Final = ("numbers", "model", "rows", "box", "copy", "jumps", "tools")
-_OF_TIMELINE: Final = (
-    *("text", "data", "statistics", "sums", "lanes", "canvas", "events", "draw", "panel", "pointer"),
-    *("find", "search", "history"),
-)
-_SCRIPTS: Final = (
-    *("payload", "times", "matching"),
-    *(f"tables_{part}" for part in _OF_TABLES),
-    "tables",
-    *(f"timeline_{part}" for part in _OF_TIMELINE),
-    *("timeline", "timeline_start"),
-)
 
 
 def render_html(report: Report, profile: Profile | None = None, *, most_bytes: int = MOST_BYTES) -> str:
@@ -119,18 +108,13 @@ def _timed(text: str) -> Markup:
 
 @cache
 def _style() -> Markup:
-    return _joined("styles", ".css", _STYLES)
+    texts = ((_TEMPLATES / "styles" / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
+    return Markup("\n").join(map(Markup, texts))  # our own files
 
 
 @cache
 def _script() -> Markup:
-    """Join the scripts into one: they share their names with one another and with nothing else."""
-    return Markup('"use strict";\n(() => {{\n{}}})();').format(_joined("scripts", ".js", _SCRIPTS))
-
-
-def _joined(kind: str, suffix: str, names: Sequence[str]) -> Markup:
-    texts = ((_TEMPLATES / kind / f"{name}{suffix}").read_text(encoding="utf-8") for name in names)
-    return Markup("\n").join(map(Markup, texts))  # our own files
+    return Markup(bundle(_TEMPLATES / "scripts" / "main.js"))  # noqa: S704 (our own files)
 
 
 def _policy(text: str) -> str:

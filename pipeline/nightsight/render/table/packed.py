@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from nightsight.render.table.view import Column, TableView, Whole, floats, left_out, printable
-from nightsight.units import DIGITS, MOST_DECIMALS, SCALES, split
+from nightsight.units import split
 
 Json = dict[str, Any]
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _TRIES: Final = 4
 _NONE: Final = -1  # the code of a text that is not there
 
@@ -160,8 +160,7 @@ def _limits(tables: Sequence[_Table], most_bytes: float) -> list[int]:
 def _document(tables: Sequence[_Table], limits: Sequence[int]) -> Json:
     texts = Texts()
     rows = {table.view.name: table.rows(count, texts) for table, count in zip(tables, limits, strict=True)}
-    digits = {"digits": DIGITS, "most_decimals": MOST_DECIMALS}
-    return {"format": _FORMAT, "scales": SCALES, **digits, "tables": rows, "texts": texts.all}
+    return {"format": _FORMAT, "tables": rows, "texts": texts.all}
 
 
 def _json(document: Json) -> bytes:

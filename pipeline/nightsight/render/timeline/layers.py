@@ -21,8 +21,8 @@ _SAMPLED: Final = 150_000
 class Spans:
     """The events of one layer in order of (row, start), one array entry each; times in quanta since its begin.
 
-    `bounds`: where each row begins, and the end of the last. `label`: rising with how rare it is. `launch`: the position
-    here of the call that launched each, or -1. `count`: how many events each stands for, None where that is one each.
+    `bounds`: where each row begins, and the end of the last. `label`: rising with how rare it is. `launch`: where here
+    the call is that launched each, or -1. `count`: how many events each stands for, None where that is one each.
     """
 
     bounds: Ints

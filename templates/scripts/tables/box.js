@@ -1,6 +1,8 @@
 // The body of one table: all its rows, or, where these are many, the ones in sight of a box that scrolls.
 
-class TableBox {
+import { TableRows } from "./rows.js";
+
+export class TableBox {
   static MARGIN = 240; // pixels above and below what is in sight
   static PASSES = 3;
 

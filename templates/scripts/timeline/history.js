@@ -3,7 +3,7 @@
 
 const TIMELINE_ADDRESS = /^#timeline=(-?\d+),(-?\d+)(?:&span=(-?\d+),(-?\d+))?(?:&event=(\d+),(-?\d+))?$/;
 
-class TimelineHistory {
+export class TimelineHistory {
   static REST = 400; // ms without a new frame; browsers object to many changes in a short time
 
   constructor(timeline) {

@@ -4,7 +4,7 @@ const LANE_HEIGHT = { group: 26, row: 20, curve: 46 };
 const LEAST_VIEW = 50; // ns
 
 // Headings, rows and curves of the groups that are not collapsed, with their places in px.
-class TimelineLanes {
+export class TimelineLanes {
   constructor(data, collapsed) {
     this.all = [];
     this.height = 0;
@@ -52,7 +52,7 @@ function numbersByGroup(items, groups) {
 }
 
 // The span of time that is shown; never past the ends of the capture by more than a sliver.
-class TimeView {
+export class TimeView {
   constructor(span) {
     const margin = Math.max(span * 0.01, LEAST_VIEW / 2);
     this.lowest = -margin;

@@ -1,12 +1,16 @@
 // Draws the events of a row: as rectangles where pixels allow, else as the share of each column that is busy.
 // A row is painted pixel by pixel and placed as one picture: thousands of rectangles cost the canvas 20 ms, this 1.
 
+import { formatCount } from "../numbers.js";
+import { EVENT_HEIGHT } from "./canvas.js";
+import { shortKernelName } from "./text.js";
+
 const LEAST_LABEL = 26; // px
 const LEAST_GAPPED = 4; // px: wider events leave one free to the next
 const MOST_LINES = 50_000; // marks that are painted one by one: a share of busy time would say nothing of them
 const FADED = 0.22;
 
-class EventPainter {
+export class EventPainter {
   constructor(canvas, data) {
     this.canvas = canvas;
     this.data = data;
@@ -128,7 +132,7 @@ class EventPainter {
       this.shortNames.set(name, isKernel ? shortKernelName(name) : name);
     }
     const text = this.shortNames.get(name);
-    return layer.events && layer.events[event] > 1 ? `${SCALAR_NUMBER.format(layer.events[event])} × ${text}` : text;
+    return layer.events && layer.events[event] > 1 ? `${formatCount(layer.events[event])} × ${text}` : text;
   }
 
   // The share of each column in which an event runs, as height; columns with a mark are full. Events that fill columns

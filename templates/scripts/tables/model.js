@@ -1,6 +1,9 @@
 // The rows of one table: where they come from, which of them a filter lets through, and in which order.
 
-class TableModel {
+import { textTest } from "../matching.js";
+import { ABSENT, formatCell, readNumber } from "../numbers.js";
+
+export class TableModel {
   static TEXT_LENGTH = 120;
   static FIRST_ROWS = 50;
 
@@ -22,26 +25,26 @@ class TableModel {
   }
 
   // A table of the compressed block; the page has the full names of the rows that it prints.
-  static fromBlock(packed, texts, numbers, printed) {
+  static fromBlock(packed, texts, printed) {
     const short = packed.name.map((code) => texts[code]);
     const full = short.map((_, row) =>
       row < printed.length ? TableModel.#printedName(printed[row]) : (texts[packed.full[row - printed.length]] ?? ""),
     );
-    const columns = packed.columns.map((column) => TableModel.#packedColumn(column, texts, numbers));
+    const columns = packed.columns.map((column) => TableModel.#packedColumn(column, texts));
     return new TableModel({ ...packed, short, full, columns, level: packed.level ?? null });
   }
 
-  static #packedColumn(column, texts, numbers) {
+  static #packedColumn(column, texts) {
     if (column.texts) {
       const all = column.texts.map((code) => texts[code] ?? "");
       const full = column.full?.map((code) => texts[code] ?? "");
-      return { texts: all, full, text: (row) => TableModel.cut(all[row]) || TableNumbers.ABSENT };
+      return { texts: all, full, text: (row) => TableModel.cut(all[row]) || ABSENT };
     }
     const shareOf = (value) => Math.min(Math.max((100 * value) / column.largest, 0), 100);
     const share = (row) => (column.values[row] === null ? null : shareOf(column.values[row]));
     return {
       values: Float64Array.from(column.values, (value) => value ?? NaN),
-      text: (row) => numbers.cell(column.values[row], column),
+      text: (row) => formatCell(column.values[row], column),
       share: column.largest ? share : null,
     };
   }
@@ -53,8 +56,8 @@ class TableModel {
     const columns = headings.slice(1).map((heading, place) => {
       const shown = printed.map((row) => row.cells[place + 1].textContent.trim());
       const text = (row) => shown[row];
-      if (!heading.isNumber) return { texts: shown.map((each) => (each === TableNumbers.ABSENT ? "" : each)), text };
-      return { values: Float64Array.from(shown, (each) => TableNumbers.read(each, heading.symbol)), text };
+      if (!heading.isNumber) return { texts: shown.map((each) => (each === ABSENT ? "" : each)), text };
+      return { values: Float64Array.from(shown, (each) => readNumber(each, heading.symbol)), text };
     });
     const level = levels.some((each) => each > 0) ? levels : null;
     return new TableModel({ short, full: printed.map(TableModel.#printedName), columns, level });

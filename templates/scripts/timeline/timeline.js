@@ -1,9 +1,18 @@
 // The timeline: its state, what can be done to it, and the frames that show it.
 
+import { TimelinePainter } from "./draw.js";
+import { TimeView, TimelineLanes } from "./lanes.js";
+import { timelineElement } from "./elements.js";
+import { TimelinePanel } from "./panel.js";
+import { TimelinePointer } from "./pointer.js";
+import { TimelineSearch } from "./search.js";
+import { spanStatistics } from "./statistics.js";
+import { amountText, countText, rangeText } from "./text.js";
+
 const MOST_FRAMES_KEPT = 5000;
 const LIST_DELAY = 200; // ms of rest before the list of what is in sight follows
 
-class Timeline {
+export class Timeline {
   constructor(section, data) {
     this.section = section;
     this.data = data;

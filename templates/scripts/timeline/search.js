@@ -1,6 +1,12 @@
 // Search in the timeline: which events have a name like that, and the way from one to the next.
 
-class TimelineSearch {
+import { NO_EXPRESSION, textTest } from "../matching.js";
+import { formatCount } from "../numbers.js";
+import { EventMatches } from "./data.js";
+import { TimelineFinder } from "./find.js";
+import { countText } from "./text.js";
+
+export class TimelineSearch {
   constructor(timeline) {
     this.timeline = timeline;
     this.input = timeline.section.querySelector(".timeline-search input");
@@ -52,7 +58,7 @@ class TimelineSearch {
     else if (this.at < 0) this.output.textContent = found.total ? countText(found.total, noun) : "Nothing found";
     else {
       const rank = found.rank(layer.start[this.at], layer.rowOf(this.at));
-      this.output.textContent = `${SCALAR_NUMBER.format(rank)} of ${countText(found.total, noun)}`;
+      this.output.textContent = `${formatCount(rank)} of ${countText(found.total, noun)}`;
     }
   }
 

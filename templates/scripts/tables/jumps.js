@@ -1,6 +1,6 @@
 // What the rows of a table are in the timeline: the event, span of time or curve that a row asks it for.
 
-class TableJumps {
+export class TableJumps {
   static NO_RANGE = "(no range)";
   static MEMORY = "Memory in use"; // the curve of what is allocated on a GPU
   static ON_GPU = ["Device", "Device Static", "Array"];

@@ -1,6 +1,12 @@
 // What a reader can do with one table: sort by its headings, filter, switch names, take it along as CSV.
 
-class TableTools {
+import { NO_EXPRESSION } from "../matching.js";
+import { TableBox } from "./box.js";
+import { TableCopy } from "./copy.js";
+import { TableJumps } from "./jumps.js";
+import { TableRows } from "./rows.js";
+
+export class TableTools {
   static ARROWS = { 1: "ascending", "-1": "descending", 0: "none" };
 
   constructor(scroll) {

@@ -1,5 +1,13 @@
 // Brings the timeline to life: its controls, keys, and the wish of other parts of the page to show something in it.
 
+import { keepTarget } from "../links.js";
+import { canUnpack, unpacked } from "../payload.js";
+import { TimelineData } from "./data.js";
+import { TimelineHistory } from "./history.js";
+import { timelineElement } from "./elements.js";
+import { countText, durationText } from "./text.js";
+import { Timeline } from "./timeline.js";
+
 const PAN_SHARE = 0.2; // of the view
 
 function timelineKeys(timeline) {
@@ -115,9 +123,10 @@ async function startTimeline(section) {
   }
 }
 
-const timelineSection = document.getElementById("timeline");
-if (timelineSection) {
-  const started = startTimeline(timelineSection);
+export function showTimeline() {
+  const section = document.getElementById("timeline");
+  if (!section) return;
+  const started = startTimeline(section);
   document.addEventListener("timeline:show", async ({ detail }) => {
     const timeline = await started;
     if (timeline) showInTimeline(timeline, detail);

@@ -1,24 +1,29 @@
 // Tables: what is printed gets its controls at once, and its rows as soon as they are unpacked.
 
+import { keepTarget } from "../links.js";
+import { canUnpack, unpacked } from "../payload.js";
+import { TableModel } from "./model.js";
+import { TableTools } from "./tools.js";
+
 const OLD_BROWSER = "The other rows need a newer browser: this one has no DecompressionStream.";
 
 async function packedTables() {
   const bytes = canUnpack ? await unpacked("tables-data") : null;
   if (!bytes) return null;
-  const { tables, texts, ...digits } = JSON.parse(new TextDecoder().decode(bytes));
-  return { tables: new Map(Object.entries(tables)), texts, numbers: new TableNumbers(digits) };
+  const { tables, texts } = JSON.parse(new TextDecoder().decode(bytes));
+  return { tables: new Map(Object.entries(tables)), texts };
 }
 
 function showTable(tools, block, hasTimeline) {
   const packed = block?.tables.get(tools.table.dataset.table);
   const model = packed
-    ? TableModel.fromBlock(packed, block.texts, block.numbers, tools.printed)
+    ? TableModel.fromBlock(packed, block.texts, tools.printed)
     : TableModel.fromPage(tools.printed, tools.headings);
   const isOld = tools.hasMore && !canUnpack && document.getElementById("tables-data");
   tools.show(model, isOld ? OLD_BROWSER : model.more, hasTimeline);
 }
 
-async function showTables() {
+export async function showTables() {
   const all = Array.from(document.querySelectorAll("table[data-table]"), (table) => new TableTools(table.parentElement));
   const hasTimeline = Boolean(document.getElementById("timeline"));
   const block = await packedTables();
@@ -27,4 +32,3 @@ async function showTables() {
   performance.mark("table: ready");
 }
 
-showTables();

@@ -1,95 +1,48 @@
 // The events of the timeline: unpacked once into flat arrays, and the questions asked of them.
 
-// Reads LEB128 varints. Shifts would end at 32 bits, so bits are added up as a double: exact up to 2^53.
-class VarintReader {
-  constructor(bytes, at) {
-    this.bytes = bytes;
-    this.at = at;
-  }
-
-  unsigned() {
-    let byte = this.bytes[this.at++];
-    let value = byte & 127;
-    for (let factor = 128; byte >= 128; factor *= 128) {
-      byte = this.bytes[this.at++];
-      value += (byte & 127) * factor;
-    }
-    return value;
-  }
-
-  signed() {
-    let byte = this.bytes[this.at++];
-    const isNegative = byte & 1;
-    let value = (byte & 127) >> 1;
-    for (let factor = 64; byte >= 128; factor *= 128) {
-      byte = this.bytes[this.at++];
-      value += (byte & 127) * factor;
-    }
-    return isNegative ? -value - 1 : value;
-  }
-}
+import { readColumns } from "./columns.js";
+import { TimelineSums } from "./sums.js";
+import { durationText, eventColor, instantText } from "./text.js";
 
 // One level of detail: the events of all rows one after another, times in ns. An event is its index here.
 class EventLayer {
-  constructor(header, number, binary) {
-    const { quantum_ns, from_ns, to_ns, is_merged, merge_ns } = header.layers[number];
-    const parts = header.rows.map((row) => row.layers[number] ?? null);
-    this.quantum = quantum_ns;
+  constructor(header, binary) {
+    const { quantum_ns, from_ns, to_ns, is_merged, merge_ns, counts } = header;
+    const columns = readColumns(header, binary);
     this.from = from_ns;
     this.to = to_ns;
     this.isMerged = is_merged;
     this.grain = is_merged ? merge_ns : quantum_ns; // shorter than that, it is not exact
-    this.begin = new Int32Array(parts.length + 1);
-    parts.forEach((part, row) => (this.begin[row + 1] = this.begin[row] + (part ? part.count : 0)));
-    this.count = this.begin[parts.length];
+    this.begin = new Int32Array(counts.length + 1);
+    counts.forEach((count, row) => (this.begin[row + 1] = this.begin[row] + count));
+    this.count = this.begin[counts.length];
     this.start = new Float64Array(this.count);
     this.end = new Float64Array(this.count);
     this.sum = new Float64Array(this.count + 1); // of all durations before this event
-    this.label = new Int32Array(this.count);
-    this.events = is_merged ? new Float64Array(this.count) : null; // in each block
+    this.label = columns.label;
+    this.events = columns.events ?? null; // in each block
     this.launch = new Int32Array(this.count).fill(-1); // the call that launched it
-    const typical = new Float64Array(header.labels.length);
-    parts.forEach((part, row) => part && this.#unpack(part, row, header.rows[row].kind, binary, typical));
+    this.#addTimes(columns.gap, columns.duration, quantum_ns);
+    if (columns.call) this.#addLaunches(columns.is_launched, columns.call);
   }
 
-  #unpack(part, row, kind, binary, typical) {
-    let at = part.at;
-    const [gaps, durations, labels, extra, medians] = part.sizes.map((size) => {
-      at += size;
-      return new VarintReader(binary, at - size);
-    });
-    while (medians.at < at) typical[medians.unsigned()] = medians.unsigned();
-    this.#unpackTimes(row, gaps, durations, labels, typical);
-    if (this.isMerged) {
-      for (let event = this.begin[row]; event < this.begin[row + 1]; event++) this.events[event] = extra.unsigned();
-    } else if (kind === "kernel" && part.sizes[3]) {
-      this.#unpackLaunches(row, extra);
+  #addTimes(gap, duration, quantum) {
+    const { begin, start, end, sum, from } = this;
+    for (let row = 0; row + 1 < begin.length; row++) {
+      let time = 0;
+      for (let at = begin[row]; at < begin[row + 1]; at++) {
+        time += gap[at];
+        start[at] = from + time * quantum;
+        time += duration[at];
+        end[at] = from + time * quantum;
+        sum[at + 1] = sum[at] + end[at] - start[at];
+      }
     }
   }
 
-  #unpackTimes(row, gaps, durations, labels, typical) {
-    const { start, end, sum, label, from, quantum } = this;
-    let previous = 0;
-    for (let at = this.begin[row]; at < this.begin[row + 1]; at++) {
-      const name = labels.unsigned();
-      const begun = previous + gaps.signed();
-      previous = begun + typical[name] + durations.signed();
-      label[at] = name;
-      start[at] = from + begun * quantum;
-      end[at] = from + previous * quantum;
-      sum[at + 1] = sum[at] + end[at] - start[at];
-    }
-  }
-
-  #unpackLaunches(row, reader) {
-    const previous = new Map();
-    for (let at = this.begin[row]; at < this.begin[row + 1]; at++) {
-      const calls = reader.unsigned() - 1;
-      if (calls < 0) continue;
-      const position = (previous.get(calls) ?? 0) + reader.signed();
-      previous.set(calls, position);
-      this.launch[at] = this.begin[calls] + position;
-    }
+  #addLaunches(isLaunched, steps) {
+    let [call, next] = [0, 0];
+    for (let at = 0; at < this.count; at++) if (isLaunched[at]) this.launch[at] = call += steps[next++];
   }
 
   covers(from, to) {
@@ -157,7 +110,7 @@ class EventLayer {
 }
 
 // Which events of a layer were searched for, as running sums, so that any span can be asked in no time.
-class EventMatches {
+export class EventMatches {
   constructor(layer, isWanted) {
     this.layer = layer;
     this.sum = new Float64Array(layer.count + 1);
@@ -235,7 +188,7 @@ class EventMatches {
 }
 
 // The whole payload: its header and its layers.
-class TimelineData {
+export class TimelineData {
   constructor(bytes) {
     const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
     const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size)));
@@ -244,6 +197,7 @@ class TimelineData {
     this.window = header.window;
     this.origin = header.window ? header.window[0] : 0; // of the times that are written, here as in the report's tables
     this.names = header.names;
+    this.number = new RegExp(header.number, "g"); // what differs between the names of repetitions
     this.labels = header.labels;
     this.groups = header.groups;
     this.rows = header.rows;
@@ -251,7 +205,7 @@ class TimelineData {
     this.thinned = header.thinned;
     this.totals = header.totals;
     this.sums = header.sums ? new TimelineSums(header.sums, this.names, this.span, binary) : null;
-    this.layers = header.layers.map((_, number) => new EventLayer(header, number, binary));
+    this.layers = header.layers.map((layer) => new EventLayer(layer, binary));
     const colors = this.names.map(eventColor);
     this.color = Uint8Array.from(this.labels, ([name]) => colors[name]);
   }

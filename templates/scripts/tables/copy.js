@@ -1,6 +1,8 @@
 // Rows and names taken out of the page: as a file of comma separated values, or as its text, and through the clipboard.
 
-class TableCopy {
+import { TableRows } from "./rows.js";
+
+export class TableCopy {
   static FORMULA = /^[=+\-@\t\r＝＋－＠]/;
   static SHOWN_MS = 1500;
 

@@ -1,8 +1,10 @@
 // What went on in a span: busy time, events and names of each kind of row.
 
-const KIND_WORDS = { kernel: "GPU work", range: "ranges", api: "CUDA API", op: "operators", mark: "marks" };
+import { durationText } from "./text.js";
+
+export const KIND_WORDS = { kernel: "GPU work", range: "ranges", api: "CUDA API", op: "operators", mark: "marks" };
 const TOP_NAMES = 8;
-const NO_STATISTICS =
+export const NO_STATISTICS =
   "There are no statistics of this span: it is not drawn exactly, and the page has no room for sums of all its " +
   "events (--max-bytes).";
 
@@ -21,7 +23,7 @@ function unionLength(starts, ends) {
 }
 
 // [first, end) of the events of `row` that run in [from, to]; events of no length count where they begin inside.
-function eventsWithin(layer, row, from, to) {
+export function eventsWithin(layer, row, from, to) {
   let first = layer.firstEndingFrom(row, from);
   let end = layer.lastStartingBy(row, to) + 1;
   while (first < end && layer.end[first] === from && layer.start[first] < from) first++;
@@ -31,7 +33,7 @@ function eventsWithin(layer, row, from, to) {
 
 // What went on from `from` to `to`, exactly: of a layer, or else of the steps that hold the span; without `kinds` where
 // there is neither.
-function spanStatistics(data, from, to) {
+export function spanStatistics(data, from, to) {
   const layer = data.exactLayer(from, to);
   if (layer) return { from, to, kinds: layerStatistics(data, layer, from, to) };
   return data.sums ? data.sums.statistics(from, to) : { from, to, kinds: null };
@@ -73,7 +75,7 @@ function kindStatistics(data, layer, { group, kind, pieces }, from, to) {
 
 // `names` and `others`: time and events of each name, and of names that have no sums of their own. `less`: by how much
 // the time in which anything runs is less than all of it together.
-function kindSummary({ group, kind, names, others = { time: 0, events: 0 }, less }) {
+export function kindSummary({ group, kind, names, others = { time: 0, events: 0 }, less }) {
   const total = (sums, field) => sums.reduce((sum, one) => sum + one[field], 0);
   const all = [...names, others];
   const [time, events] = [total(all, "time"), total(all, "events")];
@@ -85,14 +87,14 @@ function kindSummary({ group, kind, names, others = { time: 0, events: 0 }, less
 }
 
 // What statistics are of that count in steps, in words; empty if they are of the very span that is marked.
-function spanRemark(step, length, [from, to]) {
+export function spanRemark(step, length, [from, to]) {
   if (!step) return "";
   const marked = to - from < length ? ` What is marked is ${durationText(to - from)} of it.` : "";
   return `All events are counted, in whole steps of ${durationText(step)}: the picture is thinned here.${marked}`;
 }
 
 // How far a layer can be trusted, in words; empty if it is exact.
-function layerRemark(layer) {
+export function layerRemark(layer) {
   const grain = durationText(layer.grain);
   if (layer.isMerged) {
     return (

@@ -1,44 +1,14 @@
 // What the timeline says in words, under its picture: an event, a span, and the list of what is in sight.
 
+import { formatCount } from "../numbers.js";
+import { timelineButton, timelineElement, timelineName, timelineTable } from "./elements.js";
+import { KIND_WORDS, NO_STATISTICS, eventsWithin, layerRemark, spanRemark } from "./statistics.js";
+import { countText, durationText, shareText } from "./text.js";
+
 const MOST_LISTED = 100;
 const MOST_PARTNERS = 12;
 
-// An element with text or children; names are data, so they only ever become text.
-function timelineElement(tag, properties = {}, ...children) {
-  const { className, onclick, ...attributes } = properties;
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  if (onclick) element.addEventListener("click", onclick);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-function timelineButton(text, onclick) {
-  return timelineElement("button", { type: "button", className: "tool", onclick }, text);
-}
-
-function timelineName(name) {
-  return timelineElement("bdi", {}, name);
-}
-
-// A table with a heading row; the first cell of each row names it. Columns after `texts` are numbers.
-function timelineTable(caption, heads, rows, texts) {
-  const place = (at) => (at < texts ? {} : { className: "number" });
-  const cell = (content, at) =>
-    timelineElement(at ? "td" : "th", at ? place(at) : { ...place(at), scope: "row" }, content);
-  const head = heads.map((text, at) => timelineElement("th", { scope: "col", ...place(at) }, text));
-  const table = timelineElement(
-    "table",
-    {},
-    timelineElement("caption", {}, caption),
-    timelineElement("thead", {}, timelineElement("tr", {}, ...head)),
-    timelineElement("tbody", {}, ...rows.map((cells) => timelineElement("tr", {}, ...cells.map(cell)))),
-  );
-  return timelineElement("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
-}
-
-class TimelinePanel {
+export class TimelinePanel {
   constructor(section, timeline) {
     this.timeline = timeline;
     this.data = timeline.data;
@@ -149,7 +119,7 @@ class TimelinePanel {
       durationText(kind.busy),
       shareText(kind.busy / length),
       durationText(kind.time),
-      SCALAR_NUMBER.format(kind.events),
+      formatCount(kind.events),
     ]);
     const heads = ["What", "Busy", "Busy share", "Sum of durations", "Events"];
     return [
@@ -164,12 +134,12 @@ class TimelinePanel {
       first,
       durationText(time),
       shareText(time / length),
-      SCALAR_NUMBER.format(events),
+      formatCount(events),
     ];
     const button = (name) => timelineButton(timelineName(name), () => this.timeline.search.highlight(name));
     const rows = kind.top.map((sum) => cells(button(sum.name), sum));
     if (kind.rest.events) rows.push(cells("all other names", kind.rest));
-    const names = `${SCALAR_NUMBER.format(kind.names + kind.hasMore)}${kind.hasMore ? " or more" : ""} names`;
+    const names = `${formatCount(kind.names + kind.hasMore)}${kind.hasMore ? " or more" : ""} names`;
     const count = kind.rest.events && kind.names ? ` (first ${kind.top.length} of ${names})` : "";
     return timelineElement(
       "details",
@@ -192,7 +162,7 @@ class TimelinePanel {
     const cells = found.slice(0, MOST_LISTED).map(([event, row]) => this.#listCells(layer, event, row));
     const caption = "Events in sight, by start";
     const noun = layer.isMerged ? "block" : "event";
-    const count = `${SCALAR_NUMBER.format(cells.length)} of ${countText(total, noun)} in sight, by start.`;
+    const count = `${formatCount(cells.length)} of ${countText(total, noun)} in sight, by start.`;
     const heads = ["Name", "Row", "Details", "Start", "Duration"];
     const table = cells.length ? [timelineTable(caption, heads, cells, 3)] : [];
     this.#fill(this.list, [timelineElement("p", { className: "note" }, count), ...table]);

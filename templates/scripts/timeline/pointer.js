@@ -1,9 +1,13 @@
 // Mouse, touch pad and fingers on the timeline.
 
+import { curveIndex } from "./draw.js";
+import { timelineElement, timelineName } from "./elements.js";
+import { amountText, countText } from "./text.js";
+
 const CLICK_DISTANCE = 4; // px
 const HIT_DISTANCE = 4;
 
-class TimelinePointer {
+export class TimelinePointer {
   constructor(timeline) {
     this.timeline = timeline;
     this.canvas = timeline.canvas;

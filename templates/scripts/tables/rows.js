@@ -1,6 +1,8 @@
 // The rows of one table as elements: the printed ones with their controls added, or new ones.
 
-class TableRows {
+import { TableModel } from "./model.js";
+
+export class TableRows {
   static ICONS = {
     copy: "M5.5 5.5v-4h9v9h-4M1.5 5.5h9v9h-9z",
     done: "M2 8.5l4 4 8-9",

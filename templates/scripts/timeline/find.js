@@ -1,6 +1,8 @@
 // Finds what another part of the page asks for: which labels it means, and which event or curve to go to.
 
-class TimelineFinder {
+import { literally } from "../matching.js";
+
+export class TimelineFinder {
   static SIZE = /(?:^|, )([\d.,]+) ([kMGT]?B)$/;
   static SIZES = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
   static ROUNDING = 1e-3; // sizes are written with four digits
@@ -24,14 +26,13 @@ class TimelineFinder {
     return [`/^(?:${names.map(literally).join("|")})$/`, (name) => names.includes(name)];
   }
 
-  // A name that is not there as a whole may have numbers for its # (as names of repetitions have), or be a part of
-  // others, or be spelled with other template arguments, as ncu does.
+  // A name that is not there as a whole may be that of repetitions, with # for their numbers, or be a part of others, or
+  // be spelled with other template arguments, as ncu does.
   #like(name) {
-    const { names } = this.data;
+    const { names, number } = this.data;
     if (names.includes(name)) return [name, (other) => other === name];
-    const pattern = `^${literally(name).replaceAll("#", "\\d+")}$`;
-    const repetition = new RegExp(pattern);
-    if (names.some((other) => repetition.test(other))) return [`/${pattern}/`, (other) => repetition.test(other)];
+    const isRepetition = (other) => other.replace(number, "#") === name;
+    if (names.some(isRepetition)) return [`/^${literally(name).replaceAll("#", "\\d+")}$/`, isRepetition];
     const part = names.some((other) => other.includes(name)) ? name : name.split(/[<(]/)[0];
     return [part, (other) => other.includes(part)];
   }

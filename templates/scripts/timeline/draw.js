@@ -1,12 +1,16 @@
 // Draws the whole timeline: only the lanes in sight, what lies over them, their names, and the time axis.
 
+import { EVENT_HEIGHT, TimelineCanvas } from "./canvas.js";
+import { EventPainter } from "./events.js";
+import { amountText, timeTicks } from "./text.js";
+
 const STRIP_HEIGHT = 14; // px, as all lengths here
 const TICKS_HEIGHT = 22;
 const TICK_DISTANCE = 96;
 const LEAST_STEPS = 8; // steps are up to 2.5 times as long as asked for: three ticks at least
 const MOST_ARROWS = 50;
 
-class TimelinePainter extends TimelineCanvas {
+export class TimelinePainter extends TimelineCanvas {
   constructor(canvas, data) {
     super(canvas);
     this.data = data;
@@ -242,7 +246,7 @@ class TimelinePainter extends TimelineCanvas {
 }
 
 // The last point of a curve at `time` or before; -1 before the first.
-function curveIndex(times, time) {
+export function curveIndex(times, time) {
   let low = 0;
   let high = times.length;
   while (low < high) {

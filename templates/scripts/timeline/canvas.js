@@ -1,10 +1,12 @@
 // The surface that the timeline is drawn on: its size, where times lie on it, colours and text.
 
-const EVENT_HEIGHT = 16; // px, as all lengths here
+import { EVENT_COLORS } from "./text.js";
+
+export const EVENT_HEIGHT = 16; // px, as all lengths here
 const PAINTS = ["page", "surface", "text", "muted", "rule", "link", "orange", "green", "info-surface"];
 const EVENT_PAINTS = ["event-dense", "event-text"];
 
-class TimelineCanvas {
+export class TimelineCanvas {
   constructor(canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d", { alpha: false });

@@ -1,0 +1,11 @@
+// What the page does once it is there.
+
+import { listenToLinks } from "./links.js";
+import { showTables } from "./tables/start.js";
+import { showTimeline } from "./timeline/start.js";
+import { showLocalTimes } from "./times.js";
+
+listenToLinks();
+showLocalTimes();
+showTables();
+showTimeline();

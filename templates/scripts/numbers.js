@@ -1,0 +1,156 @@
+// Numbers with their units, as pipeline/nightsight/units.py writes them: tests compare the two.
+
+export const ABSENT = "–";
+const DIGITS = 4;
+const MOST_DECIMALS = 3;
+export const SCALES = {
+  ns: [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]],
+  bytes: [[1, "B"], [1e3, "kB"], [1e6, "MB"], [1e9, "GB"], [1e12, "TB"]],
+  bytes_per_s: [[1, "B/s"], [1e3, "kB/s"], [1e6, "MB/s"], [1e9, "GB/s"], [1e12, "TB/s"]],
+  flop_per_s: [
+    [1, "FLOP/s"],
+    [1e3, "kFLOP/s"],
+    [1e6, "MFLOP/s"],
+    [1e9, "GFLOP/s"],
+    [1e12, "TFLOP/s"],
+    [1e15, "PFLOP/s"],
+  ],
+  flop_per_byte: [[1, "FLOP/byte"]],
+  per_s: [[1, "/s"], [1e3, "k/s"], [1e6, "M/s"]],
+  hz: [[1, "Hz"], [1e3, "kHz"], [1e6, "MHz"], [1e9, "GHz"]],
+  pct: [[1, "%"]],
+  "": [[1, ""]],
+};
+const PREFIXES = { "": 1, n: 1e-9, µ: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
+const SYMBOL = /^([nµmkMGTP]?)(s|B|B\/s|FLOP\/s|Hz|\/s)$/;
+const TEXT = /^(<|>-|-)?(\d[\d,]*(?:\.\d+)?)(?: (.+))?$/;
+
+/**
+ * How a column is written: `divisor` and `decimals` suit all of it.
+ * @typedef {{ unit: string, divisor: number, decimals: number }} ColumnScale
+ */
+
+/**
+ * The divisor and the symbol that suit one value.
+ * @param {number} value
+ * @param {string} unit
+ * @returns {[number, string]}
+ */
+export function scaleFor(value, unit) {
+  const scales = SCALES[unit];
+  return scales.findLast(([least]) => Math.abs(value) >= least) ?? scales[0];
+}
+
+/**
+ * One number with its unit, at the scale that suits it alone.
+ * @param {number | null | undefined} value
+ * @param {string} unit
+ */
+export function formatValue(value, unit) {
+  if (!isKnown(value)) return ABSENT;
+  const [divisor, symbol] = scaleFor(value, unit);
+  return `${scaled(value, divisor, decimalsOf(Math.abs(value), unit, divisor))} ${symbol}`.trimEnd();
+}
+
+/**
+ * A number in its column, without the unit; with a unit of its own where it would read as `<0.001`.
+ * @param {number | null} value
+ * @param {ColumnScale} column
+ */
+export function formatCell(value, { unit, divisor, decimals }) {
+  const text = isKnown(value) ? scaled(value, divisor, decimals) : ABSENT;
+  if (!isSliver(text)) return text;
+  const own = formatValue(value, unit);
+  return isSliver(own) ? text : own;
+}
+
+/**
+ * A whole number, in groups of three digits.
+ * @param {number} count
+ */
+export function formatCount(count) {
+  return formatFixed(count, 0);
+}
+
+/**
+ * A number with so many decimals: Python's f"{value:,.{decimals}f}".
+ * @param {number} value
+ * @param {number} decimals
+ */
+export function formatFixed(value, decimals) {
+  const [whole, part] = rounded(Math.abs(value), decimals).split(".");
+  const sign = value < 0 || Object.is(value, -0) ? "-" : "";
+  return sign + whole.replace(/\B(?=(\d{3})+$)/g, ",") + (part ? `.${part}` : "");
+}
+
+/**
+ * The value that a cell of a column with this unit shows, in the unit that the column's name has; NaN if none. Times
+ * are in nanoseconds, all else is in the unit without prefix.
+ * @param {string} text
+ * @param {string} symbol
+ */
+export function readNumber(text, symbol) {
+  const parts = TEXT.exec(text.trim());
+  if (!parts) return NaN;
+  const [, sign = "", digits, own] = parts;
+  const size = Number(digits.replaceAll(",", "")) * factorOf(own ?? symbol);
+  const value = isSliver(sign) ? size / 2 : size;
+  return Number((sign.includes("-") ? -value : value).toPrecision(12));
+}
+
+/**
+ * @param {number | null | undefined} value
+ * @returns {value is number}
+ */
+function isKnown(value) {
+  return value !== null && Number.isFinite(value);
+}
+
+/** @param {string} text */
+function isSliver(text) {
+  return text.startsWith("<") || text.startsWith(">-");
+}
+
+/**
+ * @param {number} size
+ * @param {string} unit
+ * @param {number} divisor
+ */
+function decimalsOf(size, unit, divisor) {
+  if (unit === "pct") return 1;
+  if (size === 0 || (divisor === 1 && Number.isInteger(size))) return 0;
+  const magnitude = Math.floor(Math.log10(size / divisor));
+  return Math.min(Math.max(DIGITS - 1 - magnitude, -magnitude, 0), MOST_DECIMALS);
+}
+
+/**
+ * @param {number} value
+ * @param {number} divisor
+ * @param {number} decimals
+ */
+function scaled(value, divisor, decimals) {
+  if (value === 0) return "0";
+  const size = value / divisor;
+  const least = 1 / 10 ** decimals;
+  if (size !== 0 && Math.abs(size) < least / 2) return `${value > 0 ? "<" : ">-"}${least.toFixed(decimals)}`;
+  return formatFixed(size, decimals);
+}
+
+/**
+ * toFixed takes the larger of two that are equally near, Python the even one. A number of this size that goes on with
+ * 5 and 24 zeros goes on with nothing else.
+ * @param {number} size
+ * @param {number} decimals
+ */
+function rounded(size, decimals) {
+  if (size >= 1e21) return BigInt(size).toString() + (decimals ? `.${"0".repeat(decimals)}` : "");
+  const exact = size.toFixed(decimals + 25);
+  const kept = exact.slice(0, -25).replace(/\.$/, "");
+  return exact.endsWith(`5${"0".repeat(24)}`) && "02468".includes(kept.slice(-1)) ? kept : size.toFixed(decimals);
+}
+
+/** @param {string} symbol */
+function factorOf(symbol) {
+  const [, prefix, unit] = SYMBOL.exec(symbol) ?? [symbol, "", ""];
+  return PREFIXES[prefix] * (unit === "s" ? 1e9 : 1);
+}

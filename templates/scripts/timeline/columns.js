@@ -1,0 +1,31 @@
+// Columns of whole numbers, as they are packed into the page.
+
+/**
+ * Where columns begin in the binary; how many numbers each has, and of how many bytes.
+ * @typedef {{ at: number, columns: Record<string, [number, number]> }} ColumnsHeader
+ * @typedef {Int32Array | Float64Array} Numbers
+ */
+
+/**
+ * The columns by their names. Of each the lowest bytes of all numbers come first, then their second bytes ..., in two's
+ * complement: the last ones have the sign. Numbers of up to four bytes are integers to JavaScript too, longer ones are
+ * exact up to 2^53.
+ * @param {ColumnsHeader} header
+ * @param {Uint8Array} binary
+ * @returns {Record<string, Numbers>}
+ */
+export function readColumns({ at, columns }, binary) {
+  /** @type {Record<string, Numbers>} */
+  const found = {};
+  for (const [name, [count, width]] of Object.entries(columns)) {
+    const numbers = width > 4 ? new Float64Array(count) : new Int32Array(count);
+    for (let place = 0; place < width; place++, at += count) {
+      const bytes = binary.subarray(at, at + count);
+      const signed = place === width - 1 ? new Int8Array(bytes.buffer, bytes.byteOffset, count) : bytes;
+      const factor = 256 ** place;
+      for (let number = 0; number < count; number++) numbers[number] += signed[number] * factor;
+    }
+    found[name] = numbers;
+  }
+  return found;
+}

@@ -1,0 +1,36 @@
+// Elements that the timeline makes: names are data, so they only ever become text.
+
+// An element with text or children.
+export function timelineElement(tag, properties = {}, ...children) {
+  const { className, onclick, ...attributes } = properties;
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (onclick) element.addEventListener("click", onclick);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+export function timelineButton(text, onclick) {
+  return timelineElement("button", { type: "button", className: "tool", onclick }, text);
+}
+
+export function timelineName(name) {
+  return timelineElement("bdi", {}, name);
+}
+
+// A table with a heading row; the first cell of each row names it. Columns after `texts` are numbers.
+export function timelineTable(caption, heads, rows, texts) {
+  const place = (at) => (at < texts ? {} : { className: "number" });
+  const cell = (content, at) =>
+    timelineElement(at ? "td" : "th", at ? place(at) : { ...place(at), scope: "row" }, content);
+  const head = heads.map((text, at) => timelineElement("th", { scope: "col", ...place(at) }, text));
+  const table = timelineElement(
+    "table",
+    {},
+    timelineElement("caption", {}, caption),
+    timelineElement("thead", {}, timelineElement("tr", {}, ...head)),
+    timelineElement("tbody", {}, ...rows.map((cells) => timelineElement("tr", {}, ...cells.map(cell)))),
+  );
+  return timelineElement("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
+}

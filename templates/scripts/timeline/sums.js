@@ -1,0 +1,167 @@
+// Sums of all events by steps of time, for spans that no layer has exactly.
+
+import { readColumns } from "./columns.js";
+import { kindSummary } from "./statistics.js";
+
+/**
+ * @import { ColumnsHeader, Numbers } from "./columns.js"
+ * @import { NameSum, Statistics } from "./statistics.js"
+ */
+
+/**
+ * `slots`: how many names have sums of their own; the last is `others` names together if that is not 0.
+ * @typedef {{ group: string, kind: string, slots: number, others: number }} Section
+ * @typedef {ColumnsHeader & { from_ns: number, width_ns: number, bins: number, sections: Section[] }} SumsHeader
+ * @typedef {NameSum<string | null> & { section: number }} SlotSum
+ */
+
+/**
+ * Places that rise, of the steps between them.
+ * @param {Numbers} steps
+ */
+function risen(steps) {
+  let place = 0;
+  return Float64Array.from(steps, (step) => (place += step));
+}
+
+/**
+ * How many of the rising `places` are below `limit`.
+ * @param {Float64Array} places
+ * @param {number} limit
+ */
+function countBelow(places, limit) {
+  let low = 0;
+  let high = places.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (places[middle] < limit) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// A place is the number of a slot, row or section times `bins`, plus that of a step: of the one that events begin in, of
+// the first at whose begin an event goes on, of one in which events overlap.
+export class TimelineSums {
+  /**
+   * @param {SumsHeader} header
+   * @param {string[]} names
+   * @param {number} span
+   * @param {Uint8Array} binary
+   */
+  constructor(header, names, span, binary) {
+    const columns = readColumns(header, binary);
+    this.from = header.from_ns;
+    this.step = header.width_ns;
+    this.bins = header.bins;
+    this.sections = header.sections;
+    this.span = span;
+    /** @type {{ section: number, name: string | null }[]} */
+    this.slots = [];
+    header.sections.forEach(({ slots, others }, section) => {
+      for (let at = 1; at <= slots; at++) {
+        const isOthers = others > 0 && at === slots;
+        this.slots.push({ section, name: isOthers ? null : names[columns.name[this.slots.length]] });
+      }
+    });
+    this.cell = risen(columns.cell);
+    this.events = columns.events;
+    this.time = columns.time;
+    this.crossing = risen(columns.crossing);
+    this.crossingSlot = columns.slot;
+    this.remainder = columns.remainder;
+    this.rows = new Set(this.crossing.map((place) => Math.floor(place / this.bins)));
+    this.overlap = risen(columns.overlap);
+    this.surplus = columns.surplus;
+  }
+
+  /**
+   * What went on in the steps that hold a span.
+   * @param {number} from
+   * @param {number} to
+   * @returns {Statistics}
+   */
+  statistics(from, to) {
+    const first = Math.min(Math.floor((from - this.from) / this.step), this.bins - 1);
+    const end = Math.min(Math.max(Math.ceil((to - this.from) / this.step), first + 1), this.bins);
+    const sums = this.slots.map(({ section, name }, slot) => this.#begun(section, name, slot, first, end));
+    for (const row of this.rows) {
+      this.#addCrossing(sums, row, first, 1);
+      this.#addCrossing(sums, row, end, -1);
+    }
+    const [start, stop] = [first, end].map((edge) => this.from + edge * this.step);
+    const kinds = this.sections.map(({ group, kind }, section) => {
+      const all = sums.filter((sum) => sum.section === section);
+      const others = all.find(({ name }) => name === null);
+      const names = all.filter((sum) => sum !== others);
+      return kindSummary({ group, kind, names, others, less: this.#overlapping(section, first, end) });
+    });
+    const begin = Math.max(start, 0);
+    return {
+      from: begin,
+      to: Math.max(Math.min(stop, this.span), begin + 1),
+      step: this.step,
+      kinds: kinds.filter(({ events }) => events > 0),
+    };
+  }
+
+  /**
+   * The events of a slot that begin in the steps from `first` up to `end`.
+   * @param {number} section
+   * @param {string | null} name
+   * @param {number} slot
+   * @param {number} first
+   * @param {number} end
+   * @returns {SlotSum}
+   */
+  #begun(section, name, slot, first, end) {
+    let [time, events] = [0, 0];
+    const [low, high] = this.#between(this.cell, slot, first, end);
+    for (let at = low; at < high; at++) {
+      time += this.time[at];
+      events += this.events[at];
+    }
+    return { section, name, time, events };
+  }
+
+  /**
+   * @param {Float64Array} places
+   * @param {number} owner
+   * @param {number} first
+   * @param {number} end
+   */
+  #between(places, owner, first, end) {
+    return [first, end].map((step) => countBelow(places, owner * this.bins + step));
+  }
+
+  /**
+   * The event of a row that goes on at an edge began before: from the first edge on it counts, at the last no longer.
+   * @param {SlotSum[]} sums
+   * @param {number} row
+   * @param {number} edge
+   * @param {number} sign
+   */
+  #addCrossing(sums, row, edge, sign) {
+    const begin = row * this.bins;
+    const at = countBelow(this.crossing, begin + edge + 1) - 1;
+    if (at < 0 || this.crossing[at] < begin) return;
+    const left = this.remainder[at] - (begin + edge - this.crossing[at]) * this.step;
+    if (left <= 0) return;
+    const sum = sums[this.crossingSlot[at]];
+    sum.time += sign * left;
+    if (sign > 0) sum.events++;
+  }
+
+  /**
+   * By how much the events of a section are longer together than any of them runs.
+   * @param {number} section
+   * @param {number} first
+   * @param {number} end
+   */
+  #overlapping(section, first, end) {
+    let sum = 0;
+    const [low, high] = this.#between(this.overlap, section, first, end);
+    for (let at = low; at < high; at++) sum += this.surplus[at];
+    return sum;
+  }
+}

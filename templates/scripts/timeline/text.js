@@ -1,0 +1,135 @@
+// How the timeline writes times, counts and names.
+
+import { formatCount, formatFixed, formatValue, scaleFor } from "../numbers.js";
+
+export const EVENT_COLORS = 8; // --event-1 to --event-8
+
+/**
+ * @param {number} count
+ * @param {string} noun
+ */
+export function countText(count, noun) {
+  return `${formatCount(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/**
+ * A length of time: 832 ns, 12.35 µs, 1.205 s.
+ * @param {number} ns
+ */
+export function durationText(ns) {
+  return formatValue(ns, "ns");
+}
+
+/**
+ * A point in time, exact to the nanosecond: 1,204.345678 ms.
+ * @param {number} ns
+ */
+export function instantText(ns) {
+  return `${formatFixed(ns / 1e6, 6)} ms`;
+}
+
+/**
+ * Both ends of a view, in the unit of its axis.
+ * @param {number} from
+ * @param {number} to
+ */
+export function rangeText(from, to) {
+  const [size, unit] = scaleFor(Math.max(Math.abs(from), Math.abs(to)), "ns");
+  const decimals = Math.min(decimalsFor((to - from) / 10_000, size), Math.log10(size));
+  const [first, last] = [from, to].map((time) => `${timeText(time, size, decimals)} ${unit}`);
+  return `${first} to ${last} (${durationText(Math.round(to - from))})`;
+}
+
+/**
+ * A time without its unit; never -0.
+ * @param {number} ns
+ * @param {number} size
+ * @param {number} decimals
+ */
+function timeText(ns, size, decimals) {
+  const text = formatFixed(ns / size, decimals);
+  return /[1-9]/.test(text) ? text : text.replace("-", "");
+}
+
+/** @param {number} share */
+export function shareText(share) {
+  return formatValue(100 * share, "pct");
+}
+
+/**
+ * A value of a curve.
+ * @param {number | null | undefined} value
+ * @param {string} unit
+ */
+export function amountText(value, unit) {
+  return formatValue(value, unit === "count" ? "" : unit);
+}
+
+/**
+ * The smallest of 1, 2, 5, 10, 20 ... that is at least `least`.
+ * @param {number} least
+ */
+function tickStep(least) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least) ?? 10 * power;
+}
+
+/**
+ * @param {number} step
+ * @param {number} size
+ */
+function decimalsFor(step, size) {
+  return Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9));
+}
+
+/**
+ * The ticks of a view: [time, text] each, counted from `origin`. Where that would be long, they count from another
+ * point in time that is written once, `baseText`.
+ * @param {{ from: number, to: number }} view
+ * @param {number} origin
+ * @param {number} least
+ */
+export function timeTicks(view, origin, least) {
+  const step = tickStep(least);
+  const [from, to] = [view.from - origin, view.to - origin];
+  let [size, unit] = scaleFor(Math.max(Math.abs(from), Math.abs(to)), "ns");
+  let base = 0;
+  let baseText = "";
+  if (decimalsFor(step, size) > 3) {
+    const grain = 10 ** Math.ceil(Math.log10(to - from));
+    base = Math.floor(from / grain) * grain;
+    baseText = `${timeText(base, size, decimalsFor(grain, size))} ${unit}`;
+    [size, unit] = scaleFor(to - base, "ns");
+  }
+  /** @type {[number, string][]} */
+  const ticks = [];
+  for (let tick = Math.ceil(from / step); tick * step <= to; tick++) {
+    const text = `${timeText(tick * step - base, size, decimalsFor(step, size))} ${unit}`;
+    ticks.push([tick * step + origin, baseText ? `+${text}` : text]);
+  }
+  return { ticks, baseText };
+}
+
+/**
+ * A kernel's name for a small place: no return type, parameters or namespaces. Other names are what people chose.
+ * @param {string} name
+ */
+export function shortKernelName(name) {
+  if (!/[<(]|::/.test(name)) return name;
+  let text = name.replace(/^void /, "").replaceAll("(anonymous namespace)::", "").replaceAll("<unnamed>::", "");
+  for (let longer = ""; longer !== text; ) {
+    longer = text;
+    text = text.replace(/\([^()]*\)/g, "");
+  }
+  return text.replace(/\b[A-Za-z_]\w*::/g, "").trim() || name;
+}
+
+/**
+ * The same name has the same colour in every page (FNV-1a).
+ * @param {string} name
+ */
+export function eventColor(name) {
+  let hash = 0x811c9dc5;
+  for (let at = 0; at < name.length; at++) hash = Math.imul(hash ^ name.charCodeAt(at), 0x01000193);
+  return ((hash ^ (hash >>> 15)) >>> 0) % EVENT_COLORS;
+}
