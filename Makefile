@@ -33,12 +33,14 @@ NIGHTSIGHT := $(VENV)/bin/nightsight
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 endif
+PAGE := templates/node_modules
+NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile test lint docs bench doctor clean
+.PHONY: help profile test test-scripts lint docs bench doctor clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARGS for the workload
 	@$(RUN) -c "$$PROFILE"
@@ -46,11 +48,16 @@ profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARG
 test: $(READY_DEV) ## run every test
 	$(RUN) -m pytest -n 2 --dist worksteal
 
-lint: $(READY_DEV) ## style, types and import contracts
+test-scripts: ## the tests of the page's scripts that need no browser, in Node
+	node --test tests/scripts/*.test.mjs
+
+lint: $(READY_DEV) $(PAGE)/.ready ## style, types and import contracts; of the page's scripts too
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 	$(RUN) -c "from importlinter.cli import lint_imports_command; lint_imports_command()"
+	$(NPM) run --silent lint
+	$(NPM) run --silent types
 
 docs: $(READY_DEV) ## write the parts of docs/ that follow from the program
 	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py
@@ -62,7 +69,7 @@ doctor: $(READY) ## check what profiling needs on this machine
 	@$(NIGHTSIGHT) doctor --python "$(RUN)"
 
 clean: ## remove .venv and caches; reports stay
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) $(PAGE) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 
 $(VENV)/bin/python:
 	python3 -m venv $(VENV)
@@ -73,4 +80,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[workloads,dev]'
+	@touch $@
+
+$(PAGE)/.ready: templates/package.json templates/package-lock.json
+	@command -v npm >/dev/null || { echo "The page's scripts are checked by Node 20 and npm: install these" >&2; exit 1; }
+	$(NPM) ci --silent
 	@touch $@

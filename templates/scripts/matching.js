@@ -2,7 +2,11 @@
 
 export const NO_EXPRESSION = "Not a regular expression";
 
-// A function that tells whether a text holds the query; null for no query, undefined for one that is no expression.
+/**
+ * A function that tells whether a text holds the query; null for no query, undefined for one that is no expression.
+ * @param {string} query
+ * @returns {((text: string) => boolean) | null | undefined}
+ */
 export function textTest(query) {
   const text = query.trim();
   if (!text) return null;
@@ -18,7 +22,10 @@ export function textTest(query) {
   return (name) => name.toLowerCase().includes(part);
 }
 
-// An expression for exactly this text.
+/**
+ * An expression for exactly this text.
+ * @param {string} text
+ */
 export function literally(text) {
   return text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 }

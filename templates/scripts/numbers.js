@@ -3,6 +3,7 @@
 export const ABSENT = "–";
 const DIGITS = 4;
 const MOST_DECIMALS = 3;
+/** @type {Record<string, [divisor: number, symbol: string][]>} */
 export const SCALES = {
   ns: [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]],
   bytes: [[1, "B"], [1e3, "kB"], [1e6, "MB"], [1e9, "GB"], [1e12, "TB"]],
@@ -21,6 +22,7 @@ export const SCALES = {
   pct: [[1, "%"]],
   "": [[1, ""]],
 };
+/** @type {Record<string, number>} */
 const PREFIXES = { "": 1, n: 1e-9, µ: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
 const SYMBOL = /^([nµmkMGTP]?)(s|B|B\/s|FLOP\/s|Hz|\/s)$/;
 const TEXT = /^(<|>-|-)?(\d[\d,]*(?:\.\d+)?)(?: (.+))?$/;

@@ -2,15 +2,19 @@
 
 export const canUnpack = typeof DecompressionStream === "function";
 
+/** @param {string} text */
 function bytesOfBase64(text) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  if ("fromBase64" in Uint8Array && Uint8Array.fromBase64 instanceof Function) return Uint8Array.fromBase64(text);
   const decoded = atob(text);
   const bytes = new Uint8Array(decoded.length);
   for (let at = 0; at < decoded.length; at++) bytes[at] = decoded.charCodeAt(at);
   return bytes;
 }
 
-// The bytes of the block `id`; null if the page has no such block.
+/**
+ * The bytes of the block `id`; null if the page has no such block.
+ * @param {string} id
+ */
 export async function unpacked(id) {
   const block = document.getElementById(id);
   if (!block) return null;

@@ -1,5 +1,6 @@
 // Times of runs: UTC in the page, as in files and comments made from it; here also as the reader's clock shows them.
 
+/** @param {HTMLTimeElement} time */
 function localTime(time) {
   const date = new Date(time.dateTime);
   if (Number.isNaN(date.getTime())) return;
@@ -15,5 +16,5 @@ function localTime(time) {
 }
 
 export function showLocalTimes() {
-  for (const time of document.querySelectorAll("time[datetime]")) localTime(time);
+  for (const time of /** @type {NodeListOf<HTMLTimeElement>} */ (document.querySelectorAll("time[datetime]"))) localTime(time);
 }

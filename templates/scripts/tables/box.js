@@ -2,19 +2,51 @@
 
 import { TableRows } from "./rows.js";
 
+/** @typedef {{ control: HTMLElement, row: number, kind: string }} Focus */
+
 export class TableBox {
+  /** @type {HTMLTableSectionElement} */
+  body;
+  /** @type {HTMLTableRowElement} */
+  above;
+  /** @type {HTMLTableRowElement} */
+  below;
+  /** @type {Map<number, number>} */
+  places;
+  /** @type {Uint32Array} */
+  order;
+  /** @type {Float64Array} */
+  begins;
+  /** @type {number[]} */
+  drawn;
+  /** @type {number | undefined} */
+  reachable;
+  /** @type {HTMLTableRowElement | undefined} */
+  reached;
+  /** @type {number | undefined} */
+  width;
+
   static MARGIN = 240; // pixels above and below what is in sight
   static PASSES = 3;
 
+  /**
+   * @param {HTMLElement} scroll
+   * @param {HTMLTableElement} table
+   * @param {TableRows} rows
+   */
   constructor(scroll, table, rows) {
-    Object.assign(this, { scroll, table, rows, model: rows.model });
+    this.scroll = scroll;
+    this.table = table;
+    this.rows = rows;
+    this.model = rows.model;
     this.printed = table.tBodies[0];
     this.isVirtual = this.model.count > this.printed.rows.length;
     this.heights = new Float64Array(this.model.count);
     this.guess = 0;
-    this.order = [];
+    this.order = new Uint32Array();
     this.drawn = [];
     this.current = NaN;
+    this.waits = 0;
     if (this.isVirtual) this.#makeBox();
     else Array.from(this.printed.rows).forEach((element, row) => rows.adopt(element, row));
     this.body ??= this.printed;
@@ -34,6 +66,7 @@ export class TableBox {
     this.table.append(this.body);
   }
 
+  /** @param {number} columns */
   static #space(columns) {
     const row = TableRows.node("tr", "space");
     const cell = row.insertCell();
@@ -42,7 +75,10 @@ export class TableBox {
     return row;
   }
 
-  // Show the rows that the model has now, from the first on unless `stays`.
+  /**
+   * Show the rows that the model has now, from the first on unless `stays`.
+   * @param {{ stays?: boolean }} [of]
+   */
   arrange({ stays = false } = {}) {
     this.order = this.model.rows();
     this.places = new Map(Array.from(this.order, (row, place) => [row, place]));
@@ -106,7 +142,10 @@ export class TableBox {
     });
   }
 
-  // The place of the row at a height.
+  /**
+   * The place of the row at a height.
+   * @param {number} y
+   */
   #at(y) {
     let [low, high] = [0, Math.max(this.order.length - 1, 0)];
     while (low < high) {
@@ -117,33 +156,42 @@ export class TableBox {
     return low;
   }
 
-  // Have the rows at places first to last - 1 in the page, without touching those that are there already.
+  /**
+   * Have the rows at places first to last - 1 in the page, without touching those that are there already.
+   * @param {number} first
+   * @param {number} last
+   */
   #place(first, last) {
     const wanted = this.order.slice(first, last);
     const staying = new Set(wanted);
     for (const row of this.drawn) {
       if (staying.has(row)) continue;
-      this.rows.elements.get(row).remove();
+      this.rows.elements.get(row)?.remove();
       if (this.isVirtual) this.rows.forget(row);
     }
-    let next = this.isVirtual ? this.above.nextSibling : this.body.firstElementChild;
+    let next = this.isVirtual ? this.above.nextElementSibling : this.body.firstElementChild;
     for (const row of wanted) {
       const element = this.rows.element(row);
-      if (element === next) next = next.nextElementSibling;
+      if (element === next) next = element.nextElementSibling;
       else this.body.insertBefore(element, next);
       this.rows.refresh(row);
-      if (this.isVirtual) element.setAttribute("aria-rowindex", String(this.places.get(row) + 2));
+      if (this.isVirtual) element.setAttribute("aria-rowindex", String(this.placeOf(row) + 2));
     }
     if (!this.isVirtual) while (next) next = TableBox.#removed(next);
     this.drawn = Array.from(wanted);
   }
 
+  /** @param {Element} element */
   static #removed(element) {
     const next = element.nextElementSibling;
     element.remove();
     return next;
   }
 
+  /**
+   * @param {number} first
+   * @param {number} last
+   */
   #fill(first, last) {
     const heights = [this.begins[first], this.begins[this.order.length] - this.begins[last]];
     [this.above, this.below].forEach((space, at) => {
@@ -154,7 +202,7 @@ export class TableBox {
 
   // Take the heights of the rows in the page; true if one was not as expected.
   #measure() {
-    const heights = this.drawn.map((row) => this.rows.elements.get(row).getBoundingClientRect().height);
+    const heights = this.drawn.map((row) => this.rows.element(row).getBoundingClientRect().height);
     if (!heights.length || !heights[0]) return false; // in a closed <details>
     const isFirst = !this.guess;
     this.guess ||= heights.reduce((sum, height) => sum + height, 0) / heights.length;
@@ -173,39 +221,53 @@ export class TableBox {
 
   #focused() {
     const control = document.activeElement;
-    if (!this.body.contains(control)) return null;
+    if (!(control instanceof HTMLElement) || !this.body.contains(control)) return null;
     return { control, row: TableRows.rowOf(control), kind: TableRows.kind(control) };
   }
 
+  /** @param {Focus} focus */
   #focusAgain({ control, row, kind }) {
     if (document.activeElement === control) return;
     if (this.places.has(row) && this.rows.elements.get(row)?.isConnected) this.#focusControl(row, kind, true);
     else this.scroll.focus({ preventScroll: true });
   }
 
+  /**
+   * @param {number} row
+   * @param {string} kind
+   * @param {boolean} [preventScroll]
+   */
   #focusControl(row, kind, preventScroll = false) {
-    const controls = Array.from(TableRows.controls(this.rows.elements.get(row)));
+    const controls = Array.from(TableRows.controls(this.rows.element(row)));
     const control = controls.find((each) => TableRows.kind(each) === kind) ?? controls[0];
     control?.focus({ preventScroll });
   }
 
-  // Make a row the one that the Tab key reaches.
+  /**
+   * Make a row the one that the Tab key reaches.
+   * @param {number} row
+   */
   reach(row) {
     this.current = row;
     this.#letReach();
   }
 
-  // Move to the same control of the row at a place.
+  /**
+   * Move to the same control of the row at a place.
+   * @param {number} place
+   * @param {string} kind
+   */
   moveTo(place, kind) {
     const row = this.order[Math.min(Math.max(place, 0), this.order.length - 1)];
     if (row === undefined) return;
-    if (this.isVirtual) this.#bringIntoSight(this.places.get(row));
+    if (this.isVirtual) this.#bringIntoSight(this.placeOf(row));
     this.reach(row);
     this.#focusControl(row, kind);
   }
 
+  /** @param {number} place */
   #bringIntoSight(place) {
-    const head = this.table.tHead.offsetHeight;
+    const head = this.table.tHead?.offsetHeight ?? 0;
     const room = this.scroll.clientHeight - head;
     const [begin, end] = [this.begins[place], this.begins[place + 1]];
     if (begin < this.scroll.scrollTop) this.scroll.scrollTop = begin;
@@ -213,6 +275,7 @@ export class TableBox {
     this.draw();
   }
 
+  /** @param {number} row */
   placeOf(row) {
     return this.places.get(row) ?? -1;
   }

@@ -2,45 +2,73 @@
 
 import { TableRows } from "./rows.js";
 
+/**
+ * @import { TableModel } from "./model.js"
+ * @import { Column, Heading } from "./types.js"
+ */
+
+/** @typedef {[name: string, value: (row: number) => string | number]} Field */
+
 export class TableCopy {
   static FORMULA = /^[=+\-@\t\r＝＋－＠]/;
   static SHOWN_MS = 1500;
 
-  // All rows that the filter lets through, in order; numbers with all digits in the unit that ends the column's name,
-  // names in full, and the number of a replay in a column of its own.
+  /**
+   * All rows that the filter lets through, in order; numbers with all digits in the unit that ends the column's name,
+   * names in full, and the number of a replay in a column of its own.
+   * @param {TableModel} model
+   * @param {Heading[]} headings
+   * @param {boolean} hasDetails
+   */
   static csv(model, headings, hasDetails) {
     const [first, ...others] = headings.map(({ name, title }) => name || title);
+    /** @type {(name: string, value: (row: number) => string | number, at: number) => Field[]} */
     const column = (name, value, at) => (at === model.numbered ? TableCopy.#apart(name, value) : [[name, value]]);
-    const fields = [
-      ...column(first, (row) => (hasDetails ? model.short[row] : model.name(row)), 0),
-      ...(hasDetails ? [["details", (row) => model.full[row]]] : []),
+    const { level } = model;
+    const fields = column(first, (row) => (hasDetails ? model.short[row] : model.name(row)), 0);
+    if (hasDetails) fields.push(["details", (row) => model.full[row]]);
+    fields.push(
       ...model.columns.flatMap((each, at) => column(others[at], (row) => TableCopy.#value(each, row), at + 1)),
-      ...(model.level ? [["level", (row) => model.level[row]]] : []),
-    ];
-    const line = (row) => fields.map(([, value]) => TableCopy.#written(value(row))).join(",");
+    );
+    if (level) fields.push(["level", (row) => level[row]]);
+    const line = (/** @type {number} */ row) => fields.map(([, value]) => TableCopy.#written(value(row))).join(",");
     const lines = Array.from(model.rows(true), line);
     return [fields.map(([name]) => TableCopy.#text(name)).join(","), ...lines, ""].join("\r\n");
   }
 
-  // The number of a replay, and the name that it stands before.
+  /**
+   * The number of a replay, and the name that it stands before.
+   * @param {string} name
+   * @param {(row: number) => string | number} text
+   * @returns {Field[]}
+   */
   static #apart(name, text) {
-    const parts = (row) => /^(?:(\d+)\. )?(.*)$/s.exec(text(row));
+    const parts = (/** @type {number} */ row) => /^(?:(\d+)\. )?(.*)$/s.exec(String(text(row))) ?? [];
     return [
       ["replay", (row) => parts(row)[1] ?? ""],
       [name, (row) => parts(row)[2]],
     ];
   }
 
+  /**
+   * @param {Column} column
+   * @param {number} row
+   */
   static #value(column, row) {
     if (column.texts) return column.full?.[row] || column.texts[row];
-    return Number.isFinite(column.values[row]) ? column.values[row] : "";
+    const value = column.values?.[row];
+    return value !== undefined && Number.isFinite(value) ? value : "";
   }
 
+  /** @param {string | number} value */
   static #written(value) {
     return typeof value === "number" ? String(value) : TableCopy.#text(value);
   }
 
-  // A text that a spreadsheet would take for a formula gets an apostrophe before it.
+  /**
+   * A text that a spreadsheet would take for a formula gets an apostrophe before it.
+   * @param {string} text
+   */
   static #text(text) {
     const safe = TableCopy.FORMULA.test(text) ? `'${text}` : text;
     return /[",\r\n]|^\s|\s$/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
@@ -52,7 +80,11 @@ export class TableCopy {
     return window === window.parent || window.origin !== "null";
   }
 
-  // The text of a file, to be copied.
+  /**
+   * The text of a file, to be copied.
+   * @param {string} text
+   * @param {string} name
+   */
   static show(text, name) {
     const dialog = TableRows.node("dialog", "csv");
     const heading = TableRows.node("h2");
@@ -73,9 +105,14 @@ export class TableCopy {
     area.scrollTop = 0;
   }
 
+  /**
+   * @param {HTMLDialogElement} dialog
+   * @param {HTMLTextAreaElement} area
+   */
   static #dialogTools(dialog, area) {
     const tools = TableRows.node("p", "csv-tools");
     const status = TableRows.node("output");
+    /** @type {(text: string, act: () => void) => HTMLButtonElement} */
     const button = (text, act) => {
       const made = TableRows.button(text, text, "tool");
       made.addEventListener("click", act);
@@ -94,6 +131,10 @@ export class TableCopy {
     return tools;
   }
 
+  /**
+   * @param {string} text
+   * @param {string} name
+   */
   static save(text, name) {
     const link = TableRows.node("a");
     link.href = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
@@ -102,6 +143,10 @@ export class TableCopy {
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   }
 
+  /**
+   * @param {string} text
+   * @param {HTMLButtonElement} button
+   */
   static async copy(text, button) {
     const isCopied = (await TableCopy.#toClipboard(text)) || TableCopy.#bySelection(text, button);
     TableCopy.#tell(isCopied ? "Copied" : "The browser does not let this page copy");
@@ -110,6 +155,7 @@ export class TableCopy {
     setTimeout(() => TableRows.draw(button, TableRows.ICONS.copy), TableCopy.SHOWN_MS);
   }
 
+  /** @param {string} text */
   static async #toClipboard(text) {
     if (window !== window.parent) return false; // in a frame even the refusal would be a message in the console
     try {
@@ -120,6 +166,10 @@ export class TableCopy {
     }
   }
 
+  /**
+   * @param {string} text
+   * @param {HTMLButtonElement} button
+   */
   static #bySelection(text, button) {
     const area = TableRows.node("textarea", "unseen");
     area.value = text;
@@ -131,6 +181,7 @@ export class TableCopy {
     return isCopied;
   }
 
+  /** @param {string} text */
   static #tell(text) {
     let status = document.getElementById("table-status");
     if (!status) {

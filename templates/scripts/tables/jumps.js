@@ -1,56 +1,95 @@
 // What the rows of a table are in the timeline: the event, span of time or curve that a row asks it for.
 
+/**
+ * @import { TableModel } from "./model.js"
+ * @import { Heading } from "./types.js"
+ */
+
+/**
+ * @typedef {"kernel" | "operator" | "mark" | "call" | "functions" | "range" | "repetition" | "copy" | "replay" | "span"
+ *   | "memory" | "counter"} Jump
+ */
+
 export class TableJumps {
   static NO_RANGE = "(no range)";
   static MEMORY = "Memory in use"; // the curve of what is allocated on a GPU
   static ON_GPU = ["Device", "Device Static", "Array"];
   static replayed = new Map(); // what ncu's table of kernels knows of each, by its number, for the other tables of ncu
 
+  /**
+   * @param {TableModel} model
+   * @param {Heading[]} headings
+   */
   constructor(model, headings) {
     this.model = model;
     this.columns = new Map(headings.slice(1).map(({ name }, place) => [name, model.columns[place]]));
     if (this.columns.has("grid")) for (const row of model.natural) this.#register(row);
   }
 
-  // Returns what to ask for a row, null if that has no counterpart; null for a table none of whose rows has one.
+  /**
+   * Returns what to ask for a row, null if that has no counterpart; null for a table none of whose rows has one.
+   * @param {HTMLTableElement} table
+   * @param {TableModel} model
+   * @param {Heading[]} headings
+   */
   static of(table, model, headings) {
-    const kind = table.dataset.timeline;
+    const kind = /** @type {Jump | undefined} */ (table.dataset.timeline);
     if (!kind) return null;
     const jumps = new TableJumps(model, headings);
-    return (row) => jumps[kind](row);
+    return (/** @type {number} */ row) => jumps[kind](row);
   }
 
+  /**
+   * @param {string} name
+   * @param {number} row
+   */
   #text(name, row) {
     return this.columns.get(name)?.texts?.[row] ?? "";
   }
 
+  /**
+   * @param {string} name
+   * @param {number} row
+   */
   #value(name, row) {
     const value = this.columns.get(name)?.values?.[row];
     return Number.isFinite(value) ? value : undefined;
   }
 
+  /**
+   * @param {string} word
+   * @param {string} column
+   * @param {number} row
+   */
   #group(word, column, row) {
     const number = this.#value(column, row);
     return number === undefined ? {} : { group: `${word} ${number}` };
   }
 
+  /** @param {number} row */
   #gpu(row) {
     return this.#group("GPU", "device", row);
   }
 
+  /** @param {number} row */
   kernel(row) {
     return { name: this.model.name(row), kind: "kernel", ...this.#gpu(row) };
   }
 
+  /** @param {number} row */
   operator(row) {
     return { name: this.model.name(row), kind: "op" };
   }
 
+  /** @param {number} row */
   mark(row) {
     return { name: this.model.name(row), kind: "mark" };
   }
 
-  // A function, in the range and the process that the row is about, and for the copy that it is about.
+  /**
+   * A function, in the range and the process that the row is about, and for the copy that it is about.
+   * @param {number} row
+   */
   call(row) {
     const path = this.#text("path", row);
     const where = path === TableJumps.NO_RANGE ? { outside: true } : path ? { within: path.split(" / ") } : {};
@@ -60,30 +99,45 @@ export class TableJumps {
     return { name: this.model.name(row), kind: "api", ...where, ...work, ...this.#group("Process", "pid", row) };
   }
 
+  /** @param {number} row */
   functions(row) {
     const names = this.#text("functions", row);
     return names ? { names: names.split(", "), kind: "api" } : null;
   }
 
-  // A range inside those that the tree has it in.
+  /**
+   * A range inside those that the tree has it in.
+   * @param {number} row
+   */
   range(row) {
     const path = [this.model.name(row)];
-    for (let at = this.model.parent?.[row] ?? -1; at >= 0; at = this.model.parent[at]) path.unshift(this.model.name(at));
+    const parents = this.model.parent ?? [];
+    for (let at = parents[row] ?? -1; at >= 0; at = parents[at]) path.unshift(this.model.name(at));
     return this.#range(path.join(" / "), row);
   }
 
-  // The longest of the repetitions of a range.
+  /**
+   * The longest of the repetitions of a range.
+   * @param {number} row
+   */
   repetition(row) {
     return this.#range(this.model.name(row), row);
   }
 
+  /**
+   * @param {string} path
+   * @param {number} row
+   */
   #range(path, row) {
     const names = path.split(" / ");
     const within = names.length > 1 ? { within: names.slice(0, -1) } : {};
     return { name: names.at(-1), kind: "range", ...within, ...this.#group("Process", "pid", row) };
   }
 
-  // `Host-to-Device, Pageable → Device`; sizes have kind and class of size in columns. Page faults are not drawn.
+  /**
+   * `Host-to-Device, Pageable → Device`; sizes have kind and class of size in columns. Page faults are not drawn.
+   * @param {number} row
+   */
   copy(row) {
     const [operation, ...kinds] = this.model.name(row).split(", ");
     if (operation.endsWith("page faults")) return null;
@@ -92,20 +146,28 @@ export class TableJumps {
     return { ...this.#copyOf(operation, kinds.join(", ") || this.#text("host_kind", row)), kind: "kernel", ...bytes };
   }
 
+  /**
+   * @param {string} operation
+   * @param {string} details
+   */
   #copyOf(operation, details) {
     const name = operation === "memset" ? "[CUDA memset]" : `[CUDA memcpy ${operation}]`;
     return details ? { name, details } : { name };
   }
 
-  // A kernel that ncu replayed: in the timeline, the launch of its name and shape that took about as long as most.
+  /**
+   * A kernel that ncu replayed: in the timeline, the launch of its name and shape that took about as long as most.
+   * @param {number} row
+   */
   replay(row) {
     const name = this.#text("kernel", row) || this.model.name(row);
     return TableJumps.replayed.get(name.split(". ", 1)[0]) ?? null;
   }
 
+  /** @param {number} row */
   #register(row) {
     const [number] = this.model.name(row).split(". ", 1);
-    const shape = (name) => `${name} ${this.#text(name, row).match(/\d+/g)?.join("×") ?? ""}`;
+    const shape = (/** @type {string} */ name) => `${name} ${this.#text(name, row).match(/\d+/g)?.join("×") ?? ""}`;
     const typical = this.#value("timeline_med_ns", row);
     TableJumps.replayed.set(number, {
       name: this.model.name(row).slice(number.length + 2),
@@ -116,16 +178,19 @@ export class TableJumps {
     });
   }
 
+  /** @param {number} row */
   span(row) {
-    const from = this.#value("time_ns", row);
-    return { from_ns: from, to_ns: from + this.#value("gap_ns", row), of_window: true };
+    const [from, length] = [this.#value("time_ns", row), this.#value("gap_ns", row)];
+    return from === undefined || length === undefined ? null : { from_ns: from, to_ns: from + length, of_window: true };
   }
 
+  /** @param {number} row */
   memory(row) {
     const isOnGpu = TableJumps.ON_GPU.includes(this.model.name(row));
     return isOnGpu ? { curve: TableJumps.MEMORY, ...this.#gpu(row) } : null;
   }
 
+  /** @param {number} row */
   counter(row) {
     return { curve: this.model.name(row), ...this.#gpu(row) };
   }

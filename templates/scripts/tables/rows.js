@@ -1,59 +1,97 @@
 // The rows of one table as elements: the printed ones with their controls added, or new ones.
 
+import { part } from "../dom.js";
 import { TableModel } from "./model.js";
 
+/**
+ * @import { Wish } from "../timeline/types.js"
+ * @import { Column, Heading } from "./types.js"
+ */
+
 export class TableRows {
+  /** @type {Record<string, string>} */
   static ICONS = {
     copy: "M5.5 5.5v-4h9v9h-4M1.5 5.5h9v9h-9z",
     done: "M2 8.5l4 4 8-9",
     show: "M1.5 13.5h13M3.5 10.5h5M6.5 7h7M2.5 3.5h6",
   };
 
-  // jump: what to ask of the timeline for a row, null where it has none.
-  constructor(model, { headings, hasDetails, jump }) {
-    Object.assign(this, { model, headings, hasDetails, jump });
+  /**
+   * jump: what to ask of the timeline for a row, null where it has none.
+   * @param {TableModel} model
+   * @param {{ headings: Heading[], jump: ((row: number) => Wish | null) | null }} of
+   */
+  constructor(model, { headings, jump }) {
+    this.model = model;
+    this.headings = headings;
+    this.jump = jump;
+    /** @type {Map<number, HTMLTableRowElement>} */
     this.elements = new Map();
+    /** @type {Set<number>} */
     this.opened = new Set(); // rows whose full name the reader opened
     this.allFull = false;
   }
 
-  // Take over a row that the page has.
+  /**
+   * Take over a row that the page has.
+   * @param {HTMLTableRowElement} element
+   * @param {number} row
+   */
   adopt(element, row) {
     const heading = element.cells[0];
     heading.replaceChildren(this.#nameCell(row, Array.from(heading.childNodes)));
     this.#keep(element, row);
   }
 
-  // The element of a row, made when it is first asked for.
+  /**
+   * The element of a row, made when it is first asked for.
+   * @param {number} row
+   */
   element(row) {
     return this.elements.get(row) ?? this.#keep(this.#made(row), row);
   }
 
+  /** @param {number} row */
   forget(row) {
     this.elements.delete(row);
   }
 
-  // The row that a node of the table belongs to, NaN for none.
+  /**
+   * The row that a node of the table belongs to, NaN for none.
+   * @param {Element} node
+   */
   static rowOf(node) {
     return Number(node.closest("tr")?.dataset.row ?? NaN);
   }
 
+  /**
+   * @param {Element} element
+   * @returns {NodeListOf<HTMLElement>}
+   */
   static controls(element) {
     return element.querySelectorAll(".name-cell :is(button, summary, a)");
   }
 
+  /** @param {HTMLElement} control */
   static kind(control) {
     return control.dataset.does ?? control.tagName;
   }
 
-  // One row at a time can be reached by the Tab key; arrow keys go to the others.
+  /**
+   * One row at a time can be reached by the Tab key; arrow keys go to the others.
+   * @param {Element} element
+   * @param {boolean} isReachable
+   */
   static setReachable(element, isReachable) {
     for (const control of TableRows.controls(element)) control.tabIndex = isReachable ? 0 : -1;
   }
 
-  // Bring an element up to date with what is open.
+  /**
+   * Bring an element up to date with what is open.
+   * @param {number} row
+   */
   refresh(row) {
-    const element = this.elements.get(row);
+    const element = this.element(row);
     const details = element.querySelector("details");
     if (details) details.open = this.allFull || this.opened.has(row);
     element.querySelector("button.toggle")?.setAttribute("aria-expanded", String(this.model.isOpen(row)));
@@ -69,28 +107,36 @@ export class TableRows {
     return row;
   }
 
+  /** @param {Column} column */
   static #widest(column) {
-    if (column.texts) return TableModel.cut(TableRows.#longest(column.texts));
+    const { texts, values } = column;
+    if (!values) return TableModel.cut(TableRows.#longest(texts ?? []));
     let [least, most, small] = [0, 0, 0];
-    column.values.forEach((value, row) => {
-      if (value < column.values[least] || Number.isNaN(column.values[least])) least = row;
-      if (value > column.values[most] || Number.isNaN(column.values[most])) most = row;
-      if (value > 0 && !(value >= column.values[small] && column.values[small] > 0)) small = row;
+    values.forEach((value, row) => {
+      if (value < values[least] || Number.isNaN(values[least])) least = row;
+      if (value > values[most] || Number.isNaN(values[most])) most = row;
+      if (value > 0 && !(value >= values[small] && values[small] > 0)) small = row;
     });
     return TableRows.#longest([least, most, small].map(column.text));
   }
 
+  /** @param {string[]} texts */
   static #longest(texts) {
     return texts.reduce((longest, text) => (text.length > longest.length ? text : longest), "");
   }
 
+  /**
+   * @param {HTMLTableRowElement} element
+   * @param {number} row
+   */
   #keep(element, row) {
-    element.dataset.row = row;
+    element.dataset.row = String(row);
     this.elements.set(row, element);
     TableRows.setReachable(element, false);
     return element;
   }
 
+  /** @param {number} row */
   #made(row) {
     const element = TableRows.node("tr");
     const heading = TableRows.node("th", `level-${Math.min(this.model.level?.[row] ?? 0, 8)}`);
@@ -103,6 +149,7 @@ export class TableRows {
     return element;
   }
 
+  /** @param {number} row */
   #name(row) {
     const short = TableRows.bdi(this.model.short[row]);
     if (!this.model.full[row]) return short;
@@ -115,10 +162,14 @@ export class TableRows {
     return details;
   }
 
-  // What `content` names, after the control that opens what is inside it, and before the other ones.
+  /**
+   * What `content` names, after the control that opens what is inside it, and before the other ones.
+   * @param {number} row
+   * @param {(Node | string)[]} content
+   */
   #nameCell(row, content) {
     const cell = TableRows.node("div", "name-cell");
-    if (this.model.parent) cell.append(this.model.inside[row] ? this.#toggle(row) : TableRows.node("span", "toggle"));
+    if (this.model.parent) cell.append(this.model.hasInside(row) ? this.#toggle(row) : TableRows.node("span", "toggle"));
     cell.append(...content);
     if (Number.isNaN(row)) return cell;
     const tools = TableRows.node("span", "row-tools");
@@ -129,6 +180,7 @@ export class TableRows {
     return cell;
   }
 
+  /** @param {number} row */
   #toggle(row) {
     const button = TableRows.button("toggle", "", "toggle");
     button.setAttribute("aria-label", `Inside ${this.model.short[row]}`);
@@ -136,6 +188,11 @@ export class TableRows {
     return button;
   }
 
+  /**
+   * @param {number} place
+   * @param {string} text
+   * @param {number | null} share
+   */
   #valueCell(place, text, share) {
     const { isNumber, isMinor } = this.headings[place + 1];
     const cell = TableRows.node("td", isNumber ? "number" : "");
@@ -148,12 +205,22 @@ export class TableRows {
     return cell;
   }
 
+  /**
+   * @template {keyof HTMLElementTagNameMap} K
+   * @param {K} tag
+   * @param {string} [className]
+   */
   static node(tag, className = "") {
     const node = document.createElement(tag);
     if (className) node.className = className;
     return node;
   }
 
+  /**
+   * @param {string} does
+   * @param {string} text
+   * @param {string} className
+   */
   static button(does, text, className) {
     const button = TableRows.node("button", className);
     button.type = "button";
@@ -162,6 +229,10 @@ export class TableRows {
     return button;
   }
 
+  /**
+   * @param {string} does
+   * @param {string} label
+   */
   static icon(does, label) {
     const button = TableRows.button(does, "", "icon");
     button.title = label.split(" ", 1)[0] === "Copy" ? "Copy the full name" : "Show in the timeline";
@@ -170,6 +241,10 @@ export class TableRows {
     return button;
   }
 
+  /**
+   * @param {HTMLButtonElement} button
+   * @param {string} outline
+   */
   static draw(button, outline) {
     const [picture, path] = TableRows.#shapes("svg", "path");
     picture.setAttribute("viewBox", "0 0 16 16");
@@ -178,6 +253,7 @@ export class TableRows {
     button.replaceChildren(picture);
   }
 
+  /** @param {number} share */
   static bar(share) {
     const [picture, bar] = TableRows.#shapes("svg", "rect");
     picture.setAttribute("class", "share");
@@ -187,17 +263,21 @@ export class TableRows {
     return picture;
   }
 
+  /** @param {...string} names */
   static #shapes(...names) {
-    const { namespaceURI } = new DOMParser().parseFromString("<svg></svg>", "text/html").body.firstChild;
+    const { namespaceURI } = part(new DOMParser().parseFromString("<svg></svg>", "text/html"), "svg", SVGElement);
     const shapes = names.map((name) => document.createElementNS(namespaceURI, name));
     shapes[0].setAttribute("aria-hidden", "true");
     return shapes;
   }
 
-  // A name that may go on in the next line after a separator.
+  /**
+   * A name that may go on in the next line after a separator.
+   * @param {string} text
+   */
   static bdi(text) {
     const name = TableRows.node("bdi");
-    text.split(/(?<=[_,<…])(?=\S)/).forEach((part, at) => name.append(...(at ? [TableRows.node("wbr"), part] : [part])));
+    text.split(/(?<=[_,<…])(?=\S)/).forEach((word, at) => name.append(...(at ? [TableRows.node("wbr"), word] : [word])));
     return name;
   }
 }

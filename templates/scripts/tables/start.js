@@ -5,6 +5,10 @@ import { canUnpack, unpacked } from "../payload.js";
 import { TableModel } from "./model.js";
 import { TableTools } from "./tools.js";
 
+/** @import { PackedTable } from "./types.js" */
+
+/** @typedef {{ tables: Map<string, PackedTable>, texts: string[] }} Block */
+
 const OLD_BROWSER = "The other rows need a newer browser: this one has no DecompressionStream.";
 
 async function packedTables() {
@@ -14,9 +18,14 @@ async function packedTables() {
   return { tables: new Map(Object.entries(tables)), texts };
 }
 
+/**
+ * @param {TableTools} tools
+ * @param {Block | null} block
+ * @param {boolean} hasTimeline
+ */
 function showTable(tools, block, hasTimeline) {
-  const packed = block?.tables.get(tools.table.dataset.table);
-  const model = packed
+  const packed = block?.tables.get(tools.table.dataset.table ?? "");
+  const model = block && packed
     ? TableModel.fromBlock(packed, block.texts, tools.printed)
     : TableModel.fromPage(tools.printed, tools.headings);
   const isOld = tools.hasMore && !canUnpack && document.getElementById("tables-data");
@@ -24,7 +33,9 @@ function showTable(tools, block, hasTimeline) {
 }
 
 export async function showTables() {
-  const all = Array.from(document.querySelectorAll("table[data-table]"), (table) => new TableTools(table.parentElement));
+  /** @type {NodeListOf<HTMLTableElement>} */
+  const tables = document.querySelectorAll("table[data-table]");
+  const all = Array.from(tables, (table) => new TableTools(table));
   const hasTimeline = Boolean(document.getElementById("timeline"));
   const block = await packedTables();
   for (const tools of all) showTable(tools, block, hasTimeline);

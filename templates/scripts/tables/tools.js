@@ -1,22 +1,49 @@
 // What a reader can do with one table: sort by its headings, filter, switch names, take it along as CSV.
 
+import { part } from "../dom.js";
 import { NO_EXPRESSION } from "../matching.js";
 import { TableBox } from "./box.js";
 import { TableCopy } from "./copy.js";
 import { TableJumps } from "./jumps.js";
 import { TableRows } from "./rows.js";
 
+/** @import { TableModel } from "./model.js" */
+
 export class TableTools {
+  /** @type {TableModel} */
+  model;
+  /** @type {TableRows} */
+  rows;
+  /** @type {TableBox} */
+  box;
+  /** @type {HTMLElement} */
+  bar;
+  /** @type {HTMLInputElement} */
+  input;
+  /** @type {HTMLOutputElement} */
+  status;
+  /** @type {HTMLButtonElement} */
+  names;
+  /** @type {HTMLButtonElement} */
+  all;
+  /** @type {HTMLButtonElement} */
+  opens;
+  /** @type {HTMLButtonElement} */
+  closes;
+
+  /** @type {Record<number, "ascending" | "descending" | "none">} */
   static ARROWS = { 1: "ascending", "-1": "descending", 0: "none" };
 
-  constructor(scroll) {
+  /** @param {HTMLTableElement} table */
+  constructor(table) {
+    const scroll = /** @type {HTMLElement} */ (table.parentElement);
     this.scroll = scroll;
-    this.table = scroll.querySelector("table");
+    this.table = table;
     this.printed = Array.from(this.table.tBodies[0].rows);
-    this.headings = Array.from(this.table.tHead.rows[0].cells, TableTools.#heading);
+    this.headings = Array.from(part(table, "thead tr", HTMLTableRowElement).cells, TableTools.#heading);
     this.bar = TableRows.node("div", "table-tools");
     this.bar.setAttribute("role", "group");
-    this.bar.setAttribute("aria-label", `Tools for the table ${this.table.caption.textContent}`);
+    this.bar.setAttribute("aria-label", `Tools for the table ${this.#name}`);
     this.sorting = { place: 0, direction: 0 };
     if (this.printed.length > 1) this.#makeHeadings();
     this.#makeBar();
@@ -25,10 +52,15 @@ export class TableTools {
     scroll.before(this.bar);
   }
 
+  /** @param {HTMLTableCellElement} cell */
   static #heading(cell) {
     const symbol = /\((.+)\)$/.exec(cell.querySelector(".unit")?.textContent ?? "")?.[1] ?? "";
     const [isNumber, isMinor] = ["number", "minor"].map((name) => cell.classList.contains(name));
     return { cell, symbol, name: cell.dataset.column ?? "", title: cell.textContent, isNumber, isMinor };
+  }
+
+  get #name() {
+    return this.table.caption?.textContent ?? "";
   }
 
   #makeHeadings() {
@@ -42,7 +74,7 @@ export class TableTools {
   }
 
   #makeBar() {
-    const name = this.table.caption.textContent;
+    const name = this.#name;
     this.input = TableRows.node("input");
     Object.assign(this.input, { type: "search", placeholder: "Filter: text or /regex/", autocomplete: "off", spellcheck: false });
     this.input.setAttribute("aria-label", `Filter ${name}`);
@@ -67,13 +99,22 @@ export class TableTools {
 
   static FEW = 5; // a table with fewer rows needs no filter
 
+  /**
+   * @param {string} text
+   * @param {() => void} act
+   */
   #button(text, act) {
     const button = TableRows.button("tool", text, "tool");
     button.addEventListener("click", () => this.model && act());
     return button;
   }
 
-  // The rows are there: show them. note: what is to be said about those that are not.
+  /**
+   * The rows are there: show them. note: what is to be said about those that are not.
+   * @param {TableModel} model
+   * @param {string} note
+   * @param {boolean} hasTimeline
+   */
   show(model, note, hasTimeline) {
     this.model = model;
     const jump = hasTimeline ? TableJumps.of(this.table, model, this.headings) : null;
@@ -89,7 +130,10 @@ export class TableTools {
     if (this.input.value) this.#filter();
   }
 
-  // Under a table with all rows in its box: what is not there. On paper there are the printed rows and their note.
+  /**
+   * Under a table with all rows in its box: what is not there. On paper there are the printed rows and their note.
+   * @param {string} note
+   */
   #say(note) {
     if (this.box.isVirtual) this.scroll.nextElementSibling?.classList.add("on-paper");
     if (!note) return;
@@ -102,21 +146,23 @@ export class TableTools {
     const body = this.box.body;
     body.addEventListener("click", (event) => this.#click(event));
     body.addEventListener("keydown", (event) => this.#key(event));
-    body.addEventListener("focusin", (event) => this.box.reach(TableRows.rowOf(event.target)));
-    body.addEventListener("toggle", (event) => this.#opened(event.target), true);
+    body.addEventListener("focusin", ({ target }) => target instanceof Element && this.box.reach(TableRows.rowOf(target)));
+    body.addEventListener("toggle", ({ target }) => target instanceof HTMLDetailsElement && this.#opened(target), true);
   }
 
+  /** @param {Event} event */
   #click(event) {
-    const button = event.target.closest("button");
+    const button = event.target instanceof Element ? event.target.closest("button") : null;
     const row = button ? TableRows.rowOf(button) : NaN;
-    if (Number.isNaN(row)) return;
+    if (!button || Number.isNaN(row)) return;
     if (button.dataset.does === "toggle") this.#toggle(row);
     if (button.dataset.does === "copy") TableCopy.copy(this.model.name(row), button);
     if (button.dataset.does === "show") {
-      document.dispatchEvent(new CustomEvent("timeline:show", { detail: this.rows.jump(row) }));
+      document.dispatchEvent(new CustomEvent("timeline:show", { detail: this.rows.jump?.(row) }));
     }
   }
 
+  /** @param {HTMLDetailsElement} details */
   #opened(details) {
     const row = TableRows.rowOf(details);
     if (details.open) this.rows.opened.add(row);
@@ -125,39 +171,55 @@ export class TableTools {
     if (this.box.isVirtual) this.box.draw();
   }
 
+  /**
+   * @param {number} row
+   * @param {boolean} [isOpen]
+   */
   #toggle(row, isOpen = !this.model.isOpen(row)) {
     this.model.setOpen(row, isOpen);
     this.box.arrange({ stays: true });
   }
 
+  /** @param {boolean} isOpen */
   #openAll(isOpen) {
     this.model.openAll(isOpen);
     this.box.arrange();
   }
 
+  /** @param {KeyboardEvent} event */
   #key(event) {
+    if (!(event.target instanceof HTMLElement)) return;
     const row = TableRows.rowOf(event.target);
     if (Number.isNaN(row) || event.ctrlKey || event.metaKey || event.altKey) return;
     const kind = TableRows.kind(event.target);
     const place = this.box.placeOf(row);
+    /** @type {Record<string, number>} */
     const places = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: this.box.order.length - 1 };
     const isKnown = event.key in places || this.#keyInTree(event.key, row);
     if (event.key in places) this.box.moveTo(places[event.key], kind);
     if (isKnown) event.preventDefault();
   }
 
-  // As in a tree: right opens, left closes or goes to what the row is inside of.
+  /**
+   * As in a tree: right opens, left closes or goes to what the row is inside of.
+   * @param {string} key
+   * @param {number} row
+   */
   #keyInTree(key, row) {
     if (!this.model.parent || !["ArrowLeft", "ArrowRight"].includes(key)) return false;
-    const isOpen = this.model.inside[row] && this.model.isOpen(row);
+    const hasInside = this.model.hasInside(row);
+    const isOpen = hasInside && this.model.isOpen(row);
     const parent = this.model.parent[row];
-    if (key === "ArrowRight" && this.model.inside[row] && !isOpen) this.#toggle(row, true);
+    if (key === "ArrowRight" && hasInside && !isOpen) this.#toggle(row, true);
     else if (key === "ArrowLeft" && isOpen) this.#toggle(row, false);
     else if (key === "ArrowLeft" && parent >= 0) this.box.moveTo(this.box.placeOf(parent), "toggle");
     return true;
   }
 
-  // Numbers from the largest on, texts from A on; then the other way; then as the report has them.
+  /**
+   * Numbers from the largest on, texts from A on; then the other way; then as the report has them.
+   * @param {number} place
+   */
   #sort(place) {
     if (!this.model) return;
     const begin = performance.now();
@@ -207,7 +269,7 @@ export class TableTools {
 
   #download() {
     const text = TableCopy.csv(this.model, this.headings, this.table.dataset.details !== undefined);
-    const name = this.table.caption.textContent;
+    const name = this.#name;
     if (TableCopy.canSave) TableCopy.save(text, this.table.dataset.table || name);
     else TableCopy.show(text, name);
   }

@@ -1,20 +1,43 @@
 // The surface that the timeline is drawn on: its size, where times lie on it, colours and text.
 
+import { context2d } from "../dom.js";
 import { EVENT_COLORS } from "./text.js";
+
+/** @import { TimeView } from "./lanes.js" */
 
 export const EVENT_HEIGHT = 16; // px, as all lengths here
 const PAINTS = ["page", "surface", "text", "muted", "rule", "link", "orange", "green", "info-surface"];
 const EVENT_PAINTS = ["event-dense", "event-text"];
 
 export class TimelineCanvas {
+  /** @type {TimeView} */
+  view;
+  /** @type {number} */
+  width;
+  /** @type {number} */
+  height;
+  /** @type {string} */
+  family;
+  /** @type {Record<string, string>} */
+  paints;
+  /** @type {string[]} */
+  eventPaints;
+
+  /** @param {HTMLCanvasElement} canvas */
   constructor(canvas) {
     this.canvas = canvas;
-    this.context = canvas.getContext("2d", { alpha: false });
+    this.context = context2d(canvas, { alpha: false });
+    /** @type {Map<string, number>} */
     this.widths = new Map(); // of texts at the size of event names
     this.gutter = 0; // what the names of rows take at the left
     this.ratio = 1;
   }
 
+  /**
+   * @param {number} width
+   * @param {number} height
+   * @param {number} ratio
+   */
   resize(width, height, ratio) {
     this.width = width;
     this.height = height;
@@ -26,7 +49,10 @@ export class TimelineCanvas {
     this.family = getComputedStyle(this.canvas).fontFamily;
   }
 
-  // Make room for the names of rows, within limits.
+  /**
+   * Make room for the names of rows, within limits.
+   * @param {string[]} names
+   */
   setGutter(names) {
     this.font(12);
     const widest = Math.max(...names.map((name) => this.context.measureText(name).width), 60);
@@ -43,6 +69,7 @@ export class TimelineCanvas {
     return this.plotWidth / this.view.width;
   }
 
+  /** @param {TimeView} view */
   begin(view) {
     const { context } = this;
     this.view = view;
@@ -56,40 +83,71 @@ export class TimelineCanvas {
   // Read for every frame: whatever changes the theme, the next frame has its colours.
   #readPaints() {
     const style = getComputedStyle(this.canvas);
-    const paint = (name) => style.getPropertyValue(`--${name}`).trim();
+    const paint = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
     this.paints = Object.fromEntries([...PAINTS, ...EVENT_PAINTS].map((name) => [name, paint(name)]));
     this.eventPaints = Array.from({ length: EVENT_COLORS }, (_, at) => paint(`event-${at + 1}`));
   }
 
+  /** @param {number} value */
   snap(value) {
     return Math.round(value * this.ratio) / this.ratio;
   }
 
-  // The place of a time; a little outside of the plot at most, where canvas coordinates are still exact.
+  /**
+   * The place of a time; a little outside of the plot at most, where canvas coordinates are still exact.
+   * @param {number} time
+   */
   x(time) {
     const x = this.gutter + (time - this.view.from) * this.scale;
     return this.snap(Math.min(Math.max(x, this.gutter - 4), this.width + 4));
   }
 
+  /** @param {number} x */
   timeAt(x) {
     return this.view.from + (x - this.gutter) / this.scale;
   }
 
+  /**
+   * @param {number} size
+   * @param {number} [weight]
+   */
   font(size, weight = 400) {
     this.context.font = `${weight} ${size}px ${this.family}`;
   }
 
+  /**
+   * @param {string} style
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   */
   fill(style, x, y, width, height) {
     this.context.fillStyle = style;
     this.context.fillRect(x, y, width, height);
   }
 
+  /**
+   * @param {string} style
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   * @param {number} thickness
+   */
   outline(style, x, y, width, height, thickness) {
     this.context.strokeStyle = style;
     this.context.lineWidth = thickness;
     this.context.strokeRect(x, y, width, height);
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   * @param {() => void} draw
+   */
   within(x, y, width, height, draw) {
     this.context.save();
     this.context.beginPath();
@@ -99,10 +157,16 @@ export class TimelineCanvas {
     this.context.restore();
   }
 
-  // Text cut to its room; names repeat, so their widths are kept.
+  /**
+   * Text cut to its room; names repeat, so their widths are kept.
+   * @param {string} text
+   * @param {number} x
+   * @param {number} y
+   * @param {number} room
+   */
   text(text, x, y, room) {
-    if (!this.widths.has(text)) this.widths.set(text, this.context.measureText(text).width);
-    const width = this.widths.get(text);
+    const width = this.widths.get(text) ?? this.context.measureText(text).width;
+    this.widths.set(text, width);
     if (width <= room) {
       this.context.fillText(text, x, y);
       return;

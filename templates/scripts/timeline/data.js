@@ -4,8 +4,17 @@ import { readColumns } from "./columns.js";
 import { TimelineSums } from "./sums.js";
 import { durationText, eventColor, instantText } from "./text.js";
 
+/**
+ * @import { Numbers } from "./columns.js"
+ * @import { Header, LayerHeader } from "./types.js"
+ */
+
 // One level of detail: the events of all rows one after another, times in ns. An event is its index here.
-class EventLayer {
+export class EventLayer {
+  /**
+   * @param {LayerHeader} header
+   * @param {Uint8Array} binary
+   */
   constructor(header, binary) {
     const { quantum_ns, from_ns, to_ns, is_merged, merge_ns, counts } = header;
     const columns = readColumns(header, binary);
@@ -26,6 +35,11 @@ class EventLayer {
     if (columns.call) this.#addLaunches(columns.is_launched, columns.call);
   }
 
+  /**
+   * @param {Numbers} gap
+   * @param {Numbers} duration
+   * @param {number} quantum
+   */
   #addTimes(gap, duration, quantum) {
     const { begin, start, end, sum, from } = this;
     for (let row = 0; row + 1 < begin.length; row++) {
@@ -40,22 +54,40 @@ class EventLayer {
     }
   }
 
+  /**
+   * @param {Numbers} isLaunched
+   * @param {Numbers} steps
+   */
   #addLaunches(isLaunched, steps) {
     let [call, next] = [0, 0];
     for (let at = 0; at < this.count; at++) if (isLaunched[at]) this.launch[at] = call += steps[next++];
   }
 
+  /**
+   * @param {number} from
+   * @param {number} to
+   */
   covers(from, to) {
     return this.from <= from && to <= this.to;
   }
 
-  // How many events a row has, those in blocks too.
+  /**
+   * How many events a row has, those in blocks too.
+   * @param {number} row
+   */
   countOf(row) {
     const [first, end] = [this.begin[row], this.begin[row + 1]];
-    return this.events ? this.events.subarray(first, end).reduce((sum, count) => sum + count, 0) : end - first;
+    if (!this.events) return end - first;
+    let count = 0;
+    for (let event = first; event < end; event++) count += this.events[event];
+    return count;
   }
 
-  // The last event of `row` that starts at `time` or before; one less than its first if there is none.
+  /**
+   * The last event of `row` that starts at `time` or before; one less than its first if there is none.
+   * @param {number} row
+   * @param {number} time
+   */
   lastStartingBy(row, time) {
     let low = this.begin[row];
     let high = this.begin[row + 1];
@@ -67,7 +99,11 @@ class EventLayer {
     return low - 1;
   }
 
-  // The first event of `row` that ends at `time` or later; one more than its last if there is none.
+  /**
+   * The first event of `row` that ends at `time` or later; one more than its last if there is none.
+   * @param {number} row
+   * @param {number} time
+   */
   firstEndingFrom(row, time) {
     let low = this.begin[row];
     let high = this.begin[row + 1];
@@ -79,7 +115,12 @@ class EventLayer {
     return low;
   }
 
-  // The event of `row` that runs at `time`, or else the nearest within `slack` ns; -1 if there is none.
+  /**
+   * The event of `row` that runs at `time`, or else the nearest within `slack` ns; -1 if there is none.
+   * @param {number} row
+   * @param {number} time
+   * @param {number} slack
+   */
   eventAt(row, time, slack) {
     const last = this.lastStartingBy(row, time);
     const before = last >= this.begin[row] ? time - this.end[last] : Infinity;
@@ -89,6 +130,7 @@ class EventLayer {
     return before <= after ? last : last + 1;
   }
 
+  /** @param {number} event */
   rowOf(event) {
     let low = 0;
     let high = this.begin.length - 1;
@@ -100,7 +142,10 @@ class EventLayer {
     return low;
   }
 
-  // What belongs to an event through a launch: its call, or the GPU work that it launched.
+  /**
+   * What belongs to an event through a launch: its call, or the GPU work that it launched.
+   * @param {number} event
+   */
   partners(event) {
     if (this.launch[event] >= 0) return [this.launch[event]];
     const launched = [];
@@ -111,6 +156,10 @@ class EventLayer {
 
 // Which events of a layer were searched for, as running sums, so that any span can be asked in no time.
 export class EventMatches {
+  /**
+   * @param {EventLayer} layer
+   * @param {Uint8Array} isWanted
+   */
   constructor(layer, isWanted) {
     this.layer = layer;
     this.sum = new Float64Array(layer.count + 1);
@@ -123,7 +172,11 @@ export class EventMatches {
     this.total = this.count[layer.count];
   }
 
-  // The first wanted event of `row` at `event` or after it; -1 if there is none.
+  /**
+   * The first wanted event of `row` at `event` or after it; -1 if there is none.
+   * @param {number} row
+   * @param {number} event
+   */
   next(row, event) {
     const before = this.count[event];
     let low = event;
@@ -137,7 +190,11 @@ export class EventMatches {
     return low;
   }
 
-  // The last wanted event of `row` before `event`; -1 if there is none.
+  /**
+   * The last wanted event of `row` before `event`; -1 if there is none.
+   * @param {number} row
+   * @param {number} event
+   */
   previous(row, event) {
     const wanted = this.count[event];
     let low = this.layer.begin[row];
@@ -151,7 +208,11 @@ export class EventMatches {
     return low;
   }
 
-  // How many wanted events start before `start`, and at it in the rows up to `row`.
+  /**
+   * How many wanted events start before `start`, and at it in the rows up to `row`.
+   * @param {number} start
+   * @param {number} row
+   */
   rank(start, row) {
     let rank = 0;
     for (let other = 0; other + 1 < this.layer.begin.length; other++) {
@@ -162,7 +223,12 @@ export class EventMatches {
     return rank;
   }
 
-  // The wanted event that comes next in time, or the one before; rows decide between equal starts. -1 if none.
+  /**
+   * The wanted event that comes next in time, or the one before; rows decide between equal starts. -1 if none.
+   * @param {number} direction
+   * @param {number} start
+   * @param {number} row
+   */
   step(direction, start, row) {
     let found = -1;
     for (let other = 0; other + 1 < this.layer.begin.length; other++) {
@@ -174,6 +240,11 @@ export class EventMatches {
     return found;
   }
 
+  /**
+   * @param {number} row
+   * @param {number} start
+   * @param {boolean} isIncluded
+   */
   #startingBefore(row, start, isIncluded) {
     const { layer } = this;
     let end = layer.lastStartingBy(row, start) + 1;
@@ -181,6 +252,11 @@ export class EventMatches {
     return end;
   }
 
+  /**
+   * @param {number} event
+   * @param {number} found
+   * @param {number} direction
+   */
   #isNearer(event, found, direction) {
     const difference = this.layer.start[event] - this.layer.start[found];
     return direction > 0 ? difference < 0 : difference >= 0; // rows are visited in order
@@ -189,8 +265,10 @@ export class EventMatches {
 
 // The whole payload: its header and its layers.
 export class TimelineData {
+  /** @param {Uint8Array} bytes */
   constructor(bytes) {
     const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
+    /** @type {Header} */
     const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size)));
     const binary = bytes.subarray(4 + size);
     this.span = header.span_ns;
@@ -210,41 +288,70 @@ export class TimelineData {
     this.color = Uint8Array.from(this.labels, ([name]) => colors[name]);
   }
 
+  /** @param {number} time */
   instant(time) {
     return instantText(time - this.origin);
   }
 
-  // The finest layer that has all of a span.
+  /**
+   * The finest layer that has all of a span.
+   * @param {number} from
+   * @param {number} to
+   */
   layerFor(from, to) {
-    return this.layers.findLast((layer, number) => number === 0 || layer.covers(from, to));
+    return this.layers.findLast((layer) => layer.covers(from, to)) ?? this.layers[0];
   }
 
-  // The layer that has all of a span as it was; none if rows are left out.
+  /**
+   * The layer that has all of a span as it was; none if rows are left out.
+   * @param {number} from
+   * @param {number} to
+   */
   exactLayer(from, to) {
     if (this.rows.length < this.totals.rows) return undefined;
     const [start, end] = [from, to].map((time) => Math.min(time, this.span));
     return this.layers.find((layer) => layer.grain === 1 && layer.covers(start, end));
   }
 
+  /**
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
   name(layer, event) {
     return this.names[this.labels[layer.label[event]][0]];
   }
 
+  /**
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
   details(layer, event) {
     return this.labels[layer.label[event]][1];
   }
 
-  // A mark is an instant: it has no length, and can be made out at any zoom.
+  /**
+   * A mark is an instant: it has no length, and can be made out at any zoom.
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
   isMark(layer, event) {
     return this.rows[layer.rowOf(event)].kind === "mark";
   }
 
-  // How long an event is, in words; empty for a mark.
+  /**
+   * How long an event is, in words; empty for a mark.
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
   duration(layer, event) {
     return this.isMark(layer, event) ? "" : durationText(layer.end[event] - layer.start[event]);
   }
 
-  // The same event in the finest layer that has it.
+  /**
+   * The same event in the finest layer that has it.
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
   finest(layer, event) {
     const fine = this.layerFor(layer.start[event], layer.end[event]);
     if (fine === layer) return { layer, event };
@@ -254,7 +361,11 @@ export class TimelineData {
     return isSame ? { layer: fine, event: same } : { layer, event };
   }
 
-  // The event of `row` that starts at a time, in the finest layer that has it; null if there is none.
+  /**
+   * The event of `row` that starts at a time, in the finest layer that has it; null if there is none.
+   * @param {number} row
+   * @param {number} start
+   */
   find(row, start) {
     for (const layer of [...this.layers].reverse()) {
       const event = row < this.rows.length && layer.covers(start, start) ? layer.eventAt(row, start, layer.grain) : -1;
@@ -263,7 +374,10 @@ export class TimelineData {
     return null;
   }
 
-  // Which labels have a name that `test` accepts, as 0 or 1 each.
+  /**
+   * Which labels have a name that `test` accepts, as 0 or 1 each.
+   * @param {(name: string) => boolean} test
+   */
   labelsWith(test) {
     const isWanted = this.names.map(test);
     return Uint8Array.from(this.labels, ([name]) => Number(isWanted[name]));

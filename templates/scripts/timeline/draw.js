@@ -4,17 +4,37 @@ import { EVENT_HEIGHT, TimelineCanvas } from "./canvas.js";
 import { EventPainter } from "./events.js";
 import { amountText, timeTicks } from "./text.js";
 
+/**
+ * @import { EventLayer, EventMatches, TimelineData } from "./data.js"
+ * @import { TimeView, TimelineLanes } from "./lanes.js"
+ * @import { Curve, Hit, Lane, Selected, Span, Tick } from "./types.js"
+ */
+
 const STRIP_HEIGHT = 14; // px, as all lengths here
 const TICKS_HEIGHT = 22;
 const TICK_DISTANCE = 96;
 const LEAST_STEPS = 8; // steps are up to 2.5 times as long as asked for: three ticks at least
 const MOST_ARROWS = 50;
 
+/**
+ * What is drawn; `matchesOf`: what of a layer was searched for.
+ * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, chosen: Lane | null, selected: Selected | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
+ * @typedef {{ text: string, paint: string, span: Span }} Strip
+ */
+
 export class TimelinePainter extends TimelineCanvas {
+  /** @type {Scene} */
+  scene;
+
+  /**
+   * @param {HTMLCanvasElement} canvas
+   * @param {TimelineData} data
+   */
   constructor(canvas, data) {
     super(canvas);
     this.data = data;
     this.events = new EventPainter(this, data);
+    /** @type {Strip[]} */
     this.strips = [];
     if (data.window) this.strips.push({ text: "measured window", paint: "link", span: data.window });
     const [, exact] = data.layers;
@@ -22,6 +42,12 @@ export class TimelinePainter extends TimelineCanvas {
     this.axis = TICKS_HEIGHT + this.strips.length * STRIP_HEIGHT;
   }
 
+  /**
+   * @param {number} width
+   * @param {number} height
+   * @param {number} ratio
+   * @override
+   */
   resize(width, height, ratio) {
     super.resize(width, height, ratio);
     const labels = new Set([...this.data.rows.slice(0, 500), ...this.data.curves].map(({ label }) => label));
@@ -29,6 +55,7 @@ export class TimelinePainter extends TimelineCanvas {
     this.events.resize();
   }
 
+  /** @param {Scene} scene */
   paint(scene) {
     this.begin(scene.view);
     this.scene = scene;
@@ -50,10 +77,12 @@ export class TimelinePainter extends TimelineCanvas {
     this.#drawAxis(ticks, baseText);
   }
 
+  /** @param {Lane} lane */
   #topOf(lane) {
     return this.axis + lane.top - this.scene.scrollTop;
   }
 
+  /** @param {Tick[]} ticks */
   #drawBackdrop(ticks) {
     if (this.data.window) {
       const [left, right] = this.data.window.map((time) => this.x(time));
@@ -62,6 +91,10 @@ export class TimelinePainter extends TimelineCanvas {
     for (const [time] of ticks) this.fill(this.paints.rule, this.x(time), this.axis, 1, this.height);
   }
 
+  /**
+   * @param {Lane} lane
+   * @param {number} y
+   */
   #drawLane(lane, y) {
     if (lane.kind === "group") this.fill(this.paints.surface, this.gutter, y, this.plotWidth, lane.height);
     else if (lane.kind === "curve") this.#drawCurve(this.data.curves[lane.index], y, lane.height);
@@ -71,6 +104,11 @@ export class TimelinePainter extends TimelineCanvas {
     }
   }
 
+  /**
+   * @param {Curve} curve
+   * @param {number} y
+   * @param {number} height
+   */
   #drawCurve(curve, y, height) {
     const { context } = this;
     const base = this.snap(y + height - 5);
@@ -82,14 +120,20 @@ export class TimelinePainter extends TimelineCanvas {
     context.stroke();
   }
 
-  // A value holds until the next one; where there is none (null) the line is open.
+  /**
+   * A value holds until the next one; where there is none (null) the line is open.
+   * @param {Curve} curve
+   * @param {number} base
+   * @param {number} scale
+   */
   #traceCurve({ time_ns: times, value: values }, base, scale) {
     let isOpen = false;
     const first = Math.max(curveIndex(times, this.view.from), 0);
     for (let at = first; at < times.length && times[at] <= this.view.to; at++) {
-      const top = base - values[at] * scale;
-      if (values[at] === null) isOpen = false;
+      const value = values[at];
+      if (value === null) isOpen = false;
       else {
+        const top = base - value * scale;
         if (isOpen) this.context.lineTo(this.x(times[at]), top);
         else this.context.moveTo(this.x(times[at]), top);
         this.context.lineTo(this.x(at + 1 < times.length ? times[at + 1] : this.data.span), top);
@@ -101,20 +145,21 @@ export class TimelinePainter extends TimelineCanvas {
   // What lies over the events: the chosen span, outlines, and arrows from a call to what it launched.
   #drawMarkings() {
     const { span, hovered, selected } = this.scene;
-    if (span) this.#drawSpan(...span.map((time) => this.x(time)));
+    if (span) this.#drawSpan(this.x(span[0]), this.x(span[1]));
     if (hovered) this.#outlineEvent(hovered.layer, hovered.event, this.paints.muted, 1);
     if (!selected) return;
     for (const event of selected.partners.slice(0, MOST_ARROWS)) {
       this.#outlineEvent(selected.layer, event, this.paints.text, 1);
-      this.#drawArrow(selected.layer, ...this.#callFirst(selected, event));
+      const isCall = selected.layer.launch[selected.event] !== event;
+      this.#drawArrow(selected.layer, isCall ? selected.event : event, isCall ? event : selected.event);
     }
     this.#outlineEvent(selected.layer, selected.event, this.paints.text, 2);
   }
 
-  #callFirst({ layer, event }, partner) {
-    return layer.launch[event] === partner ? [partner, event] : [event, partner];
-  }
-
+  /**
+   * @param {number} left
+   * @param {number} right
+   */
   #drawSpan(left, right) {
     this.context.globalAlpha = 0.14;
     this.fill(this.paints.link, left, this.axis, right - left, this.height);
@@ -122,12 +167,22 @@ export class TimelinePainter extends TimelineCanvas {
     for (const x of [left, right - 1]) this.fill(this.paints.link, x, this.axis, 1, this.height);
   }
 
-  // Where an event is drawn, in px from the top; null if its group is collapsed.
+  /**
+   * Where an event is drawn, in px from the top; null if its group is collapsed.
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
   #topOfEvent(layer, event) {
     const lane = this.scene.lanes.ofRow[layer.rowOf(event)];
     return lane < 0 ? null : this.#topOf(this.scene.lanes.all[lane]) + 2;
   }
 
+  /**
+   * @param {EventLayer} layer
+   * @param {number} event
+   * @param {string} style
+   * @param {number} thickness
+   */
   #outlineEvent(layer, event, style, thickness) {
     const top = this.#topOfEvent(layer, event);
     const [left, right] = [this.x(layer.start[event]), this.x(layer.end[event])];
@@ -135,15 +190,25 @@ export class TimelinePainter extends TimelineCanvas {
     this.outline(style, left - 0.5, top - 0.5, Math.max(right - left, 2), EVENT_HEIGHT + 1, thickness);
   }
 
+  /**
+   * @param {EventLayer} layer
+   * @param {number} call
+   * @param {number} work
+   */
   #drawArrow(layer, call, work) {
-    const tops = [this.#topOfEvent(layer, call), this.#topOfEvent(layer, work)];
-    if (tops.includes(null)) return;
-    const isDown = tops[1] > tops[0];
-    const from = [this.x(layer.start[call]), isDown ? tops[0] + EVENT_HEIGHT : tops[0]];
-    const to = [this.x(layer.start[work]), isDown ? tops[1] : tops[1] + EVENT_HEIGHT];
-    this.#traceArrow(from, to, isDown ? -6 : 6);
+    const [callTop, workTop] = [this.#topOfEvent(layer, call), this.#topOfEvent(layer, work)];
+    if (callTop === null || workTop === null) return;
+    const isDown = workTop > callTop;
+    const begin = isDown ? callTop + EVENT_HEIGHT : callTop;
+    const end = isDown ? workTop : workTop + EVENT_HEIGHT;
+    this.#traceArrow([this.x(layer.start[call]), begin], [this.x(layer.start[work]), end], isDown ? -6 : 6);
   }
 
+  /**
+   * @param {Span} span
+   * @param {Span} span
+   * @param {number} tip
+   */
   #traceArrow([x1, y1], [x2, y2], tip) {
     const { context } = this;
     const bend = (y2 - y1) / 2;
@@ -160,6 +225,10 @@ export class TimelinePainter extends TimelineCanvas {
     context.fill();
   }
 
+  /**
+   * @param {Lane} lane
+   * @param {number} y
+   */
   #drawGutter(lane, y) {
     const middle = y + lane.height / 2 + 0.5;
     const room = this.gutter - 24;
@@ -176,6 +245,14 @@ export class TimelinePainter extends TimelineCanvas {
     }
   }
 
+  /**
+   * @param {string} text
+   * @param {number} x
+   * @param {number} y
+   * @param {number} room
+   * @param {number} weight
+   * @param {string} [paint]
+   */
   #drawName(text, x, y, room, weight, paint = this.paints.text) {
     const { context } = this;
     this.font(12, weight);
@@ -187,6 +264,11 @@ export class TimelinePainter extends TimelineCanvas {
     context.fillText(width <= room ? text : cut(), x, y, room);
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {boolean} isCollapsed
+   */
   #drawTriangle(x, y, isCollapsed) {
     const { context } = this;
     context.fillStyle = this.paints.muted;
@@ -203,6 +285,10 @@ export class TimelinePainter extends TimelineCanvas {
     context.fill();
   }
 
+  /**
+   * @param {Tick[]} ticks
+   * @param {string} baseText
+   */
   #drawAxis(ticks, baseText) {
     const { context } = this;
     this.fill(this.paints.page, 0, 0, this.width, this.axis);
@@ -216,7 +302,11 @@ export class TimelinePainter extends TimelineCanvas {
     this.fill(this.paints.rule, 0, this.axis - 1, this.width, 1);
   }
 
-  // Right of every tick, or of every second, third ... as their lengths need; left of the last where there is no room.
+  /**
+   * Right of every tick, or of every second, third ... as their lengths need; left of the last where there is no room.
+   * @param {Tick[]} ticks
+   * @param {number} y
+   */
   #writeTicks(ticks, y) {
     const widths = ticks.map(([, text]) => this.context.measureText(text).width);
     const step = ticks.length > 1 ? ticks[1][0] - ticks[0][0] : Infinity;
@@ -232,6 +322,10 @@ export class TimelinePainter extends TimelineCanvas {
     });
   }
 
+  /**
+   * @param {Strip} strip
+   * @param {number} y
+   */
   #drawStrip({ text, paint, span }, y) {
     const left = Math.max(this.x(span[0]), this.gutter);
     const right = Math.min(this.x(span[1]), this.width);
@@ -245,7 +339,11 @@ export class TimelinePainter extends TimelineCanvas {
   }
 }
 
-// The last point of a curve at `time` or before; -1 before the first.
+/**
+ * The last point of a curve at `time` or before; -1 before the first.
+ * @param {number[]} times
+ * @param {number} time
+ */
 export function curveIndex(times, time) {
   let low = 0;
   let high = times.length;

@@ -1,28 +1,46 @@
 // Elements that the timeline makes: names are data, so they only ever become text.
 
-// An element with text or children.
+/** @typedef {{ className?: string, onclick?: () => void, [attribute: string]: string | (() => void) | undefined }} Properties */
+
+/**
+ * An element with text or children.
+ * @param {string} tag
+ * @param {Properties} [properties]
+ * @param {...(Node | string)} children
+ */
 export function timelineElement(tag, properties = {}, ...children) {
   const { className, onclick, ...attributes } = properties;
   const element = document.createElement(tag);
   if (className) element.className = className;
   if (onclick) element.addEventListener("click", onclick);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
   element.append(...children);
   return element;
 }
 
+/**
+ * @param {Node | string} text
+ * @param {() => void} onclick
+ */
 export function timelineButton(text, onclick) {
   return timelineElement("button", { type: "button", className: "tool", onclick }, text);
 }
 
+/** @param {string} name */
 export function timelineName(name) {
   return timelineElement("bdi", {}, name);
 }
 
-// A table with a heading row; the first cell of each row names it. Columns after `texts` are numbers.
+/**
+ * A table with a heading row; the first cell of each row names it. Columns after `texts` are numbers.
+ * @param {string} caption
+ * @param {string[]} heads
+ * @param {(Node | string)[][]} rows
+ * @param {number} texts
+ */
 export function timelineTable(caption, heads, rows, texts) {
-  const place = (at) => (at < texts ? {} : { className: "number" });
-  const cell = (content, at) =>
+  const place = (/** @type {number} */ at) => (at < texts ? {} : { className: "number" });
+  const cell = (/** @type {Node | string} */ content, /** @type {number} */ at) =>
     timelineElement(at ? "td" : "th", at ? place(at) : { ...place(at), scope: "row" }, content);
   const head = heads.map((text, at) => timelineElement("th", { scope: "col", ...place(at) }, text));
   const table = timelineElement(

@@ -1,9 +1,16 @@
 // Draws the events of a row: as rectangles where pixels allow, else as the share of each column that is busy.
 // A row is painted pixel by pixel and placed as one picture: thousands of rectangles cost the canvas 20 ms, this 1.
 
+import { context2d } from "../dom.js";
 import { formatCount } from "../numbers.js";
 import { EVENT_HEIGHT } from "./canvas.js";
 import { shortKernelName } from "./text.js";
+
+/**
+ * @import { TimelineCanvas } from "./canvas.js"
+ * @import { EventLayer, EventMatches, TimelineData } from "./data.js"
+ * @import { TimeView } from "./lanes.js"
+ */
 
 const LEAST_LABEL = 26; // px
 const LEAST_GAPPED = 4; // px: wider events leave one free to the next
@@ -11,13 +18,48 @@ const MOST_LINES = 50_000; // marks that are painted one by one: a share of busy
 const FADED = 0.22;
 
 export class EventPainter {
+  /** @type {number} */
+  width;
+  /** @type {number} */
+  height;
+  /** @type {ImageData} */
+  image;
+  /** @type {Uint32Array} */
+  pixels;
+  /** @type {Uint32Array} */
+  line;
+  /** @type {TimeView} */
+  view;
+  /** @type {EventLayer} */
+  layer;
+  /** @type {EventMatches | null} */
+  matches;
+  /** @type {number} */
+  scale;
+  /** @type {number[]} */
+  paints;
+  /** @type {number[]} */
+  fadedPaints;
+  /** @type {number} */
+  densePaint;
+  /** @type {number} */
+  wantedPaint;
+  /** @type {boolean} */
+  isMark;
+
+  /**
+   * @param {TimelineCanvas} canvas
+   * @param {TimelineData} data
+   */
   constructor(canvas, data) {
     this.canvas = canvas;
     this.data = data;
+    /** @type {Map<string, string>} */
     this.shortNames = new Map();
+    /** @type {[event: number, x: number, room: number, isBeside: boolean][]} */
     this.texts = [];
     this.picture = document.createElement("canvas");
-    this.pictureContext = this.picture.getContext("2d");
+    this.pictureContext = context2d(this.picture);
   }
 
   // The picture of one row, in the pixels of the device.
@@ -30,6 +72,11 @@ export class EventPainter {
     this.line = new Uint32Array(this.width);
   }
 
+  /**
+   * @param {TimeView} view
+   * @param {EventLayer} layer
+   * @param {EventMatches | null} matches
+   */
   begin(view, layer, matches) {
     const { eventPaints, paints } = this.canvas;
     this.view = view;
@@ -42,7 +89,11 @@ export class EventPainter {
     this.wantedPaint = this.#pixel(paints.orange, 1);
   }
 
-  // A color as a pixel: red in the lowest byte, opacity in the highest.
+  /**
+   * A color as a pixel: red in the lowest byte, opacity in the highest.
+   * @param {string} paint
+   * @param {number} opacity
+   */
   #pixel(paint, opacity) {
     this.pictureContext.fillStyle = paint;
     const color = parseInt(this.pictureContext.fillStyle.slice(1), 16); // #rrggbb, however it was written
@@ -50,6 +101,10 @@ export class EventPainter {
     return ((Math.round(opacity * 255) << 24) | (blue << 16) | (green << 8) | red) >>> 0;
   }
 
+  /**
+   * @param {number} row
+   * @param {number} y
+   */
   drawRow(row, y) {
     const { layer, view } = this;
     const first = layer.firstEndingFrom(row, view.from);
@@ -64,6 +119,7 @@ export class EventPainter {
     this.#drawTexts(y + EVENT_HEIGHT / 2 + 0.5);
   }
 
+  /** @param {number} y */
   #place(y) {
     const { context, gutter, ratio } = this.canvas;
     this.pictureContext.putImageData(this.image, 0, 0);
@@ -73,10 +129,15 @@ export class EventPainter {
     context.restore();
   }
 
+  /** @param {number} time */
   #column(time) {
     return Math.min(Math.max(Math.round((time - this.view.from) * this.scale), 0), this.width);
   }
 
+  /**
+   * @param {number} first
+   * @param {number} last
+   */
   #paintEvents(first, last) {
     const { layer, isMark } = this;
     const least = isMark ? Math.round(2 * this.canvas.ratio) : 1;
@@ -93,14 +154,22 @@ export class EventPainter {
     for (let at = 0; at < this.height; at++) this.pixels.set(this.line, at * this.width);
   }
 
+  /** @param {number} event */
   #isWanted(event) {
     return this.matches !== null && this.matches.count[event + 1] > this.matches.count[event];
   }
 
+  /** @param {number} event */
   #isFaded(event) {
     return this.matches !== null && !this.#isWanted(event);
   }
 
+  /**
+   * @param {Uint32Array} line
+   * @param {number} left
+   * @param {number} right
+   * @param {number} event
+   */
   #paintEvent(line, left, right, event) {
     const { ratio } = this.canvas;
     const paints = this.#isFaded(event) ? this.fadedPaints : this.paints;
@@ -109,12 +178,18 @@ export class EventPainter {
     if (right - left >= LEAST_LABEL * ratio) this.texts.push([event, left / ratio, (right - left) / ratio, false]);
   }
 
-  // An instant has no inside to write in: its name goes to the right, up to the next one.
+  /**
+   * An instant has no inside to write in: its name goes to the right, up to the next one.
+   * @param {number} event
+   * @param {number} left
+   * @param {number} right
+   */
   #writeBeside(event, left, right) {
     const { ratio } = this.canvas;
     if (right - left >= LEAST_LABEL * ratio) this.texts.push([event, left / ratio, (right - left) / ratio, true]);
   }
 
+  /** @param {number} y */
   #drawTexts(y) {
     const { context, paints, gutter } = this.canvas;
     this.canvas.font(11);
@@ -124,19 +199,25 @@ export class EventPainter {
     }
   }
 
+  /** @param {number} event */
   #eventText(event) {
     const { layer, data } = this;
     const name = data.name(layer, event);
-    if (!this.shortNames.has(name)) {
-      const isKernel = data.rows[layer.rowOf(event)].kind === "kernel";
-      this.shortNames.set(name, isKernel ? shortKernelName(name) : name);
+    let text = this.shortNames.get(name);
+    if (text === undefined) {
+      text = data.rows[layer.rowOf(event)].kind === "kernel" ? shortKernelName(name) : name;
+      this.shortNames.set(name, text);
     }
-    const text = this.shortNames.get(name);
     return layer.events && layer.events[event] > 1 ? `${formatCount(layer.events[event])} × ${text}` : text;
   }
 
-  // The share of each column in which an event runs, as height; columns with a mark are full. Events that fill columns
-  // keep their own color.
+  /**
+   * The share of each column in which an event runs, as height; columns with a mark are full. Events that fill columns
+   * keep their own color.
+   * @param {number} row
+   * @param {number} first
+   * @param {number} last
+   */
   #paintDensity(row, first, last) {
     const { layer, view, matches } = this;
     const step = 1 / this.scale;
@@ -158,7 +239,11 @@ export class EventPainter {
     }
   }
 
-  // An event that fills whole columns is painted as itself; the first column after them is returned.
+  /**
+   * An event that fills whole columns is painted as itself; the first column after them is returned.
+   * @param {number} event
+   * @param {number} column
+   */
   #paintLong(event, column) {
     const full = Math.floor((this.layer.end[event] - this.view.from) * this.scale + 1e-6);
     const end = Math.min(Math.max(full, column + 1), this.width);
@@ -169,7 +254,12 @@ export class EventPainter {
     return end;
   }
 
-  // The last event up to `last` that starts by `time`, from `at` on, in doubling steps: the next one is mostly near.
+  /**
+   * The last event up to `last` that starts by `time`, from `at` on, in doubling steps: the next one is mostly near.
+   * @param {number} at
+   * @param {number} last
+   * @param {number} time
+   */
   #advance(at, last, time) {
     const { start } = this.layer;
     let hop = 1;
@@ -181,7 +271,16 @@ export class EventPainter {
     return at;
   }
 
-  // Busy time from `left` to `left + step`, from running sums and clipped at both edges, as a height in pixels.
+  /**
+   * Busy time from `left` to `left + step`, from running sums and clipped at both edges, as a height in pixels.
+   * @param {Float64Array} sum
+   * @param {number} at
+   * @param {number} next
+   * @param {number} left
+   * @param {number} step
+   * @param {number} row
+   * @param {Uint32Array | null} count
+   */
   #columnHeight(sum, at, next, left, step, row, count) {
     const busy = this.#busyUntil(sum, next, left + step, row, count) - this.#busyUntil(sum, at, left, row, count);
     const isAny = busy > 0 || (count ? count[next + 1] > count[at + 1] : next > at);
@@ -189,6 +288,13 @@ export class EventPainter {
     return this.isMark ? this.height : Math.max(Math.round((busy / step) * this.height), 1);
   }
 
+  /**
+   * @param {Float64Array} sum
+   * @param {number} at
+   * @param {number} time
+   * @param {number} row
+   * @param {Uint32Array | null} count
+   */
   #busyUntil(sum, at, time, row, count) {
     const { layer } = this;
     if (at < layer.begin[row]) return sum[layer.begin[row]];
@@ -196,6 +302,11 @@ export class EventPainter {
     return sum[at] + (isCounted ? Math.min(time, layer.end[at]) - layer.start[at] : 0);
   }
 
+  /**
+   * @param {number} column
+   * @param {number} paint
+   * @param {number} height
+   */
   #paintColumn(column, paint, height) {
     const { pixels, width } = this;
     const end = pixels.length;

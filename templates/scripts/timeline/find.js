@@ -2,49 +2,87 @@
 
 import { literally } from "../matching.js";
 
+/**
+ * @import { EventLayer, TimelineData } from "./data.js"
+ * @import { Asked, AskedCurve, Row, Span } from "./types.js"
+ */
+
+/**
+ * What is searched for: what to write where one searches, and which names it means.
+ * @typedef {[text: string, test: (name: string) => boolean]} Meaning
+ *
+ * @typedef {{ row: number, event: number }} Around
+ *
+ * Rows to look in, and what tells whether an event is in the right place there.
+ * @typedef {[rows: number[], isThere: (row: number, event: number) => boolean]} Place
+ */
+
 export class TimelineFinder {
   static SIZE = /(?:^|, )([\d.,]+) ([kMGT]?B)$/;
+  /** @type {Record<string, number>} */
   static SIZES = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
   static ROUNDING = 1e-3; // sizes are written with four digits
 
+  /** @param {TimelineData} data */
   constructor(data) {
     this.data = data;
+    /** @type {Map<number, number[]>} */
     this.rangesOf = new Map(); // the rows of ranges of each group
   }
 
-  // The labels of a name, or of one of several, as 0 or 1 each, and what to write where one searches. Details and
-  // sizes narrow them down if some have such.
-  labels({ name, names, details = "", bytes }) {
+  /**
+   * The labels of a name, or of one of several, as 0 or 1 each, and what to write where one searches. Details and
+   * sizes narrow them down if some have such.
+   * @param {Asked} asked
+   */
+  labels({ name = "", names, details = "", bytes }) {
     const [text, test] = names ? TimelineFinder.#anyOf(names) : this.#like(name);
     const all = this.data.labelsWith(test);
-    const fits = (said) => said.includes(details) && (!bytes || TimelineFinder.#isWithin(said, bytes));
+    const fits = (/** @type {string} */ said) => said.includes(details) && (!bytes || TimelineFinder.#isWithin(said, bytes));
     const some = all.map((isWanted, label) => isWanted && Number(fits(this.data.labels[label][1])));
     return { text, isWanted: some.includes(1) ? some : all };
   }
 
+  /**
+   * @param {string[]} names
+   * @returns {Meaning}
+   */
   static #anyOf(names) {
     return [`/^(?:${names.map(literally).join("|")})$/`, (name) => names.includes(name)];
   }
 
-  // A name that is not there as a whole may be that of repetitions, with # for their numbers, or be a part of others, or
-  // be spelled with other template arguments, as ncu does.
+  /**
+   * A name that is not there as a whole may be that of repetitions, with # for their numbers, or be a part of others, or
+   * be spelled with other template arguments, as ncu does.
+   * @param {string} name
+   * @returns {Meaning}
+   */
   #like(name) {
     const { names, number } = this.data;
     if (names.includes(name)) return [name, (other) => other === name];
-    const isRepetition = (other) => other.replace(number, "#") === name;
+    const isRepetition = (/** @type {string} */ other) => other.replace(number, "#") === name;
     if (names.some(isRepetition)) return [`/^${literally(name).replaceAll("#", "\\d+")}$/`, isRepetition];
     const part = names.some((other) => other.includes(name)) ? name : name.split(/[<(]/)[0];
     return [part, (other) => other.includes(part)];
   }
 
+  /**
+   * @param {string} details
+   * @param {Span} span
+   */
   static #isWithin(details, [from, below]) {
     const [, number, unit] = TimelineFinder.SIZE.exec(details) ?? [];
     const size = Number(number?.replaceAll(",", "")) * TimelineFinder.SIZES[unit] * (1 + TimelineFinder.ROUNDING);
     return size >= from && size < below * (1 + TimelineFinder.ROUNDING);
   }
 
-  // The event to go to, -1 if there is none: where and of the kind that was asked for, else at least of that name;
-  // among them the longest, or the one whose length is nearest to `near_ns`.
+  /**
+   * The event to go to, -1 if there is none: where and of the kind that was asked for, else at least of that name;
+   * among them the longest, or the one whose length is nearest to `near_ns`.
+   * @param {EventLayer} layer
+   * @param {Uint8Array} isWanted
+   * @param {Asked} asked
+   */
   event(layer, isWanted, asked) {
     for (const [rows, isThere] of this.#places(layer, asked)) {
       const event = TimelineFinder.#best(layer, isWanted, rows, isThere, asked.near_ns);
@@ -53,6 +91,13 @@ export class TimelineFinder {
     return -1;
   }
 
+  /**
+   * @param {EventLayer} layer
+   * @param {Uint8Array} isWanted
+   * @param {number[]} rows
+   * @param {(row: number, event: number) => boolean} isThere
+   * @param {number | undefined} near
+   */
   static #best(layer, isWanted, rows, isThere, near) {
     let best = -1;
     let least = Infinity;
@@ -70,11 +115,16 @@ export class TimelineFinder {
     return best;
   }
 
-  // Rows to look in, each time with what tells whether an event is in the right place there.
+  /**
+   * Rows to look in, each time with what tells whether an event is in the right place there.
+   * @param {EventLayer} layer
+   * @param {Asked} asked
+   * @returns {Generator<Place>}
+   */
   *#places(layer, { kind, group, within, outside, work }) {
     const launchers = work && this.#launchers(layer, work);
-    const isRight = (event) => !launchers?.size || launchers.has(event);
-    const anywhere = (_, event) => isRight(event);
+    const isRight = (/** @type {number} */ event) => !launchers?.size || launchers.has(event);
+    const anywhere = (/** @type {number} */ _, /** @type {number} */ event) => isRight(event);
     const all = [...this.data.rows.keys()];
     const own = all.filter((row) => (!kind || this.data.rows[row].kind === kind) && this.#isIn(row, group));
     const path = outside ? [] : within?.map((name) => this.labels({ name }).isWanted);
@@ -83,7 +133,11 @@ export class TimelineFinder {
     yield [all, () => true];
   }
 
-  // The calls that launched what is asked for.
+  /**
+   * The calls that launched what is asked for.
+   * @param {EventLayer} layer
+   * @param {Asked} asked
+   */
   #launchers(layer, asked) {
     const { isWanted } = this.labels(asked);
     const calls = new Set();
@@ -96,12 +150,22 @@ export class TimelineFinder {
     return calls;
   }
 
+  /**
+   * @param {number} row
+   * @param {string | undefined} group
+   */
   #isIn(row, group) {
     const { label } = this.data.groups[this.data.rows[row].group];
     return !group || label === group || label.startsWith(`${group} (`);
   }
 
-  // Whether the ranges around an event are those of a path, from the innermost on; for an empty path there must be none.
+  /**
+   * Whether the ranges around an event are those of a path, from the innermost on; for an empty path there must be none.
+   * @param {EventLayer} layer
+   * @param {number} row
+   * @param {number} event
+   * @param {Uint8Array[]} path
+   */
   #isAt(layer, row, event, path) {
     let around = this.#around(layer, row, layer.start[event]);
     if (!path.length) return !around;
@@ -112,34 +176,45 @@ export class TimelineFinder {
     return true;
   }
 
-  // The innermost range that is open at a time: of the row's thread, else of its process. What is around a range is on
-  // a row above it.
+  /**
+   * The innermost range that is open at a time: of the row's thread, else of its process. What is around a range is on
+   * a row above it.
+   * @param {EventLayer} layer
+   * @param {number} row
+   * @param {number} time
+   */
   #around(layer, row, time) {
     const { rows } = this.data;
     const isRange = rows[row].kind === "range";
-    let [own, other] = [null, null];
+    /** @type {Around | null} */
+    let own = null;
+    /** @type {Around | null} */
+    let other = null;
     for (const outer of this.#ranges(rows[row].group)) {
       if (isRange && outer >= row) continue;
       const event = layer.lastStartingBy(outer, time + layer.grain);
       if (event < layer.begin[outer] || layer.end[event] + layer.grain <= time) continue;
       const found = { row: outer, event };
-      const isInner = (one) => !one || layer.start[event] >= layer.start[one.event];
+      const isInner = (/** @type {Around | null} */ one) => !one || layer.start[event] >= layer.start[one.event];
       if (threadOf(rows[outer]) === threadOf(rows[row])) own = isInner(own) ? found : own;
       else if (!isRange) other = isInner(other) ? found : other;
     }
     return own ?? other;
   }
 
+  /** @param {number} group */
   #ranges(group) {
-    if (!this.rangesOf.has(group)) {
-      const { rows } = this.data;
-      const numbers = [...rows.keys()].filter((row) => rows[row].group === group && rows[row].kind === "range");
-      this.rangesOf.set(group, numbers);
-    }
-    return this.rangesOf.get(group);
+    const { rows } = this.data;
+    const known = this.rangesOf.get(group);
+    const numbers = known ?? [...rows.keys()].filter((row) => rows[row].group === group && rows[row].kind === "range");
+    this.rangesOf.set(group, numbers);
+    return numbers;
   }
 
-  // The number of a curve, -1 if it is not drawn.
+  /**
+   * The number of a curve, -1 if it is not drawn.
+   * @param {AskedCurve} asked
+   */
   curve({ curve, group }) {
     return this.data.curves.findIndex(({ label, group: own }) => {
       const { label: place } = this.data.groups[own];
@@ -148,7 +223,10 @@ export class TimelineFinder {
   }
 }
 
-// `Main thread` of `Main thread, NVTX (2)`; empty for what is of no thread.
+/**
+ * `Main thread` of `Main thread, NVTX (2)`; empty for what is of no thread.
+ * @param {Row} row
+ */
 function threadOf({ label }) {
   return label.slice(0, Math.max(label.lastIndexOf(", "), 0));
 }

@@ -1,13 +1,23 @@
 // The view of the timeline in the address: a link shares it, a reload keeps it, and Back undoes what a table's row did.
 // Where a page has no history of its own (some sandboxed frames), all of this stays away without a word.
 
+/**
+ * @import { Timeline } from "./timeline.js"
+ * @import { Kept } from "./types.js"
+ */
+
 const TIMELINE_ADDRESS = /^#timeline=(-?\d+),(-?\d+)(?:&span=(-?\d+),(-?\d+))?(?:&event=(\d+),(-?\d+))?$/;
 
 export class TimelineHistory {
+  /** @type {number | undefined} */
+  timer;
+
   static REST = 400; // ms without a new frame; browsers object to many changes in a short time
 
+  /** @param {Timeline} timeline */
   constructor(timeline) {
     this.timeline = timeline;
+    /** @type {Map<number, Element | null>} */
     this.left = new Map(); // what had the focus before each jump
     window.addEventListener("popstate", ({ state }) => this.#arrive(state));
     const isKept = Boolean(history.state?.timeline);
@@ -39,6 +49,11 @@ export class TimelineHistory {
     this.#keep("replaceState", this.#state(), address);
   }
 
+  /**
+   * @param {"replaceState" | "pushState"} how
+   * @param {Kept} state
+   * @param {string} [address]
+   */
   #keep(how, state, address) {
     for (const more of address ? [[address], []] : [[]]) {
       try {
@@ -50,11 +65,13 @@ export class TimelineHistory {
     }
   }
 
+  /** @returns {Kept} */
   #state() {
     const { view, span, search } = this.timeline;
     return { timeline: { view: [view.from, view.to], span, event: this.#event(), asked: search.asked } };
   }
 
+  /** @returns {[number, number] | null} */
   #event() {
     const { selected } = this.timeline;
     return selected && [selected.layer.rowOf(selected.event), selected.layer.start[selected.event]];
@@ -63,7 +80,7 @@ export class TimelineHistory {
   // Whole ns since the start of the window, as the tables and the axis count them.
   #address() {
     const { data, view, span } = this.timeline;
-    const times = (...all) => all.map((time) => Math.round(time - data.origin)).join(",");
+    const times = (/** @type {number[]} */ ...all) => all.map((time) => Math.round(time - data.origin)).join(",");
     const event = this.#event();
     const parts = [times(view.from, view.to)];
     if (span) parts.push(`span=${times(...span)}`);
@@ -71,18 +88,27 @@ export class TimelineHistory {
     return `#timeline=${parts.join("&")}`;
   }
 
-  // To an address that was opened or typed; those of sections are none of ours.
+  /**
+   * To an address that was opened or typed; those of sections are none of ours.
+   * @param {string} hash
+   */
   #follow(hash) {
     const numbers = TIMELINE_ADDRESS.exec(hash)?.slice(1).map(Number);
     if (!numbers) return false;
     const { origin } = this.timeline.data;
     const [from, to, begin, end, row, start] = numbers.map((value, at) => (at === 4 ? value : value + origin));
-    const span = Number.isFinite(begin) ? [begin, end] : null;
-    const event = Number.isFinite(row) ? [row, start] : null;
-    this.#restore({ timeline: { view: [from, to], span, event, asked: null } });
+    this.#restore({
+      timeline: {
+        view: [from, to],
+        span: Number.isFinite(begin) ? [begin, end] : null,
+        event: Number.isFinite(row) ? [row, start] : null,
+        asked: null,
+      },
+    });
     return true;
   }
 
+  /** @param {Kept} kept */
   #restore({ timeline: { view, span, event, asked } }) {
     const { timeline } = this;
     timeline.search.restore(asked);
@@ -93,6 +119,7 @@ export class TimelineHistory {
     timeline.draw();
   }
 
+  /** @param {Kept | null} state */
   #arrive(state) {
     clearTimeout(this.timer);
     if (state?.timeline) this.#restore(state);
@@ -101,7 +128,7 @@ export class TimelineHistory {
     this.written = this.#address();
     if (!state?.place) return;
     window.scrollTo({ ...state.place, behavior: "instant" });
-    const focused = this.left.get(state.number);
-    if (focused?.isConnected) focused.focus({ preventScroll: true });
+    const focused = this.left.get(state.number ?? NaN);
+    if (focused instanceof HTMLElement && focused.isConnected) focused.focus({ preventScroll: true });
   }
 }

@@ -1,11 +1,21 @@
 // What lies where: the lanes from top to bottom, and the span of time from left to right.
 
+/**
+ * @import { TimelineData } from "./data.js"
+ * @import { Lane } from "./types.js"
+ */
+
 const LANE_HEIGHT = { group: 26, row: 20, curve: 46 };
 const LEAST_VIEW = 50; // ns
 
 // Headings, rows and curves of the groups that are not collapsed, with their places in px.
 export class TimelineLanes {
+  /**
+   * @param {TimelineData} data
+   * @param {Set<number>} collapsed
+   */
   constructor(data, collapsed) {
+    /** @type {Lane[]} */
     this.all = [];
     this.height = 0;
     this.ofRow = new Int32Array(data.rows.length).fill(-1);
@@ -22,12 +32,20 @@ export class TimelineLanes {
     });
   }
 
+  /**
+   * @param {Lane["kind"]} kind
+   * @param {number} index
+   * @param {number} group
+   */
   #add(kind, index, group) {
     this.all.push({ kind, index, group, top: this.height, height: LANE_HEIGHT[kind] });
     this.height += LANE_HEIGHT[kind];
   }
 
-  // The lane at `y`, or the nearest.
+  /**
+   * The lane at `y`, or the nearest.
+   * @param {number} y
+   */
   indexAt(y) {
     let low = 0;
     let high = this.all.length - 1;
@@ -39,13 +57,22 @@ export class TimelineLanes {
     return low;
   }
 
+  /**
+   * @param {number} top
+   * @param {number} bottom
+   */
   between(top, bottom) {
     if (!this.all.length) return [];
     return this.all.slice(this.indexAt(top), this.indexAt(bottom) + 1);
   }
 }
 
+/**
+ * @param {{ group: number }[]} items
+ * @param {number} groups
+ */
 function numbersByGroup(items, groups) {
+  /** @type {number[][]} */
   const numbers = Array.from({ length: groups }, () => []);
   items.forEach((item, number) => numbers[item.group].push(number));
   return numbers;
@@ -53,6 +80,12 @@ function numbersByGroup(items, groups) {
 
 // The span of time that is shown; never past the ends of the capture by more than a sliver.
 export class TimeView {
+  /** @type {number} */
+  from;
+  /** @type {number} */
+  to;
+
+  /** @param {number} span */
   constructor(span) {
     const margin = Math.max(span * 0.01, LEAST_VIEW / 2);
     this.lowest = -margin;
@@ -64,6 +97,10 @@ export class TimeView {
     return this.to - this.from;
   }
 
+  /**
+   * @param {number} from
+   * @param {number} to
+   */
   set(from, to) {
     const width = Math.min(Math.max(to - from, LEAST_VIEW), this.highest - this.lowest);
     const middle = (from + to) / 2;
@@ -76,22 +113,33 @@ export class TimeView {
     this.to = this.highest;
   }
 
-  // Scale by `factor` and keep `time` where it is.
+  /**
+   * Scale by `factor` and keep `time` where it is.
+   * @param {number} factor
+   * @param {number} time
+   */
   zoom(factor, time) {
     const width = Math.min(Math.max(this.width * factor, LEAST_VIEW), this.highest - this.lowest);
     const from = time - ((time - this.from) * width) / this.width;
     this.set(from, from + width);
   }
 
+  /** @param {number} ns */
   pan(ns) {
     this.set(this.from + ns, this.to + ns);
   }
 
+  /** @param {number} time */
   center(time) {
     this.pan(time - (this.from + this.to) / 2);
   }
 
-  // Show a span with room at both sides; `share` of the width is the span's.
+  /**
+   * Show a span with room at both sides; `share` of the width is the span's.
+   * @param {number} from
+   * @param {number} to
+   * @param {number} [share]
+   */
   show(from, to, share = 0.9) {
     const room = ((to - from) * (1 / share - 1)) / 2;
     this.set(from - room, to + room);

@@ -1,33 +1,51 @@
 // What the timeline says in words, under its picture: an event, a span, and the list of what is in sight.
 
+import { part } from "../dom.js";
 import { formatCount } from "../numbers.js";
 import { timelineButton, timelineElement, timelineName, timelineTable } from "./elements.js";
 import { KIND_WORDS, NO_STATISTICS, eventsWithin, layerRemark, spanRemark } from "./statistics.js";
 import { countText, durationText, shareText } from "./text.js";
 
+/**
+ * @import { EventLayer } from "./data.js"
+ * @import { KindSums, Statistics } from "./statistics.js"
+ * @import { Timeline } from "./timeline.js"
+ * @import { Selected, Span } from "./types.js"
+ */
+
 const MOST_LISTED = 100;
 const MOST_PARTNERS = 12;
 
 export class TimelinePanel {
+  /**
+   * @param {HTMLElement} section
+   * @param {Timeline} timeline
+   */
   constructor(section, timeline) {
     this.timeline = timeline;
     this.data = timeline.data;
-    this.event = section.querySelector(".timeline-event");
-    this.span = section.querySelector(".timeline-span");
-    this.list = section.querySelector(".timeline-list");
+    this.event = part(section, ".timeline-event", HTMLElement);
+    this.span = part(section, ".timeline-span", HTMLElement);
+    this.list = part(section, ".timeline-list", HTMLElement);
   }
 
-  // Who pressed a button that goes away with this goes on with the keyboard in the picture.
+  /**
+   * Who pressed a button that goes away with this goes on with the keyboard in the picture.
+   * @param {HTMLElement} place
+   * @param {(Node | string)[]} parts
+   */
   #fill(place, parts) {
     const isFocused = place.contains(document.activeElement);
     place.replaceChildren(...parts);
     if (isFocused) this.timeline.canvas.focus({ preventScroll: true });
   }
 
+  /** @param {Selected | null} selected */
   showEvent(selected) {
     this.#fill(this.event, selected ? this.#eventParts(selected) : []);
   }
 
+  /** @param {Selected} selected */
   #eventParts({ layer, event, partners }) {
     const { data, timeline } = this;
     const title = timelineElement("h3", {}, timelineName(data.name(layer, event)));
@@ -47,6 +65,10 @@ export class TimelinePanel {
     return [title, timelineElement("dl", {}, ...items), tools];
   }
 
+  /**
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
   #eventPairs(layer, event) {
     const { data } = this;
     const details = data.details(layer, event);
@@ -62,17 +84,24 @@ export class TimelinePanel {
     ];
   }
 
+  /** @param {number} time */
   #place(time) {
     const [from, to] = this.data.window ?? [time, time];
     if (time < from) return ", before the measured window";
     return time > to ? ", after the measured window" : "";
   }
 
+  /** @param {number} row */
   #rowName(row) {
     const { group, label } = this.data.rows[row];
     return timelineName(`${this.data.groups[group].label}, ${label}`);
   }
 
+  /**
+   * @param {EventLayer} layer
+   * @param {number} event
+   * @param {number[]} partners
+   */
   #partnerPairs(layer, event, partners) {
     if (!partners.length) return [];
     const isWork = layer.launch[event] >= 0;
@@ -82,6 +111,12 @@ export class TimelinePanel {
     return [[isWork ? "Launched by" : "Launched", timelineElement("ul", {}, ...items)]];
   }
 
+  /**
+   * @param {EventLayer} layer
+   * @param {number} event
+   * @param {number} partner
+   * @param {boolean} isWork
+   */
   #partnerItem(layer, event, partner, isWork) {
     const name = timelineName(this.data.name(layer, partner));
     const button = timelineButton(name, () => this.timeline.goTo(layer, partner));
@@ -91,10 +126,18 @@ export class TimelinePanel {
     return timelineElement("li", {}, button, " in ", this.#rowName(layer.rowOf(partner)), `, ${time}`);
   }
 
+  /**
+   * @param {Statistics | null} statistics
+   * @param {Span} marked
+   */
   showSpan(statistics, marked) {
     this.#fill(this.span, statistics ? this.#spanParts(statistics, marked) : []);
   }
 
+  /**
+   * @param {Statistics} statistics
+   * @param {Span} marked
+   */
   #spanParts({ from, to, kinds, step }, marked) {
     const length = to - from;
     const title = `${durationText(length)} from ${this.data.instant(from)} to ${this.data.instant(to)}`;
@@ -113,6 +156,10 @@ export class TimelinePanel {
     ];
   }
 
+  /**
+   * @param {KindSums[]} kinds
+   * @param {number} length
+   */
   #kindParts(kinds, length) {
     const rows = kinds.map((kind) => [
       timelineName(`${kind.group}, ${KIND_WORDS[kind.kind]}`),
@@ -128,18 +175,23 @@ export class TimelinePanel {
     ];
   }
 
+  /**
+   * @param {KindSums} kind
+   * @param {number} length
+   */
   #namesPart(kind, length) {
     const caption = `${kind.group}, ${KIND_WORDS[kind.kind]}: names by time`;
+    /** @type {(first: Node | string, sum: { time: number, events: number }) => (Node | string)[]} */
     const cells = (first, { time, events }) => [
       first,
       durationText(time),
       shareText(time / length),
       formatCount(events),
     ];
-    const button = (name) => timelineButton(timelineName(name), () => this.timeline.search.highlight(name));
+    const button = (/** @type {string} */ name) => timelineButton(timelineName(name), () => this.timeline.search.highlight(name));
     const rows = kind.top.map((sum) => cells(button(sum.name), sum));
     if (kind.rest.events) rows.push(cells("all other names", kind.rest));
-    const names = `${formatCount(kind.names + kind.hasMore)}${kind.hasMore ? " or more" : ""} names`;
+    const names = `${formatCount(kind.names + Number(kind.hasMore))}${kind.hasMore ? " or more" : ""} names`;
     const count = kind.rest.events && kind.names ? ` (first ${kind.top.length} of ${names})` : "";
     return timelineElement(
       "details",
@@ -149,7 +201,13 @@ export class TimelinePanel {
     );
   }
 
-  // The events in sight, by start: the first ones, for reading and for screen readers.
+  /**
+   * The events in sight, by start: the first ones, for reading and for screen readers.
+   * @param {EventLayer} layer
+   * @param {number} from
+   * @param {number} to
+   * @param {number[]} rows
+   */
   showList(layer, from, to, rows) {
     const found = [];
     let total = 0;
@@ -168,6 +226,11 @@ export class TimelinePanel {
     this.#fill(this.list, [timelineElement("p", { className: "note" }, count), ...table]);
   }
 
+  /**
+   * @param {EventLayer} layer
+   * @param {number} event
+   * @param {number} row
+   */
   #listCells(layer, event, row) {
     const { data, timeline } = this;
     return [

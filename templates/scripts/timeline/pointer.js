@@ -1,20 +1,35 @@
 // Mouse, touch pad and fingers on the timeline.
 
+import { part } from "../dom.js";
 import { curveIndex } from "./draw.js";
 import { timelineElement, timelineName } from "./elements.js";
 import { amountText, countText } from "./text.js";
 
+/**
+ * @import { Timeline } from "./timeline.js"
+ * @import { Hit, Lane, Point } from "./types.js"
+ */
+
 const CLICK_DISTANCE = 4; // px
 const HIT_DISTANCE = 4;
 
+/**
+ * What a drag began with.
+ * @typedef {{ place: Point, isSpan: boolean, from: number, to: number, scrollTop: number, anchor: number, isMoved: boolean }} Drag
+ */
+
 export class TimelinePointer {
+  /** @param {Timeline} timeline */
   constructor(timeline) {
     this.timeline = timeline;
     this.canvas = timeline.canvas;
-    this.tooltip = timeline.section.querySelector(".timeline-tooltip");
+    this.tooltip = part(timeline.section, ".timeline-tooltip", HTMLElement);
     this.isSelecting = false; // a drag chooses a span, without Shift too
+    /** @type {Map<number, Point>} */
     this.pointers = new Map();
+    /** @type {Drag | null} */
     this.drag = null;
+    /** @type {<K extends keyof HTMLElementEventMap>(name: K, action: (event: HTMLElementEventMap[K]) => void) => void} */
     const listen = (name, action) => this.canvas.addEventListener(name, action.bind(this), { passive: false });
     listen("wheel", this.#wheel);
     listen("pointerdown", this.#down);
@@ -25,12 +40,16 @@ export class TimelinePointer {
     listen("dblclick", this.#doubleClick);
   }
 
+  /** @param {MouseEvent} event */
   #place(event) {
     const box = this.canvas.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   }
 
-  // With Ctrl or Cmd, as a pinch of the touch pad comes too: zoom. Sideways: pan. Else it is the page's.
+  /**
+   * With Ctrl or Cmd, as a pinch of the touch pad comes too: zoom. Sideways: pan. Else it is the page's.
+   * @param {WheelEvent} event
+   */
   #wheel(event) {
     const { timeline } = this;
     const unit = event.deltaMode === 1 ? 16 : 1;
@@ -46,6 +65,7 @@ export class TimelinePointer {
     timeline.draw();
   }
 
+  /** @param {PointerEvent} event */
   #down(event) {
     if (event.button !== 0) return;
     const place = this.#place(event);
@@ -62,19 +82,25 @@ export class TimelinePointer {
     this.drag = { place, isSpan, from, to, scrollTop: box.scrollTop, anchor: painter.timeAt(place.x), isMoved: false };
   }
 
+  /** @param {PointerEvent} event */
   #move(event) {
     const place = this.#place(event);
     const before = this.pointers.get(event.pointerId);
     if (before) this.pointers.set(event.pointerId, place);
     if (this.pointers.size > 1 && before) this.#pinch(event.pointerId, before, place);
-    else if (this.drag && before) this.#dragTo(place, event.pointerType);
+    else if (this.drag && before) this.#dragTo(this.drag, place, event.pointerType);
     else if (event.pointerType === "mouse") this.#hover(place);
   }
 
+  /**
+   * @param {number} id
+   * @param {Point} before
+   * @param {Point} place
+   */
   #pinch(id, before, place) {
     const { timeline } = this;
-    const [, fixed] = [...this.pointers].find(([other]) => other !== id);
-    const distance = (one) => Math.max(Math.abs(one.x - fixed.x), 20);
+    const [, fixed] = [...this.pointers].find(([other]) => other !== id) ?? [id, before];
+    const distance = (/** @type {Point} */ one) => Math.max(Math.abs(one.x - fixed.x), 20);
     const middle = (before.x + fixed.x) / 2;
     const time = timeline.painter.timeAt(middle);
     timeline.view.pan(-(place.x - before.x) / 2 / timeline.painter.scale);
@@ -82,8 +108,13 @@ export class TimelinePointer {
     timeline.draw();
   }
 
-  #dragTo(place, kind) {
-    const { drag, timeline } = this;
+  /**
+   * @param {Drag} drag
+   * @param {Point} place
+   * @param {string} kind
+   */
+  #dragTo(drag, place, kind) {
+    const { timeline } = this;
     const [x, y] = [place.x - drag.place.x, place.y - drag.place.y];
     drag.isMoved ||= Math.hypot(x, y) > CLICK_DISTANCE;
     if (!drag.isMoved) return;
@@ -99,24 +130,28 @@ export class TimelinePointer {
     timeline.draw();
   }
 
+  /** @param {PointerEvent} event */
   #up(event) {
     const { drag, timeline } = this;
     this.#release(event);
     if (!drag || this.pointers.size) return;
-    if (drag.isMoved && drag.isSpan) timeline.chooseSpan(...timeline.span);
+    if (drag.isMoved && drag.isSpan && timeline.span) timeline.chooseSpan(...timeline.span);
     else if (!drag.isMoved) this.#click(drag.place);
   }
 
+  /** @param {PointerEvent} event */
   #cancel(event) {
     this.#release(event);
   }
 
+  /** @param {PointerEvent} event */
   #release(event) {
     this.pointers.delete(event.pointerId);
     this.drag = null;
     this.canvas.classList.remove("is-dragged");
   }
 
+  /** @param {Point} place */
   #click(place) {
     const { timeline } = this;
     const lane = timeline.laneAt(place.y);
@@ -125,6 +160,10 @@ export class TimelinePointer {
     if (lane?.kind === "group") timeline.toggle(lane.index);
   }
 
+  /**
+   * @param {Point} point
+   * @param {Lane} lane
+   */
   #eventAt({ x }, lane) {
     const { painter, data, view } = this.timeline;
     const layer = data.layerFor(view.from, view.to);
@@ -132,6 +171,7 @@ export class TimelinePointer {
     return event < 0 ? null : { layer, event };
   }
 
+  /** @param {MouseEvent} event */
   #doubleClick(event) {
     const { timeline } = this;
     const { x } = this.#place(event);
@@ -145,6 +185,7 @@ export class TimelinePointer {
     this.timeline.hover(null);
   }
 
+  /** @param {Point} place */
   #hover(place) {
     const { timeline } = this;
     const lane = place.x >= timeline.painter.gutter ? timeline.laneAt(place.y) : null;
@@ -156,6 +197,7 @@ export class TimelinePointer {
     else this.#hideTooltip();
   }
 
+  /** @param {Hit} hit */
   #eventLines({ layer, event }) {
     const { data } = this.timeline;
     const count = layer.events?.[event] > 1 ? `, ${countText(layer.events[event], "event")}` : "";
@@ -163,7 +205,11 @@ export class TimelinePointer {
     return [data.name(layer, event), time, data.details(layer, event)].filter(Boolean);
   }
 
-  // Curves tell their value; a name at the left that is cut is told in full.
+  /**
+   * Curves tell their value; a name at the left that is cut is told in full.
+   * @param {Point} place
+   * @param {Lane | null} lane
+   */
   #otherLines(place, lane) {
     const { data, painter } = this.timeline;
     const hovered = lane ?? (place.x < painter.gutter ? this.timeline.laneAt(place.y) : null);
@@ -178,6 +224,10 @@ export class TimelinePointer {
     return [`${data.groups[group].label}, ${label}`];
   }
 
+  /**
+   * @param {Point} point
+   * @param {string[]} lines
+   */
   #showTooltip({ x, y }, lines) {
     const { tooltip, timeline } = this;
     const { offsetLeft, offsetTop } = timeline.box;

@@ -1,20 +1,34 @@
 // Search in the timeline: which events have a name like that, and the way from one to the next.
 
+import { part } from "../dom.js";
 import { NO_EXPRESSION, textTest } from "../matching.js";
 import { formatCount } from "../numbers.js";
 import { EventMatches } from "./data.js";
 import { TimelineFinder } from "./find.js";
 import { countText } from "./text.js";
 
+/**
+ * @import { EventLayer } from "./data.js"
+ * @import { Timeline } from "./timeline.js"
+ * @import { Asked } from "./types.js"
+ */
+
 export class TimelineSearch {
+  /** @type {Asked | null} */
+  asked;
+  /** @type {Uint8Array | null} */
+  isWanted;
+
+  /** @param {Timeline} timeline */
   constructor(timeline) {
     this.timeline = timeline;
-    this.input = timeline.section.querySelector(".timeline-search input");
-    this.output = timeline.section.querySelector(".timeline-search output");
-    this.steps = timeline.section.querySelectorAll('[data-do="previous"], [data-do="next"]');
+    this.input = part(timeline.section, ".timeline-search input", HTMLInputElement);
+    this.output = part(timeline.section, ".timeline-search output", HTMLOutputElement);
+    this.steps = ["previous", "next"].map((name) => part(timeline.section, `[data-do="${name}"]`, HTMLButtonElement));
     this.finder = new TimelineFinder(timeline.data);
     this.asked = null; // { text } as it was typed, or what another part of the page asked for
     this.isWanted = null; // 0 or 1 for each label
+    /** @type {Map<EventLayer, EventMatches>} */
     this.matches = new Map(); // by layer, made when first needed
     this.at = -1; // the hit that was gone to, in the first layer
     this.input.addEventListener("input", () => this.#find());
@@ -24,10 +38,12 @@ export class TimelineSearch {
     });
   }
 
+  /** @param {EventLayer} layer */
   matchesOf(layer) {
     if (!this.isWanted) return null;
-    if (!this.matches.has(layer)) this.matches.set(layer, new EventMatches(layer, this.isWanted));
-    return this.matches.get(layer);
+    const matches = this.matches.get(layer) ?? new EventMatches(layer, this.isWanted);
+    this.matches.set(layer, matches);
+    return matches;
   }
 
   #find() {
@@ -38,6 +54,10 @@ export class TimelineSearch {
     if (test === undefined) this.output.textContent = NO_EXPRESSION;
   }
 
+  /**
+   * @param {Uint8Array | null} isWanted
+   * @param {Asked | null} asked
+   */
   #use(isWanted, asked) {
     this.isWanted = isWanted;
     this.asked = asked;
@@ -62,12 +82,16 @@ export class TimelineSearch {
     }
   }
 
-  // Go to the next hit, or the previous one; from the last on to the first.
+  /**
+   * Go to the next hit, or the previous one; from the last on to the first.
+   * @param {number} direction
+   */
   step(direction) {
     const { timeline } = this;
     const [layer] = timeline.data.layers;
     const found = this.matchesOf(layer);
     if (!found?.total) return;
+    /** @type {[number, number]} */
     const place = this.at < 0 ? [timeline.view.from, -1] : [layer.start[this.at], layer.rowOf(this.at)];
     let next = found.step(direction, ...place);
     if (next < 0) next = found.step(direction, direction > 0 ? -Infinity : Infinity, -1);
@@ -81,7 +105,10 @@ export class TimelineSearch {
     this.#use(null, null);
   }
 
-  // As it was when `asked` was kept.
+  /**
+   * As it was when `asked` was kept.
+   * @param {Asked | null} asked
+   */
   restore(asked) {
     if (asked?.name ?? asked?.names) {
       this.#highlight(asked);
@@ -91,23 +118,29 @@ export class TimelineSearch {
     this.#find();
   }
 
+  /** @param {string} name */
   highlight(name) {
     this.#highlight({ name });
   }
 
+  /** @param {Asked} asked */
   #highlight(asked) {
     const { text, isWanted } = this.finder.labels(asked);
     this.input.value = text;
     this.#use(isWanted, asked);
+    return isWanted;
   }
 
-  // Highlight what a row of a table stands for, and zoom to one of these events; blocks may hide it where parts are
-  // exact.
+  /**
+   * Highlight what a row of a table stands for, and zoom to one of these events; blocks may hide it where parts are
+   * exact.
+   * @param {Asked} asked
+   */
   show(asked) {
-    this.#highlight(asked);
+    const isWanted = this.#highlight(asked);
     const { layers } = this.timeline.data;
     for (const layer of [layers[0], ...layers.slice(1)]) {
-      const event = this.finder.event(layer, this.isWanted, asked);
+      const event = this.finder.event(layer, isWanted, asked);
       if (event < 0) continue;
       if (layer === layers[0]) this.at = event;
       this.#write();

@@ -1,5 +1,6 @@
 // Brings the timeline to life: its controls, keys, and the wish of other parts of the page to show something in it.
 
+import { part } from "../dom.js";
 import { keepTarget } from "../links.js";
 import { canUnpack, unpacked } from "../payload.js";
 import { TimelineData } from "./data.js";
@@ -8,10 +9,16 @@ import { timelineElement } from "./elements.js";
 import { countText, durationText } from "./text.js";
 import { Timeline } from "./timeline.js";
 
+/** @import { AskedSpan, Wish } from "./types.js" */
+
 const PAN_SHARE = 0.2; // of the view
 
+/**
+ * @param {Timeline} timeline
+ * @returns {Record<string, () => void>}
+ */
 function timelineKeys(timeline) {
-  const pan = (share) => {
+  const pan = (/** @type {number} */ share) => {
     timeline.view.pan(share * timeline.view.width);
     timeline.draw();
   };
@@ -33,6 +40,7 @@ function timelineKeys(timeline) {
   };
 }
 
+/** @param {Timeline} timeline */
 function listenToKeys(timeline) {
   const keys = timelineKeys(timeline);
   timeline.canvas.addEventListener("keydown", (event) => {
@@ -42,54 +50,71 @@ function listenToKeys(timeline) {
   });
 }
 
+/** @param {Timeline} timeline */
 function listenToControls(timeline) {
   const { section, data, pointer } = timeline;
-  const button = (name) => section.querySelector(`[data-do="${name}"]`);
-  const listen = (name, action) => button(name).addEventListener("click", action);
+  const button = (/** @type {string} */ name) => part(section, `[data-do="${name}"]`, HTMLButtonElement);
+  /** @type {(name: string, action: (button: HTMLButtonElement) => void) => void} */
+  const listen = (name, action) => button(name).addEventListener("click", () => action(button(name)));
   listen("zoom-in", () => timeline.zoom(1 / 2));
   listen("zoom-out", () => timeline.zoom(2));
   listen("fit", () => timeline.fit());
-  listen("window", () => timeline.show(...data.window));
+  listen("window", () => data.window && timeline.show(...data.window));
   listen("next", () => timeline.search.step(1));
   listen("previous", () => timeline.search.step(-1));
-  listen("span", ({ currentTarget }) => {
+  listen("span", (pressed) => {
     pointer.isSelecting = !pointer.isSelecting;
-    currentTarget.setAttribute("aria-pressed", String(pointer.isSelecting));
+    pressed.setAttribute("aria-pressed", String(pointer.isSelecting));
     timeline.canvas.classList.toggle("is-selecting", pointer.isSelecting);
   });
-  listen("list", ({ currentTarget }) => currentTarget.setAttribute("aria-expanded", String(timeline.toggleList())));
+  listen("list", (pressed) => pressed.setAttribute("aria-expanded", String(timeline.toggleList())));
   button("window").hidden = !data.window;
 }
 
-// `asked`: { curve }, or { from_ns, to_ns } with `of_window` if they count from the window's start, or else names, and
-// what else is known of the event (TimelineFinder).
+/**
+ * `asked`: { curve }, or { from_ns, to_ns } with `of_window` if they count from the window's start, or else names, and
+ * what else is known of the event (TimelineFinder).
+ * @param {Timeline} timeline
+ * @param {Wish} asked
+ */
 function showInTimeline(timeline, asked) {
-  timeline.history.leave();
+  timeline.history?.leave();
   timeline.section.scrollIntoView();
   timeline.clear();
-  if (asked.curve !== undefined) showCurve(timeline, timeline.search.finder.curve(asked));
-  else if (asked.from_ns !== undefined) showSpan(timeline, asked);
+  if ("curve" in asked) showCurve(timeline, timeline.search.finder.curve(asked));
+  else if ("from_ns" in asked) showSpan(timeline, asked);
   else timeline.search.show(asked);
   timeline.canvas.focus({ preventScroll: true });
 }
 
+/**
+ * @param {Timeline} timeline
+ * @param {AskedSpan} asked
+ */
 function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow }) {
   const base = isOfWindow ? timeline.data.origin : 0;
   timeline.show(base + from, base + to);
   timeline.chooseSpan(base + from, base + to);
 }
 
-// All of a curve, with the time of its highest value marked.
+/**
+ * All of a curve, with the time of its highest value marked.
+ * @param {Timeline} timeline
+ * @param {number} number
+ */
 function showCurve(timeline, number) {
   const curve = timeline.data.curves[number];
   if (!curve) return;
   timeline.open(curve.group);
-  timeline.choose(timeline.lanes.all.find(({ kind, index }) => kind === "curve" && index === number));
+  const lane = timeline.lanes.all.find(({ kind, index }) => kind === "curve" && index === number);
+  if (lane) timeline.choose(lane);
   timeline.fit();
-  const peak = curve.value.reduce((best, value, at) => (value > curve.value[best] ? at : best), 0);
+  const values = curve.value.map((value) => value ?? -Infinity);
+  const peak = values.indexOf(values.reduce((most, value) => Math.max(most, value), -Infinity));
   timeline.chooseSpan(curve.time_ns[peak], curve.time_ns[peak + 1] ?? timeline.data.span);
 }
 
+/** @param {Timeline} timeline */
 function describeTimeline(timeline) {
   const { section, data, canvas } = timeline;
   const events = data.totals.events;
@@ -97,17 +122,20 @@ function describeTimeline(timeline) {
   const text = `Timeline of ${countText(events, "event")} in ${countText(rows, "row")} over ${durationText(data.span)}`;
   canvas.setAttribute("aria-label", text);
   const notes = data.thinned.map((sentence) => timelineElement("p", { className: "note" }, sentence));
-  section.querySelector(".timeline-notes").replaceChildren(...notes);
+  part(section, ".timeline-notes", HTMLElement).replaceChildren(...notes);
 }
 
+/** @param {HTMLElement} section */
 async function startTimeline(section) {
-  const message = section.querySelector(".timeline-message");
+  const message = part(section, ".timeline-message", HTMLElement);
   if (!canUnpack) return null;
   message.textContent = "The timeline is being unpacked.";
   try {
-    const data = new TimelineData(await unpacked("timeline-data"));
+    const bytes = await unpacked("timeline-data");
+    if (!bytes) return null;
+    const data = new TimelineData(bytes);
     message.hidden = true;
-    section.querySelector(".timeline-live").hidden = false;
+    part(section, ".timeline-live", HTMLElement).hidden = false;
     const timeline = new Timeline(section, data);
     listenToKeys(timeline);
     listenToControls(timeline);
@@ -127,8 +155,8 @@ export function showTimeline() {
   const section = document.getElementById("timeline");
   if (!section) return;
   const started = startTimeline(section);
-  document.addEventListener("timeline:show", async ({ detail }) => {
+  document.addEventListener("timeline:show", async (event) => {
     const timeline = await started;
-    if (timeline) showInTimeline(timeline, detail);
+    if (timeline && event instanceof CustomEvent) showInTimeline(timeline, event.detail);
   });
 }

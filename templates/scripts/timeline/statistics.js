@@ -2,13 +2,43 @@
 
 import { durationText } from "./text.js";
 
+/**
+ * @import { EventLayer, TimelineData } from "./data.js"
+ * @import { RowKind, Span } from "./types.js"
+ */
+
+/**
+ * Time and events of a name.
+ * @typedef {{ name: string, time: number, events: number }} NameSum
+ */
+
+/**
+ * Names of a kind of rows, and how much less than all of them together the time is in which any of them runs.
+ * @typedef {{ group: string, kind: RowKind, names: NameSum[], others?: { time: number, events: number }, less: number }} KindNames
+ * @typedef {ReturnType<typeof kindSummary>} KindSums
+ */
+
+/**
+ * What statistics are of; `step` if in steps of that length; `kinds` null if there are none.
+ * @typedef {{ from: number, to: number, step?: number, kinds: KindSums[] | null }} Statistics
+ */
+
+/**
+ * Events of a kind of rows, as pieces of a layer.
+ * @typedef {{ group: string, kind: RowKind, pieces: Span[] }} Pieces
+ */
+
 export const KIND_WORDS = { kernel: "GPU work", range: "ranges", api: "CUDA API", op: "operators", mark: "marks" };
 const TOP_NAMES = 8;
 export const NO_STATISTICS =
   "There are no statistics of this span: it is not drawn exactly, and the page has no room for sums of all its " +
   "events (--max-bytes).";
 
-// Time in which at least one of these spans runs, in ns. Both arrays are sorted in place.
+/**
+ * Time in which at least one of these spans runs, in ns. Both arrays are sorted in place.
+ * @param {Float64Array} starts
+ * @param {Float64Array} ends
+ */
 function unionLength(starts, ends) {
   starts.sort();
   ends.sort();
@@ -22,7 +52,13 @@ function unionLength(starts, ends) {
   return total;
 }
 
-// [first, end) of the events of `row` that run in [from, to]; events of no length count where they begin inside.
+/**
+ * [first, end) of the events of `row` that run in [from, to]; events of no length count where they begin inside.
+ * @param {EventLayer} layer
+ * @param {number} row
+ * @param {number} from
+ * @param {number} to
+ */
 export function eventsWithin(layer, row, from, to) {
   let first = layer.firstEndingFrom(row, from);
   let end = layer.lastStartingBy(row, to) + 1;
@@ -31,15 +67,26 @@ export function eventsWithin(layer, row, from, to) {
   return [first, Math.max(first, end)];
 }
 
-// What went on from `from` to `to`, exactly: of a layer, or else of the steps that hold the span; without `kinds` where
-// there is neither.
+/**
+ * What went on from `from` to `to`, exactly: of a layer, or else of the steps that hold the span; without `kinds` where
+ * there is neither.
+ * @param {TimelineData} data
+ * @param {number} from
+ * @param {number} to
+ */
 export function spanStatistics(data, from, to) {
   const layer = data.exactLayer(from, to);
   if (layer) return { from, to, kinds: layerStatistics(data, layer, from, to) };
   return data.sums ? data.sums.statistics(from, to) : { from, to, kinds: null };
 }
 
-// Sums per group and kind, in the order of the rows.
+/**
+ * Sums per group and kind, in the order of the rows.
+ * @param {TimelineData} data
+ * @param {EventLayer} layer
+ * @param {number} from
+ * @param {number} to
+ */
 function layerStatistics(data, layer, from, to) {
   const kinds = new Map();
   const after = to === data.span ? to + 1 : to; // so that what begins with the last moment counts
@@ -53,6 +100,13 @@ function layerStatistics(data, layer, from, to) {
   return sums.filter((kind) => kind.events > 0);
 }
 
+/**
+ * @param {TimelineData} data
+ * @param {EventLayer} layer
+ * @param {Pieces} kind
+ * @param {number} from
+ * @param {number} to
+ */
 function kindStatistics(data, layer, { group, kind, pieces }, from, to) {
   const size = pieces.reduce((sum, [first, end]) => sum + end - first, 0);
   const starts = new Float64Array(size);
@@ -73,9 +127,13 @@ function kindStatistics(data, layer, { group, kind, pieces }, from, to) {
   return kindSummary({ group, kind, names: [...names.values()], less: time - unionLength(starts, ends) });
 }
 
-// `names` and `others`: time and events of each name, and of names that have no sums of their own. `less`: by how much
-// the time in which anything runs is less than all of it together.
+/**
+ * `names` and `others`: time and events of each name, and of names that have no sums of their own. `less`: by how much
+ * the time in which anything runs is less than all of it together.
+ * @param {KindNames} kind
+ */
 export function kindSummary({ group, kind, names, others = { time: 0, events: 0 }, less }) {
+  /** @type {(sums: { time: number, events: number }[], field: "time" | "events") => number} */
   const total = (sums, field) => sums.reduce((sum, one) => sum + one[field], 0);
   const all = [...names, others];
   const [time, events] = [total(all, "time"), total(all, "events")];
@@ -86,14 +144,22 @@ export function kindSummary({ group, kind, names, others = { time: 0, events: 0 
   return { group, kind, events, time, busy: time - less, names: found.length, top, rest, hasMore: others.events > 0 };
 }
 
-// What statistics are of that count in steps, in words; empty if they are of the very span that is marked.
+/**
+ * What statistics are of that count in steps, in words; empty if they are of the very span that is marked.
+ * @param {number | undefined} step
+ * @param {number} length
+ * @param {Span} span
+ */
 export function spanRemark(step, length, [from, to]) {
   if (!step) return "";
   const marked = to - from < length ? ` What is marked is ${durationText(to - from)} of it.` : "";
   return `All events are counted, in whole steps of ${durationText(step)}: the picture is thinned here.${marked}`;
 }
 
-// How far a layer can be trusted, in words; empty if it is exact.
+/**
+ * How far a layer can be trusted, in words; empty if it is exact.
+ * @param {EventLayer} layer
+ */
 export function layerRemark(layer) {
   const grain = durationText(layer.grain);
   if (layer.isMerged) {

@@ -5,14 +5,15 @@ import { kindSummary } from "./statistics.js";
 
 /**
  * @import { ColumnsHeader, Numbers } from "./columns.js"
- * @import { NameSum, Statistics } from "./statistics.js"
+ * @import { Statistics } from "./statistics.js"
+ * @import { RowKind } from "./types.js"
  */
 
 /**
  * `slots`: how many names have sums of their own; the last is `others` names together if that is not 0.
- * @typedef {{ group: string, kind: string, slots: number, others: number }} Section
+ * @typedef {{ group: string, kind: RowKind, slots: number, others: number }} Section
  * @typedef {ColumnsHeader & { from_ns: number, width_ns: number, bins: number, sections: Section[] }} SumsHeader
- * @typedef {NameSum<string | null> & { section: number }} SlotSum
+ * @typedef {{ section: number, name: string | null, time: number, events: number }} SlotSum
  */
 
 /**
@@ -93,7 +94,7 @@ export class TimelineSums {
     const kinds = this.sections.map(({ group, kind }, section) => {
       const all = sums.filter((sum) => sum.section === section);
       const others = all.find(({ name }) => name === null);
-      const names = all.filter((sum) => sum !== others);
+      const names = all.flatMap(({ name, time, events }) => (name === null ? [] : [{ name, time, events }]));
       return kindSummary({ group, kind, names, others, less: this.#overlapping(section, first, end) });
     });
     const begin = Math.max(start, 0);

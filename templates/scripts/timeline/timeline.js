@@ -1,5 +1,6 @@
 // The timeline: its state, what can be done to it, and the frames that show it.
 
+import { part } from "../dom.js";
 import { TimelinePainter } from "./draw.js";
 import { TimeView, TimelineLanes } from "./lanes.js";
 import { timelineElement } from "./elements.js";
@@ -9,19 +10,47 @@ import { TimelineSearch } from "./search.js";
 import { spanStatistics } from "./statistics.js";
 import { amountText, countText, rangeText } from "./text.js";
 
+/**
+ * @import { EventLayer, TimelineData } from "./data.js"
+ * @import { TimelineHistory } from "./history.js"
+ * @import { Hit, Lane, Selected, Span } from "./types.js"
+ */
+
 const MOST_FRAMES_KEPT = 5000;
 const LIST_DELAY = 200; // ms of rest before the list of what is in sight follows
 
 export class Timeline {
+  /** @type {TimelineLanes} */
+  lanes;
+  /** @type {number | undefined} */
+  listTimer;
+  /** @type {string} */
+  listed;
+  /** @type {Span | null} */
+  span;
+  /** @type {Lane | null} */
+  chosen;
+  /** @type {Selected | null} */
+  selected;
+  /** @type {Hit | null} */
+  hovered;
+  /** @type {TimelineHistory | null} */
+  history;
+
+  /**
+   * @param {HTMLElement} section
+   * @param {TimelineData} data
+   */
   constructor(section, data) {
     this.section = section;
     this.data = data;
-    this.box = section.querySelector(".timeline-box");
-    this.canvas = section.querySelector("canvas");
-    this.extent = section.querySelector(".timeline-extent");
-    this.rangeText = section.querySelector(".timeline-range");
-    this.announcement = section.querySelector(".timeline-announcement");
+    this.box = part(section, ".timeline-box", HTMLElement);
+    this.canvas = part(section, "canvas", HTMLCanvasElement);
+    this.extent = part(section, ".timeline-extent", HTMLElement);
+    this.rangeText = part(section, ".timeline-range", HTMLElement);
+    this.announcement = part(section, ".timeline-announcement", HTMLElement);
     this.view = new TimeView(data.span);
+    /** @type {Set<number>} */
     this.collapsed = new Set();
     this.chosen = null; // lane
     this.selected = null; // { layer, event, partners }
@@ -48,6 +77,7 @@ export class Timeline {
     return this.box.scrollTop;
   }
 
+  /** @param {EventLayer} layer */
   matchesOf(layer) {
     return this.search.matchesOf(layer);
   }
@@ -77,6 +107,7 @@ export class Timeline {
     this.listTimer = setTimeout(() => this.#list(view), LIST_DELAY);
   }
 
+  /** @param {string} view */
   #list(view) {
     this.listed = view;
     const { from, to } = this.view;
@@ -120,21 +151,25 @@ export class Timeline {
     this.#paint(); // at once: an emptied canvas would flash
   }
 
+  /** @param {number} group */
   toggle(group) {
     if (!this.collapsed.delete(group)) this.collapsed.add(group);
     const chosen = this.chosen;
-    const focused = [...this.extent.children].indexOf(document.activeElement);
+    const focused = document.activeElement ? [...this.extent.children].indexOf(document.activeElement) : -1;
     this.#layOut();
-    if (focused >= 0) this.extent.children[focused].focus({ preventScroll: true });
+    const button = this.extent.children[focused];
+    if (button instanceof HTMLElement) button.focus({ preventScroll: true });
     this.chosen = this.lanes.all.find(({ kind, index }) => kind === chosen?.kind && index === chosen.index) ?? null;
     this.draw();
   }
 
+  /** @param {number} y */
   laneAt(y) {
     if (y < this.painter.axis || !this.lanes.all.length) return null;
     return this.lanes.all[this.lanes.indexAt(y - this.painter.axis + this.scrollTop)];
   }
 
+  /** @param {Lane} lane */
   choose(lane) {
     this.chosen = lane;
     this.#reveal(lane);
@@ -142,6 +177,7 @@ export class Timeline {
     this.draw();
   }
 
+  /** @param {Lane} lane */
   #describe({ kind, index, group }) {
     const { groups, curves, rows } = this.data;
     if (kind === "group") return `${groups[index].label}, ${this.collapsed.has(index) ? "collapsed" : "open"}`;
@@ -149,18 +185,21 @@ export class Timeline {
     return `${groups[group].label}, ${rows[index].label}, ${countText(this.data.layers[0].countOf(index), "event")}`;
   }
 
+  /** @param {Lane} lane */
   #reveal({ top, height }) {
     const room = this.painter.height - this.painter.axis;
     if (top < this.scrollTop) this.box.scrollTop = top;
     else if (top + height > this.scrollTop + room) this.box.scrollTop = top + height - room + 4;
   }
 
+  /** @param {Hit | null} hit */
   hover(hit) {
     const isSame = hit?.event === this.hovered?.event && hit?.layer === this.hovered?.layer;
     this.hovered = hit;
     if (!isSame) this.draw();
   }
 
+  /** @param {Hit | null} hit */
   select(hit) {
     this.selected = hit && { ...hit, partners: hit.layer.partners(hit.event) };
     this.panel.showEvent(this.selected);
@@ -168,17 +207,23 @@ export class Timeline {
     this.draw();
   }
 
+  /** @param {number} group */
   open(group) {
     if (this.collapsed.has(group)) this.toggle(group);
   }
 
+  /** @param {number} row */
   #chooseRow(row) {
     this.open(this.data.rows[row].group);
     this.chosen = this.lanes.all[this.lanes.ofRow[row]];
     this.#reveal(this.chosen);
   }
 
-  // Select an event and bring it into sight, without zooming more than needed to make it out.
+  /**
+   * Select an event and bring it into sight, without zooming more than needed to make it out.
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
   goTo(layer, event) {
     const best = this.data.finest(layer, event);
     const [start, end] = [best.layer.start[best.event], best.layer.end[best.event]];
@@ -188,6 +233,11 @@ export class Timeline {
     this.select(best);
   }
 
+  /**
+   * @param {EventLayer} layer
+   * @param {number} event
+   * @param {number} [share]
+   */
   zoomTo(layer, event, share = 0.6) {
     const best = this.data.finest(layer, event);
     const room = this.data.isMark(best.layer, best.event) ? this.#roomOfMark(best) : 0;
@@ -195,7 +245,10 @@ export class Timeline {
     this.select(best);
   }
 
-  // As far as to the nearest mark of its row.
+  /**
+   * As far as to the nearest mark of its row.
+   * @param {Hit} hit
+   */
   #roomOfMark({ layer, event }) {
     const row = layer.rowOf(event);
     const before = event > layer.begin[row] ? layer.start[event] - layer.start[event - 1] : Infinity;
@@ -203,6 +256,10 @@ export class Timeline {
     return Math.min(before, after, this.data.span / 10);
   }
 
+  /**
+   * @param {number} from
+   * @param {number} to
+   */
   show(from, to) {
     this.view.show(from, to);
     this.draw();
@@ -213,6 +270,7 @@ export class Timeline {
     this.draw();
   }
 
+  /** @param {number} factor */
   zoom(factor) {
     const { selected, view } = this;
     const middle = selected ? (selected.layer.start[selected.event] + selected.layer.end[selected.event]) / 2 : NaN;
@@ -220,17 +278,26 @@ export class Timeline {
     this.draw();
   }
 
+  /**
+   * @param {number} from
+   * @param {number} to
+   */
   markSpan(from, to) {
     this.span = [from, to];
     this.draw();
   }
 
-  // Whole ns, inside the capture. What is marked is what the statistics are of, unless that is longer by far.
+  /**
+   * Whole ns, inside the capture. What is marked is what the statistics are of, unless that is longer by far.
+   * @param {number} from
+   * @param {number} to
+   */
   chooseSpan(from, to) {
     const start = Math.max(Math.round(from), 0);
+    /** @type {Span} */
     const asked = [start, Math.max(Math.min(Math.round(to), this.data.span), start + 1)];
     const statistics = spanStatistics(this.data, ...asked);
-    const isShort = asked[1] - start < statistics.step;
+    const isShort = asked[1] - start < (statistics.step ?? 0);
     this.span = isShort ? asked : [statistics.from, statistics.to];
     this.panel.showSpan(statistics, this.span);
     this.draw();
@@ -238,7 +305,7 @@ export class Timeline {
 
   clearSpan() {
     this.span = null;
-    this.panel.showSpan(null);
+    this.panel.showSpan(null, [0, 0]);
     this.draw();
   }
 
@@ -248,24 +315,34 @@ export class Timeline {
     this.select(null);
   }
 
-  // The next or previous event of the row of the selected event, or of the chosen row.
+  /**
+   * The next or previous event of the row of the selected event, or of the chosen row.
+   * @param {number} direction
+   */
   stepEvent(direction) {
-    const { layer, event } = this.selected ?? this.#eventAtEdge(direction);
-    const row = event === undefined ? -1 : layer.rowOf(event);
+    const from = this.selected ?? this.#eventAtEdge(direction);
+    if (!from) return;
+    const { layer, event } = from;
+    const row = layer.rowOf(event);
     const next = event + (this.selected ? direction : 0);
-    if (row >= 0 && next >= layer.begin[row] && next < layer.begin[row + 1]) this.goTo(layer, next);
+    if (next >= layer.begin[row] && next < layer.begin[row + 1]) this.goTo(layer, next);
   }
 
+  /**
+   * @param {number} direction
+   * @returns {Hit | null}
+   */
   #eventAtEdge(direction) {
     const lane = this.chosen?.kind === "row" ? this.chosen : this.lanes.all.find(({ kind }) => kind === "row");
-    if (!lane) return {};
+    if (!lane) return null;
     const layer = this.data.layerFor(this.view.from, this.view.to);
     const { from, to } = this.view;
     const event = direction > 0 ? layer.firstEndingFrom(lane.index, from) : layer.lastStartingBy(lane.index, to);
     const isThere = event >= layer.begin[lane.index] && event < layer.begin[lane.index + 1];
-    return isThere ? { layer, event } : {};
+    return isThere ? { layer, event } : null;
   }
 
+  /** @param {number} direction */
   stepLane(direction) {
     const { all } = this.lanes;
     const at = this.chosen ? all.indexOf(this.chosen) + direction : 0;

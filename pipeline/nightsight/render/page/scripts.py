@@ -2,7 +2,8 @@
 
 What is written is JavaScript's own modules, which Node, type checkers and linters read as they are. Of their syntax as
 much is understood as they use: lines that import names from a file by its relative path, and `export` before what a
-line of its own declares. All else that begins with these words is refused, as is a circle of imports.
+line of its own declares. All else that begins with these words is refused, as is a circle of imports. Comments that
+begin with two stars tell types, and stay behind.
 """
 
 import re
@@ -11,6 +12,8 @@ from typing import Final
 
 _IMPORT: Final = re.compile(r'^import \{([\w$,\s]+)\} from "(\.{1,2}/[\w./-]+\.js)";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) ([\w$]+))", re.MULTILINE)
+# for type checkers only
+_TYPES: Final = re.compile(r"^ */\*\*(?:(?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)
 _OTHER: Final = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
@@ -35,7 +38,7 @@ def _add(file: Path, written: dict[Path, tuple[str, list[str]]], importers: tupl
             raise ValueError(f"{file.name} imports what {source.name} does not export: {', '.join(sorted(missing))}")
         imports.append(f"const {{ {', '.join(wanted)} }} = module{list(written).index(source)};\n")
     exports = _EXPORT.findall(text)
-    body = _EXPORT.sub("", _IMPORT.sub("", text))
+    body = _TYPES.sub("", _EXPORT.sub("", _IMPORT.sub("", text)))
     if other := _OTHER.search(body):
         raise ValueError(f"{file.name}: cannot bundle `{other[0]}`")
     code = f"{''.join(imports)}{body}return {{ {', '.join(exports)} }};\n"

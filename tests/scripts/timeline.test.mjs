@@ -1,0 +1,97 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { readColumns } from "../../templates/scripts/timeline/columns.js";
+import { EventLayer, EventMatches } from "../../templates/scripts/timeline/data.js";
+import { TimelineFinder } from "../../templates/scripts/timeline/find.js";
+import { TimeView } from "../../templates/scripts/timeline/lanes.js";
+import { spanStatistics } from "../../templates/scripts/timeline/statistics.js";
+
+// Numbers of one byte each.
+function packed(columns) {
+  const shapes = Object.fromEntries(Object.entries(columns).map(([name, numbers]) => [name, [numbers.length, 1]]));
+  return [{ at: 0, columns: shapes }, Uint8Array.from(Object.values(columns).flat())];
+}
+
+// Two kernels (100 to 110, 110 to 130) by the calls of the next row, of which the second is without work.
+function layer() {
+  const [columns, binary] = packed({
+    gap: [100, 0, 90, 5],
+    duration: [10, 20, 5, 5],
+    label: [0, 1, 2, 2],
+    is_launched: [1, 1, 0, 0],
+    call: [2, 0],
+  });
+  return new EventLayer(
+    { ...columns, quantum_ns: 1, from_ns: 0, to_ns: 200, is_merged: false, merge_ns: 0, counts: [2, 2] },
+    binary,
+  );
+}
+
+test("bytes of columns are put together, the last ones with a sign", () => {
+  const binary = Uint8Array.from([9, 0x02, 0xff, 0x01, 0xff, 0, 0, 0, 0, 0, 1, 7]);
+  const { two, none, six, one } = readColumns({ at: 1, columns: { two: [2, 2], none: [3, 0], six: [1, 6], one: [1, 1] } }, binary);
+  assert.deepEqual([...two], [0x0102, -1]);
+  assert.deepEqual([...none], [0, 0, 0]);
+  assert.deepEqual([...six], [2 ** 40]);
+  assert.deepEqual([...one], [7]);
+  assert.ok(two instanceof Int32Array);
+});
+
+test("times are sums of gaps and durations in each row; launches lead to calls", () => {
+  const events = layer();
+  assert.deepEqual([...events.start], [100, 110, 90, 100]);
+  assert.deepEqual([...events.end], [110, 130, 95, 105]);
+  assert.deepEqual([...events.launch], [2, 2, -1, -1]);
+  assert.deepEqual(events.partners(2), [0, 1]);
+  assert.deepEqual(events.partners(1), [2]);
+});
+
+test("events are found by time", () => {
+  const events = layer();
+  assert.equal(events.lastStartingBy(0, 109), 0);
+  assert.equal(events.firstEndingFrom(0, 111), 1);
+  assert.equal(events.eventAt(1, 97, 1), -1);
+  assert.equal(events.eventAt(1, 97, 3), 2);
+  assert.equal(events.rowOf(3), 1);
+});
+
+test("one steps through what was searched for in order of time", () => {
+  const matches = new EventMatches(layer(), Uint8Array.of(1, 0, 1));
+  assert.equal(matches.total, 3);
+  assert.equal(matches.step(1, -Infinity, -1), 2);
+  assert.equal(matches.step(1, 90, 1), 0);
+  assert.equal(matches.step(1, 100, 0), 3);
+  assert.equal(matches.step(-1, 100, 0), 2);
+  assert.equal(matches.rank(100, 1), 3);
+});
+
+test("statistics of a span are of the parts inside of it", () => {
+  const rows = [{ group: 0, label: "Stream 7", kind: "kernel" }, { group: 0, label: "calls", kind: "api" }];
+  const data = { rows, groups: [{ label: "GPU 0" }], names: ["a", "b", "c"], labels: [[0, ""], [1, ""], [2, ""]], span: 200 };
+  const { kinds } = spanStatistics({ ...data, exactLayer: layer }, 105, 120);
+  const [kernels, calls] = kinds;
+  assert.deepEqual([kernels.busy, kernels.time, kernels.events], [15, 15, 2]);
+  assert.deepEqual(kernels.top.map(({ name }) => name), ["b", "a"]);
+  assert.equal(calls, undefined);
+});
+
+test("a name that is not there may be that of repetitions, or a part of others", () => {
+  const names = ["step 1", "step 2", "fc1", "fc2", "void gemm<float>(int)"];
+  const number = /(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])/g;
+  const labelsWith = (test) => Uint8Array.from(names, (name) => Number(test(name)));
+  const finder = new TimelineFinder({ names, number, labels: names.map((_, at) => [at, ""]), labelsWith });
+  assert.deepEqual([...finder.labels({ name: "step #" }).isWanted], [1, 1, 0, 0, 0]);
+  assert.equal(finder.labels({ name: "step #" }).text, "/^step \\d+$/");
+  assert.deepEqual([...finder.labels({ name: "fc#" }).isWanted], [0, 0, 0, 0, 0]);
+  assert.deepEqual([...finder.labels({ name: "fc1" }).isWanted], [0, 0, 1, 0, 0]);
+  assert.deepEqual([...finder.labels({ name: "void gemm<double>(int)" }).isWanted], [0, 0, 0, 0, 1]);
+  assert.deepEqual([...finder.labels({ names: ["fc1", "step 2"] }).isWanted], [0, 1, 1, 0, 0]);
+});
+
+test("a view stays inside of the capture", () => {
+  const view = new TimeView(10_000);
+  view.show(9_000, 20_000);
+  assert.ok(view.to <= view.highest);
+  view.zoom(1e-9, 5_000);
+  assert.equal(view.width, 50);
+});
