@@ -248,3 +248,20 @@ def test_many_labels_of_long_times_come_back() -> None:
     decoded = decode(timeline_payload(Profile({"ranges": ranges})))
     expected = zip(ranges["start_ns"], ranges["end_ns"], ranges["name"].astype("str"), strict=True)
     assert {event[:3] for row in decoded.layers[0] for event in row} == set(expected)
+
+
+def test_layers_that_a_number_in_a_word_tells_apart_are_no_repetitions_to_be_exact_about() -> None:
+    profile = busy_profile(60_000, steps=600)
+    ranges = profile.table("ranges")
+
+    def exact_part(prefix: str) -> dict[str, int]:
+        named = ranges.assign(name=pd.Categorical([f"{prefix}{number}" for number in range(600)]))
+        header = decode(timeline_payload(Profile({**profile.tables, "ranges": named}), most_bytes=300_000)).header
+        return {**header["layers"][1], "middle": sum(header["window"]) / 2}
+
+    begin = min(int(frame["start_ns"].min()) for frame in profile.tables.values())
+    starts = set((ranges["start_ns"] - begin).tolist())
+    assert exact_part("step ")["from_ns"] in starts
+    layers = exact_part("fc")
+    assert layers["from_ns"] not in starts
+    assert abs((layers["from_ns"] + layers["to_ns"]) / 2 - layers["middle"]) <= 1

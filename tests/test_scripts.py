@@ -6,6 +6,7 @@ import random
 import shutil
 import struct
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -264,6 +265,14 @@ export class B {
 def test_what_cannot_be_bundled_is_refused(tmp_path: Path, texts: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bundle(modules(tmp_path, **texts))
+
+
+def test_a_wheel_has_what_the_page_is_made_of_and_not_the_tools_that_check_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    of_page = {file.name for file in (ROOT / "templates").iterdir() if file.suffix == ".html" or file.is_dir()}
+    assert {Path(path).name for path in included if path != "workloads"} == of_page - {"node_modules"}
+    assert all(target == f"nightsight/{path}" for path, target in included.items())
 
 
 def test_all_scripts_are_in_the_page() -> None:

@@ -78,7 +78,7 @@ test("statistics of a span are of the parts inside of it", () => {
 test("a name that is not there may be that of repetitions, or a part of others", () => {
   const names = ["step 1", "step 2", "fc1", "fc2", "void gemm<float>(int)"];
   const number = /(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])/g;
-  const labelsWith = (test) => Uint8Array.from(names, (name) => Number(test(name)));
+  const labelsWith = (isWanted) => Uint8Array.from(names, (name) => Number(isWanted(name)));
   const finder = new TimelineFinder({ names, number, labels: names.map((_, at) => [at, ""]), labelsWith });
   assert.deepEqual([...finder.labels({ name: "step #" }).isWanted], [1, 1, 0, 0, 0]);
   assert.equal(finder.labels({ name: "step #" }).text, "/^step \\d+$/");

@@ -20,10 +20,10 @@ export function readColumns({ at, columns }, binary) {
   for (const [name, [count, width]] of Object.entries(columns)) {
     const numbers = width > 4 ? new Float64Array(count) : new Int32Array(count);
     for (let place = 0; place < width; place++, at += count) {
-      const bytes = binary.subarray(at, at + count);
-      const signed = place === width - 1 ? new Int8Array(bytes.buffer, bytes.byteOffset, count) : bytes;
-      const factor = 256 ** place;
-      for (let number = 0; number < count; number++) numbers[number] += signed[number] * factor;
+      const [factor, sign] = [256 ** place, place === width - 1 ? 128 : 0];
+      for (let number = 0; number < count; number++) {
+        numbers[number] += ((binary[at + number] ^ sign) - sign) * factor;
+      }
     }
     found[name] = numbers;
   }
