@@ -132,7 +132,7 @@ async function startTimeline(section) {
   message.textContent = "The timeline is being unpacked.";
   try {
     const bytes = await unpacked("timeline-data");
-    if (!bytes) return null;
+    if (!bytes) throw new TypeError("the page has no #timeline-data");
     const data = new TimelineData(bytes);
     message.hidden = true;
     part(section, ".timeline-live", HTMLElement).hidden = false;
