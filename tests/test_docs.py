@@ -91,9 +91,11 @@ def test_the_help_of_a_command_ends_with_an_example(name: str) -> None:
 
 
 def test_documents_link_to_what_is_there() -> None:
-    lost = []
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
-            if not (path.parent / target).exists():
-                lost.append(f"{path.name}: {target}")
-    assert lost == []
+    paths = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")]
+    links = [
+        (path, target)
+        for path in paths
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+    ]
+    assert links
+    assert [f"{path.name}: {target}" for path, target in links if not (path.parent / target).exists()] == []
