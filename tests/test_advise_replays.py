@@ -136,3 +136,12 @@ def test_no_gain_exceeds_the_time_of_the_kernel_or_the_window(said: Any, first: 
         assert finding.gain_pct is not None
         assert 0 < finding.gain_ns <= window
         assert finding.gain_pct == pytest.approx(100 * finding.gain_ns / window)
+
+
+def test_a_verdict_is_in_the_table_of_rules_and_is_no_advice() -> None:
+    message = "The kernel is utilizing greater than 80.0% of the available compute or memory performance of the device"
+    said = [rule("SOLBottleneck", None, kind="info", message=message), rule("CPIStall", 50, kind="info")]
+    timeline = joined(draw(BUSY), launch("a", rules=said))
+    (rules,) = (result for result in analyze(timeline.profile)[0] if result.name == "ncu_rules")
+    assert message in rules.rows["message"].tolist()
+    assert findings(timeline) == []

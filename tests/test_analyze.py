@@ -19,7 +19,6 @@ from nightsight.analyze.ranges.owners import range_coverage, range_time
 from nightsight.events.timeline import GPU_TABLES, Timeline
 from nightsight.model import Profile
 from nightsight.read.nsys.tables import read_nsys
-from nightsight.render.timeline.payload import measured_window
 from nightsight.results import DEVICES, RESULTS, Column, Entry
 from nightsight.tables import TABLES, conform, empty
 from tests.timeline import PROCESS
@@ -137,11 +136,9 @@ def test_a_range_of_that_name_in_a_domain_of_its_own_is_not_the_window() -> None
     ranges = conform("ranges", profile.table("ranges").assign(domain=domains))
     both = Timeline(Profile({**profile.tables, "ranges": ranges})).window
     assert (both.start_ns, both.name) == (9000, "measure")
-    assert measured_window(Profile({**profile.tables, "ranges": ranges})) == (both.start_ns, both.end_ns)
     foreign = Profile({**profile.tables, "ranges": ranges.iloc[:1]})
     alone = Timeline(foreign).window
     assert (alone.start_ns, alone.end_ns, alone.name) == (1000, 13_000, "first to last GPU operation")
-    assert measured_window(foreign) == (alone.start_ns, alone.end_ns)
 
 
 def test_an_operation_belongs_to_the_innermost_range_of_the_launching_thread() -> None:

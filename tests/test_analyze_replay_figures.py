@@ -1,5 +1,6 @@
 """What is said of each replayed launch: figures, stalls, instructions, rules and lines."""
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,6 +15,9 @@ from nightsight.analyze.replay.metrics import METRICS
 from nightsight.analyze.replay.rules import ncu_rules
 from nightsight.analyze.replay.source import ncu_source
 from nightsight.analyze.replay.stalls import ncu_stalls
+from nightsight.events.timeline import Timeline
+from nightsight.read import read
+from tests.ncu import unpack
 from tests.replays import alone, column, joined, launch, line, row, rule
 from tests.timeline import draw
 
@@ -223,14 +227,16 @@ def test_no_bound_exceeds_the_share_of_the_kernel() -> None:
     assert table["bound_pct"].tolist() == [75]
 
 
-def test_remarks_without_an_estimate_are_left_out_and_titles_default_to_names() -> None:
+def test_verdicts_come_last_without_an_estimate_and_titles_default_to_names() -> None:
     rules = [
         *(rule("Info", None, kind="info"), rule("Error", None, kind="error"), rule("Estimated", 5, kind="info")),
         rule("Warned", None, kind="warning", title=""),
         {**rule("Printed", None, kind="warning", title=""), "name": ""},
     ]
     table = ncu_rules(alone(launch("a", rules=rules))).frame
-    assert table["title"].tolist() == ["Estimated title", "Warned", "Printed"]
+    assert table["title"].tolist() == ["Estimated title", "Warned", "Printed", "Info title"]
+    assert table["kind"].tolist() == ["info", "warning", "warning", "info"]
+    assert table[["speedup_pct", "bound_pct"]].isna().iloc[-1].all()
     assert table["bound_pct"].isna().all()
 
 
@@ -263,3 +269,15 @@ def test_ten_lines_of_each_launch_are_enough() -> None:
         "Launches whose instructions were not sampled (section SourceCounters; of ranges and graphs as a whole ncu has "
         "none): 1.",
     )
+
+
+@pytest.mark.parametrize("name", ["measure.details.csv", "measure.ncu-rep"])
+def test_every_rule_of_a_real_report_is_in_the_table(name: str, tmp_path: Path) -> None:
+    profile = read(unpack(name, tmp_path))
+    table = ncu_rules(Timeline(profile)).frame
+    said = profile.table("kernel_rules").query("kind != 'error'")
+    assert sorted(table["message"]) == sorted(said["message"].astype("str"))
+    verdicts = table[table["kind"] == "info"]
+    assert "SOLFPRoofline" in verdicts["rule"].tolist()
+    assert verdicts["bound_pct"].isna().all()
+    assert set(verdicts.index[-len(verdicts) :]) == set(range(len(table) - len(verdicts), len(table)))

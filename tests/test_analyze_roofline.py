@@ -247,7 +247,9 @@ def test_a_real_matrix_product_does_what_its_size_says(measure: Profile) -> None
     time = measure.table("kernel_metrics").query("launch == 2 and metric == 'gpu__time_duration.sum'")["value"].item()
     assert product["kind"] == "tensor BF16"
     assert product["flop_per_s"] * time / 1e9 == pytest.approx(2 * 4096**3)
-    assert round(product["peak_pct"], 1) == 90.3
+    # 90.3 % of what it could do at its own clock of 1.615 GHz; the roof is drawn at 1.967 GHz
+    assert product["clock_hz"] == pytest.approx(1.615e9, rel=1e-3)
+    assert round(product["peak_pct"], 1) == 74.1
     # what ncu's rule on the roofline says of the other kernels
     shares = {
         launch: round(share)
@@ -255,6 +257,40 @@ def test_a_real_matrix_product_does_what_its_size_says(measure: Profile) -> None
         if kind == "FP32"
     }
     assert shares == {0: 3, 1: 16, 3: 2}
+
+
+@pytest.mark.parametrize("name", ["measure.ncu-rep", "lines.ncu-rep", "measure.raw.csv"])
+def test_the_share_of_a_point_is_of_the_roof_that_is_drawn(name: str, tmp_path: Path) -> None:
+    timeline = Timeline(read(unpack(name, tmp_path)))
+    table, drawn = ncu_roofline(timeline).frame, roofs(timeline)
+    known = table[table["peak_pct"].notna()]
+    assert len(known) == table["kind"].isin(drawn).sum() > 0
+    assert known["peak_pct"].tolist() == pytest.approx((100 * known["flop_per_s"] / known["kind"].map(drawn)).tolist())
+
+
+@pytest.mark.parametrize(
+    "bytes_",
+    [
+        {"dram__bytes_read.sum": 3e6, "dram__bytes_write.sum": 1e6},
+        {"dram__bytes.sum": 4e6},
+        {"dram__bytes.sum": 4e6, "dram__bytes_read.sum": 9e6, "dram__bytes_write.sum": 9e6},
+        {"dram__bytes_read.sum.per_second": 3e9, "dram__bytes_write.sum.per_second": 1e9, "dram__bytes.sum": 9e9},
+        {BYTES: 4e9, "dram__bytes.sum": 9e9},
+    ],
+)
+def test_bytes_and_duration_serve_where_a_rate_lacks(bytes_: dict[str, float]) -> None:
+    work = {PATH.format("src_fp64") + ".per_second": 8e9, TIME: 1e6}
+    l2 = {"lts__t_bytes.sum": 2e6}
+    (point,) = ncu_roofline(alone(launch("a", {**work, **bytes_, **l2}))).frame.to_dict("records")
+    assert (point["flop_per_byte"], point["l2_flop_per_byte"]) == (2, 4)
+    (without_time,) = ncu_roofline(alone(launch("a", {**work, **l2, TIME: 0.0}))).frame.to_dict("records")
+    assert without_time["l2_flop_per_byte"] != without_time["l2_flop_per_byte"]
+
+
+def test_one_part_of_the_bytes_is_not_all_of_them() -> None:
+    work = {PATH.format("src_fp64") + ".per_second": 8e9, TIME: 1e6, "dram__bytes_read.sum": 3e6}
+    (point,) = ncu_roofline(alone(launch("a", work))).frame.to_dict("records")
+    assert point["flop_per_byte"] != point["flop_per_byte"]
 
 
 @pytest.mark.parametrize("name", ["measure.ncu-rep", "lines.ncu-rep"])

@@ -78,7 +78,7 @@ def test_kernels_without_any_peak_have_no_chart() -> None:
 def test_a_rule_has_its_message_behind_its_title_and_estimates_apart() -> None:
     frame = pd.concat([rules(), rules().assign(speedup_kind="local", bound_pct=np.nan)])
     table = table_of(replay_report(ncu_rules=frame), "ncu_rules")
-    assert titles(table) == ["Rule", "Bound", "Global estimate", "Local estimate", "Kernel"]
+    assert titles(table) == ["Rule", "Bound", "Global estimate", "Local estimate", "Kind", "Kernel"]
     assert (table.rows[0].name.text, table.rows[0].name.full) == ("Small Grid", "See https://x <b>.")
     assert [[cell.text for cell in row.cells[:3]] for row in table.rows] == [["12.0", "40.0", "–"], ["–", "–", "40.0"]]
 
@@ -213,3 +213,31 @@ def test_nvidia_s_links_are_links_and_others_are_text() -> None:
     assert hrefs == ["https://docs.nvidia.com/cuda/index.html#occupancy"]
     assert "See the Guide (<a href" in text
     assert "(https://evil.example/) &lt;b&gt; (javascript:x)" in text
+
+
+XMMA = (
+    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize{}_stage3_warpsize1x2x1_ffma_aligna4_alignc4"
+    "_execute_kernel__5x_cublas"
+)
+
+
+def test_replayed_kernels_of_long_names_have_different_labels_in_every_section() -> None:
+    names = [XMMA.format(tile) for tile in ("32x32x8", "64x32x8", "128x128x8")]
+    frame = kernels(name=names)
+    parts = {
+        "ncu_kernels": frame,
+        "ncu_instructions": instructions(0, 1, 2).assign(name=names),
+        "ncu_source": pd.concat(
+            [lines(("k.cu", 1, None)).assign(launch=at, name=name) for at, name in enumerate(names)]
+        ),
+        "ncu_rules": pd.concat([rules().head(1).assign(launch=at, name=name) for at, name in enumerate(names)]),
+    }
+    report = replay_report(**parts)
+    for section in ("ncu_kernels", "ncu_instructions", "ncu_source", "ncu_rules"):
+        rows = table_of(report, section).rows
+        at_end = section in ("ncu_source", "ncu_rules")
+        shown = [titled.cells[-1].text if at_end else titled.name.text for titled in rows]
+        assert len({text.partition(". ")[2] for text in shown}) == 3, shown
+        assert all(any(tile in text for text in shown) for tile in ("32x32x8", "64x32x8", "128x128x8"))
+    (mix,) = section_of(report, "ncu_instructions").pictures.mixes
+    assert len({stack.label.partition(". ")[2] for stack in mix.stacks}) == 3

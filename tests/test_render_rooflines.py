@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from nightsight.render.figure.bars import Dot
 from nightsight.render.figure.rooflines import MOST, SHAPES, Roof, Roofline, rooflines
+from nightsight.render.table.view import Labels
 from tests.replay_tables import H200, points, roofs
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
@@ -15,7 +16,7 @@ kinds = st.sampled_from(["FP64", "FP32", "tensor BF16"])
 
 
 def chart(frame: pd.DataFrame, above: pd.DataFrame = H200) -> Roofline:
-    (drawn,) = rooflines(frame, above)
+    (drawn,) = rooflines(frame, above, Labels())
     return drawn
 
 
@@ -36,7 +37,7 @@ def dots(drawn: Roofline) -> list[Dot]:
 def test_whatever_table_comes_in_all_is_on_the_plot(
     rows: list[tuple[int, str, float, float, float]], above: list[tuple[str, float | None, float | None]]
 ) -> None:
-    for drawn in rooflines(points(*rows), roofs(*above)):
+    for drawn in rooflines(points(*rows), roofs(*above), Labels()):
         places = [place for dot in dots(drawn) for place in (dot.x, dot.y)]
         places += [tick.place for tick in (*drawn.rates, *drawn.intensities)]
         assert all(0 <= place <= 100 for place in places)
@@ -47,7 +48,7 @@ def test_whatever_table_comes_in_all_is_on_the_plot(
 @given(st.lists(st.tuples(st.integers(0, 3), kinds, anything, anything, anything), max_size=12))
 def test_what_is_zero_or_missing_leaves_no_point(rows: list[tuple[int, str, float, float, float]]) -> None:
     known = [row for row in rows if all(0 < value < math.inf for value in row[2:4])]
-    drawn = rooflines(points(*rows), H200)
+    drawn = rooflines(points(*rows), H200, Labels())
     assert bool(drawn) == bool(known)
     largest = max((row[2] for row in known), default=0.0)  # all rows have one name here
     assert sum(len(each.points) for each in drawn) == sum(row[2] >= 0.01 * largest for row in known)
@@ -116,7 +117,7 @@ def test_points_without_known_roofs_are_drawn_alone() -> None:
 def test_each_device_has_its_own_plot_and_roofs() -> None:
     frame = points((0, "FP32", 1e13, 1.0, math.nan), (1, "FP32", 1e12, 1.0, math.nan)).assign(device=[0, 1])
     both = pd.concat([roofs(("FP32", None, 1e14)), roofs(("FP32", None, 2e14), device=1)])
-    drawn = rooflines(frame, both)
+    drawn = rooflines(frame, both, Labels())
     assert [text(roof) for each in drawn for roof in each.roofs] == ["FP32: 100.0 TFLOP/s", "FP32: 200.0 TFLOP/s"]
 
 
@@ -146,7 +147,7 @@ def test_a_number_stands_where_no_other_point_is() -> None:
 def test_a_point_says_in_words_what_it_is() -> None:
     (point,) = chart(points((0, "FP32", 1e13, 100.0, 10.0)).assign(name="7. void gemm(int)")).points
     assert point.title == (
-        "7. gemm, FP32: 10.00 TFLOP/s, 50.0 % of its peak, 100 FLOP/byte of DRAM, 10 FLOP/byte of L2; "
+        "7. gemm, FP32: 10.00 TFLOP/s, 50.0 % of its roof, 100 FLOP/byte of DRAM, 10 FLOP/byte of L2; "
         "limited by no roof, the nearest is FP32 with 50.0 %"
     )
     # the DRAM of H200 here does 1 TB/s
@@ -162,4 +163,4 @@ def test_a_plot_has_a_limit() -> None:
 
 @pytest.mark.parametrize("column", ["kind", "flop_per_s", "flop_per_byte", "device"])
 def test_a_table_that_lacks_a_column_has_no_plot(column: str) -> None:
-    assert rooflines(points((0, "FP32", 1e13, 1.0, 1.0)).drop(columns=column), H200) == ()
+    assert rooflines(points((0, "FP32", 1e13, 1.0, 1.0)).drop(columns=column), H200, Labels()) == ()

@@ -14,6 +14,7 @@ from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.scatter import Scatter, copy_rates
+from nightsight.render.table.view import Labels
 from nightsight.workflow import build_report
 from tests.reports import HOSTILE, result, small_report
 from tests.test_render_html import Outline
@@ -119,7 +120,7 @@ def test_every_class_of_a_real_report_has_a_mark_with_its_numbers(
     capture_file: Callable[[str], Path], name: str
 ) -> None:
     report = build_report(read_nsys(capture_file(name)), name)
-    (view,) = pictures_of("copy_sizes", report).scatters
+    (view,) = pictures_of("copy_sizes", report, Labels()).scatters
     rows = report.result("copy_sizes").rows
     assert len(view.spots) == len(rows)
     assert {peak.label for peak in view.peaks} >= {"Link to the host, one way: 64.00 GB/s"}

@@ -15,6 +15,7 @@ from nightsight.render import render_html
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.page import page
+from nightsight.render.table.view import Labels
 from nightsight.workflow import build_report
 from tests.reports import HOSTILE, result, small_report
 from tests.test_render_html import Outline
@@ -84,7 +85,7 @@ def test_the_bar_of_a_real_report_is_its_table(capture_file: Callable[[str], Pat
 def test_hostile_categories_stay_text() -> None:
     frame = table(*(("idle", name, 5) for name in HOSTILE))
     report = small_report(results=(result("time_split", frame),))
-    assert len(pictures_of("time_split", report).wholes[0].parts) == len(HOSTILE)
+    assert len(pictures_of("time_split", report, Labels()).wholes[0].parts) == len(HOSTILE)
     html = render_html(report)
     assert "<script>alert" not in html
     assert any("script" in (svg.get("aria-label") or "") for svg in Outline(html).all("svg"))

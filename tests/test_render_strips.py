@@ -18,6 +18,7 @@ from nightsight.render import render_html
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.curves import GRID
 from nightsight.render.figure.strips import Strip, strips
+from nightsight.render.table.view import Labels
 from nightsight.workflow import build_report
 from tests.reports import HOSTILE, result, small_report
 from tests.test_render_html import Outline
@@ -175,7 +176,7 @@ def test_any_numbers_stay_inside_the_plot(time: list[float], busy: float, median
 
 def test_the_instances_of_a_real_report_are_drawn_with_its_outliers(capture_file: Callable[[str], Path]) -> None:
     report = build_report(read_nsys(capture_file("train")), "train")
-    (view,) = pictures_of("range_iterations", report).strips
+    (view,) = pictures_of("range_iterations", report, Labels()).strips
     rows, summary = report.result("iteration_times").rows, report.result("range_iterations").rows.set_index("path")
     assert [strip.label for strip in view.strips] == list(dict.fromkeys(rows["path"]))
     for strip in view.strips:

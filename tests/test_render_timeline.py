@@ -14,9 +14,12 @@ from nightsight.events.timeline import Timeline
 from nightsight.model import Profile, Result
 from nightsight.read import read
 from nightsight.render.export.tracks import event_names
-from nightsight.render.timeline.payload import measured_window, timeline_payload
+from nightsight.render.page.html import render_html
+from nightsight.render.timeline.counters import curves
+from nightsight.render.timeline.payload import timeline_payload
 from nightsight.tables import conform
 from tests.kineto import write
+from tests.reports import small_report
 from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS, draw
 from tests.timeline_payload import Decoded, Event, decode
@@ -119,7 +122,6 @@ def test_operations_point_at_the_call_that_launched_them(name: str, capture_file
 def test_the_window_is_the_reports(name: str, capture_file: Callable[[str], Path]) -> None:
     profile = read(capture_file(name), details=False)
     window = Timeline(profile).window
-    assert measured_window(profile) == (window.start_ns, window.end_ns)
     begin = first_time(profile)
     header = decode(timeline_payload(profile)).header
     assert header["window"] == [window.start_ns - begin, window.end_ns - begin]
@@ -327,9 +329,47 @@ def test_curves_stand_with_their_gpu_and_count_from_the_first_event() -> None:
             "value": [5, 7, 2],
             "max": 7,
         },
-        {"group": 0, "label": "Operations in flight", "unit": "count", "time_ns": [3000], "value": [3], "max": 3},
+        {
+            "group": 0,
+            "label": "Operations in flight",
+            "unit": "count",
+            "time_ns": [3000, 6000],
+            "value": [3, 0],
+            "max": 3,
+        },
         {"group": 1, "label": "SM Active [Throughput %]", "unit": "pct", "time_ns": [4000], "value": [17], "max": 17},
     ]
+
+
+def test_operations_in_flight_come_down_at_the_end_of_the_window(capture_file: Callable[[str], Path]) -> None:
+    profile = read(capture_file("train"))
+    window = Timeline(profile).window
+    end = window.end_ns - first_time(profile)
+    results, _ = analyze(profile)
+    thin = curves(profile, results, window=(window.start_ns, window.end_ns), most_points=20)
+    header = decode(timeline_payload(profile, results=results)).header
+    (whole,) = (curve for curve in header["curves"] if curve["label"] == "Operations in flight")
+    (short,) = (curve for curve in thin if curve.label == "Operations in flight")
+    assert (whole["time_ns"][-1], whole["value"][-1]) == (end, 0)
+    assert (short.time[-1], short.value[-1]) == (end + first_time(profile), 0)
+    assert len(short.time) <= 20 < len(whole["time_ns"])
+    assert short.value.max() == whole["max"]
+
+
+@pytest.mark.parametrize(
+    ("picture", "name"),
+    [
+        ("nvtx  [measure ]\ns7   ..aaa", "measure"),
+        ("nvtx  [step    ]\ns7   ..aaa", "first to last GPU operation"),
+        ("nvtx  [step    ]", "everything recorded"),
+    ],
+)
+def test_the_window_is_called_what_it_is(picture: str, name: str) -> None:
+    assert decode(timeline_payload(draw(picture))).header["window_name"] == name
+
+
+def test_no_page_speaks_of_a_measured_window() -> None:
+    assert "measured window" not in render_html(small_report(), draw("s7  aaa")).lower()
 
 
 def test_a_curve_leaves_out_what_is_no_number_and_keeps_its_maximum() -> None:

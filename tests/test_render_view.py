@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.events.kernel_names import base_name, normalised
 from nightsight.model import Finding, Report
 from nightsight.render import render_html
 from nightsight.render.figure.bars import ranking, trials
@@ -14,6 +15,7 @@ from nightsight.render.table.view import (
     MOST_ROWS,
     NO_NAME,
     ROWS,
+    Labels,
     Layout,
     middle_cut,
     printable,
@@ -44,7 +46,7 @@ def section_of(report: Report, name: str) -> Section:
         (
             f"{NATIVE}vectorized<(int)4, at::native::Gelu(at::Base &)::[lambda() (instance 2)]::operator ()() const::"
             "[lambda(float) (instance 1)], std::array<char *, (unsigned long)3>>(int, T2)",
-            "vectorized<4, Gelu, array<char *, 3>>",
+            "vectorized<4, Gelu, array<char*, 3>>",
         ),
         ("(anonymous namespace)::softmax<float>(float*)", "softmax<float>"),
         ("[CUDA graph]", "[CUDA graph]"),
@@ -54,6 +56,79 @@ def section_of(report: Report, name: str) -> Section:
 )
 def test_short_name(name: str, short: str) -> None:
     assert short_name(name) == short
+
+
+GEMV = "internal::gemvx::kernel<int, int, float, (bool)0, (int)7>(cublasGemvParamsEx<int, float>)"
+
+
+@pytest.mark.parametrize("qualifier", ["", "__global__ ", "static inline "])
+@pytest.mark.parametrize(
+    "returned",
+    [
+        *(
+            "",
+            "void ",
+            "float *",
+            "const ns::T<int> &",
+            "unsigned int ",
+            "decltype(auto) ",
+            "std::pair<int, int>::first_type ",
+        ),
+        *("std::enable_if<!(false), void>::type ", "typename std::enable_if<(bool)1, void>::type "),
+        *("std::conditional<true, std::enable_if<true>::type, void>::type ", "decltype(ns::f<int>(0)) "),
+    ],
+)
+@pytest.mark.parametrize("behind", ["", " [clone .constprop.0]", " const", " noexcept"])
+def test_a_return_type_is_no_part_of_a_name(qualifier: str, returned: str, behind: str) -> None:
+    name = f"{qualifier}{returned}{GEMV}{behind}"
+    assert short_name(name) == "kernel<int, int, float, 0, 7>"
+    assert base_name(name) == "kernel"
+    assert normalised(name) == normalised(f"void {GEMV}")
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("auto ns::k<int>(int) -> decltype(g(int))", "k<int>"),
+        ("void ns::outer()::[lambda(int) (instance 1)]::operator ()(int) const::inner<float>(int)", "inner<float>"),
+        ("triton_red_fused_sum_0d1d2de", "triton_red_fused_sum_0d1d2de"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD"),
+    ],
+)
+def test_what_stands_around_a_name_is_left_out(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+# -- labels that tell the kernels of a page apart ---------------------------------------------------------------------
+
+XMMA = (
+    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize{}_stage3_warpsize1x2x1_ffma_aligna4_alignc4"
+    "_execute_kernel__5x_cublas"
+)
+WORDS = st.sampled_from(["a", "gemm", "tile", "32x32", "128x128", "stage3", "kernel", "nn", "tn", "x" * 30])
+NAMES = (
+    st.lists(WORDS, min_size=1, max_size=12).map("_".join)
+    | st.lists(WORDS, min_size=1, max_size=9).map(lambda words: f"void ns::k<{', '.join(words)}>(int)")
+    | st.builds("void {}::same<int>({})".format, WORDS, WORDS)
+    | st.text(max_size=60)
+)
+
+
+def test_labels_keep_what_tells_kernels_apart() -> None:
+    labels = Labels([XMMA.format(tile) for tile in ("32x32x8", "64x32x8", "128x128x8")] + ["add"])
+    shown = [labels.short(XMMA.format(tile), 44) for tile in ("32x32x8", "64x32x8", "128x128x8")]
+    assert ["32x32x8" in shown[0], "64x32x8" in shown[1], "128x128x8" in shown[2]] == [True] * 3
+    assert all(text.startswith("sm80_xmma_gemm") and len(text) <= 44 for text in shown)
+    assert labels.short("3. add") == "3. add"
+    assert labels.short(f"12. {XMMA.format('32x32x8')}", 44) == f"12. {shown[0]}"
+
+
+@given(st.lists(NAMES, min_size=1, max_size=12, unique_by=printable), st.sampled_from([44, 48, 90]))
+def test_kernels_of_a_page_that_differ_have_labels_that_differ(names: list[str], length: int) -> None:
+    labels = Labels(names)
+    shown = [labels.short(name, length) for name in names]
+    assert len(set(shown)) == len(names)
+    assert all(1 <= len(text) <= length for text in shown)
 
 
 def test_inner_template_arguments_go_first_and_the_middle_last() -> None:

@@ -18,6 +18,8 @@ REPORT_FORMAT: Final = 1
 Severity = Literal["error", "warning", "info", "advice"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
 """The worst first; advice is about the program, the others are about what can be believed of the report."""
+Json = Any
+"""A value of a JSON document, of a type that is still to be checked."""
 MAKE_AGAIN: Final = "make it again from the capture: nightsight report FILE --format json"
 """What to do about a report.json that cannot be read."""
 _LARGEST: Final = 2**63 - 1
@@ -218,12 +220,13 @@ def _report_from_dict(document: dict[str, Any]) -> Report:
     return report
 
 
-def _read_as(kind: Any, value: Any, what: str) -> Any:
+def _read_as(kind: Json, value: Json, what: str) -> Json:
     """Return the JSON of `what` as a value of the type `kind`; ValueError, with what was expected, if it is another.
 
     Types are those that the fields of our dataclasses have.
     """
-    origin, parts = get_origin(kind), get_args(kind)
+    origin: Json = get_origin(kind)
+    parts = get_args(kind)
     if kind is pd.DataFrame:
         return _table_of(value, what)
     if is_dataclass(kind):
@@ -240,11 +243,11 @@ def _read_as(kind: Any, value: Any, what: str) -> Any:
     return value if origin else _a(kind, value, what)
 
 
-def _named(item: Any) -> str:
+def _named(item: Json) -> str:
     return repr(item["name"]) if isinstance(item, dict) and isinstance(item.get("name"), str) else ""
 
 
-def _dataclass_of(kind: Any, document: Any, what: str) -> Any:
+def _dataclass_of(kind: Json, document: Json, what: str) -> Json:
     hints = get_type_hints(kind)
     if unknown := _a(dict, document, what).keys() - hints.keys():
         raise ValueError(f"{what} has fields that are not known: {', '.join(sorted(unknown))}")
@@ -254,14 +257,14 @@ def _dataclass_of(kind: Any, document: Any, what: str) -> Any:
     return kind(**{name: _read_as(hints[name], value, f"{name} of {what}") for name, value in document.items()})
 
 
-def _a(kind: Any, value: Any, what: str) -> Any:
+def _a(kind: Json, value: Json, what: str) -> Json:
     """Return a value that is of the type; ValueError for another: true is not a number."""
     if not isinstance(value, (int, float) if kind is float else kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{what} is not {_IN_WORDS[kind]}")
     return value
 
 
-def _without_infinite(value: Any) -> Any:
+def _without_infinite(value: Json) -> Json:
     """Return fields of a report with None for numbers that JSON does not have."""
     if isinstance(value, Mapping):
         return {name: _without_infinite(item) for name, item in value.items()}
@@ -280,7 +283,7 @@ def _result_to_dict(result: Result) -> dict[str, Any]:
     return {**vars(result), "notes": list(result.notes), "table": table}
 
 
-def _table_of(document: Any, what: str) -> pd.DataFrame:
+def _table_of(document: Json, what: str) -> pd.DataFrame:
     """Return a table that has a name for each column and a cell for each of them in each row, of one kind a column."""
     columns, rows = (_a(list, _a(dict, document, what)[part], f"{part} of {what}") for part in ("columns", "rows"))
     names = [_a(str, name, f"a column of {what}") for name in columns]

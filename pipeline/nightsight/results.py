@@ -65,8 +65,9 @@ class Entry:
     columns say the rest. rows: what its rows are, in the plural. header: the heading of the first column of the page,
     which shows column `named_by`. full: the column that says more about each name. bars: columns with a bar in each
     cell. minor: columns that a wide table shows on request. constant: columns that are left out where all rows agree.
-    is_folded: a picture says the same. numbered: the column whose texts begin with the number of a replay. group,
-    short: its place and title in the navigation. is_core: where it is missing the page says so in its place.
+    is_folded: a picture says the same. kernels: columns with names of kernels, which a page tells apart. numbered: the
+    column whose texts begin with the number of a replay. group, short: its place and title in the navigation. is_core:
+    where it is missing the page says so in its place.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Entry:
     numbered: str = ""
     jump: Jump = ""
     names: Names = ""
+    kernels: tuple[str, ...] = ()
 
     def check(self, table: pd.DataFrame) -> None:
         """Raise ValueError where a table has other columns than this entry says, or in another order."""
@@ -293,6 +295,7 @@ GPU_GAPS: Final = Entry(
     short="idle gaps",
     constant=("device",),
     jump="span",
+    kernels=("before", "after"),
 )
 
 GPU_UTILIZATION: Final = Entry(
@@ -324,6 +327,7 @@ CUDA_GPU_KERN_SUM: Final = Entry(
     bars=("time_pct",),
     jump="kernel",
     names="kernel",
+    kernels=("name",),
 )
 
 MEMORY_OPERATIONS: Final = Entry(
@@ -472,6 +476,7 @@ LAUNCH_OVERHEAD: Final = Entry(
     constant=("device",),
     jump="kernel",
     names="kernel",
+    kernels=("name",),
 )
 
 LAUNCH_PHASES: Final = Entry(
@@ -693,6 +698,7 @@ NCU_KERNELS: Final = Entry(
     numbered="name",
     jump="replay",
     names="replay",
+    kernels=("name",),
 )
 
 NCU_RULES: Final = Entry(
@@ -707,7 +713,16 @@ NCU_RULES: Final = Entry(
         Column("rule", TEXT, "ncu's name of the rule", is_plain=True),
         Column("title", TEXT, "ncu's title", is_plain=True),
         Column("message", TEXT, "ncu's text", is_plain=True),
-        Column("kind", TEXT, "`optimization`, `warning`, `error`, or `info` for a verdict", is_plain=True),
+        Column(
+            "kind",
+            TEXT,
+            "what sort of rule spoke",
+            (
+                ("optimization", "advice"),
+                ("warning", "a warning"),
+                ("info", "a verdict, which says what is so and has no estimate"),
+            ),
+        ),
         Column(
             "speedup_kind",
             TEXT,
@@ -732,13 +747,15 @@ NCU_RULES: Final = Entry(
     numbered="kernel",
     jump="replay",
     names="prose",
+    kernels=("kernel",),
 )
 
 NCU_ROOFLINE: Final = Entry(
     "ncu_roofline",
     "Roofline",
     "What each replayed launch computes, by kind of arithmetic, per second and per byte that all of the launch "
-    "moved. A fused multiply-add is two operations. Times and clocks are those of the replay.",
+    "moved. A fused multiply-add is two operations. Times and clocks are those of the replay; bytes without a rate "
+    "are divided by its time.",
     _REPLAYED,
     (
         _LAUNCH,
@@ -753,16 +770,22 @@ NCU_ROOFLINE: Final = Entry(
         Column("flop_per_s", NUMBER, "operations per second; of integers likewise"),
         Column("flop_per_byte", NUMBER, "operations per byte of DRAM traffic"),
         Column("l2_flop_per_byte", NUMBER, "operations per byte between L2 and the multiprocessors"),
-        Column("peak_pct", NUMBER, "of what this kind could do at the clock of the launch"),
+        Column("peak_pct", NUMBER, "of the roof of that kind that is drawn, at the clock of the GPU's longest replay"),
+        Column(
+            "clock_hz",
+            NUMBER,
+            "clock of the launch; one that ran at a lower clock, as it does if power is short, cannot reach the roof",
+        ),
     ),
     rows="kinds of arithmetic",
     header="Kernel",
     group=NCU,
     short="roofline",
-    bars=("of_peak_pct",),
+    bars=("of_roof_pct",),
     numbered="name",
     jump="replay",
     names="replay",
+    kernels=("name",),
 )
 
 NCU_ROOFS: Final = Entry(
@@ -812,6 +835,7 @@ NCU_STALLS: Final = Entry(
     numbered="name",
     jump="replay",
     names="replay",
+    kernels=("name",),
 )
 
 NCU_INSTRUCTIONS: Final = Entry(
@@ -841,6 +865,7 @@ NCU_INSTRUCTIONS: Final = Entry(
     numbered="name",
     jump="replay",
     names="replay",
+    kernels=("name",),
 )
 
 NCU_SOURCE: Final = Entry(
@@ -869,6 +894,7 @@ NCU_SOURCE: Final = Entry(
     numbered="kernel",
     jump="replay",
     names="code",
+    kernels=("kernel",),
 )
 
 NVTX_RANGES: Final = Entry(

@@ -16,9 +16,10 @@ _LEAST_PCT: Final = 1.0
 _NAME_LENGTH: Final = 60
 _GROUP: Final = ["name", "grid", "block"]
 _KERNELS: Final = ["launch", *_GROUP, "launches", "busiest_gpu_ns"]
-_RULES: Final = ["launch", "rule", "title", "message", "speedup_kind", "speedup_pct"]
+_RULES: Final = ["launch", "rule", "title", "message", "kind", "speedup_kind", "speedup_pct"]
 # it wants memory that was allocated as compressible, and supposes that all of its data compress
 _NOT_FOR_MOST: Final = "MemoryL2Compression"
+_VERDICT: Final = "info"
 _WORD_ENDS: Final = re.compile(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _REMEDY: Final = "Where in the kernel, and what else there is: Hottest lines, Warp stalls and Rules of Nsight Compute."
 _TITLES: Final = {
@@ -42,7 +43,8 @@ _TITLES: Final = {
 def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     """Return a finding for each of up to five kernels (name, grid, block): what ncu expects most of."""
     rules, kernels = tables.rows("ncu_rules", *_RULES)[_RULES], tables.rows("ncu_kernels", *_KERNELS)[_KERNELS]
-    rules = rules[(rules["speedup_kind"] == "global") & (rules["rule"] != _NOT_FOR_MOST)]
+    is_advice = (rules["speedup_kind"] == "global") & (rules["kind"] != _VERDICT)
+    rules = rules[is_advice & (rules["rule"] != _NOT_FOR_MOST)].drop(columns="kind")
     cases = rules.merge(kernels[kernels["busiest_gpu_ns"].notna()], on="launch", validate="m:1")
     gain = cases["speedup_pct"].astype("float64").clip(0, 100) / 100 * cases["busiest_gpu_ns"].astype("float64")
     cases = cases.assign(gain_ns=gain.clip(upper=tables.window_ns))

@@ -76,7 +76,8 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     given = given.sort_values(["start", "time"], ascending=[True, False]).drop_duplicates("launch")
     # copies and sets of nothing return at once; a call that gives work takes as long whether or not that is recorded
     is_brief = given["time"] < given["time"][given["has_work"]].min() / 2
-    return given[given["has_work"] | ~given["is_copy"] | ~is_brief].drop(columns="launch").reset_index(drop=True)
+    kept: pd.DataFrame = given[given["has_work"] | ~given["is_copy"] | ~is_brief].drop(columns="launch")
+    return kept.reset_index(drop=True)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ _SPELLINGS: Final = (
     (re.compile(r"\(anonymous namespace\)|\{anonymous\}|<unnamed>|(?<![<\w])unnamed>\s*(?=::)"), "<unnamed>"),
     (re.compile(r"\b_GLOBAL__N__?\w*\s*(?=::)"), "<unnamed>"),
     (re.compile(r"\boperator\s*\(\s*\)"), "operator()"),
+    # a return type behind the function
+    (re.compile(r"^((?:\w+ )*auto .*\)) *-> .*$", re.DOTALL), r"\1"),
 )
 _WORD: Final = re.compile(r"<unnamed>|operator\(\)|[\w$.~@?]+|::|\s+|.", re.DOTALL)
 _NUMBER: Final = re.compile(r"(\d+)(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])")
@@ -90,10 +92,14 @@ class _Name:
         return any(part.text == "(" for component in self.components[:-1] for part in component)
 
     def is_function(self) -> bool:
-        return bool(self.components[-1]) and self.components[-1][-1].text == "(" and len(self.components[-1]) > 1
+        """Whether it has parameters, or at least the arguments of a template; `[clone .cold]` may follow."""
+        own = [part for part in self.components[-1] if part.text != "["]
+        return len(own) > 1 and own[-1].text in "(<"
 
 
 _CONST: Final = [[_Part("const")]]
+# what may follow the parameters of a function
+_AFTER: Final = [[[_Part(word)]] for word in ("const", "volatile", "noexcept", "&")]
 
 
 class _NotCpp(ValueError):
@@ -195,6 +201,8 @@ def _continues(part: _Part, names: list[_Name], following: str) -> bool:
 
 
 def _without_return_type(names: list[_Name], *, whole: bool) -> list[_Name]:
+    while whole and len(names) > 1 and names[-1].components in _AFTER:
+        names = names[:-1]
     last = names[-1] if names else _Name()
     if last.is_scope_of_function() or (whole and last.is_function()):
         return [last]

@@ -273,6 +273,7 @@ export class TimelineData {
     const binary = bytes.subarray(4 + size);
     this.span = header.span_ns;
     this.window = header.window;
+    this.windowName = header.window_name;
     this.origin = header.window ? header.window[0] : 0; // of the times that are written, here as in the report's tables
     this.names = header.names;
     this.number = new RegExp(header.number, "g"); // what differs between the names of repetitions

@@ -36,7 +36,7 @@ export class TimelinePainter extends TimelineCanvas {
     this.events = new EventPainter(this, data);
     /** @type {Strip[]} */
     this.strips = [];
-    if (data.window) this.strips.push({ text: "measured window", paint: "link", span: data.window });
+    if (data.window) this.strips.push({ text: `Window: ${data.windowName}`, paint: "link", span: data.window });
     const [, exact] = data.layers;
     if (exact) this.strips.push({ text: "exact", paint: "green", span: [exact.from, exact.to] });
     this.axis = TICKS_HEIGHT + this.strips.length * STRIP_HEIGHT;

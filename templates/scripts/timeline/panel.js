@@ -87,8 +87,8 @@ export class TimelinePanel {
   /** @param {number} time */
   #place(time) {
     const [from, to] = this.data.window ?? [time, time];
-    if (time < from) return ", before the measured window";
-    return time > to ? ", after the measured window" : "";
+    if (time < from) return ", before the window";
+    return time > to ? ", after the window" : "";
   }
 
   /** @param {number} row */

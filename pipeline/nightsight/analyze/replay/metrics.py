@@ -90,9 +90,13 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
     "dram_bytes_per_s": ("dram__bytes.sum.per_second",),
     "dram_read_bytes_per_s": ("dram__bytes_read.sum.per_second",),
     "dram_written_bytes_per_s": ("dram__bytes_write.sum.per_second",),
+    "dram_bytes": ("dram__bytes.sum",),
+    "dram_read_bytes": ("dram__bytes_read.sum",),
+    "dram_written_bytes": ("dram__bytes_write.sum",),
     "dram_bytes_per_cycle": ("dram__bytes.sum.peak_sustained",),
     # the same order in both: a point and its roof count the same bytes
     "l2_bytes_per_s": ("derived__lts__lts2xbar_bytes.sum.per_second", "lts__t_bytes.sum.per_second"),
+    "l2_bytes": ("derived__lts__lts2xbar_bytes.sum", "lts__t_bytes.sum"),
     "l2_bytes_per_cycle": ("derived__lts__lts2xbar_bytes.sum.peak_sustained", "lts__t_bytes.sum.peak_sustained"),
     **{
         f"{name}_per_cycle": tuple(

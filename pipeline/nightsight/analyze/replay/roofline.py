@@ -10,15 +10,23 @@ from nightsight.analyze.replay.join import in_order
 from nightsight.analyze.replay.metrics import collected, device_names
 from nightsight.analyze.replay.tensor_work import tensor_peaks, tensor_rates, uncounted
 from nightsight.events.timeline import Timeline
+from nightsight.parallel import once
 from nightsight.peaks import published
 from nightsight.results import NCU_ROOFLINE, NCU_ROOFS
 
 Frame = pd.DataFrame
 
-_POINTS: Final = ["launch", "name", "device", "kind", "flop_per_s", "flop_per_byte", "l2_flop_per_byte", "peak_pct"]
+_POINTS: Final = [
+    *("launch", "name", "device", "kind", "flop_per_s", "flop_per_byte", "l2_flop_per_byte", "peak_pct", "clock_hz"),
+]
 _ROOFS: Final = ["device", "gpu", "roof", "bytes_per_s", "flop_per_s"]
 _PEAKS: Final = {"FP64": ("dfma_peak", 2), "FP32": ("ffma_peak", 2), "FP16": ("hfma_peak", 4)}
 _MEMORIES: Final = {"DRAM": ("dram_bytes_per_cycle", "dram_hz"), "L2": ("l2_bytes_per_cycle", "l2_hz")}
+_RATES: Final = [
+    f"{memory}_{part}bytes{ending}"
+    for memory, part in (("dram", ""), ("dram", "read_"), ("dram", "written_"), ("l2", ""))
+    for ending in ("_per_s", "")
+]
 _DIFFERS: Final = 0.1
 _PUBLISHED: Final = {
     "DRAM": ("memory_gb_per_s", 1e9, "bytes_per_s", "GB/s"),
@@ -30,21 +38,43 @@ _PUBLISHED: Final = {
 def ncu_roofline(timeline: Timeline) -> Table:
     """One row per replayed launch and kind of arithmetic that it did."""
     work = pd.concat([core_rates(timeline), _tensor(tensor_rates(timeline))], ignore_index=True)
-    names = ["dram_bytes_per_s", "dram_read_bytes_per_s", "dram_written_bytes_per_s", "l2_bytes_per_s"]
-    moved = collected(timeline, names).loc[work["launch"]].reset_index(drop=True)
-    dram = moved["dram_bytes_per_s"].fillna(moved["dram_read_bytes_per_s"] + moved["dram_written_bytes_per_s"])
-    peaks = _peaks(timeline).rename(columns={"flop_per_s": "peak"})
+    moved = collected(timeline, [*_RATES, "replay_ns", "sm_hz"]).loc[work["launch"]].reset_index(drop=True)
+    dram = _bytes_per_s(moved, "dram_{}bytes", parts=("read", "written"))
+    l2 = _bytes_per_s(moved, "l2_{}bytes")
+    roofs = _roofs(timeline)[["device", "gpu", "roof", "flop_per_s"]].rename(columns={"flop_per_s": "peak"})
     table = work.assign(
         flop_per_byte=work["flop_per_s"] / dram.where(dram > 0),
-        l2_flop_per_byte=work["flop_per_s"] / moved["l2_bytes_per_s"].where(moved["l2_bytes_per_s"] > 0),
-    ).merge(peaks, on=["launch", "kind"], how="left", validate="1:1")
+        l2_flop_per_byte=work["flop_per_s"] / l2.where(l2 > 0),
+        clock_hz=moved["sm_hz"],
+    ).merge(_devices(timeline), on="launch", validate="m:1")
+    ours, theirs = ["device", "gpu", "kind"], ["device", "gpu", "roof"]
+    table = table.merge(roofs, how="left", left_on=ours, right_on=theirs, validate="m:1")
     table = table.assign(peak_pct=100.0 * table["flop_per_s"] / table["peak"])
-    table = table.merge(_devices(timeline)[["launch", "device"]], on="launch", validate="m:1")
     return Table(in_order(timeline, table)[_POINTS], (*unknown(timeline), *uncounted(timeline)))
+
+
+def _bytes_per_s(moved: Frame, name: str, *, parts: tuple[str, ...] = ()) -> "pd.Series[float]":
+    """Return the bytes per second: as collected, as the sum of parts, or by bytes and the time of the launch."""
+    seconds = moved["replay_ns"].where(moved["replay_ns"] > 0) / 1e9
+    shares = [name.format(f"{part}_") for part in parts]
+    rates, counts = (
+        moved[[f"{share}{ending}" for share in shares]].sum(axis=1, skipna=False, min_count=1)
+        for ending in ("_per_s", "")
+    )
+    whole = name.format("")
+    ways = [moved[f"{whole}_per_s"], rates, moved[whole] / seconds, counts / seconds]
+    return pd.concat(ways, axis=1).bfill(axis=1).iloc[:, 0]
 
 
 def ncu_roofs(timeline: Timeline) -> Table:
     """One row per device and roof: bytes per second of a memory, or operations per second of a kind of arithmetic."""
+    table = _roofs(timeline).sort_values(["device", "gpu", "place"], ignore_index=True)
+    return Table(table[_ROOFS], _differing(table))
+
+
+@once
+def _roofs(timeline: Timeline) -> Frame:
+    """Return the roofs, and `place`, their order: those of the longest replay of each device that tells them."""
     names = [name for pair in _MEMORIES.values() for name in pair]
     figures = collected(timeline, [*names, "replay_ns", "sm_hz", "device_khz"])
     memories = [
@@ -60,9 +90,7 @@ def ncu_roofs(timeline: Timeline) -> Table:
         replay_ns=roofs["launch"].map(figures["replay_ns"]).fillna(0.0),
         place=pd.factorize(roofs["roof"])[0],
     ).merge(_devices(timeline), on="launch", validate="m:1")
-    longest = roofs.sort_values("replay_ns", kind="stable").drop_duplicates(["device", "gpu", "roof"], keep="last")
-    table = longest.sort_values(["device", "gpu", "place"], ignore_index=True)
-    return Table(table[_ROOFS], _differing(table))
+    return roofs.sort_values("replay_ns", kind="stable").drop_duplicates(["device", "gpu", "roof"], keep="last")
 
 
 def _peaks(timeline: Timeline) -> Frame:

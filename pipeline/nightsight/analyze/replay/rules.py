@@ -10,22 +10,30 @@ from nightsight.results import NCU_RULES
 _TEXTS: Final = ["rule", "name", "title", "kind", "message", "speedup_kind"]
 _COLUMNS: Final = ["launch", "name", "rule", "title", "message", "kind", "speedup_kind", "speedup_pct", "bound_pct"]
 _GLOBAL: Final = "global"
-_SILENT: Final = "no rule had advice, or the sections of its metrics were not collected"
+# what ncu calls INF, or OK: a sentence on the kernel, without advice
+_VERDICT: Final = "info"
+# the rule itself could not be applied
+_FAILED: Final = "error"
+_SILENT: Final = "no rule said anything, or the sections of its metrics were not collected"
 
 
 def ncu_rules(timeline: Timeline) -> Table:
-    """One row per launch and piece of advice, the largest bound first, then what has none."""
+    """One row per launch and rule: advice, the largest bound first, then what has none, and last verdicts."""
     rules = timeline.profile.table("kernel_rules").astype(dict.fromkeys(_TEXTS, "str"))
-    rules = rules[rules["kind"].isin(["optimization", "warning"]) | rules["speedup_pct"].notna()]
+    rules = rules[rules["kind"] != _FAILED]
+    is_verdict = (rules["kind"] == _VERDICT) & rules["speedup_pct"].isna()
     # ncu's CSV has neither titles nor names
     title = rules["title"].where(rules["title"] != "", rules["name"]).where(lambda texts: texts != "", rules["rule"])
     rules = rules.assign(title=title).drop(columns="name")
     share = replays(timeline).set_index("launch")["gpu_pct"].astype("float64")
     is_global = rules["speedup_kind"] == _GLOBAL
     bound = (rules["speedup_pct"].clip(0, 100) * rules["launch"].map(share) / 100.0).where(is_global)
-    table = in_order(timeline, rules.assign(bound_pct=bound, is_local=~is_global))
+    table = in_order(timeline, rules.assign(bound_pct=bound, is_local=~is_global, is_verdict=is_verdict))
     table = table.sort_values(
-        ["bound_pct", "is_local", "speedup_pct"], ascending=[False, True, False], kind="stable", ignore_index=True
+        ["is_verdict", "bound_pct", "is_local", "speedup_pct"],
+        ascending=[True, False, True, False],
+        kind="stable",
+        ignore_index=True,
     )
     return Table(table[_COLUMNS], () if len(table) else (_SILENT,))
 

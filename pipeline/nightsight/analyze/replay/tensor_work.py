@@ -74,7 +74,7 @@ def _counters(timeline: Timeline) -> Frame:
     rows = rows[rows["rate"] != _PEAK].fillna({"op": "", "sparsity": "", "rate": ""})
     clock, time = collected(timeline, ["sm_hz", "replay_ns"]).loc[rows["launch"]].to_numpy().T
     per_cycle, per_s = (rows["rate"].to_numpy() == rate for rate in (".per_cycle_elapsed", ".per_second"))
-    factor = np.where(per_cycle, clock, np.where(per_s, 1.0, 1e9 / time))
+    factor = np.where(per_cycle, clock, np.where(per_s, 1.0, 1e9 / np.where(time > 0, time, np.nan)))
     counter = rows["metric"].astype("str").str.replace(r"\..*", "", regex=True)
     rows = rows.assign(counter=counter, flop_per_s=rows["value"] * factor)
     return rows.groupby(["launch", "counter", "op", "type", "sparsity"])["flop_per_s"].max().reset_index()

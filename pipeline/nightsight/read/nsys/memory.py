@@ -21,10 +21,10 @@ _RIGHT_STACKS: Final = (3, 9)
 _METRIC_BITS: Final = 32
 # what nsys multiplies a stored value by to show it in the unit of its name (GpuMetrics/*.config of nsys)
 _CLOCK: Final = "MHz"
-_FACTORS: Final = {_CLOCK: 1e-6, "GB/s": 1e-9, "Avg Warps per Cycle": 0.5, "Avg Registers per SM": 0.5}
-# counted for pairs of multiprocessors, but for warps in sets of metrics that have `[Workloads]`: Turing's, graphics
-_OF_PAIRS: Final = ("Avg Warps per Cycle",)
-_OF_ONE_SM: Final = "[Workloads]"
+_WARPS: Final = "Avg Warps per Cycle"
+_FACTORS: Final = {_CLOCK: 1e-6, "GB/s": 1e-9, _WARPS: 0.5, "Avg Registers per SM": 0.5}
+# warps are counted for pairs of multiprocessors, but not in sets of metrics that have this: of Turing, and for graphics
+_WITHOUT_PAIRS: Final = "[Workloads]"
 _UNIT: Final = re.compile(r".*\[(.*)\]$", re.DOTALL)
 _SUMMED: Final = re.compile(r"Warp.* \[Avg\]$")
 _CUDA: Final = r"libcu(?:pti|da|dart)\.so"
@@ -63,9 +63,9 @@ def gpu_metrics(export: Export) -> Frame:
     known = _metric_names(export)
     texts = [known.get(key, f"metric {key[1]}") for key in keys]
     names, units = np.array(texts, dtype=object), [_UNIT.sub(r"\1", text) for text in texts]
-    unpaired = {source for (source, _), name in known.items() if name.endswith(_OF_ONE_SM)}
+    unpaired = {source for (source, _), name in known.items() if name.endswith(_WITHOUT_PAIRS)}
     factors = [
-        1.0 if unit in _OF_PAIRS and source in unpaired else _FACTORS.get(unit, 1.0)
+        1.0 if unit == _WARPS and source in unpaired else _FACTORS.get(unit, 1.0)
         for unit, (source, _) in zip(units, keys, strict=True)
     ]
     value = frame["value"].to_numpy(dtype=np.int64)

@@ -16,8 +16,8 @@ from nightsight.render.figure.scatter import Scatter, copy_rates
 from nightsight.render.figure.shares import Whole, wholes
 from nightsight.render.figure.strips import Strips, strips
 from nightsight.render.page.summary import numbers
-from nightsight.render.table.replayed import brief, by_kind, by_reason
-from nightsight.render.table.view import counted, floats, operation_names, short_name, short_text
+from nightsight.render.table.replayed import BRIEF, by_kind, by_reason
+from nightsight.render.table.view import NAME_LENGTH, Labels, counted, floats, operation_names, short_text
 from nightsight.results import (
     COPY_SIZES,
     CPU_OPS,
@@ -43,6 +43,7 @@ from nightsight.results import (
     NCU_STALLS,
     RANGE_ITERATIONS,
     TIME_SPLIT,
+    Entry,
 )
 from nightsight.units import format_value, heading
 
@@ -65,9 +66,26 @@ class Pictures:
     mixes: tuple[Mix, ...] = ()
 
 
-def pictures_of(name: str, report: Report) -> Pictures:
-    """Return the pictures that belong to a result; most have one, some none."""
-    return _PICTURES[name](report) if name in _PICTURES else Pictures()
+def pictures_of(name: str, report: Report, labels: Labels) -> Pictures:
+    """Return the pictures that belong to a result; most have one, some none. labels: of the kernels on the page."""
+    return _PICTURES[name](_Drawn(report, labels)) if name in _PICTURES else Pictures()
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What pictures are drawn of."""
+
+    report: Report
+    labels: Labels
+
+    def rows(self, entry: Entry) -> Frame:
+        return self.report.rows(entry)
+
+    def labelled(self, entry: Entry, length: int = NAME_LENGTH) -> Frame:
+        """Return a table with the labels of its kernels in the place of their names."""
+        frame = self.report.rows(entry)
+        names = [self.labels.short(text, length) for text in frame["name"].astype("str")]
+        return frame.assign(name=pd.Series(names, frame.index, dtype="str"))
 
 
 def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
@@ -111,20 +129,18 @@ def _most(frame: Frame, column: str) -> float:
     return float(np.nan_to_num(floats(frame[column])).max())
 
 
-def _ranked(
-    title: str, column: str, series: str, *, shorten: Callable[[str], str] = short_text, kind: str = "code"
-) -> Callable[[Frame], tuple[Chart, ...]]:
+def _ranked(title: str, column: str, series: str, kind: str = "code") -> Callable[[Frame], tuple[Chart, ...]]:
     """Make a chart of one column, its first rows by name, in the order of the table."""
 
     def chart(frame: Frame) -> tuple[Chart, ...]:
-        names = [shorten(name) for name in frame["name"].head(_BARS).astype("str")]
+        names = [short_text(name) for name in frame["name"].head(_BARS).astype("str")]
         groups = ranking(names, floats(frame[column]), column=column, series=series)
         return (Chart(title, groups, kind=kind),)
 
     return chart
 
 
-_kernels: Final = _ranked("Total time by kernel", "total_ns", "kernel", shorten=short_name)
+_kernels: Final = _ranked("Total time by kernel", "total_ns", "kernel")
 _functions: Final = _ranked("Total time by function", "total_ns", "api")
 _operators: Final = _ranked("Own time by operator", "own_ns", "cpu")
 
@@ -141,7 +157,7 @@ def _launches(frame: Frame) -> tuple[Chart, ...]:
     if not (total > 0).any():
         return ()
     top = frame.head(_BARS)
-    names = top["name"].astype("str").map(short_name)
+    names = top["name"].astype("str")
     if frame["device"].nunique() > 1:
         names = names + " (device " + top["device"].astype("str") + ")"
     notes = [
@@ -155,7 +171,7 @@ def _launches(frame: Frame) -> tuple[Chart, ...]:
 
 def _replayed(frame: Frame) -> tuple[Chart, ...]:
     """Per kernel, how much of the GPU's peaks it reached; no bar for what was not collected."""
-    rows = zip(brief(frame["name"]), frame.to_dict("records"), strict=True)
+    rows = zip(frame["name"], frame.to_dict("records"), strict=True)
     groups = tuple(
         Group(
             label,
@@ -196,7 +212,7 @@ def _mix(title: str, frame: Frame, note: str) -> tuple[Mix, ...]:
     """Stack the columns of percentages, in their order."""
     top = frame.head(_KERNELS)
     shares = {short_text(heading(column)): floats(top[column]) for column in top.columns if column.endswith("_pct")}
-    drawn = tuple(stack for stack in stacks(brief(top["name"]), shares) if stack.segments)
+    drawn = tuple(stack for stack in stacks(top["name"].tolist(), shares) if stack.segments)
     return (Mix(title, drawn, note),) if drawn else ()
 
 
@@ -252,28 +268,30 @@ def _curves(kind: Kind, report: Report) -> tuple[TimeChart, ...]:
     return over_time(kind, rows, window_ns=numbers(report).window_ns or 0.0) if len(rows) else ()
 
 
-_PICTURES: Final[Mapping[str, Callable[[Report], Pictures]]] = {
-    GPU_TIME.name: lambda report: Pictures(
-        charts=_gpu_time(report.rows(GPU_TIME)), curves=_curves(_BUSY_SHARE, report)
+_PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
+    GPU_TIME.name: lambda drawn: Pictures(
+        charts=_gpu_time(drawn.rows(GPU_TIME)), curves=_curves(_BUSY_SHARE, drawn.report)
     ),
-    TIME_SPLIT.name: lambda report: Pictures(wholes=wholes(report.rows(TIME_SPLIT))),
-    CUDA_GPU_KERN_SUM.name: lambda report: Pictures(
-        charts=_kernels(report.rows(CUDA_GPU_KERN_SUM)),
-        histograms=histograms(DURATIONS, report.rows(DURATIONS.source)),
+    TIME_SPLIT.name: lambda drawn: Pictures(wholes=wholes(drawn.rows(TIME_SPLIT))),
+    CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(
+        charts=_kernels(drawn.labelled(CUDA_GPU_KERN_SUM)),
+        histograms=histograms(DURATIONS, drawn.rows(DURATIONS.source)),
     ),
-    MEMORY_OPERATIONS.name: lambda report: Pictures(charts=_memory(report.rows(MEMORY_OPERATIONS))),
-    COPY_SIZES.name: lambda report: Pictures(scatters=copy_rates(report.rows(COPY_SIZES), report.rows(GPU_PEAKS))),
-    LAUNCH_OVERHEAD.name: lambda report: Pictures(charts=_launches(report.rows(LAUNCH_OVERHEAD))),
-    LAUNCH_PHASES.name: lambda report: Pictures(histograms=histograms(LATENCIES, report.rows(LATENCIES.source))),
-    LAUNCH_BOUND.name: lambda report: Pictures(curves=_curves(_IN_FLIGHT, report)),
-    NCU_KERNELS.name: lambda report: Pictures(charts=_replayed(report.rows(NCU_KERNELS))),
-    NCU_ROOFLINE.name: lambda report: Pictures(rooflines=rooflines(report.rows(NCU_ROOFLINE), report.rows(NCU_ROOFS))),
-    NCU_STALLS.name: lambda report: Pictures(mixes=_stalls(report.rows(NCU_STALLS))),
-    NCU_INSTRUCTIONS.name: lambda report: Pictures(mixes=_instructions(report.rows(NCU_INSTRUCTIONS))),
-    RANGE_ITERATIONS.name: lambda report: Pictures(
-        strips=strips(report.rows(ITERATION_TIMES), report.rows(RANGE_ITERATIONS))
+    MEMORY_OPERATIONS.name: lambda drawn: Pictures(charts=_memory(drawn.rows(MEMORY_OPERATIONS))),
+    COPY_SIZES.name: lambda drawn: Pictures(scatters=copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
+    LAUNCH_OVERHEAD.name: lambda drawn: Pictures(charts=_launches(drawn.labelled(LAUNCH_OVERHEAD))),
+    LAUNCH_PHASES.name: lambda drawn: Pictures(histograms=histograms(LATENCIES, drawn.rows(LATENCIES.source))),
+    LAUNCH_BOUND.name: lambda drawn: Pictures(curves=_curves(_IN_FLIGHT, drawn.report)),
+    NCU_KERNELS.name: lambda drawn: Pictures(charts=_replayed(drawn.labelled(NCU_KERNELS, BRIEF))),
+    NCU_ROOFLINE.name: lambda drawn: Pictures(
+        rooflines=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels)
     ),
-    MEMORY_USAGE.name: lambda report: Pictures(curves=_curves(_MEMORY, report)),
-    CUDA_API_SUM.name: lambda report: Pictures(charts=_functions(report.rows(CUDA_API_SUM))),
-    CPU_OPS.name: lambda report: Pictures(charts=_operators(report.rows(CPU_OPS))),
+    NCU_STALLS.name: lambda drawn: Pictures(mixes=_stalls(drawn.labelled(NCU_STALLS, BRIEF))),
+    NCU_INSTRUCTIONS.name: lambda drawn: Pictures(mixes=_instructions(drawn.labelled(NCU_INSTRUCTIONS, BRIEF))),
+    RANGE_ITERATIONS.name: lambda drawn: Pictures(
+        strips=strips(drawn.rows(ITERATION_TIMES), drawn.rows(RANGE_ITERATIONS))
+    ),
+    MEMORY_USAGE.name: lambda drawn: Pictures(curves=_curves(_MEMORY, drawn.report)),
+    CUDA_API_SUM.name: lambda drawn: Pictures(charts=_functions(drawn.rows(CUDA_API_SUM))),
+    CPU_OPS.name: lambda drawn: Pictures(charts=_operators(drawn.rows(CPU_OPS))),
 }

@@ -13,8 +13,8 @@ import pandas as pd
 
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.bars import MIX_COLORS, Dot
-from nightsight.render.table.replayed import number_of, short_numbered
-from nightsight.render.table.view import counted, floats, short_text
+from nightsight.render.table.replayed import number_of
+from nightsight.render.table.view import Labels, counted, floats, short_text
 from nightsight.units import format_value, scale_for
 
 Frame = pd.DataFrame
@@ -115,7 +115,7 @@ class _Axes:
         return Dot(*(round(100.0 * min(max(place, 0.0), 1.0), 2) for place in (x, y)))
 
 
-def rooflines(points: Frame, roofs: Frame) -> tuple[Roofline, ...]:
+def rooflines(points: Frame, roofs: Frame, labels: Labels) -> tuple[Roofline, ...]:
     """Draw the points that have a rate and bytes; nothing for tables that have none, or lack a column.
 
     points: name, device, kind, flop_per_s, flop_per_byte, l2_flop_per_byte and peak_pct. roofs: device, gpu, roof,
@@ -126,6 +126,7 @@ def rooflines(points: Frame, roofs: Frame) -> tuple[Roofline, ...]:
         return ()
     if not {"device", "gpu", "roof", "bytes_per_s", _RATE} <= set(roofs.columns):
         roofs = Frame(columns=["device", "gpu", "roof", "bytes_per_s", _RATE])
+    known = known.assign(label=known["name"].astype("str").map(labels.short))
     groups = list(known.groupby("device", sort=True))[:_CHARTS]
     return tuple(_roofline(rows, roofs[roofs["device"] == device]) for device, rows in groups)
 
@@ -298,9 +299,9 @@ def _title(row: Mapping[Any, Any]) -> str:
     intensity = f"{format_value(row['flop_per_byte'], 'flop_per_byte')} of DRAM"
     if _is_there(row):
         intensity += f", {format_value(row['l2_flop_per_byte'], 'flop_per_byte')} of L2"
-    peak = f", {format_value(row['peak_pct'], 'peak_pct')} of its peak" if pd.notna(row["peak_pct"]) else ""
-    name, kind = short_numbered(str(row["name"])), short_text(str(row["kind"]))
-    return f"{name}, {kind}: {format_value(row[_RATE], _RATE)}{peak}, {intensity}{row['limit']}"
+    peak = f", {format_value(row['peak_pct'], 'peak_pct')} of its roof" if pd.notna(row["peak_pct"]) else ""
+    kind = short_text(str(row["kind"]))
+    return f"{row['label']}, {kind}: {format_value(row[_RATE], _RATE)}{peak}, {intensity}{row['limit']}"
 
 
 def _limit(row: Mapping[Any, Any], slopes: Mapping[str, float]) -> str:

@@ -11,10 +11,10 @@ from nightsight.render.page.figures import Figure, key_figures
 from nightsight.render.page.findings import Advice, Banner, advice, banners
 from nightsight.render.page.nav import Links, links
 from nightsight.render.page.summary import numbers
-from nightsight.render.table.layouts import layout_of
+from nightsight.render.table.layouts import labels_of, layout_of
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered
-from nightsight.render.table.view import TableView, printable, table_view, texts_of
+from nightsight.render.table.view import Labels, TableView, printable, table_view, texts_of
 from nightsight.results import GPU_TIME, TIME_SPLIT, Place, entry_of
 from nightsight.units import format_value, heading
 
@@ -96,10 +96,11 @@ class Page:
 
 def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     """Turn a report into the page that shows it."""
+    labels = labels_of(report.results)
     report = replace(report, results=numbered(report.results))
     there = [result for result in report.results if result.table is not None]
-    sections = tuple(_section(result, report) for result in there if _has_section(result))
-    method = _method(report)
+    sections = tuple(_section(result, report, labels) for result in there if _has_section(result))
+    method = _method(report, labels)
     tables = (section.table for section in (*sections, *method.sections) if section.table)
     return Page(
         printable(report.title),
@@ -166,15 +167,15 @@ def _titles(results: list[Result], replays: int) -> Iterator[str]:
             yield "Single kernels (Nsight Compute)"
 
 
-def _section(result: Result, report: Report) -> Section:
-    layout = layout_of(result)
+def _section(result: Result, report: Report, labels: Labels) -> Section:
+    layout = layout_of(result).labelled(labels)
     title, notes = printable(result.title), tuple(printable(note) for note in result.notes)
     section = Section(printable(result.name), title, printable(result.help) if result.help else "", notes=notes)
     if not len(result.rows):
         return replace(
             section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none were recorded in this capture."
         )
-    section = replace(section, columns=_definitions(result), pictures=pictures_of(result.name, report))
+    section = replace(section, columns=_definitions(result), pictures=pictures_of(result.name, report, labels))
     if result.name == GPU_TIME.name and len(result.rows) == 1:
         return section  # the chart and the key figures say it all
     return replace(section, table=table_view(result.rows, layout, caption=title, name=section.anchor))
@@ -189,7 +190,7 @@ def _definitions(result: Result) -> tuple[Definition, ...]:
     )
 
 
-def _method(report: Report) -> Method:
+def _method(report: Report, labels: Labels) -> Method:
     environment = {label: getattr(report.environment, name) for name, label in _FACTS.items()}
     stages = {name: format_value(1e9 * seconds, "stage_ns") for name, seconds in report.stages_s.items()}
     results = [result for result in report.results if _is_at(result, "method") and result.table is not None]
@@ -199,5 +200,5 @@ def _method(report: Report) -> Method:
         texts_of(report.parameters),
         texts_of(stages),
         trials("Step time of each trial, without a profiler", times) if times else None,
-        tuple(_section(result, report) for result in results),
+        tuple(_section(result, report, labels) for result in results),
     )

@@ -3,7 +3,7 @@
 The latter is how rows are rearranged before they are shown, and how their names are shortened.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import pandas as pd
@@ -11,11 +11,10 @@ import pandas as pd
 from nightsight.errors import CaptureError
 from nightsight.model import MAKE_AGAIN, Report, Result
 from nightsight.render.table import replayed
-from nightsight.render.table.view import Layout, operation_names, printable, short_name, short_text
+from nightsight.render.table.view import NAME_LENGTH, Labels, Layout, operation_names, printable, short_text
 from nightsight.results import (
     CUDA_API_SYNC,
     DIAGNOSTICS,
-    GPU_GAPS,
     GPU_TIME,
     MEMORY_OPERATIONS,
     NCU_INSTRUCTIONS,
@@ -29,7 +28,6 @@ from nightsight.results import (
     NVTX_RANGES,
     SETUP_CALLS,
     Entry,
-    Names,
     entry_of,
 )
 from nightsight.units import heading
@@ -52,13 +50,21 @@ def layout_of(result: Result) -> Layout:
         bars=entry.bars,
         minor=entry.minor,
         prepare=lambda frame: _prepared(entry, frame),
-        shorten=_SHORTENED.get(entry.name) or _OF_NAMES.get(entry.names, short_text),
+        shorten=_SHORTENED.get(entry.name, short_text),
         is_folded=entry.is_folded,
         timeline=entry.jump,
         names=entry.names,
-        others=_OTHERS.get(entry.name, {}),
         numbered=entry.numbered,
+        kernels={name: NAME_LENGTH if name == entry.named_by else replayed.BRIEF for name in entry.kernels},
     )
+
+
+def labels_of(results: Iterable[Result]) -> Labels:
+    """Return the labels of all kernels that results name."""
+    named = [(result, entry) for result in results if (entry := entry_of(result.name))]
+    columns = (result.rows[name] for result, entry in named for name in entry.kernels if name in result.rows)
+    names = (column.dropna().astype("str") for column in columns)
+    return Labels(name for each in names for name in each.drop_duplicates())
 
 
 def refuse_incomplete(report: Report) -> None:
@@ -82,11 +88,6 @@ def _named_operations(frame: Frame) -> Frame:
     """Name each memory operation, in place of what its name is made of."""
     rest = frame.drop(columns=["operation", "source_kind", "target_kind"])
     return rest.assign(name=operation_names(frame))
-
-
-def _neighbour(name: str) -> str:
-    """Shorten the name of what came before or after a gap."""
-    return short_name(name, 48)
 
 
 def _waits(frame: Frame) -> Frame:
@@ -174,10 +175,4 @@ _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     CUDA_API_SYNC.name: _waits,
     SETUP_CALLS.name: _waits,
 }
-_OF_NAMES: Final[Mapping[Names, Callable[[str], str]]] = {"kernel": short_name, "replay": replayed.short_numbered}
 _SHORTENED: Final[Mapping[str, Callable[[str], str]]] = {DIAGNOSTICS.name: printable}
-_OTHERS: Final[Mapping[str, Mapping[str, Callable[[str], str]]]] = {
-    GPU_GAPS.name: {"before": _neighbour, "after": _neighbour},
-    NCU_RULES.name: {"kernel": replayed.brief_name},
-    NCU_SOURCE.name: {"kernel": replayed.brief_name},
-}

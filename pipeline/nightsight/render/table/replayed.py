@@ -8,13 +8,14 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.model import Result
-from nightsight.render.table.view import floats, short_name
+from nightsight.render.table.view import floats
 from nightsight.units import split
 
 Frame = pd.DataFrame
 
 PREFIX: Final = "ncu_"
-_SHORT: Final = 44
+BRIEF: Final = 44
+"""How long the names of kernels are in pictures, and in columns beside others."""
 _INTERNAL: Final = ("gpu_total_ns", "busiest_gpu_ns")
 _FIRST: Final = (
     *("name", "grid", "block", "gpu_pct", "launches", "timeline_med_ns", "replay_ns"),
@@ -22,12 +23,13 @@ _FIRST: Final = (
 )
 HEADINGS: Final = {
     "theoretical_pct": "theoretical_occupancy_pct",
-    "peak_pct": "of_peak_pct",
+    "peak_pct": "of_roof_pct",
     "flop_per_s": "rate_flop_per_s",
     "flop_per_byte": "per_DRAM_byte_flop_per_byte",
     "l2_flop_per_byte": "per_L2_byte_flop_per_byte",
     "stall_pct": "share_pct",
 }
+_KINDS: Final = {"info": "verdict", "optimization": "advice"}
 
 
 def numbered(results: tuple[Result, ...]) -> tuple[Result, ...]:
@@ -46,22 +48,6 @@ def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
     known = (None if pd.isna(launch) else launch for launch in frame["launch"])
     numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in known], frame.index, "str")
     return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")
-
-
-def short_numbered(name: str, length: int = 90) -> str:
-    """Shorten the name of a kernel that has a number."""
-    number, dot, rest = name.partition(". ")
-    return f"{number}. {short_name(rest, length)}" if dot else short_name(name, length)
-
-
-def brief_name(name: str) -> str:
-    """Shorten a numbered name to a length for labels and for columns beside others."""
-    return short_numbered(name, _SHORT)
-
-
-def brief(names: "pd.Series[Any]") -> list[str]:
-    """Shorten numbered names as `brief_name` does."""
-    return [brief_name(name) for name in names.astype("str")]
 
 
 def number_of(name: str) -> str:
@@ -104,6 +90,7 @@ def rules(frame: Frame) -> Frame:
             "bound_pct": frame["bound_pct"],
             "global_estimate_pct": frame["speedup_pct"].where(kind == "global"),
             "local_estimate_pct": frame["speedup_pct"].where(kind == "local"),
+            "kind": frame["kind"].astype("str").replace(_KINDS),
             "kernel": frame["name"].astype("str"),
         }
     )

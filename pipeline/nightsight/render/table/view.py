@@ -4,14 +4,16 @@ Everything here is finished text and finished numbers; templates only place it.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nightsight.events.kernel_names import unqualified
 from nightsight.results import Jump, Names
 from nightsight.units import ABSENT, Scale, format_cell, heading, scale_for, split
 
@@ -26,12 +28,12 @@ Floats = npt.NDArray[np.float64]
 
 # controls, lone surrogates, and the marks that turn the direction of the text around them
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
-_CAST: Final = re.compile(r"\((?:bool|char|short|int|long|unsigned(?: \w+)*|long long)\)(?=-?\d)")
 _PARAMETERS: Final = re.compile(r"\([^()]*\)")
-_LAMBDA: Final = re.compile(r"(?:::)?\[lambda[^\]]*\]|(?:::)?\{lambda[^}]*\}(?:#\d+|::)*")
+_LAMBDA: Final = re.compile(r"(?:::)?\[lambda[^\]]*\]|(?:::)?\{lambda[^}]*\}(?:#\d+)?")
 _QUALIFIERS: Final = re.compile(r"<unnamed>::|\(anonymous namespace\)::|\b[A-Za-z_]\w*::")
-_OPERATOR: Final = re.compile(r"::operator\b\s*(?:const\b)?")
+_OPERATOR: Final = re.compile(r"::operator\s*(?:const)?(?=::|[>,\s]|$)")
 _LEFTOVERS: Final = re.compile(r"\bvoid\s+(?=\w)|\s+(?=[,>])|(?<=[<\s])::")
+_WORD: Final = re.compile(r"[^\W_]+|_|\W")
 _HALF_AT_END: Final = re.compile(r"(?<=[_,<> ])[^_,<> ]{1,12}$")
 _HALF_AT_START: Final = re.compile(r"^[^_,<> ]{1,12}(?=[_,<> ])")
 _NESTING: Final = (9, 3, 2, 1)  # levels of template arguments to try to keep
@@ -111,16 +113,74 @@ def printable(text: object) -> str:
 
 def short_name(name: str, length: int = NAME_LENGTH) -> str:
     """Shorten a C++ kernel name: no return type, namespaces, parameter list, and fewer inner template arguments."""
-    plain = printable(name)
-    text = _CAST.sub("", plain).removeprefix("void ")
-    text = _until_stable(_PARAMETERS, text.replace("(anonymous namespace)::", ""))
-    for pattern in (_LAMBDA, _OPERATOR, _QUALIFIERS, _LEFTOVERS):
-        text = pattern.sub("", text)
-    text = re.sub(r"\s+", " ", text).strip()
-    if not re.search(r"\w", text):
-        text = plain
+    text = _readable(name)
     shorter = [_without_inner_arguments(text, nesting) for nesting in _NESTING]
     return _word_cut(next((form for form in shorter if len(form) <= length), shorter[-1]), length)
+
+
+def _readable(name: str) -> str:
+    """Return a kernel's name as people say it, with all of its template arguments."""
+    plain = printable(name)
+    text = _until_stable(_PARAMETERS, unqualified(plain))
+    # names that are not C++, or are cut off, still have their namespaces
+    for pattern in (_OPERATOR, _LAMBDA, _QUALIFIERS, _LEFTOVERS):
+        text = pattern.sub("", text)
+    text = re.sub(r",(?=\S)", ", ", re.sub(r"\s+", " ", text)).strip()
+    return text if re.search(r"\w", text) else plain
+
+
+class Labels:
+    """Short forms of the kernels' names that are on one page: where names differ, so do their labels of a length."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = tuple(dict.fromkeys(names))
+        self._made: dict[int, dict[str, str]] = {}
+
+    def short(self, name: str, length: int = NAME_LENGTH) -> str:
+        """Shorten a name; the number of a replay before it stays."""
+        if length not in self._made:
+            self._made[length] = _told_apart(self._names, length)
+        number, dot, rest = name.partition(". ")
+        if not (dot and number.isdecimal()):
+            return self._made[length].get(name) or short_name(name, length)
+        return f"{number}. {self._made[length].get(rest) or short_name(rest, length)}"
+
+
+def _told_apart(names: Sequence[str], length: int) -> dict[str, str]:
+    """Shorten names; those that would read the same have what differs in the place of what is alike."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(short_name(name, length), []).append(name)
+    labels = {short: alike[0] for short, alike in groups.items() if len(alike) == 1}
+    for alike in (alike for alike in groups.values() if len(alike) > 1):
+        for name, words in zip(alike, _differing(alike), strict=True):
+            label = _around(name, words, length)
+            # what differs may itself be too long, or be nothing that is readable
+            tries = (f"{label[: length - 4]} #{number}" for number in range(2, len(names) + 2))
+            labels[next(text for text in (label, *tries) if text not in labels)] = name
+    return {name: label for label, name in labels.items()}
+
+
+def _differing(names: Sequence[str]) -> list[str]:
+    """Return of each name the words that not all have, or else those between the ends that all have."""
+    texts = [_readable(name) for name in names]
+    if len(set(texts)) < len(texts):  # namespaces or parameters tell them apart
+        texts = [printable(name) for name in names]
+    words = [_WORD.findall(text) for text in texts]
+    common = frozenset[str].intersection(*map(frozenset, words))
+    own = ["_".join(word for word in each if word not in common) for each in words]
+    if len(set(own)) == len(own) and all(own):
+        return own
+    most = min(map(len, words))
+    first = next((at for at in range(most) if len({each[at] for each in words}) > 1), most)
+    last = next((at for at in range(most - first) if len({each[-1 - at] for each in words}) > 1), most - first)
+    return ["".join(each[first : len(each) - last]).strip("_, ") for each in words]
+
+
+def _around(name: str, words: str, length: int) -> str:
+    """Write the beginning of a short name, and the words that tell it from others."""
+    words = middle_cut(words, length - length // 5 - 2)
+    return f"{_HALF_AT_END.sub('', short_name(name, 10 * length)[: length - len(words) - 2])}…{words}…"
 
 
 def counted(number: float, noun: str) -> str:
@@ -161,7 +221,7 @@ class Layout:
     a bar in each cell. minor: columns to show on request, of a table that is too wide. most: the number of rows
     printed. `prepare` rearranges the frame before. is_folded: a chart says the same. timeline, names: see TableView.
     others: how names in columns but the first are shortened. numbered: the column whose texts begin with the number of
-    a replay.
+    a replay. kernels: the columns that hold names of kernels, and how long those may be (`labelled`).
     """
 
     noun: str
@@ -178,6 +238,12 @@ class Layout:
     names: Names = ""
     others: Mapping[str, Callable[[str], str]] = field(default_factory=dict, hash=False)
     numbered: str = ""
+    kernels: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def labelled(self, labels: Labels) -> "Layout":
+        """Shorten names of kernels so that those of the page are told apart."""
+        of_kernels = {name: partial(labels.short, length=length) for name, length in self.kernels.items()}
+        return replace(self, shorten=of_kernels.pop(self.name, self.shorten), others={**self.others, **of_kernels})
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ _OF_RESULTS: Final = {
     MEMORY_OVER_TIME.name: ("bytes", "Memory in use", "bytes"),
     IN_FLIGHT.name: ("in_flight_max", "Operations in flight", "count"),
 }
+_OF_WINDOW: Final = ("in_flight",)
 _HIGHEST: Final = 1e18
 
 
@@ -33,24 +34,27 @@ class Curve:
     value: Floats
 
 
-def curves(profile: Profile, results: Sequence[Result], *, window_start_ns: int, most_points: int) -> list[Curve]:
+def curves(profile: Profile, results: Sequence[Result], *, window: tuple[int, int], most_points: int) -> list[Curve]:
     """Return the curves there are, by device, with so many points in all; where thinned, the largest value is kept.
 
     The times of `results` count from the start of the window.
     """
-    found = [*_of_results(results, window_start_ns), *_of_metrics(profile)]
+    found = [*_of_results(results, window), *_of_metrics(profile)]
     found = sorted(found, key=lambda curve: curve.device)[:MOST_CURVES]
     most = min(MOST_POINTS, most_points // max(len(found), 1))
     return [_thinned(curve, most) for curve in found] if most else []
 
 
-def _of_results(results: Sequence[Result], window_start_ns: int) -> Iterator[Curve]:
+def _of_results(results: Sequence[Result], window: tuple[int, int]) -> Iterator[Curve]:
     for result in results:
         column, label, unit = _OF_RESULTS.get(result.name, ("", "", ""))
         if column and {"device", "time_ns", column} <= set(result.rows.columns):
             for device, rows in result.rows.groupby("device", sort=True):
-                points = _points(floats(rows["time_ns"]), floats(rows[column]), window_start_ns)
-                yield from _curve(_number(device), label, unit, points)
+                time, value = floats(rows["time_ns"]), floats(rows[column])
+                if result.name in _OF_WINDOW:
+                    # the last stretch ends where the window does
+                    time, value = np.append(time, window[1] - window[0]), np.append(value, 0.0)
+                yield from _curve(_number(device), label, unit, _points(time, value, window[0]))
 
 
 def _of_metrics(profile: Profile) -> Iterator[Curve]:
@@ -83,10 +87,15 @@ def _points(time: Floats, value: Floats, origin: int) -> tuple[Ints, Floats]:
 
 
 def _thinned(curve: Curve, most: int) -> Curve:
-    """Keep at most so many points: of each piece of time its first moment, with the largest value that is in it."""
+    """Keep at most so many points: of each piece of time its first moment, with the largest value that is in it.
+
+    The last point, from which on the curve stays as it is, is a piece of its own.
+    """
     time, value = curve.time, curve.value
     if len(time) <= most:
         return curve
-    piece = (time - time[0]) // ((time[-1] - time[0]) // most + 1)
-    first = np.flatnonzero(np.diff(piece, prepend=-1))
+    pieces = max(most - 1, 1)
+    piece = (time - time[0]) // ((time[-1] - time[0]) // pieces + 1)
+    piece[-1] = pieces
+    first = np.flatnonzero(np.diff(piece, prepend=-1))[-most:]
     return replace(curve, time=time[first], value=np.maximum.reduceat(value, first))

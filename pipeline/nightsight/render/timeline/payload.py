@@ -10,12 +10,12 @@ from sys import maxsize
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 
 from nightsight.events.repetitions import NUMBER
+from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.model import Profile, Result
-from nightsight.render.export.tracks import MARKS, ON_STREAMS, ON_THREADS, Places
+from nightsight.render.export.tracks import Places
 from nightsight.render.timeline.columns import deflated, gzip_base64
 from nightsight.render.timeline.counters import Curve, curves
 from nightsight.render.timeline.detail import exactly, on_statistics, sentences, thinned
@@ -26,7 +26,6 @@ from nightsight.render.timeline.sums import Sums, fitting, sums_of
 
 FORMAT: Final = 2
 MOST_BYTES: Final = 1_200_000
-_MEASURED: Final = "measure"
 
 # rows, points of all curves, and words
 _ECONOMIES: Final = (
@@ -59,32 +58,11 @@ def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_b
     for most_rows, most_points, economy in _ECONOMIES:
         if most_rows < len(events.rows):
             events = lay_events(profile, most_rows=most_rows)
-        window = measured_window(profile)
-        drawn = curves(profile, results, window_start_ns=window[0], most_points=most_points)
+        window = Timeline(profile).window
+        drawn = curves(profile, results, window=(window.start_ns, window.end_ns), most_points=most_points)
         if payload := _payload(_scene(profile, events, everything, drawn, economy), most_bytes):
             return payload
     return None
-
-
-def measured_window(profile: Profile) -> Span:
-    """Return the window of the report, in ns: the range `measure`, else all GPU operations, else all there is.
-
-    For a profile with any event.
-    """
-    ranges = profile.tables.get("ranges")
-    if ranges is not None:
-        measured = ranges[(ranges["name"] == _MEASURED) & (ranges["domain"] == "")]
-        if len(measured):
-            return _extent([measured])
-    on_gpus, on_threads = (
-        [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
-        for names in (ON_STREAMS, (*ON_THREADS, MARKS))
-    )
-    return _extent(on_gpus or on_threads)
-
-
-def _extent(frames: Sequence[pd.DataFrame]) -> Span:
-    return int(min(frame["start_ns"].min() for frame in frames)), int(max(frame["end_ns"].max() for frame in frames))
 
 
 @dataclass(frozen=True)
@@ -116,7 +94,8 @@ class _Scene:
 
 
 def _scene(profile: Profile, events: Events, everything: Events, drawn: Sequence[Curve], economy: Economy) -> _Scene:
-    window = measured_window(profile)
+    recorded = Timeline(profile).window
+    window = (recorded.start_ns, recorded.end_ns)
     begin = min(int(everything.start.min()), window[0], *(int(curve.time[0]) for curve in drawn))
     end = max(int(everything.end.max()), window[1], *(int(curve.time[-1]) for curve in drawn))
     label, labels, left_out = fold(everything.label, everything.labels, economy)
@@ -132,6 +111,7 @@ def _scene(profile: Profile, events: Events, everything: Events, drawn: Sequence
         "format": FORMAT,
         "span_ns": end - begin,
         "window": moved,
+        "window_name": recorded.name,
         **_names(labels),
         "number": NUMBER,
         **_groups(profile, events, drawn, begin_ns=begin),
