@@ -1,5 +1,6 @@
 """Advice: each rule speaks where its fault is drawn, and stays silent where it is not."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,12 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nightsight.advise import RULES, advise
+from nightsight.advise import RULES, advise, unchecked
 from nightsight.advise.cases import Tables
 from nightsight.analyze import analyze
 from nightsight.model import Finding, Profile
 from nightsight.read.nsys.tables import read_nsys
+from nightsight.render import render_html
+from nightsight.results import GPU_TIME
 from nightsight.tables import conform
+from nightsight.workflow import build_report
 from tests.timeline import beside, draw
 
 CaptureFile = Callable[[str], Path]
@@ -426,3 +430,28 @@ def test_names_of_any_length_are_cut() -> None:
     evidence = advice(Profile({**profile.tables, "kernels": conform("kernels", kernels)}))["gpu_gaps"].evidence[0]
     assert "ended by " + "x" * 59 + "… in" in evidence
     assert pd.Series(evidence).str.len().item() < 150
+
+
+@pytest.mark.parametrize("table", ["api_calls", "memory_ops"])
+def test_rules_that_could_not_look_are_named_with_the_reason(table: str) -> None:
+    profile = draw(BUSY)
+    tables = {name: frame for name, frame in profile.tables.items() if name != table}
+    results, _ = analyze(Profile(tables, {table: "tracing was off"}))
+    lacking = {result.name for result in results if result.unavailable == "tracing was off"}
+    expected = {rule.name for rule in RULES if {need.name for need in rule.needs} & lacking}
+    assert unchecked(results) == dict.fromkeys(expected, "tracing was off")
+    assert "cuda_api_sync" in expected
+    assert unchecked(analyze(profile)[0]) == {}
+
+
+def test_a_rule_that_asks_for_a_column_that_its_result_never_has_is_a_bug() -> None:
+    with pytest.raises(KeyError, match="gpu_time never has windw_ns"):
+        Tables(()).rows(GPU_TIME, "windw_ns")
+
+
+def test_the_page_says_what_was_looked_for_in_vain_and_what_could_not_be() -> None:
+    profile = draw(BUSY)
+    assert "No rule found anything that costs enough" in render_html(build_report(profile, "busy"))
+    tables = {name: frame for name, frame in profile.tables.items() if name != "api_calls"}
+    page = render_html(build_report(Profile(tables, {"api_calls": "CUDA calls were not traced"}), "busy"))
+    assert re.search(r"Not checked: <code>[^<]*launch_bound[^<]*</code>. CUDA calls were not traced.", page)

@@ -122,7 +122,7 @@ def test_a_type_that_is_another_is_said_with_its_place(path: Path_, value: Any, 
 
 def test_a_column_that_a_page_takes_and_that_is_not_there_is_named() -> None:
     table = small_report().result("launch_overhead").rows.drop(columns="device")
-    with pytest.raises(CaptureError, match="the result launch_overhead lacks .*device"):
+    with pytest.raises(CaptureError, match=r"the result launch_overhead lacks .*device"):
         refuse_incomplete(small_report(results=(result("launch_overhead", table),)))
 
 

@@ -150,7 +150,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that is shown, compared or kept of one run. Same input, same bytes."""
+    """Everything that is shown, compared or kept of one run. Same input, same bytes.
+
+    unchecked: rules of advice that could not look, each with the reason.
+    """
 
     title: str
     environment: Environment
@@ -160,6 +163,7 @@ class Report:
     benchmark: Benchmark | None = None
     stages_s: Mapping[str, float] = field(default_factory=dict)
     generator: str = ""
+    unchecked: Mapping[str, str] = field(default_factory=dict)
 
     def result(self, name: str) -> Result:
         """Return a result by name; KeyError if this report has none such."""

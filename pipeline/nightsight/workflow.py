@@ -15,7 +15,7 @@ from typing import Final, get_type_hints
 import pandas as pd
 
 from nightsight import __version__
-from nightsight.advise import advise
+from nightsight.advise import advise, unchecked
 from nightsight.analyze import analyze
 from nightsight.analyze.replay.groups import choose_kernels
 from nightsight.collect import COLLECTORS, Choice, choose_collector
@@ -296,6 +296,7 @@ def build_report(
         benchmark=capture.benchmark,
         stages_s={stage: round(seconds, 3) for stage, seconds in capture.stages_s.items()},
         generator=f"nightsight {__version__}",
+        unchecked=unchecked(results),
     )
     if doubts := benchmark_doubts(numbers(report)):
         return replace(report, findings=_ranked((*report.findings, _doubtful(doubts))))

@@ -11,26 +11,43 @@ from typing import Final
 from nightsight.advise import cases
 from nightsight.advise.replays import replay_advice
 from nightsight.model import Finding, Result
+from nightsight.results import (
+    CUDA_API_SYNC,
+    GPU_GAPS,
+    GPU_UTILIZATION,
+    LAUNCH_BOUND,
+    LAUNCH_OVERHEAD,
+    RANGE_COVERAGE,
+    SETUP_CALLS,
+    SLOW_COPIES,
+    TIME_SPLIT,
+    Entry,
+)
 
-__all__ = ["RULES", "Rule", "advise"]
+__all__ = ["RULES", "Rule", "advise", "unchecked"]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A piece of advice: from which share of the window on it is given, what it says, and how it is found."""
+    """A piece of advice: from which share of the window on it is given, what it says, and how it is found.
+
+    needs: the results that it looks at; the first has all of its cases.
+    """
 
     name: str
     least_pct: float
     title: str
     detail: str
     remedy: str
+    needs: tuple[Entry, ...]
     find: Callable[[cases.Tables], cases.Case]
 
     def apply(self, tables: cases.Tables) -> tuple[Finding, ...]:
         """Return the finding, or nothing where there is too little to gain to speak of it."""
         case = self.find(tables)
         evidence = tuple(case.evidence)[: cases.MOST_EVIDENCE]
-        advice = Finding(self.name, "advice", self.title, self.detail, self.remedy, evidence)
+        source = self.needs[0].name
+        advice = Finding(self.name, "advice", self.title, self.detail, self.remedy, evidence, source=source)
         if case.gain_ns is None:
             return (advice,) if evidence else ()
         gain = min(round(case.gain_ns), tables.window_ns)
@@ -47,6 +64,13 @@ def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: -(finding.gain_ns or 0)))
 
 
+def unchecked(results: Sequence[Result]) -> dict[str, str]:
+    """Return the rules that lack a result that they look at, each with the reason why that is not there."""
+    lacking = {result.name: result.unavailable for result in results if result.table is None}
+    reasons = {rule.name: [lacking[need.name] for need in rule.needs if need.name in lacking] for rule in RULES}
+    return {name: "; ".join(dict.fromkeys(found)) for name, found in reasons.items() if found}
+
+
 RULES: Final = (
     Rule(
         "cuda_memcpy_async",
@@ -55,6 +79,7 @@ RULES: Final = (
         "Host memory that is not pinned goes through a buffer of the driver: the copy is slower, and the call waits.",
         "Pin the host side: DataLoader(pin_memory=True) or tensor.pin_memory(), then copy with non_blocking=True; in "
         "CUDA, cudaMallocHost.",
+        (SLOW_COPIES, CUDA_API_SYNC),
         cases.pageable,
     ),
     Rule(
@@ -63,6 +88,7 @@ RULES: Final = (
         "Blocking copies hold up the CPU",
         "cudaMemcpy returns only when the copy is done, and nothing is launched meanwhile.",
         "Use cudaMemcpyAsync on a stream, with pinned memory, and wait only where the data is needed.",
+        (SLOW_COPIES, CUDA_API_SYNC),
         cases.blocking_copies,
     ),
     Rule(
@@ -71,6 +97,7 @@ RULES: Final = (
         "Blocking sets of host memory hold up the CPU",
         "cudaMemset of pinned or managed memory returns only when it is done.",
         "Use cudaMemsetAsync; host memory the CPU can set by itself.",
+        (SLOW_COPIES, CUDA_API_SYNC),
         cases.blocking_sets,
     ),
     Rule(
@@ -79,6 +106,7 @@ RULES: Final = (
         "The GPU runs dry while the CPU waits for it",
         "From the start of a synchronizing call until new work arrives, the GPU has nothing to do once it is done.",
         "Wait later or not at all: for an event or a stream and not for the device, or once the next work is launched.",
+        (CUDA_API_SYNC,),
         cases.synchronizations,
     ),
     Rule(
@@ -89,6 +117,7 @@ RULES: Final = (
         "next launch arrives.",
         "No .item(), .cpu(), print or branch on a tensor in each step: collect losses on the GPU and copy them once in "
         "many steps.",
+        (CUDA_API_SYNC,),
         cases.waits_in_steps,
     ),
     Rule(
@@ -97,6 +126,7 @@ RULES: Final = (
         "The GPU has long idle gaps",
         f"Each takes at least {cases.LONG_GAP_PCT:.0f} % of the window.",
         "Longest idle gaps names the cause of each. Host code: prepare data in other processes, or ahead of time.",
+        (GPU_GAPS,),
         cases.gaps,
     ),
     Rule(
@@ -106,6 +136,7 @@ RULES: Final = (
         f"In these stretches it is busy less than {cases.LOW_UTILIZATION_PCT:.0f} % of the time.",
         "Where the time went says why. Host code: spare the CPU's time per launch (torch.compile, CUDA graphs), and "
         "load data ahead.",
+        (TIME_SPLIT, GPU_UTILIZATION),
         cases.utilization,
     ),
     Rule(
@@ -115,6 +146,7 @@ RULES: Final = (
         f"Each takes less than {cases.LONG_GAP_PCT:.0f} % of the window; what waiting calls cost is not counted here.",
         "Where the time went names the causes. Host code: do less of it between launches, or ahead of time in another "
         "thread or process. Dependency: overlap independent work on several streams.",
+        (TIME_SPLIT, GPU_GAPS, GPU_UTILIZATION, CUDA_API_SYNC),
         cases.short_gaps,
     ),
     Rule(
@@ -124,6 +156,7 @@ RULES: Final = (
         "Nothing is in flight and the next launch is still under way: the CPU does not keep up. What first launches "
         "take longer than others is not counted here: they load code.",
         'Launch less often: CUDA graphs (torch.compile(mode="reduce-overhead")), fused kernels, larger batches.',
+        (LAUNCH_BOUND,),
         cases.launches,
     ),
     Rule(
@@ -132,6 +165,7 @@ RULES: Final = (
         "Most kernels take less time than their launch",
         "At least half of the launches are of kernels whose median execution is shorter than the median call.",
         "Fuse them (torch.compile, Triton, foreach or fused optimizers), or launch them together as a CUDA graph.",
+        (LAUNCH_OVERHEAD, LAUNCH_BOUND, TIME_SPLIT),
         cases.tiny_kernels,
     ),
     Rule(
@@ -140,6 +174,7 @@ RULES: Final = (
         "Copies run while nothing is computed",
         "Copies and sets take time of the window in which no kernel runs.",
         "Copy on another stream while the GPU computes (prefetch the next batch), copy less, or keep data on the GPU.",
+        (TIME_SPLIT,),
         cases.exposed_copies,
     ),
     Rule(
@@ -148,6 +183,7 @@ RULES: Final = (
         "Kernels are loaded or compiled inside the window",
         "The first launch of a kernel loads its code and may compile it; later steps do not pay for this.",
         "Warm up first: run some steps before the range measure or the capture begins.",
+        (SETUP_CALLS, LAUNCH_BOUND, TIME_SPLIT),
         cases.loading,
     ),
     Rule(
@@ -157,6 +193,7 @@ RULES: Final = (
         "cudaMalloc and cudaFree wait for the GPU, or keep it waiting.",
         "Allocate before the loop, use an allocator that keeps memory (PyTorch's own; cudaMallocAsync), and no "
         "torch.cuda.empty_cache() in a loop.",
+        (SETUP_CALLS, CUDA_API_SYNC, TIME_SPLIT),
         cases.allocations,
     ),
     Rule(
@@ -165,6 +202,7 @@ RULES: Final = (
         "Much of the GPU work belongs to no range",
         "Ranges tell from which part of the program work comes; what belongs to none is in no row of NVTX ranges.",
         "Put ranges around the rest: torch.cuda.nvtx.range, torch.autograd.profiler.emit_nvtx, or nvtx.annotate.",
+        (RANGE_COVERAGE,),
         cases.coverage,
     ),
 )

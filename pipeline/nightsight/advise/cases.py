@@ -8,7 +8,28 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_names import base_name
+from nightsight.events.timeline import GRAPH
 from nightsight.model import Result
+from nightsight.results import (
+    ALLOCATION,
+    COMPUTE,
+    COPIES,
+    CUDA_API_SYNC,
+    DEPENDENCY,
+    GPU_GAPS,
+    GPU_TIME,
+    GPU_UTILIZATION,
+    HOST,
+    LAUNCH_BOUND,
+    LAUNCH_OVERHEAD,
+    MODULE,
+    OTHER_CALL,
+    RANGE_COVERAGE,
+    SETUP_CALLS,
+    SLOW_COPIES,
+    TIME_SPLIT,
+    Entry,
+)
 from nightsight.units import format_value
 
 MOST_EVIDENCE: Final = 3
@@ -21,14 +42,8 @@ LOW_UTILIZATION_PCT: Final = 50.0
 _LOW_COVERAGE_PCT: Final = 90.0
 _NAME_LENGTH: Final = 60
 
-# what the results call things (docs/report-json.md)
-_ALLOCATION: Final = "allocation and free"
-_MODULE: Final = "module load and JIT"
-_COPIES: Final = "copies and sets"
-_COMPUTE: Final = "compute"
-_GRAPH: Final = "[CUDA graph]"
 # idle time for which there is no other rule
-_OTHER_IDLE: Final = ("host code", "dependency", "other CUDA call")
+_OTHER_IDLE: Final = (HOST, DEPENDENCY, OTHER_CALL)
 _ALLOCATES: Final = "Malloc|Alloc|Free|Register"
 _TO_HOST: Final = ("Device-to-Host", "Array-to-Host")
 _BLOCKS: Final = r"^cu(?:da)?Mem(?!.*Async)"
@@ -43,15 +58,18 @@ class Tables:
         self._tables = {result.name: result.rows for result in results}
         pids = [table["pid"].dropna() for table in self._tables.values() if "pid" in table]
         self._has_processes = len({int(pid) for some in pids for pid in some.unique()}) > 1
-        windows = self.rows("gpu_time", "window_ns")["window_ns"]
+        windows = self.rows(GPU_TIME, "window_ns")["window_ns"]
         self.window_ns = int(windows.max()) if len(windows) else 0
 
-    def rows(self, name: str, *columns: str) -> Frame:
+    def rows(self, entry: Entry, *columns: str) -> Frame:
         """Return a result's table; without rows if it is not there or lacks one of `columns`.
 
         One whose rows are of processes says of which, as `of_process`: words that are empty if there is only one.
+        KeyError for a column that the result never has.
         """
-        table = self._tables.get(name, pd.DataFrame())
+        if unknown := set(columns) - {column.name for column in entry.columns}:
+            raise KeyError(f"{entry.name} never has {', '.join(sorted(unknown))}")
+        table = self._tables.get(entry.name, pd.DataFrame())
         table = table if set(columns) <= set(table.columns) else pd.DataFrame(columns=list(columns))
         if "pid" not in table:
             return table
@@ -60,7 +78,7 @@ class Tables:
 
     def split(self, category: str) -> Frame:
         """Return one category of the split of the window, a row per device."""
-        table = self.rows("time_split", "device", "category", "time_ns", "hidden_ns")
+        table = self.rows(TIME_SPLIT, "device", "category", "time_ns", "hidden_ns")
         return table[table["category"] == category]
 
 
@@ -107,7 +125,7 @@ def waits_in_steps(tables: Tables) -> Case:
 
 def gaps(tables: Tables) -> Case:
     """Look for idle time in long pieces."""
-    found = tables.rows("gpu_gaps", "device", "time_ns", "gap_ns", "share_pct", "cause", "after", "path")
+    found = tables.rows(GPU_GAPS, "device", "time_ns", "gap_ns", "share_pct", "cause", "after", "path")
     long = found[found["share_pct"] >= LONG_GAP_PCT]
     after, path = (long[column].astype("str") for column in ("after", "path"))
     names = after.map(_base).astype("str")  # without rows, `map` forgets the type
@@ -135,7 +153,7 @@ def short_gaps(tables: Tables) -> Case:
     """Look for idle time by cause, without what the rules for long gaps, for low use and for waits speak of."""
     idle = _idle(tables)
     causes = idle[idle["category"].isin(_OTHER_IDLE)]
-    listed = tables.rows("gpu_gaps", "device", "gap_ns", "share_pct")
+    listed = tables.rows(GPU_GAPS, "device", "gap_ns", "share_pct")
     sums = {
         "idle": idle.groupby("device")["time_ns"].sum(),
         "causes": causes.groupby("device")["time_ns"].sum(),
@@ -160,9 +178,9 @@ def launches(tables: Tables) -> Case:
 def tiny_kernels(tables: Tables) -> Case:
     """Look for kernels that are shorter than the calls that launch them, where the GPU waits for launches."""
     columns = ("launches", "execution_med_ns", "execution_total_ns", "api_med_ns", "device", "name")
-    launched = tables.rows("launch_overhead", *columns)
+    launched = tables.rows(LAUNCH_OVERHEAD, *columns)
     # the only launch of a kernel loads it
-    kernels = launched[(launched["name"] != _GRAPH) & (launched["launches"] > 1)]
+    kernels = launched[(launched["name"] != GRAPH) & (launched["launches"] > 1)]
     tiny = kernels[kernels["execution_med_ns"] < kernels["api_med_ns"]]
     idle = _most(_launch_bound(tables)["launch_idle_ns"])
     is_waiting = 100 * idle >= LAUNCH_IDLE_PCT * tables.window_ns
@@ -170,7 +188,7 @@ def tiny_kernels(tables: Tables) -> Case:
         return Case(0, ())
     # shortening names takes its time, and there may be a million
     most = tiny.sort_values("launches", ascending=False, kind="stable").head(MOST_EVIDENCE)
-    compute = min(_worst(tiny, "device", "execution_total_ns"), _most(tables.split(_COMPUTE)["time_ns"]))
+    compute = min(_worst(tiny, "device", "execution_total_ns"), _most(tables.split(COMPUTE)["time_ns"]))
     on_device = " on GPU " + most["device"].astype("str") if launched["device"].nunique() > 1 else ""
     words = most.assign(name=most["name"].map(_base), on_device=on_device)
     sentence = "{name}{on_device}: {launches} ×, {execution_med_ns} each, and {api_med_ns} for the call"
@@ -179,14 +197,14 @@ def tiny_kernels(tables: Tables) -> Case:
 
 def exposed_copies(tables: Tables) -> Case:
     """Look for copies that nothing hides."""
-    copies = tables.split(_COPIES)
+    copies = tables.split(COPIES)
     sentence = "GPU {device}: {time_ns} exposed, {hidden_ns} hidden behind kernels"
     return Case(_most(copies["time_ns"]), _sentences(copies, "time_ns", sentence))
 
 
 def loading(tables: Tables) -> Case:
     """Look for modules that are loaded or compiled in the window, and first launches that take longer than others."""
-    calls = _setup_calls(tables, _MODULE)
+    calls = _setup_calls(tables, MODULE)
     bound = _launch_bound(tables)
     first = bound[bound["first_launch_idle_ns"] > 0]
     sentence = "GPU {device}: idle for {first_launch_idle_ns} because first launches took longer than later ones"
@@ -194,16 +212,16 @@ def loading(tables: Tables) -> Case:
         *_sentences(calls, "total_ns", _SETUP_CALL, most=MOST_EVIDENCE - 1),
         *_sentences(first, "first_launch_idle_ns", sentence, most=1),
     ]
-    return Case(_most(tables.split(_MODULE)["time_ns"]) + _most(first["first_launch_idle_ns"]), evidence)
+    return Case(_most(tables.split(MODULE)["time_ns"]) + _most(first["first_launch_idle_ns"]), evidence)
 
 
 def allocations(tables: Tables) -> Case:
     """Look for memory that is allocated or freed in every step."""
-    calls = _setup_calls(tables, _ALLOCATION)
+    calls = _setup_calls(tables, ALLOCATION)
     calls = calls[_in_most_steps(calls)]
     waits = _waits(tables)
     waits = waits[_in_most_steps(waits) & waits["name"].astype("str").str.contains(_ALLOCATES)]
-    idle = _most(tables.split(_ALLOCATION)["time_ns"]) + _worst(waits, "pid", "lost_ns")
+    idle = _most(tables.split(ALLOCATION)["time_ns"]) + _worst(waits, "pid", "lost_ns")
     gain = min(idle, _worst(calls, "pid", "total_ns"))
     return Case(gain, _sentences(calls, "total_ns", _SETUP_CALL))
 
@@ -211,7 +229,7 @@ def allocations(tables: Tables) -> Case:
 def coverage(tables: Tables) -> Case:
     """Look for GPU work that no range owns, in a capture that has ranges."""
     columns = ("operations", "attributed", "without_call", "coverage_pct")
-    known = tables.rows("range_coverage", *columns)
+    known = tables.rows(RANGE_COVERAGE, *columns)
     sentence = (
         "{attributed} of {operations} GPU operations ({coverage_pct}) belong to a range; "
         "the launch of {without_call} was not recorded"
@@ -224,7 +242,7 @@ def coverage(tables: Tables) -> Case:
 
 def _slow_copies(tables: Tables) -> Frame:
     columns = ("path", "name", "operation", "host_kind", "device", "pid", "count", "copy_ns", "exposed_ns")
-    return tables.rows("slow_copies", *columns)
+    return tables.rows(SLOW_COPIES, *columns)
 
 
 def _blocks(copies: Frame) -> "pd.Series[bool]":
@@ -251,18 +269,18 @@ def _among(rows: Frame, others: Frame) -> "pd.Series[bool]":
 
 def _waits(tables: Tables) -> Frame:
     columns = ("kind", "name", "path", "pid", "calls", "lost_ns", "other_waits", "steps", "of_steps")
-    return tables.rows("cuda_api_sync", *columns)
+    return tables.rows(CUDA_API_SYNC, *columns)
 
 
 def _idle(tables: Tables) -> Frame:
     """Return the parts of the split of the window in which the GPU idled."""
-    causes = tables.rows("time_split", "device", "group", "category", "time_ns", "share_pct")
+    causes = tables.rows(TIME_SPLIT, "device", "group", "category", "time_ns", "share_pct")
     return causes[causes["group"] == "idle"]
 
 
 def _low_stretches(tables: Tables) -> Frame:
     """Return the stretches of the window of low use, those beside one another with the same `run`."""
-    stretches = tables.rows("gpu_utilization", "device", "from_ns", "to_ns", "busy_pct")
+    stretches = tables.rows(GPU_UTILIZATION, "device", "from_ns", "to_ns", "busy_pct")
     is_low = stretches["busy_pct"] < LOW_UTILIZATION_PCT
     idle = (stretches["to_ns"] - stretches["from_ns"]) * (1 - stretches["busy_pct"] / 100)
     return stretches.assign(idle_ns=idle, run=(~is_low).cumsum())[is_low]
@@ -277,7 +295,7 @@ def _of_waits(waits: Frame) -> Case:
 
 
 def _setup_calls(tables: Tables, kind: str) -> Frame:
-    calls = tables.rows("setup_calls", "kind", "name", "path", "pid", "calls", "total_ns", "steps", "of_steps")
+    calls = tables.rows(SETUP_CALLS, "kind", "name", "path", "pid", "calls", "total_ns", "steps", "of_steps")
     return _in_words(calls[calls["kind"] == kind])
 
 
@@ -298,7 +316,7 @@ def _in_most_steps(calls: Frame) -> "pd.Series[bool]":
 
 def _launch_bound(tables: Tables) -> Frame:
     """Return the rows of devices with what launches cost, first ones apart: loading is another case."""
-    bound = tables.rows("launch_bound", "device", "launches", "launch_idle_ns", "first_launch_idle_ns", "drained")
+    bound = tables.rows(LAUNCH_BOUND, "device", "launches", "launch_idle_ns", "first_launch_idle_ns", "drained")
     return bound.assign(launch_idle_ns=bound["launch_idle_ns"] - bound["first_launch_idle_ns"])
 
 

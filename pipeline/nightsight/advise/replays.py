@@ -9,6 +9,7 @@ from typing import Any, Final
 from nightsight.advise.cases import Tables
 from nightsight.events.kernel_names import base_name
 from nightsight.model import Finding
+from nightsight.results import NCU_KERNELS, NCU_RULES
 from nightsight.units import format_value
 
 _MOST: Final = 5
@@ -42,7 +43,7 @@ _TITLES: Final = {
 
 def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     """Return a finding for each of up to five kernels (name, grid, block): what ncu expects most of."""
-    rules, kernels = tables.rows("ncu_rules", *_RULES)[_RULES], tables.rows("ncu_kernels", *_KERNELS)[_KERNELS]
+    rules, kernels = tables.rows(NCU_RULES, *_RULES)[_RULES], tables.rows(NCU_KERNELS, *_KERNELS)[_KERNELS]
     is_advice = (rules["speedup_kind"] == "global") & (rules["kind"] != _VERDICT)
     rules = rules[is_advice & (rules["rule"] != _NOT_FOR_MOST)].drop(columns="kind")
     cases = rules.merge(kernels[kernels["busiest_gpu_ns"].notna()], on="launch", validate="m:1")
@@ -71,4 +72,5 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
         ),
         gain_ns=gain,
         gain_pct=100.0 * gain / window_ns,
+        source=NCU_RULES.name,
     )

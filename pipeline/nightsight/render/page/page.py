@@ -1,6 +1,6 @@
 """What a report's page says and in which order: banners, key figures, a section per result, how it was measured."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -76,7 +76,8 @@ class Method:
 class Page:
     """A report ready to be placed on a page.
 
-    lead: the section that comes before the advice. unavailable: titles of results, with why these are not there.
+    lead: the section that comes before the advice. unchecked: rules of advice that could not look, with the reason.
+    unavailable: titles of results, with why these are not there.
     tables: all rows of the tables, compressed (packed_tables).
     """
 
@@ -84,6 +85,7 @@ class Page:
     facts: tuple[str, ...]
     banners: tuple[Banner, ...]
     advice: tuple[Advice, ...]
+    unchecked: Pairs
     figures: tuple[Figure, ...]
     nav: tuple[Links, ...]
     lead: Section | None
@@ -107,6 +109,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         _facts(report.environment),
         banners(report.findings),
         advice(report.findings, {section.anchor: section.title for section in sections}),
+        _unchecked(report.unchecked),
         key_figures(numbers(report)),
         links((section.anchor, section.title) for section in sections),
         next((section for section in sections if section.anchor == TIME_SPLIT.name), None),
@@ -127,6 +130,14 @@ def _is_at(result: Result, *places: Place) -> bool:
     """Whether a result stands in one of these places; one that the register lacks gets a section."""
     entry = entry_of(result.name)
     return (entry.place if entry else "section") in places
+
+
+def _unchecked(rules: Mapping[str, str]) -> Pairs:
+    """Return each reason for which rules of advice could not look, after their names."""
+    reasons: dict[str, list[str]] = {}
+    for rule, reason in rules.items():
+        reasons.setdefault(printable(reason).rstrip("."), []).append(printable(rule))
+    return tuple((", ".join(names), reason) for reason, names in reasons.items())
 
 
 def _facts(environment: Environment) -> tuple[str, ...]:
