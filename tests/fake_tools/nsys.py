@@ -163,6 +163,11 @@ def write(report: Path, *, is_captured: bool) -> None:
 
 
 def export(arguments: list[str]) -> int:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        say("Exportation error: Throw location unknown\nboost::filesystem::current_path: No such file or directory")
+        return 1
     source, target = Path(arguments[-1]), Path(arguments[arguments.index("-o") + 1])
     if BEHAVIOUR == "silent export":
         return 0

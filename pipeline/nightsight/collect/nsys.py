@@ -94,9 +94,12 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
     """Export a .nsys-rep as SQLite to `target`, which appears whole or not at all; ToolError when nsys cannot."""
     writable_folder(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
-        aside = Path(folder) / "export.sqlite"
-        command = (str(nsys), "export", "--type", "sqlite", "--force-overwrite=true", "-o", str(aside), str(report))
-        outcome = run_logged(Child(command, allowed_environment()), log=log, timeout_s=_EXPORT_LIMIT_S)
+        # there, for nsys exports nothing in a folder that is gone, and the program may have deleted ours
+        there = Path(folder).absolute()
+        aside = there / "export.sqlite"
+        options = ("--type", "sqlite", "--force-overwrite=true", "-o", str(aside))
+        command = (str(nsys.absolute()), "export", *options, str(report.absolute()))
+        outcome = run_logged(Child(command, allowed_environment(), folder=there), log=log, timeout_s=_EXPORT_LIMIT_S)
         if outcome.interrupted:
             raise KeyboardInterrupt
         if not outcome.ok or not _has_content(aside):

@@ -71,7 +71,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Child:
-    """What is started, with which variables. `ask_to_end` makes, of its process id, a command that ends it politely.
+    """What is started, with which variables, and in which folder if not in ours.
+
+    `ask_to_end` makes, of its process id, a command that ends it politely.
 
     It then has `patience_s` to do so. `saving` is a regular expression: while it is found in what was printed last,
     something is being saved.
@@ -82,6 +84,7 @@ class Child:
     ask_to_end: Callable[[int], Sequence[str]] = lambda _: ()
     patience_s: float = 0.0
     saving: str = ""
+    folder: Path | None = None
 
 
 class _Running:
@@ -164,6 +167,7 @@ def _started(child: Child, output: Output) -> Iterator[_Running]:
                 stdout=output.writer,
                 stderr=subprocess.STDOUT,
                 env=dict(child.environment),
+                cwd=child.folder,
                 start_new_session=True,
             )
         except OSError as error:
