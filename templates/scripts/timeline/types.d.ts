@@ -36,6 +36,7 @@ export interface LayerHeader extends ColumnsHeader {
 export interface Header {
   span_ns: number;
   window: Span | null;
+  window_name: string;
   names: string[];
   number: string;
   labels: Label[];
