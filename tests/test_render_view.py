@@ -123,7 +123,20 @@ def test_labels_keep_what_tells_kernels_apart() -> None:
     assert labels.short(f"12. {XMMA.format('32x32x8')}", 44) == f"12. {shown[0]}"
 
 
-@given(st.lists(NAMES, min_size=1, max_size=12, unique_by=printable), st.sampled_from([44, 48, 90]))
+def test_two_spellings_of_one_kernel_have_one_label() -> None:
+    of_nsys = (
+        "void at::native::reduce_kernel<(int)128, (int)4, at::native::ReduceOp<float, at::native::func_wrapper_t<float, "
+        "at::native::sum_functor<float>::operator ()(at::TensorIterator &)::[lambda(float, float) (instance 1)]>>>(T3)"
+    )
+    of_ncu = (
+        "at::native::reduce_kernel<128,4,at::native::ReduceOp<float,at::native::func_wrapper_t<float,"
+        "at::native::sum_functor<float>::operator()(at::TensorIterator&)::{lambda(float,float)#1}>>>"
+    )
+    labels = Labels([of_nsys, of_ncu])
+    assert labels.short(of_nsys, 44) == labels.short(f"4. {of_ncu}", 44).removeprefix("4. ") == short_name(of_nsys, 44)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=12, unique_by=normalised), st.sampled_from([44, 48, 90]))
 def test_kernels_of_a_page_that_differ_have_labels_that_differ(names: list[str], length: int) -> None:
     labels = Labels(names)
     shown = [labels.short(name, length) for name in names]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nightsight.events.kernel_names import unqualified
+from nightsight.events.kernel_names import normalised, unqualified
 from nightsight.results import Jump, Names
 from nightsight.units import ABSENT, Scale, format_cell, heading, scale_for, split
 
@@ -130,16 +130,23 @@ def _readable(name: str) -> str:
 
 
 class Labels:
-    """Short forms of the kernels' names that are on one page: where names differ, so do their labels of a length."""
+    """Short forms of the kernels' names that are on one page: where kernels differ, so do their labels of a length.
+
+    nsys and ncu spell one kernel in two ways, which have one label.
+    """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self._names = tuple(dict.fromkeys(names))
+        self._kernels: dict[str, list[str]] = {}
+        for name in dict.fromkeys(names):
+            self._kernels.setdefault(normalised(name), []).append(name)
         self._made: dict[int, dict[str, str]] = {}
 
     def short(self, name: str, length: int = NAME_LENGTH) -> str:
         """Shorten a name; the number of a replay before it stays."""
         if length not in self._made:
-            self._made[length] = _told_apart(self._names, length)
+            labels = _told_apart([spelt[0] for spelt in self._kernels.values()], length)
+            of_all = ((spelt, labels[spelt[0]]) for spelt in self._kernels.values())
+            self._made[length] = {each: label for spelt, label in of_all for each in spelt}
         number, dot, rest = name.partition(". ")
         if not (dot and number.isdecimal()):
             return self._made[length].get(name) or short_name(name, length)
