@@ -126,7 +126,8 @@ def test_labels_keep_what_tells_kernels_apart() -> None:
 def test_two_spellings_of_one_kernel_have_one_label() -> None:
     of_nsys = (
         "void at::native::reduce_kernel<(int)128, (int)4, at::native::ReduceOp<float, at::native::func_wrapper_t<"
-        "float, at::native::sum_functor<float>::operator ()(at::TensorIterator &)::[lambda(float, float) (instance 1)]>>>(T3)"
+        "float, at::native::sum_functor<float>::operator ()(at::TensorIterator &)::"
+        "[lambda(float, float) (instance 1)]>>>(T3)"
     )
     of_ncu = (
         "at::native::reduce_kernel<128,4,at::native::ReduceOp<float,at::native::func_wrapper_t<float,"
