@@ -74,7 +74,7 @@ def test_nightsight_in_an_environment_without_torch_profiles_with_the_active_one
     packages = sysconfig.get_path("purelib")
     paths = "".join(f"{path}\n" for path in dict.fromkeys((packages, *sys.path)) if path.endswith("-packages"))
     # what stands in for an installation of nightsight beside which there is no torch
-    own = environment("own", f"{ROOT}\n{paths}import sys; sys.modules.update(torch=None, nvtx=None)\n")
+    own = environment("own", f"{ROOT / 'pipeline'}\n{paths}import sys; sys.modules.update(torch=None, nvtx=None)\n")
     # neither nightsight nor what it needs is to be had for the program
     blocked = "sys.modules.update(nightsight=None, pandas=None, pyarrow=None)"
     users = environment("users", f"{paths}import sys; {blocked}\n")

@@ -72,11 +72,10 @@ def test_an_interrupt_after_the_measurement_names_the_capture_and_the_command_th
     folder = only_run(tmp_path, "my_train")
     assert sorted(path.name for path in folder.iterdir()) == ["capture", "log"]
     (kept,) = (folder / "capture").glob(f"*{ending}")
-    name = kept.relative_to(tmp_path)
-    assert error == f"interrupted before the report was written; what was captured is kept: {name}"
+    assert error == f"interrupted before the report was written; what was captured is kept: {kept}"
     words = shlex.split(hint)
     assert words[0] == "nightsight"
-    assert words[-1] == str(name)
+    assert words[-1] == str(kept)
     # the command works as it was printed, but for the export that takes a minute
     monkeypatch.chdir(tmp_path)
     again = [str(fake_nsys()) if word == str(slow_export) else word for word in words[1:]]
@@ -85,6 +84,8 @@ def test_an_interrupt_after_the_measurement_names_the_capture_and_the_command_th
     assert list(tmp_path.glob("*.report.html"))
 
 
+# subprocess.run leaves a child that an interrupt killed to be reaped later
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_before_anything_was_captured_says_so(script: Any, tmp_path: Path, run: Any) -> None:
     nsys = tmp_path / "nsys"
     nsys.write_text("#!/bin/sh\nkill -INT $PPID; sleep 9\n")

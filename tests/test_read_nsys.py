@@ -310,6 +310,6 @@ def test_files_are_recognized_by_content_not_by_name(capture_file: CaptureFile, 
 
 
 def test_a_folder_or_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "none.sqlite"):
-        with pytest.raises(CaptureError, match="cannot open"):
+    for path, reason in ((tmp_path, "is not a regular file"), (tmp_path / "none.sqlite", "cannot open")):
+        with pytest.raises(CaptureError, match=reason):
             read(path)

@@ -1,3 +1,21 @@
-"""nightsight: workloads run under a profiler, captures become reports. `docs/architecture.md` is the map."""
+"""nightsight: workloads run under a profiler, captures become reports. `docs/architecture.md` is the map.
+
+In notebooks and scripts: `import nightsight as ns; report = ns.report("x.sqlite")` (docs/api.md). What is heavy is
+imported when it is used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nightsight.api import Report, profile, report
 
 __version__ = "0.1.0"
+__all__ = ["Report", "__version__", "profile", "report"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 (the module's own)
+    if name in __all__:
+        from nightsight import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

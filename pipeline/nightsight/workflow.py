@@ -230,7 +230,7 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
     if form.is_folder and str(output.path) == "-":
         raise UsageError(f"{style} is several files, which cannot go to standard output", "name a folder with -o")
     for path, target in zip(paths, _targets(paths, output.path, form.suffix), strict=True):
-        contents = form.render(replace(_source(path, form, reading), most_bytes=output.most_bytes))
+        contents = form.render(replace(open_file(path, form, reading), most_bytes=output.most_bytes))
         if str(target) == "-":
             sys.stdout.buffer.write(contents[""])
             continue
@@ -319,7 +319,8 @@ def _doubtful(doubts: Sequence[str]) -> Finding:
     )
 
 
-def _source(path: Path, form: Format, reading: Reading) -> Source:
+def open_file(path: Path, form: Format, reading: Reading) -> Source:
+    """Read a captured file, or a report.json, for a format of its report."""
     if recognize(path) == "report":
         report = Report.from_json(path.read_bytes())
         refuse_incomplete(report)

@@ -1,0 +1,103 @@
+"""Reports in notebooks and scripts: what `import nightsight as ns` offers (docs/api.md)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Final
+
+import pandas as pd
+
+from nightsight.collect import Choice
+from nightsight.collect.interpreter import interpreter
+from nightsight.collect.replay import Replay
+from nightsight.collect.workloads import Request, registered, resolve
+from nightsight.errors import MissingTable
+from nightsight.model import Finding
+from nightsight.read import MOST_BYTES
+from nightsight.render import FORMATS, Source
+from nightsight.render.page.page import page
+from nightsight.runs import write_file
+from nightsight.workflow import Plan, Reading, open_file, profile_program
+
+_HTML: Final = FORMATS["html"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of a capture: tables by the names of their results, and what was found.
+
+    `report["cuda_gpu_kern_sum"]` is a DataFrame (its columns: docs/report-json.md); `list(report)` names all results.
+    """
+
+    source: Source
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        """Return the table of a result; KeyError for an unknown name, MissingTable where the capture lacks it."""
+        result = self.source.report.result(name)
+        if result.table is None:
+            raise MissingTable(f"{name} is not available: {result.unavailable}")
+        return result.table
+
+    def __iter__(self) -> Iterator[str]:
+        """Name the results in the order of the report."""
+        return (result.name for result in self.source.report.results)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found: of the capture first, then advice by gain."""
+        return self.source.report.findings
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the page to a file, and return its path."""
+        write_file(Path(path), _HTML.render(self.source)[""])
+        return Path(path)
+
+    def to_json(self, path: str | Path) -> Path:
+        """Write report.json, and return its path."""
+        write_file(Path(path), self.source.report.to_json().encode())
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        """Show key figures and findings in a notebook."""
+        view = page(self.source.report)
+        figures = "".join(
+            f"<tr><td>{escape(figure.label)}</td><td><b>{escape(figure.value)}</b></td><td>{escape(figure.note)}</td></tr>"
+            for figure in view.figures
+        )
+        said = [*(banner.title for banner in view.banners), *(f"{item.of_window} {item.title}" for item in view.advice)]
+        found = "".join(f"<li>{escape(text.strip())}</li>" for text in said)
+        return f"<h3>{escape(view.title)}</h3><table>{figures}</table><ul>{found}</ul>"
+
+
+def report(path: str | Path, *, nsys: str | Path | None = None, most_bytes: int = MOST_BYTES) -> Report:
+    """Open a captured file: a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, ncu's CSV, a torch trace.
+
+    Or a report.json, which holds no events: its page has no timeline. CaptureError for anything else.
+    """
+    reading = Reading(Path(nsys) if nsys else None, most_bytes, progress=lambda _: None)
+    return Report(open_file(Path(path), _HTML, reading))
+
+
+def profile(  # noqa: PLR0913 (all by name)
+    command: Sequence[str],
+    *,
+    collector: Choice = "auto",
+    reports: str | Path = "reports",
+    python: str | None = None,
+    timeout_s: float = 3600.0,
+    ncu: bool = True,
+) -> Report:
+    """Profile a workload, a script or a command (`["train.py", "--epochs", "1"]`), and open its report.
+
+    It is kept in `reports` as `nightsight profile` keeps it. WorkloadError where the program fails, after its report
+    was written. Without `ncu` no kernel is replayed.
+    """
+    first, *rest = command
+    chosen = interpreter(python)
+    is_named = first.endswith(".py") or first in {workload.name for workload in registered()}
+    target, arguments = (first, rest) if is_named else (None, list(command))
+    program = resolve(target, arguments, python=chosen.path)
+    request = Request(timeout_s=timeout_s, replay=Replay() if ncu else None)
+    path = profile_program(Plan(program, collector, Path(reports)), request)
+    return report(path.with_name("report.json"))

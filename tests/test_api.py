@@ -1,0 +1,58 @@
+"""What notebooks and scripts use: the examples of docs/api.md, and that importing it is quick."""
+
+import doctest
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import nightsight as ns
+from nightsight.errors import MissingTable
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_the_examples_are_true(
+    capture_file: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "graph.sqlite").write_bytes(capture_file("graph").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    failed, tried = doctest.testfile(str(DOCS / "api.md"), module_relative=False)
+    assert tried >= 6
+    assert failed == 0
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    code = "import sys, nightsight; print(sorted({'pandas', 'numpy', 'pyarrow', 'jinja2', 'click'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_report_says_why_a_table_is_not_there(capture_file: Callable[[str], Path]) -> None:
+    report = ns.report(capture_file("graph"))
+    with pytest.raises(MissingTable, match="cpu_ops is not available: nsys records no PyTorch operators"):
+        report["cpu_ops"]
+    with pytest.raises(KeyError, match="no_such"):
+        report["no_such"]
+
+
+def test_a_notebook_shows_figures_and_findings_with_hostile_text_as_text(
+    capture_file: Callable[[str], Path], tmp_path: Path
+) -> None:
+    hostile = tmp_path / "<script>.sqlite"
+    hostile.write_bytes(capture_file("graph").read_bytes())
+    shown = ns.report(hostile)._repr_html_()
+    assert "GPU busy" in shown
+    assert "<script>" not in shown
+
+
+def test_a_script_is_profiled_and_its_report_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch; torch.ones(64, 64) @ torch.ones(64, 64)")
+    report = ns.profile(["train.py"], collector="torch", python=sys.executable)
+    assert "aten::mm" in set(report["cpu_ops"]["name"].astype("str"))
+    assert report.to_json("kept.json").is_file()
+    assert list(Path("reports/train").iterdir())
