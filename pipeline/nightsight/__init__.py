@@ -4,6 +4,7 @@ In notebooks and scripts: `import nightsight as ns; report = ns.report("x.sqlite
 imported when it is used.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,7 +16,5 @@ __all__ = ["Report", "__version__", "profile", "report"]
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (the module's own)
     if name in __all__:
-        from nightsight import api
-
-        return getattr(api, name)
+        return getattr(import_module("nightsight.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
