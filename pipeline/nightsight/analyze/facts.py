@@ -59,14 +59,18 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     """Return the calls that give work to a GPU, in order of time: start, time, process, is_copy and has_work.
 
     A driver call inside a runtime call has its id, so both are one. Those into a graph that was being captured, and
-    those that plainly gave no work, are left out.
+    those that plainly gave no work, are left out. None at all where all have their work: there is nothing to ask then.
     """
     calls = timeline.profile.tables.get("api_calls")
     if calls is None:
-        return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _CALL.items()})
+        return _no_calls()
     is_copy, launch = _is_named(calls, _COPYING), timeline.call_launch
     gives = (is_copy | _is_named(calls, _LAUNCHING)) & (launch >= 0)
-    has_work = np.isin(launch, distinct(timeline.operations.launch))
+    # by sorting: numpy's isin hashes, ten times slower on ids
+    known = np.append(distinct(timeline.operations.launch), np.iinfo(np.int64).max)
+    has_work: Flags = known[np.searchsorted(known, launch)] == launch
+    if has_work[gives].all():
+        return _no_calls()
     if _is_named(calls, _BEGIN).any():
         gives &= ~_captured(calls, gives, has_work)
     start, end = timeline.call_times
@@ -78,6 +82,10 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     is_brief = given["time"] < given["time"][given["has_work"]].min() / 2
     kept: pd.DataFrame = given[given["has_work"] | ~given["is_copy"] | ~is_brief].drop(columns="launch")
     return kept.reset_index(drop=True)
+
+
+def _no_calls() -> pd.DataFrame:
+    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _CALL.items()})
 
 
 @dataclass(frozen=True)

@@ -167,8 +167,10 @@ def clock_notes(timeline: Timeline) -> tuple[str, ...]:
 def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     """Return the GPUs whose launch latency is further from that of another one than either spreads."""
     whole: Spans = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
-    known = []
-    for device in devices_at_work(timeline):
+    known, devices = [], devices_at_work(timeline)
+    if len(devices) < 2:
+        return {}
+    for device in devices:
         idle = without(whole, busy_spans(timeline)[int(device)])
         found = _endings(timeline, _facts(timeline), causing_calls(timeline), device=device, idle=idle)
         # what was called while the GPU idled waited for nothing on it

@@ -138,7 +138,10 @@ def _groups(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
     table = timeline.profile.table("api_calls")
     thread, process = (table[name].to_numpy() for name in ("thread", "process"))
     start, end = timeline.call_times
-    launching = np.setdiff1d(timeline.operations.call, np.append(waits, -1))
+    launches = np.zeros(len(table), dtype=bool)
+    launches[timeline.operations.call[timeline.operations.call >= 0]] = True
+    launches[waits] = False
+    launching = np.flatnonzero(launches)
     order = np.lexsort((start[call], thread[call]))
     begins = np.ones(len(call), dtype=bool)
     for key in distinct(thread[call]):
@@ -175,7 +178,7 @@ def _lost(timeline: Timeline, call: Ints, group: Ints) -> Ints:
     launcher = operation_column(timeline, "process")
     for key in distinct(process):
         mine = np.flatnonzero(process == key)
-        for device in distinct(timeline.operations.device[launcher == key]):
+        for device in np.sort(pd.unique(timeline.operations.device[launcher == key])):
             busy = busy_spans(timeline)[int(device)]
             idle_before, idle_until = (
                 time - bounds[0] - covered(busy, np.full_like(time, bounds[0]), time)
