@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError, MissingTable
 from nightsight.model import Benchmark, Environment, Finding, Profile, Report, Result
+from nightsight.units import split
 
 CELLS = st.one_of(st.none(), st.integers(-(2**60), 2**60))
 COLUMNS = st.one_of(
@@ -23,7 +24,11 @@ def report(table: pd.DataFrame | None, **more: Any) -> Report:
     return Report("mlp", Environment(gpu="NVIDIA H200"), (Result("r", "R", "what", table, notes=("a",)),), **more)
 
 
-@given(st.dictionaries(st.text(min_size=1), COLUMNS, max_size=4))
+# a column that is named with a unit holds numbers alone
+NAMES = st.text(min_size=1).filter(lambda name: not split(name)[1])
+
+
+@given(st.dictionaries(NAMES, COLUMNS, max_size=4))
 def test_json_round_trip(columns: dict[str, list[Any]]) -> None:
     frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in columns.items()})
     text = report(frame).to_json()

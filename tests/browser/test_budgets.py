@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 BUDGET = 2_000_000
 CAPTURES = ("mlp", "train", "graph", "ddp2", "unified_memory")
-# what issue 5 allows; a shared machine may need more than one try
+# a shared machine may need more than one try
 ALLOWED = Speed(first_paint=500, ready=1500, frame_median=8, frame_p95=16)
 TRIES = 5
 
