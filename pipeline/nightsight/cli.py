@@ -6,27 +6,33 @@ Nothing heavy is imported before a command runs: `--help` answers without pandas
 import errno
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
 from nightsight import __version__
 from nightsight.errors import PipelineError, ToolError
-from nightsight.options import Number, expression, no_empty_name, standard_output
-
-if TYPE_CHECKING:
-    from nightsight.collect.replay import Replay
+from nightsight.options import (
+    Number,
+    ProfileOptions,
+    ReportOptions,
+    StatsOptions,
+    expression,
+    no_empty_name,
+    standard_output,
+)
 
 FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "perfetto", "speedscope")
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _TOOL: Final = click.Path(dir_okay=False, path_type=Path)
 _REST: Final = "nightsight.rest"
-_HOW: Final = ("clock_control", "cache_control", "replay_mode", "graph_profiling")
+# M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX of malloc.h
+_MALLOC: Final = {-1: 2**31 - 1, -4: 0, -8: 1}
 
 
 class _Group(click.Group):
@@ -96,7 +102,6 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-_OF_KERNELS: Final = {"ncu_all", "ncu_kernel", "ncu_kernels", "ncu_coverage", "graph_profiling"}
 _COVERAGE: Final = "Replay the fewest kernels, each with grid and block, that take this share of the GPU time."
 _KERNEL: Final = "Replay kernels whose base name has this in it."
 _CLOCKS: Final = "Whether ncu locks the GPU's clocks."
@@ -181,7 +186,7 @@ def main() -> None:
 )
 @click.option("-v", "--verbose", is_flag=True, help="Pass the program's output on.")
 @click.pass_context
-def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None:  # noqa: ANN401
+def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
     """Run a workload, a script or any command under a profiler and write its report.
 
     What follows -- goes to the program; without a name before it, it is the command itself.
@@ -196,94 +201,35 @@ def profile(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
     """
     if sys.platform != "linux":
         raise ToolError("Collecting works on Linux only", "To see a capture made there: nightsight report FILE")
-    from nightsight.collect import RECORDINGS
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.tools import withheld
-    from nightsight.collect.workloads import Request, resolve
+    from nightsight.collect.workloads import resolve
     from nightsight.workflow import Plan, profile_program
 
     rest = ctx.meta[_REST]
     if target is None and not rest:
         raise click.UsageError("Name a workload or a script, or give a command after `--`.")
-    _refuse_contradictions(ctx)
-    python = interpreter(options["python"])
+    options = ProfileOptions(**values)
+    options.refuse_contradictions(
+        [name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    )
+    python = interpreter(options.python)
     program = resolve(target, rest, python=python.path)
     parameters = {}
     if program.command[0] == python.path and not python.is_own:
         click.echo(f"Python: {python.path} ({python.reason}), not nightsight's own", err=True)
         parameters["interpreter"] = python.reason
-    if names := withheld(options["keep_env"]):
+    if names := withheld(options.keep_env):
         click.echo(f"The program does not see {', '.join(names)}; --keep-env NAME passes one on", err=True)
-    plan = Plan(program, options["collector"], options["reports"], parameters)
+    plan = Plan(program, options.collector, options.reports, parameters)
     # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) end the program and keep what was captured, as Ctrl-C;
     # but not where they were to be ignored, as under nohup
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
     with _progress() as progress:
-        request = Request(
-            timeout_s=options["timeout"],
-            keep_env=options["keep_env"],
-            progress=progress,
-            verbose=options["verbose"],
-            nsys=options["nsys"],
-            trace=options["trace"],
-            capture_range=None if options["capture_range"] == "auto" else options["capture_range"],
-            recordings=tuple(name for name in RECORDINGS if options[name.replace("-", "_")]),
-            nsys_arguments=options["nsys_arg"],
-            ncu=options["ncu"],
-            replay=None if options["no_ncu"] else _replay(options),
-        )
-        path = profile_program(plan, request)
+        path = profile_program(plan, options.request(progress))
     click.echo(f"report: {path}")
-
-
-def _refuse_contradictions(ctx: click.Context) -> None:
-    """Refuse options of ncu that others make meaningless: nothing that was asked for is left out without a word."""
-    values = ctx.params
-    given = {name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    of_ncu = {name for name in given if name.startswith("ncu") or name in _HOW}
-    chosen = next((name for name in ("ncu_all", "ncu_kernel", "ncu_range") if values[name]), "")
-    without = "--no-ncu" if values["no_ncu"] else "--collector torch" if values["collector"] == "torch" else ""
-    alone = "--collector ncu" if values["collector"] == "ncu" else ""
-    meaningless = (
-        (of_ncu, without),
-        ({"no_ncu"} & given, alone),
-        ({"trace", "nsys_arg"} & given, alone),
-        ({"ncu_coverage"} & given, _option(chosen) or alone),
-        ({"ncu_kernel", "ncu_range", "ncu_kernels"} & given, "--ncu-all" if values["ncu_all"] else ""),
-        (_OF_KERNELS & given, f"--replay-mode {values['replay_mode']}" if "range" in values["replay_mode"] else ""),
-    )
-    for names, other in meaningless:
-        if names and other:
-            raise click.UsageError(f"{', '.join(map(_option, sorted(names)))} means nothing with {other}.")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}" if name else ""
-
-
-def _replay(options: Mapping[str, Any]) -> "Replay":
-    from nightsight.collect.replay import Replay
-
-    sections = [name for given in options["ncu_sections"] for name in given.split(",")]
-    metrics = ",".join(options["ncu_metrics"])
-    collected = [
-        *(("--set", options["ncu_set"] or "full") if options["ncu_set"] or not (sections or metrics) else ()),
-        *(text for name in sections for text in ("--section", name)),
-        *(("--metrics", metrics) if metrics else ()),
-    ]
-    return Replay(
-        coverage_pct=options["ncu_coverage"],
-        most=0 if options["ncu_all"] else options["ncu_kernels"],
-        launches=options["ncu_launches"],
-        pattern=options["ncu_kernel"],
-        nvtx_range=options["ncu_range"],
-        everything=options["ncu_all"],
-        budget_s=options["ncu_budget"],
-        collected=tuple(collected),
-        **{name: options[name] for name in _HOW},
-    )
 
 
 @main.command(short_help="Make the report of files captured elsewhere.")
@@ -312,7 +258,7 @@ def _replay(options: Mapping[str, Any]) -> "Replay":
 )
 @input_option
 @nsys_option
-def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_bytes: int, **options: Any) -> None:  # noqa: ANN401
+def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     """Make the report of files captured elsewhere.
 
     They may be a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
@@ -325,9 +271,11 @@ def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_
     """
     from nightsight.workflow import Output, Reading, render_files
 
+    _keep_memory()
+    options = ReportOptions(**values)
+    output = Output(options.output, options.style or "", options.max_bytes)
     with _progress() as progress:
-        reading = Reading(options["nsys"], options["max_input"], progress)
-        written = list(render_files(files, Output(output, style or "", max_bytes), reading))
+        written = list(render_files(files, output, Reading(options.nsys, options.max_input, progress)))
     for path in written:
         click.echo(f"report: {path}")
 
@@ -357,7 +305,7 @@ def report(files: tuple[Path, ...], output: Path | None, style: str | None, max_
 )
 @input_option
 @nsys_option
-def stats(file: Path, **options: Any) -> None:  # noqa: ANN401
+def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     """Print the tables of `nsys stats`, to the digit, without nsys.
 
     \b
@@ -365,19 +313,18 @@ def stats(file: Path, **options: Any) -> None:  # noqa: ANN401
       nightsight stats train.sqlite -r cuda_gpu_kern_sum --format csv
       nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
     """
-    from nightsight.stats import Selection
     from nightsight.workflow import Reading, print_stats, profile_of
 
-    reports = [report for given in options["reports"] for report in given.split(",")]
-    named = {name: options[name] for name in ("style", "timeunit", "filter_time", "filter_nvtx")}
-    output = options["output"]
-    with _progress() as progress:
-        reading = Reading(options["nsys"], options["max_input"], progress)
-        with profile_of(file, reading) as profile:
-            texts = list(print_stats(profile, Selection(reports, **named), path=file, output=output))
+    _keep_memory()
+    options = StatsOptions(**values)
+    with (
+        _progress() as progress,
+        profile_of(file, Reading(options.nsys, options.max_input, progress)) as profile,
+    ):
+        texts = list(print_stats(profile, options.selection, path=file, output=options.output))
     for finding in profile.findings:
         click.echo(f"Warning: {finding.title}. {finding.detail}", err=True)
-    click.echo(("\n" if output == "-" else "").join(texts), nl=False)
+    click.echo(("\n" if options.output == "-" else "").join(texts), nl=False)
 
 
 @main.command(short_help="List the workloads.")
@@ -426,3 +373,16 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status("starting") as status:
         yield status.update
+
+
+def _keep_memory() -> None:
+    """Let freed arrays be used again: glibc gives large ones back to the system, which then has to clear new pages.
+
+    For commands that end soon, as the peak of memory is kept. Elsewhere than on glibc nothing changes.
+    """
+    import ctypes
+
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if set_option is not None:
+        for option, value in _MALLOC.items():
+            set_option(option, value)

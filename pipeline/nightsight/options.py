@@ -1,36 +1,203 @@
-"""What the command line checks of an option's value before a program has run for it."""
+"""The options of each command, and what is checked of them before a program has run for them."""
 
 import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from math import isnan
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+if TYPE_CHECKING:
+    from nightsight.collect import Choice
+    from nightsight.collect.replay import Replay
+    from nightsight.collect.workloads import Request
+    from nightsight.stats import Selection
+
+RECORDINGS: Final = ("gpu_metrics", "python_backtrace", "memory_usage")
 
 # what a backslash or a set makes plain
 _PLAIN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _NOT_ECMASCRIPT: Final = re.compile(r"\(\?(?![:=!])(?:P?<[=!]?|P?.?)")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """What `profile` is told about ncu; the names are those of the options."""
+
+    ncu: Path | None
+    no_ncu: bool
+    ncu_coverage: float
+    ncu_kernels: int
+    ncu_launches: int
+    ncu_kernel: str
+    ncu_range: str
+    ncu_all: bool
+    ncu_set: str | None
+    ncu_sections: tuple[str, ...]
+    ncu_metrics: tuple[str, ...]
+    ncu_budget: float
+    clock_control: str
+    cache_control: str
+    replay_mode: str
+    graph_profiling: str
+
+    @property
+    def replay(self) -> "Replay | None":
+        """What ncu is asked for; None if nothing is to be replayed."""
+        from nightsight.collect.replay import Replay
+
+        if self.no_ncu:
+            return None
+        sections = [name for given in self.ncu_sections for name in given.split(",")]
+        metrics = ",".join(self.ncu_metrics)
+        collected: list[str] = []
+        if self.ncu_set or not (sections or metrics):
+            collected += ["--set", self.ncu_set or "full"]
+        for name in sections:
+            collected += ["--section", name]
+        if metrics:
+            collected += ["--metrics", metrics]
+        return Replay(
+            coverage_pct=self.ncu_coverage,
+            most=0 if self.ncu_all else self.ncu_kernels,
+            launches=self.ncu_launches,
+            pattern=self.ncu_kernel,
+            nvtx_range=self.ncu_range,
+            everything=self.ncu_all,
+            budget_s=self.ncu_budget,
+            collected=tuple(collected),
+            clock_control=self.clock_control,
+            cache_control=self.cache_control,
+            replay_mode=self.replay_mode,
+            graph_profiling=self.graph_profiling,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(ReplayOptions):
+    """What `profile` is told; the names are those of the options."""
+
+    collector: "Choice"
+    nsys: Path | None
+    trace: str
+    capture_range: str
+    gpu_metrics: bool
+    python_backtrace: bool
+    memory_usage: bool
+    nsys_arg: tuple[str, ...]
+    keep_env: tuple[str, ...]
+    timeout: float
+    python: str | None
+    reports: Path
+    verbose: bool
+
+    def request(self, progress: Callable[[str], None]) -> "Request":
+        """Say it in the terms of the collectors."""
+        from nightsight.collect.workloads import Request
+
+        return Request(
+            timeout_s=self.timeout,
+            keep_env=self.keep_env,
+            progress=progress,
+            verbose=self.verbose,
+            nsys=self.nsys,
+            trace=self.trace,
+            capture_range=None if self.capture_range == "auto" else self.capture_range,
+            recordings=tuple(name.replace("_", "-") for name in RECORDINGS if getattr(self, name)),
+            nsys_arguments=self.nsys_arg,
+            ncu=self.ncu,
+            replay=self.replay,
+        )
+
+    def refuse_contradictions(self, given: Collection[str]) -> None:
+        """Refuse options of ncu that others make meaningless: nothing that was asked for is left out without a word.
+
+        `given` are the names of those that were on the command line.
+        """
+        on_line = set(given)
+        without = "--no-ncu" if self.no_ncu else "--collector torch" if self.collector == "torch" else ""
+        alone = "--collector ncu" if self.collector == "ncu" else ""
+        every = "--ncu-all" if self.ncu_all else ""
+        chosen = every or ("--ncu-kernel" if self.ncu_kernel else "--ncu-range" if self.ncu_range else "")
+        as_whole = f"--replay-mode {self.replay_mode}" if "range" in self.replay_mode else ""
+        meaningless = (
+            (_OF_NCU, without),
+            ({"no_ncu"}, alone),
+            ({"trace", "nsys_arg"}, alone),
+            ({"ncu_coverage"}, chosen or alone),
+            ({"ncu_kernel", "ncu_range", "ncu_kernels"}, every),
+            ({"ncu_all", "ncu_kernel", "ncu_kernels", "ncu_coverage", "graph_profiling"}, as_whole),
+        )
+        for names, other in meaningless:
+            if other and names & on_line:
+                said = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(names & on_line))
+                raise click.UsageError(f"{said} means nothing with {other}.")
+
+
+_OF_NCU: Final = frozenset(ReplayOptions.__dataclass_fields__) - {"no_ncu"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What `report` is told; the names are those of the options."""
+
+    output: Path | None
+    style: str | None
+    max_bytes: int
+    max_input: int
+    nsys: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatsOptions:
+    """What `stats` is told; the names are those of the options."""
+
+    reports: tuple[str, ...]
+    style: str
+    timeunit: str
+    filter_time: str
+    filter_nvtx: str
+    output: str
+    max_input: int
+    nsys: Path | None
+
+    @property
+    def selection(self) -> "Selection":
+        """The tables that are asked for, and of which events."""
+        from nightsight.stats import Selection
+
+        reports = [report for given in self.reports for report in given.split(",")]
+        return Selection(
+            reports,
+            style=self.style,
+            timeunit=self.timeunit,
+            filter_time=self.filter_time,
+            filter_nvtx=self.filter_nvtx,
+        )
+
+
 class Number(click.FloatRange):
-    """A number in a range, which nan is not although it compares as if it were."""
+    """A number in a range; nan, which compares as if it were in any, is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
         """Convert as Click does, and refuse nan."""
         number = float(super().convert(value, param, ctx))
-        return self.fail(f"{value} is no number.", param, ctx) if isnan(number) else number
+        return self.fail(f"{value} is not a number.", param, ctx) if isnan(number) else number
 
 
 def expression(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Refuse what is no regular expression for ncu, whose grammar is ECMAScript's of C++."""
+    """Refuse what ncu does not take as a regular expression: its grammar is ECMAScript's, of C++."""
     try:
         # ncu gets it in a group, and its grammar has no flags
         re.compile(f".(?:{value})")
     except re.error as error:
-        raise click.BadParameter(f"{value!r} is no regular expression of ncu: {error.msg}.") from error
+        raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {error.msg}.") from error
     found = _NOT_ECMASCRIPT.search(_PLAIN.sub("", value))
     if found:
-        reason = f"its grammar has no {found[0]}, of groups only (...), (?:...), (?=...) and (?!...)"
-        raise click.BadParameter(f"{value!r} is no regular expression of ncu: {reason}.")
+        reason = f"{found[0]} is not in its grammar; groups are (...), (?:...), (?=...) and (?!...)"
+        raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {reason}.")
     return value
 
 

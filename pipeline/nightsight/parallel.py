@@ -1,8 +1,6 @@
 """Work that several cores can share: numpy lets other threads run while it computes, most of Python does not."""
 
-import ctypes
 import os
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
@@ -12,9 +10,6 @@ from weakref import WeakKeyDictionary
 
 # each task has arrays of its own, so more of them take more memory
 _MOST_THREADS: Final = 2
-
-# M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX of malloc.h
-_MALLOC: Final = {-1: 2**31 - 1, -4: 0, -8: 1}
 
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
@@ -32,9 +27,9 @@ def mapped(function: Callable[[_Item], _Value], items: Iterable[_Item]) -> list[
 
 
 def once(compute: Callable[[_Item], _Value]) -> Callable[[_Item], _Value]:
-    """Make a function keep its value for as long as what it is of exists; threads wait for the first that asks.
+    """Thread-safe memoization by weak reference to the argument.
 
-    So it must not hand work to threads that ask for the same function.
+    Deadlocks if the function waits for a worker that calls it.
     """
     known: WeakKeyDictionary[_Item, _Value] = WeakKeyDictionary()
     lock = RLock()
@@ -47,14 +42,3 @@ def once(compute: Callable[[_Item], _Value]) -> Callable[[_Item], _Value]:
             return known[item]
 
     return remembered
-
-
-def keep_memory() -> None:
-    """Let freed arrays be used again: glibc gives large ones back to the system, which then has to clear new pages.
-
-    For programs that end soon, as the peak of memory is kept. Elsewhere than on glibc nothing changes.
-    """
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if set_option is not None:
-        for option, value in _MALLOC.items():
-            set_option(option, value)

@@ -1,8 +1,7 @@
-"""The stages in their order; the only module that knows more than one of them."""
+"""The stages in their order: what `profile`, `report` and `stats` do, one after the other."""
 
 import datetime as dt
 import json
-import re
 import shlex
 import sys
 import tempfile
@@ -12,22 +11,14 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final, get_type_hints
 
-import pandas as pd
-
 from nightsight import __version__
 from nightsight.advise import advise, unchecked
 from nightsight.analyze import analyze
-from nightsight.analyze.replay.groups import choose_kernels
 from nightsight.collect import COLLECTORS, Choice, choose_collector
-from nightsight.collect.ncu import Replayed, not_replayed, replay_kernels
 from nightsight.collect.nsys import export_sqlite, required_nsys
-from nightsight.collect.replay import COMMUNICATING, GRAPHS, Replay, uncollected
-from nightsight.collect.tools import find_ncu
 from nightsight.collect.workloads import Program, Request
-from nightsight.errors import PipelineError, UsageError, WorkloadError
-from nightsight.events.kernel_names import communicates
+from nightsight.errors import UsageError, WorkloadError
 from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report
-from nightsight.parallel import keep_memory
 from nightsight.read import read, recognize
 from nightsight.render import (
     FORMATS,
@@ -40,6 +31,7 @@ from nightsight.render import (
     render_index,
 )
 from nightsight.render.page.summary import benchmark_doubts, numbers
+from nightsight.replaying import not_collected, usable_ncu, with_replay
 from nightsight.runs import new_run, publish, runs, write_file
 from nightsight.stats import Selection, stats_texts
 
@@ -64,7 +56,7 @@ def profile_program(plan: Plan, request: Request) -> Path:
     """
     program = plan.program
     collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=request.recordings)
-    ncu = _checked_ncu(collector, request)
+    ncu = usable_ncu(collector, request)
     # not by way of the folder that the program works in, which it may delete
     reports = plan.reports.resolve()
     run = new_run(reports, program.name, started=dt.datetime.now(dt.UTC))
@@ -74,9 +66,9 @@ def profile_program(plan: Plan, request: Request) -> Path:
         capture = replace(capture, parameters={**capture.parameters, **plan.parameters})
         profile = read(capture.files[-1], details=request.replay is not None)
         if collector == "nsys" and not capture.failure:
-            capture, profile = _with_replay(program, request, capture, profile)
+            capture, profile = with_replay(program, request, capture, profile)
         request.progress("writing the report")
-        findings = (*_uncollected(request, profile), *((fallback,) if fallback else ()))
+        findings = (*not_collected(request, profile), *((fallback,) if fallback else ()))
         report = build_report(profile, capture.workload, capture=capture, findings=findings)
         publish(run, _run_files(Source(report, profile), failed=bool(capture.failure)))
         write_file(reports / "index.html", _index(reports).encode())
@@ -109,97 +101,6 @@ def _interrupts_name_the_capture(request: Request) -> Iterator[None]:
             f"interrupted before the report was written; what was captured is kept: {capture}",
             f"Make its report: {command}",
         ) from None
-
-
-def _checked_ncu(collector: str, request: Request) -> Path | None:
-    """Refuse, before anything runs, an ncu that is not there, and kernels chosen for a collector that has none."""
-    replay = request.replay
-    if replay and collector != "torch":
-        return find_ncu(request.ncu)
-    if replay and replay.is_chosen:
-        raise UsageError(
-            "--ncu-kernel, --ncu-range and --ncu-all need ncu, and this machine's collector is torch.profiler",
-            "Leave them out, or run where there are a GPU and nsys; without nsys: --collector ncu.",
-        )
-    return None
-
-
-def _uncollected(request: Request, profile: Profile) -> tuple[Finding, ...]:
-    if request.replay is None or "kernel_metrics" not in profile.tables:
-        return ()
-    return uncollected(request.replay, profile.table("kernel_metrics")["metric"].cat.categories)
-
-
-def _with_replay(program: Program, request: Request, capture: Capture, profile: Profile) -> tuple[Capture, Profile]:
-    """Look closer, with ncu, at the kernels that take most of the time; what goes wrong is a finding."""
-    replay = request.replay
-    if replay is None or not any(len(profile.tables.get(name, ())) for name in ("kernels", "graph_launches")):
-        return capture, profile
-    request.progress("replaying kernels with ncu")
-    left_s = request.timeout_s - sum(capture.stages_s.values())
-    replayed = _replayed(program, replace(request, timeout_s=left_s), replay, profile)
-    interrupted = replayed.outcome and replayed.outcome.interrupted
-    capture = replace(
-        capture,
-        parameters={**capture.parameters, **replayed.described(replay)},
-        findings=(*capture.findings, *replayed.findings),
-        stages_s={**capture.stages_s, "replay": replayed.seconds},
-        failure=f"the replay {replayed.outcome.ending}" if replayed.outcome and interrupted else "",
-    )
-    if replayed.report is None:
-        return capture, profile
-    try:
-        return capture, profile.joined(read(replayed.report))
-    except PipelineError as error:
-        # of a library that does not load, its path
-        said = re.sub(r"\S*/\S*", "<…>", error.message)
-        finding = Finding("no_kernel_metrics", "warning", "ncu's report cannot be read", said, error.hint)
-        return replace(capture, findings=(*capture.findings, finding)), profile
-
-
-def _replayed(program: Program, request: Request, replay: Replay, profile: Profile) -> Replayed:
-    """Replay what was asked for, or what the timeline says is worth it."""
-    if replay.is_whole and _may_wait_for_peers(profile):
-        reason = "Nothing was replayed: in a range or graph replayed as a whole, kernels would wait for their peers"
-        return not_replayed(reason, "Replay its kernels one by one: --replay-mode kernel --graph-profiling node.")
-    if "ranges" in profile.tables:
-        replay = replace(replay, ranges=tuple(profile.table("ranges")["name"].cat.categories))
-    if not replay.is_chosen and not replay.is_range:
-        replay, nothing = (_graphs if replay.graph_profiling == "graph" else _worth_most)(replay, profile)
-        if nothing:
-            return nothing
-    return replay_kernels(program, request, replay)
-
-
-def _worth_most(replay: Replay, profile: Profile) -> tuple[Replay, Replayed | None]:
-    """Choose the kernels that take the most time."""
-    chosen = choose_kernels(profile, coverage_pct=replay.coverage_pct, most=replay.most)
-    if not chosen.names:
-        return replay, not_replayed(
-            f"Nothing was replayed: there are only {COMMUNICATING}, or CUDA graphs that were traced as a whole",
-            "To see the kernels of graphs: --nsys-arg=--cuda-graph-trace=node.",
-        )
-    expected = chosen.launches * replay.launches
-    return replace(replay, names=chosen.names, base=chosen.base, skip=chosen.skip, expected=expected), None
-
-
-def _graphs(replay: Replay, profile: Profile) -> tuple[Replay, Replayed | None]:
-    """Choose CUDA graphs, whether they were traced as a whole or by their kernels."""
-    kernels = profile.tables.get("kernels", _NONE)
-    in_graphs = "graph_node" in kernels and kernels["graph_node"].notna().any()
-    if not in_graphs and not len(profile.tables.get("graph_launches", _NONE)):
-        return replay, not_replayed("Nothing was replayed: no CUDA graph was launched", "Leave out --graph-profiling.")
-    return replace(replay, names=GRAPHS, base="function", expected=replay.launches), None
-
-
-def _may_wait_for_peers(profile: Profile) -> bool:
-    """Whether there is more than one process or GPU, or a kernel that communicates: graphs do not show theirs."""
-    work = [profile.tables[name] for name in ("kernels", "graph_launches") if len(profile.tables.get(name, ()))]
-    places = {
-        place for table in work for place in table[["process", "device"]].drop_duplicates().itertuples(index=False)
-    }
-    names = profile.tables["kernels"]["name"].cat.categories if "kernels" in profile.tables else ()
-    return len(places) > 1 or any(communicates(name) for name in names)
 
 
 @dataclass(frozen=True)
@@ -334,7 +235,6 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
 @contextmanager
 def profile_of(path: Path, reading: Reading, *, details: bool = True) -> Iterator[Profile]:
     """Read a captured file; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
-    keep_memory()
     if recognize(path) != "nsys-rep":
         yield read(path, details=details, most_bytes=reading.most_bytes)
         return
@@ -388,6 +288,5 @@ def _describes_a_run(document: Mapping[str, object]) -> bool:
     return all(name in _OF_FOLDER or isinstance(given.get(name, ...), kind) for name, kind in types.items())
 
 
-_NONE: Final = pd.DataFrame()
 _OF_FOLDER: Final = ("run_id", "href")
 _SMALL_BYTES: Final = 20_000_000
