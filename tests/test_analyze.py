@@ -9,14 +9,16 @@ import pytest
 
 from nightsight.analyze import ANALYSES, analyze
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.api import api_name, cuda_api, operators
+from nightsight.analyze.api import cuda_api, operators
 from nightsight.analyze.copies import memory_operations
 from nightsight.analyze.facts import devices, trust
 from nightsight.analyze.gpu_time import gpu_time
 from nightsight.analyze.kernels import kernel_time
 from nightsight.analyze.launches.overhead import launch_overhead
 from nightsight.analyze.ranges.owners import range_coverage, range_time
-from nightsight.events.timeline import GPU_TABLES, Timeline
+from nightsight.events.launches import GPU_TABLES
+from nightsight.events.names import api_names
+from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.results import DEVICES, RESULTS, Column, Entry
@@ -204,7 +206,7 @@ def test_copies_carry_direction_kind_size_and_rate() -> None:
 
 def test_api_names_lose_their_version_but_not_their_abi() -> None:
     names = pd.Index(["cudaMalloc_v3020", "cudaLaunchKernelExC_v11060", "cuGetProcAddress_v2", "cuMemAlloc"])
-    assert api_name(names).tolist() == ["cudaMalloc", "cudaLaunchKernelExC", "cuGetProcAddress_v2", "cuMemAlloc"]
+    assert api_names(names).tolist() == ["cudaMalloc", "cudaLaunchKernelExC", "cuGetProcAddress_v2", "cuMemAlloc"]
 
 
 def test_own_time_of_an_operator_leaves_out_those_inside() -> None:

@@ -100,7 +100,7 @@ class Capture:
     failure: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Profile:
     """The canonical tables of one capture (see `nightsight.tables`); `missing` says why one is not there."""
 

@@ -187,17 +187,21 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
 }
 
+SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+RESOURCES: Final = ["registers", "static_shared_bytes", "dynamic_shared_bytes"]
+"""What the launch of a kernel asks for: its grid and block, and what each of its threads and blocks takes."""
+
 DETAILS: Final[Mapping[str, frozenset[str]]] = {
-    "kernels": frozenset(
-        {
-            *("short_name", "mangled_name", "green_context", "registers", "static_shared_bytes"),
-            *("dynamic_shared_bytes", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
-        }
-    ),
+    "kernels": frozenset({"short_name", "mangled_name", "green_context", *SHAPE, *RESOURCES}),
     "api_calls": frozenset({"status", "tid"}),
     "ranges": frozenset({"domain_start_ns"}),
 }
 """Columns that are in NVIDIA's own tables and in no report: most of what a large capture holds."""
+
+PUSH_POP: Final = "PushPop"
+START_END: Final = "StartEnd"
+ANNOTATION: Final = "Annotation"
+"""The styles of ranges: NVTX's two, and those of torch.profiler."""
 
 OF_REPLAY: Final = ("profiled_launches", "kernel_metrics", "kernel_rules", "kernel_lines")
 """The tables that only ncu fills."""
@@ -292,6 +296,11 @@ def memory_levels(events: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     told = first.groupby(keys, observed=True)["before"].agg(lambda before: before.sum(min_count=1)).rename("told")
     earlier = levels.join(told, on=keys)["told"].astype("float64").fillna(-lowest.clip(upper=0)).astype("int64")
     return levels.assign(bytes=level + earlier, earlier=earlier)
+
+
+def integers(column: "pd.Series[Any]") -> Ints:
+    """Return a nullable column as plain int64, -1 where it is NULL."""
+    return column.to_numpy(dtype=np.int64, na_value=-1) if column.dtype != np.int64 else column.to_numpy()
 
 
 def duration(frame: pd.DataFrame) -> "pd.Series[int]":

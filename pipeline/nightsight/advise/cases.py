@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_names import base_name
-from nightsight.events.timeline import GRAPH
+from nightsight.events.names import GRAPH
 from nightsight.model import Result
 from nightsight.results import (
     ALLOCATION,

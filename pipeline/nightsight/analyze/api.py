@@ -1,25 +1,22 @@
 """Where the CPU's time in CUDA went, and what PyTorch's operators cost it."""
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.timeline import Flags, Timeline
+from nightsight.events.names import api_names
+from nightsight.events.timeline import Timeline
+from nightsight.intervals import Flags
 from nightsight.results import CPU_OPS, CUDA_API_SUM
 from nightsight.tables import duration, nest, renamed, time_summary
-
-
-def api_name(names: "pd.Index[Any]") -> "pd.Index[Any]":
-    """Strip the version of CUDA entry points (`_v3020`, `_v11060`), not their ABI suffix (`_v2`)."""
-    return names.str.replace(r"_v\d{4,}$", "", regex=True)
 
 
 def cuda_api(timeline: Timeline) -> Table:
     """One row per CUDA function and layer."""
     calls = timeline.profile.table("api_calls")
-    calls = calls.assign(name=renamed(calls["name"], api_name))
+    calls = calls.assign(name=renamed(calls["name"], api_names))
     return Table(time_summary(calls, ["name", "layer"]).rename(columns={"count": "calls"}))
 
 

@@ -7,8 +7,8 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import call_names, call_paths
-from nightsight.events.timeline import Flags, Timeline
-from nightsight.intervals import Ints, covered, union
+from nightsight.events.timeline import Timeline
+from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.peaks import Peaks, published
 from nightsight.results import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_COPIES
 from nightsight.tables import categorical, duration, empty, summarize, time_summary, total, whole
@@ -19,8 +19,12 @@ _CROSSED: Final = {
     "memory_bytes_per_s": ("Device-to-Device", "memset"),
     "nvlink_bytes_per_s": ("Peer-to-Peer",),
     "host_link_bytes_per_s": (
-        *("Host-to-Device", "Device-to-Host", "Unified Host-to-Device", "Unified Device-to-Host"),
-        *("Host-to-Array", "Array-to-Host"),
+        "Host-to-Device",
+        "Device-to-Host",
+        "Unified Host-to-Device",
+        "Unified Device-to-Host",
+        "Host-to-Array",
+        "Array-to-Host",
     ),
 }
 _OF_DEVICE: Final = ("Device", "Device Static", "Array")

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.timeline import GPU_TABLES, Flags, Timeline, distinct, operation_column
-from nightsight.intervals import Ints
+from nightsight.events.launches import GPU_TABLES
+from nightsight.events.timeline import Timeline, distinct, operation_column
+from nightsight.intervals import Flags, Ints
 from nightsight.model import Finding, Profile
 from nightsight.results import DEVICES, DIAGNOSTICS, NOT_SHOWN, PROFILER_OVERHEAD
 from nightsight.tables import time_summary, used_devices

@@ -8,7 +8,8 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import call_paths
 from nightsight.analyze.split import devices_at_work, idle_causes
-from nightsight.events.timeline import GRAPH, Timeline, busy_spans
+from nightsight.events.names import GRAPH, operation_names
+from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.intervals import Ints, Spans, covered, gaps
 from nightsight.results import GPU_GAPS, GPU_UTILIZATION, IDLE
 from nightsight.tables import categorical
@@ -18,13 +19,10 @@ STRETCHES: Final = 30
 LONGEST: Final = 100
 _LEAST: Final = 1e-5  # of the window
 
-_GAPS: Final = ["device", "time_ns", "gap_ns", "share_pct", "cause", "cause_pct", "before", "after", "path"]
-_STRETCHES: Final = ["device", "from_ns", "to_ns", "busy_pct"]
-
 
 def gpu_gaps(timeline: Timeline) -> Table:
     """Rows per device, the longest first: idle time between two operations, or up to an end of the window."""
-    window, tables = timeline.window, [pd.DataFrame(columns=_GAPS)]
+    window, tables = timeline.window, [pd.DataFrame(columns=GPU_GAPS.column_names)]
     for device in devices_at_work(timeline):
         here = timeline.operations.device == device
         idle = gaps(busy_spans(timeline)[int(device)], (window.start_ns, window.end_ns))
@@ -43,7 +41,8 @@ def gpu_gaps(timeline: Timeline) -> Table:
             "after": _names(timeline, after),
             "path": call_paths(timeline, np.append(timeline.operations.call, -1)[after]),
         }
-        tables.append(pd.DataFrame(columns)[_GAPS].sort_values(["gap_ns", "time_ns"], ascending=[False, True]))
+        table = pd.DataFrame(columns)[GPU_GAPS.column_names]
+        tables.append(table.sort_values(["gap_ns", "time_ns"], ascending=[False, True]))
     return Table(pd.concat(tables[1:] or tables, ignore_index=True).astype(dict.fromkeys(_TEXTS, "str")))
 
 
@@ -52,14 +51,14 @@ _TEXTS: Final = ("cause", "before", "after", "path")
 
 def gpu_utilization(timeline: Timeline) -> Table:
     """Per device, up to STRETCHES equal stretches of the window, with the share of each in which anything ran."""
-    window, tables = timeline.window, [pd.DataFrame(columns=_STRETCHES)]
+    window, tables = timeline.window, [pd.DataFrame(columns=GPU_UTILIZATION.column_names)]
     count = min(STRETCHES, window.length_ns)
     edges = window.start_ns + window.length_ns * np.arange(count + 1) // max(count, 1)
     for device in devices_at_work(timeline):
         busy = covered(busy_spans(timeline)[int(device)], edges[:-1], edges[1:])
         since = edges - window.start_ns
         columns = (device, since[:-1], since[1:], 100.0 * busy / np.diff(edges))
-        tables.append(pd.DataFrame(dict(zip(_STRETCHES, columns, strict=True))))
+        tables.append(pd.DataFrame(dict(zip(GPU_UTILIZATION.column_names, columns, strict=True))))
     return Table(pd.concat(tables[1:] or tables, ignore_index=True))
 
 
@@ -81,11 +80,10 @@ def _neighbours(timeline: Timeline, here: Ints, start: Ints, end: Ints) -> tuple
 
 
 def _names(timeline: Timeline, position: Ints) -> "pd.Categorical[Any]":
-    """Name operations as NVIDIA does, `[CUDA memcpy Host-to-Device]`; the empty text for none."""
+    """Name operations; the empty text for none."""
     tables = timeline.profile.tables
     kernels, copies = tables["kernels"]["name"].cat, tables["memory_ops"]["operation"].cat
-    copied = [name if name == "memset" else f"memcpy {name}" for name in copies.categories]
-    values = np.array([*kernels.categories, *(f"[CUDA {name}]" for name in copied), GRAPH, ""], dtype=object)
+    values = np.array([*kernels.categories, *operation_names(copies.categories), GRAPH, ""], dtype=object)
     graphs = np.full(len(timeline.operations.kind) - len(kernels.codes) - len(copies.codes), len(values) - 2)
     copied_codes = copies.codes.to_numpy(dtype=np.int64) + len(kernels.categories)
     codes = np.concatenate([kernels.codes, copied_codes, graphs, [len(values) - 1]])

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.api import api_name
 from nightsight.analyze.copies import is_pageable
 from nightsight.events.kernel_names import communicates
-from nightsight.events.timeline import Flags, Timeline, busy_spans, operation_column
-from nightsight.intervals import Ints, Spans, covered, inside, length, touches, union, without
+from nightsight.events.names import api_names
+from nightsight.events.timeline import Timeline, busy_spans, operation_column
+from nightsight.intervals import Flags, Ints, Spans, covered, inside, length, touches, union, without
 from nightsight.parallel import once
 from nightsight.results import (
     ALLOCATION,
@@ -34,7 +34,7 @@ from nightsight.results import (
     TIME_SPLIT,
     UNKNOWN,
 )
-from nightsight.tables import empty, renamed
+from nightsight.tables import NULLABLE, empty, renamed
 from nightsight.units import format_value
 
 # the first that matches a name counts
@@ -51,7 +51,6 @@ _LATENCY_NS: Final = 10_000
 _LEAST_LAUNCHES: Final = 10
 _LEAST_OFFSET_NS: Final = 2_000
 _MOST_FUNCTIONS: Final = 3
-_COLUMNS: Final = ["device", "group", "category", "time_ns", "share_pct", "hidden_ns", "functions"]
 
 
 class Calls(NamedTuple):
@@ -132,7 +131,8 @@ def time_split(timeline: Timeline) -> Table:
         notes.append(
             "There launch lasts until the GPU's own 95th percentile of launch latency, not for 10 µs after the call."
         )
-    return Table(pd.DataFrame(rows, columns=_COLUMNS).astype({"hidden_ns": "int64[pyarrow]"}), tuple(notes))
+    table = pd.DataFrame(rows, columns=TIME_SPLIT.column_names)
+    return Table(table.astype({"hidden_ns": NULLABLE}), tuple(notes))
 
 
 def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
@@ -188,7 +188,7 @@ def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
 def causing_calls(timeline: Timeline) -> Calls:
     """Return the CUDA calls by what they make a GPU wait for; none where the API was not traced."""
     table = timeline.profile.tables.get("api_calls", empty("api_calls"))
-    names = renamed(table["name"], api_name)
+    names = renamed(table["name"], api_names)
     causes = np.full(len(names.categories), IDLE.index(OTHER_CALL), dtype=np.int8)
     for cause, pattern in reversed(_CALLS.items()):
         causes[np.asarray(names.categories.str.contains(pattern), dtype=bool)] = IDLE.index(cause)

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.api import api_name
 from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.ranges.callers import call_names, call_paths, outermost
 from nightsight.analyze.ranges.steps import step_columns
-from nightsight.events.timeline import Flags, Timeline, busy_spans, distinct, operation_column
-from nightsight.intervals import Ints, covered, union
+from nightsight.events.names import api_names
+from nightsight.events.timeline import Timeline, busy_spans, distinct, operation_column
+from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.results import CUDA_API_SYNC, OSRT_SUM
 from nightsight.tables import categorical, time_summary
 
@@ -75,7 +75,7 @@ def os_calls(timeline: Timeline) -> Table:
 def _named(timeline: Timeline, pattern: str) -> Ints:
     """Return the rows in api_calls of the functions whose name without version matches."""
     names = timeline.profile.table("api_calls")["name"].cat
-    chosen = np.asarray(api_name(names.categories).str.contains(pattern), dtype=bool)
+    chosen = np.asarray(api_names(names.categories).str.contains(pattern), dtype=bool)
     return np.flatnonzero(chosen[names.codes])
 
 

@@ -1,8 +1,4 @@
-"""What all analyses share: which call launched each GPU operation, and which stretch of time the report is about.
-
-An operation and its call are matched by process and correlation id; an operation has at most one call, and matching
-adds no row and loses none.
-"""
+"""What all analyses share: the GPU operations of a profile, and which stretch of time the report is about."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,18 +6,15 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.intervals import Ints, Spans, inside
+from nightsight.events.launches import GPU_TABLES, gpus, launch_keys, launching_calls
+from nightsight.events.names import GRAPH
+from nightsight.intervals import Flags, Ints, Spans, inside
 from nightsight.model import Profile
 from nightsight.parallel import once
 from nightsight.tables import categorical
 
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
-
-GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
 MEASURED_RANGE: Final = "measure"
-GRAPH: Final = "[CUDA graph]"
-# more correlation ids than one process ever uses: CUPTI counts them in 32 bits
-_IDS: Final = 1 << 40
+"""The range that our workloads and the tracer put around the part to look at."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +82,14 @@ class Timeline:
         sizes = [len(frame) for frame in tables]
         kind = np.repeat(np.arange(len(GPU_TABLES), dtype=np.int8), sizes)
         start, end, stream = (_joined(tables, name) for name in ("start_ns", "end_ns", "stream"))
-        device = np.concatenate([_gpu(frame) for frame in tables])
-        launch = self._keys[0]
+        device = np.concatenate([gpus(frame) for frame in tables])
+        launch = launch_keys(self.profile)[0]
         # of graphs traced as a whole there are no nodes
         nodes = [_is_node(frame) for frame in tables[:2]]
         in_graph = np.concatenate([*nodes, np.ones(sizes[2], dtype=bool)])
         if not self._tells_graphs:
             in_graph[: sizes[0]] |= _shared(launch[: sizes[0]])
-        return Operations(kind, start, end, device, stream, launch, self._calls(launch), in_graph)
+        return Operations(kind, start, end, device, stream, launch, launching_calls(self.profile), in_graph)
 
     @property
     def _tells_graphs(self) -> bool:
@@ -161,10 +154,9 @@ class Timeline:
         return calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
 
     @property
-    @once
     def call_launch(self) -> Ints:
         """The launch (as in Operations) that every row of api_calls belongs to, if any of its id was recorded."""
-        return self._keys[1]
+        return launch_keys(self.profile)[1]
 
     def _bounds(self, names: tuple[str, ...]) -> tuple[int, int] | None:
         frames = [self.profile.tables[name] for name in names if len(self.profile.tables.get(name, ()))]
@@ -173,39 +165,6 @@ class Timeline:
         return int(min(frame["start_ns"].min() for frame in frames)), int(
             max(frame["end_ns"].max() for frame in frames)
         )
-
-    @property
-    @once
-    def _keys(self) -> tuple[Ints, Ints]:
-        """One number per (process, correlation) of all operations, and of all calls.
-
-        Where either is unknown it is negative, another for each operation and -1 for calls.
-        """
-        frames = [self.profile.tables.get(name, _NOTHING) for name in (*GPU_TABLES, "api_calls")]
-        processes = [_numbers(frame["process"]) for frame in frames]
-        known = np.unique(np.concatenate([pd.unique(some) for some in processes]))
-        keys = np.concatenate([_numbers(frame["correlation"]) for frame in frames])
-        *operations, calls = np.split(keys, np.cumsum([len(frame) for frame in frames])[:-1])
-        for part, process in zip((*operations, calls), processes, strict=True):
-            unknown = (process < 0) | (part < 0)
-            np.add(part, np.searchsorted(known, process) * _IDS, out=part)
-            part[unknown] = -1
-        launches = keys[: len(keys) - len(calls)]
-        launches[launches < 0] = -1 - np.arange(np.count_nonzero(launches < 0))
-        return launches, calls
-
-    def _calls(self, launch: Ints) -> Ints:
-        """The row of the outermost call with each launch's key: a driver call can share its runtime call's id."""
-        calls = self.profile.tables.get("api_calls")
-        if calls is None or not len(calls):
-            return np.full(len(launch), -1, dtype=np.int64)
-        keys, (start, end) = self.call_launch, self.call_times
-        in_order = bool((start[1:] >= start[:-1]).all())
-        order = np.argsort(keys, kind="stable") if in_order else np.lexsort((-end, start, keys))
-        known = keys[order]
-        # the first of those with the same key is the outermost
-        position = np.minimum(np.searchsorted(known, launch), len(known) - 1)
-        return np.where((known[position] == launch) & (launch >= 0), order[position], -1)
 
 
 def distinct(values: Ints) -> Ints:
@@ -251,14 +210,3 @@ def _shared(launch: Ints) -> Flags:
 
 def _joined(tables: list[pd.DataFrame], column: str) -> Ints:
     return np.concatenate([frame[column].to_numpy(dtype=np.int64) for frame in tables])
-
-
-def _gpu(frame: pd.DataFrame) -> Ints:
-    """The GPU of the machine that each operation ran on; two processes can both call theirs device 0."""
-    gpu, device = _numbers(frame["gpu"]), _numbers(frame["device"])
-    return np.where(gpu < 0, device, gpu)
-
-
-def _numbers(column: "pd.Series[Any]") -> Ints:
-    """A nullable column as plain int64, -1 where it is NULL."""
-    return column.to_numpy(dtype=np.int64, na_value=-1) if column.dtype != np.int64 else column.to_numpy()

@@ -15,7 +15,7 @@ from nightsight.model import Environment, Finding, Profile
 from nightsight.read.chrome import MOST_BYTES, read_document
 from nightsight.read.kineto_events import MEMORY, TEXT, TRIPLE, Events, Frame, damaged, is_id, odd_fields
 from nightsight.read.vocabulary import cuda_version, list_gpus
-from nightsight.tables import NOT_REPLAYED, OF_REPLAY, conform, empty
+from nightsight.tables import ANNOTATION, NOT_REPLAYED, OF_REPLAY, conform, empty
 
 _GPU: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALLS: Final = ("cuda_runtime", "cuda_driver")
@@ -50,9 +50,21 @@ _NO_CUDA: Final = "the trace has no CUDA events: it was recorded on the CPU only
 _NO_GPU: Final = "the trace has CUDA calls but none of the work they gave the GPU (add ProfilerActivity.CUDA)"
 _NO_USAGE: Final = "no memory usage was recorded (torch.profiler.profile(profile_memory=True))"
 _NO_DEVICE: Final = "the trace names no GPU"
+# beginnings of the names of calls, in CUDA and in HIP
 _GIVES_WORK: Final = (
-    *("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch", "cudaMemcpy", "cudaMemset"),
-    *("hipLaunch", "hipExtLaunch", "hipModuleLaunch", "hipExtModuleLaunch", "hipGraphLaunch", "hipMemcpy", "hipMemset"),
+    "cudaLaunch",
+    "cuLaunch",
+    "cudaGraphLaunch",
+    "cuGraphLaunch",
+    "cudaMemcpy",
+    "cudaMemset",
+    "hipLaunch",
+    "hipExtLaunch",
+    "hipModuleLaunch",
+    "hipExtModuleLaunch",
+    "hipGraphLaunch",
+    "hipMemcpy",
+    "hipMemset",
 )
 _NEVER: Final = {
     "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
@@ -246,7 +258,7 @@ def _ranges(trace: _Trace) -> Frame:
     is_open = [fields.get("finished") is False for fields in trace.arguments(rows)]
     # torch numbers its steps; as instances of one range they can be summed up
     name = frame["name"].astype("str").str.replace(r"^ProfilerStep#\d+$", "ProfilerStep", regex=True)
-    return frame.assign(name=name, end_thread=None, domain="", style="Annotation", is_open=is_open)
+    return frame.assign(name=name, end_thread=None, domain="", style=ANNOTATION, is_open=is_open)
 
 
 def _cpu_ops(trace: _Trace) -> Frame:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.tables import categorical, empty, used_devices
+from nightsight.tables import PUSH_POP, START_END, categorical, empty, used_devices
 
 # CUPTI's own values (cupti_activity.h); the ENUM_* tables repeat them and are absent from exports before 2023
 COPY_OPERATIONS: Final = {
@@ -38,7 +38,7 @@ MEMORY_KINDS: Final = {
 }
 SEVERITIES: Final = {0: "info", 1: "info", 2: "warning", 3: "error", 4: "info"}
 # NVTX event types: push/pop and start/end ranges, marks, names of categories; each of NVTX itself and of NVTXT imports
-RANGE_STYLES: Final = {59: "PushPop", 60: "StartEnd", 70: "PushPop", 71: "StartEnd"}
+RANGE_STYLES: Final = {59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 MARKS: Final = (34, 65)
 CATEGORY_NAMES: Final = (33, 64)
 DOMAIN_CREATE: Final = 75

@@ -5,6 +5,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nightsight.events.names import operation_names
 from nightsight.stats.events import Events, Frame
 from nightsight.stats.summary import api_names, changed, dimensions, group_by, joined, statistics, time_table
 from nightsight.tables import NULLABLE, duration
@@ -127,12 +128,7 @@ def _by_category(parts: list[tuple[str, "pd.Series[Any]", "pd.Series[Any]"]]) ->
 
 
 def _operations(memory: Frame) -> "pd.Series[Any]":
-    return changed(
-        memory["operation"],
-        lambda texts: pd.Index(
-            ["[CUDA memset]" if text == "memset" else f"[CUDA memcpy {text}]" for text in texts], dtype="str"
-        ),
-    )
+    return changed(memory["operation"], lambda texts: pd.Index(operation_names(texts), dtype="str"))
 
 
 def _by_instances(table: Frame) -> Frame:

@@ -8,7 +8,7 @@ import pandas as pd
 from nightsight.intervals import Ints
 from nightsight.stats.events import Events, Frame, full_names, nested
 from nightsight.stats.summary import distinct, group_by, statistics, time_table
-from nightsight.tables import NULLABLE, duration
+from nightsight.tables import NULLABLE, PUSH_POP, START_END, duration
 
 _PROJECTION: Final = {
     "total": "Total Proj Time_ns",
@@ -50,18 +50,18 @@ def nvtx_sum(events: Events) -> Frame:
 
 def nvtx_pushpop_sum(events: Events) -> Frame:
     """CPU time of push/pop ranges by name."""
-    return _of_style(events, "PushPop")
+    return _of_style(events, PUSH_POP)
 
 
 def nvtx_startend_sum(events: Events) -> Frame:
     """CPU time of start/end ranges by name."""
-    return _of_style(events, "StartEnd")
+    return _of_style(events, START_END)
 
 
 def nvtx_pushpop_trace(events: Events) -> Frame:
     """Every push/pop range in order of its start, with its place in the stack of its thread."""
     ranges = events.table("ranges")
-    ranges = nested(ranges[ranges["style"] == "PushPop"])
+    ranges = nested(ranges[ranges["style"] == PUSH_POP])
     length = duration(ranges)
     of_children = length.groupby(ranges["parent"]).sum().reindex(ranges.index, fill_value=0)
     ranges = ranges.assign(children=_children(ranges).reindex(ranges.index, fill_value=0))

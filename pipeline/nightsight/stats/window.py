@@ -1,7 +1,6 @@
 """Which part of a capture is summed up: `--filter-time` and `--filter-nvtx`, in nsys's own words."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -97,14 +96,13 @@ def _inside(table: pd.DataFrame, window: Window) -> pd.DataFrame:
 def _nanoseconds(text: str, whole: str) -> int:
     if not _TIME.fullmatch(text):
         raise UsageError(f"{whole!r} is no span of time", _TIME_HINT)
-    return sum(_parts(text, whole))
-
-
-def _parts(text: str, whole: str) -> Iterator[int]:
+    total = 0
     for number, unit in re.findall(_PART, text):
         if unit not in _UNITS_NS:
             raise UsageError(f"{whole!r} has an unknown unit {unit!r}", _TIME_HINT)
-        yield int(number) * _UNITS_NS[unit] if number.lstrip("+-").isdigit() else round(float(number) * _UNITS_NS[unit])
+        size = _UNITS_NS[unit]
+        total += int(number) * size if number.lstrip("+-").isdigit() else round(float(number) * size)
+    return total
 
 
 def _known(ranges: pd.DataFrame) -> str:

@@ -5,8 +5,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.api import api_name
 from nightsight.analyze.ranges.owners import call_owners, nested_ranges
+from nightsight.events.names import api_names
 from nightsight.events.repetitions import without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
@@ -20,7 +20,7 @@ NOT_RECORDED: Final = "(not recorded)"
 
 def call_names(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
     """Return the function of each call (a row in api_calls, or -1: NOT_RECORDED), without its version."""
-    names = renamed(timeline.profile.table("api_calls")["name"], api_name)
+    names = renamed(timeline.profile.table("api_calls")["name"], api_names)
     values = np.append(names.categories.to_numpy(dtype=object), NOT_RECORDED)
     return categorical(values, np.where(call >= 0, np.append(names.codes, 0)[call], len(names.categories)))
 

@@ -11,8 +11,8 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.repetitions import without_numbers
-from nightsight.events.timeline import Flags, Timeline
-from nightsight.intervals import Ints, grouped_busy, innermost, outer
+from nightsight.events.timeline import Timeline
+from nightsight.intervals import Flags, Ints, grouped_busy, innermost, outer
 from nightsight.model import Finding
 from nightsight.parallel import once
 from nightsight.results import NVTX_RANGES, RANGE_COVERAGE

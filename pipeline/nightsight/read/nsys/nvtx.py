@@ -9,7 +9,7 @@ from nightsight.intervals import Ints, outer
 from nightsight.model import Finding
 from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id, repeated, repeats
 from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, MARKS, RANGE_STYLES, label
-from nightsight.tables import NULLABLE
+from nightsight.tables import NULLABLE, PUSH_POP
 
 NVTX: Final = "NVTX_EVENTS"
 _COLUMNS: Final = {
@@ -60,7 +60,7 @@ def _check(export: Export, frame: Frame) -> None:
     if twice := int(together.duplicated(same).sum()):
         export.findings.append(repeated(NVTX, twice))
     # a stack is of one thread and one domain
-    stacks = ended[ended["style"] == "PushPop"].assign(domain_id=lambda pushed: pushed["domain_id"].fillna(0))
+    stacks = ended[ended["style"] == PUSH_POP].assign(domain_id=lambda pushed: pushed["domain_id"].fillna(0))
     stacks = stacks.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
     start, end = stacks["start_ns"].to_numpy(), stacks["end_ns"].to_numpy(dtype=np.int64)
     parts = stacks.groupby(["thread", "domain_id"], sort=False).indices.values()

@@ -27,7 +27,7 @@ from nightsight.read.vocabulary import (
     list_gpus,
     without_private,
 )
-from nightsight.tables import NOT_REPLAYED, OF_REPLAY, conform, empty
+from nightsight.tables import NOT_REPLAYED, OF_REPLAY, RESOURCES, conform, empty
 
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -171,10 +171,7 @@ def _detailed_kernels(export: Export, columns: Mapping[str, str]) -> Frame:
         "dynamic_shared_bytes": "dynamicSharedMemory",
         "green_context": "greenContextId",
     }
-    nullable = (
-        *("graph_node", "green_context", "mangled_id"),
-        *("registers", "static_shared_bytes", "dynamic_shared_bytes"),
-    )
+    nullable = ("graph_node", "green_context", "mangled_id", *RESOURCES)
     frame = export.on_stream(KERNEL, columns, nullable=nullable)
     mangled_id = frame["mangled_id"].fillna(frame["name_id"])
     return frame.assign(

@@ -16,9 +16,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nightsight.events.launches import launching_calls
 from nightsight.intervals import Ints
 from nightsight.model import Profile
-from nightsight.render.export.rows import Text, blocks, digits, join, strings, take, where, whole
+from nightsight.render.export.rows import Text, blocks, digits, join, one_text, strings, take, where
 from nightsight.render.export.tracks import (
     ON_THREADS,
     OS_CALLS,
@@ -27,14 +28,13 @@ from nightsight.render.export.tracks import (
     Track,
     distinct,
     event_names,
-    integers,
     mark_slices,
     process_slices,
     stream_slices,
     thread_slices,
 )
 from nightsight.render.table.view import Floats, printable
-from nightsight.tables import memory_levels, renamed
+from nightsight.tables import RESOURCES, SHAPE, integers, memory_levels, renamed
 
 _CATEGORIES: Final[Mapping[str, str]] = {
     "ranges": "range",
@@ -53,10 +53,7 @@ _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "cpu_ops": (),
     "api_calls": ("layer", "status"),
     "os_calls": (),
-    "kernels": (
-        *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers"),
-        *("static_shared_bytes", "dynamic_shared_bytes", "graph_node"),
-    ),
+    "kernels": (*SHAPE, *RESOURCES, "graph_node"),
     "memory_ops": ("bytes", "source_kind", "target_kind", "graph_node"),
     "graph_launches": ("graph",),
 }
@@ -125,22 +122,18 @@ class _Arrows:
 
 
 def _flows(profile: Profile, threads: Slices, streams: Slices) -> tuple[Ints, Ints]:
-    """Number the arrows, from the outermost call with an operation's process and correlation id."""
+    """Number the arrows from calls to what they launched."""
     begins, ends = np.zeros(len(threads.row), dtype=np.int64), np.zeros(len(streams.row), dtype=np.int64)
     if "api_calls" not in threads.tables:
         return begins, ends
-    calls = np.flatnonzero(threads.table == threads.tables.index("api_calls"))
-    # a driver call can share the id of the runtime call around it
-    calls = calls[np.lexsort((-threads.end[calls], threads.start[calls]))]
-    keys = [
-        np.concatenate([_column(profile, threads, name)[calls], _column(profile, streams, name)])
-        for name in ("process", "correlation")
-    ]
-    number, combinations = distinct(keys)
-    outermost = np.full(len(combinations), -1, dtype=np.int64)
-    outermost[number[: len(calls)][::-1]] = calls[::-1]
-    outermost[(combinations < 0).any(axis=1)] = -1
-    call = outermost[number[len(calls) :]]
+    of_calls = np.flatnonzero(threads.table == threads.tables.index("api_calls"))
+    # one more, for operations without a call
+    drawn = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
+    drawn[threads.row[of_calls]] = of_calls
+    # the operations of a profile are those of its tables, one after the other
+    before = np.cumsum([0, *(len(profile.table(name)) for name in streams.tables)])
+    called = launching_calls(profile)[before[streams.table] + streams.row]
+    call = drawn[called]
     found = np.flatnonzero(call >= 0)
     found = found[streams.start[found] >= threads.start[call[found]]]
     begins[call[found]] = ends[found] = call[found] + 1
@@ -225,7 +218,7 @@ def _slice_rows(profile: Profile, slices: Slices, origin: int, arrows: _Arrows) 
     for block in blocks(0, len(slices.row)):
         start, end, number = slices.start[block], slices.end[block], arrows.number[block]
         arrow = join(',"bind_id":"', digits(number), f'","flow_{arrows.direction}":true')
-        yield _whole(
+        yield _text(
             *(',\n{"ph":"X"', take(places, slices.track[block])),
             *(',"ts":', _microseconds(start - origin), ',"dur":', _microseconds(end - start)),
             *(where(number > 0, arrow), *labels.of(block)),
@@ -237,7 +230,7 @@ def _instant_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[byt
     places = _places(slices.tracks)
     for block in blocks(0, len(slices.row)):
         stamp = _microseconds(slices.start[block] - origin)
-        yield _whole(',\n{"ph":"i","s":"t"', take(places, slices.track[block]), ',"ts":', stamp, *labels.of(block))
+        yield _text(',\n{"ph":"i","s":"t"', take(places, slices.track[block]), ',"ts":', stamp, *labels.of(block))
 
 
 def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
@@ -248,7 +241,7 @@ def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes
         number = digits(np.arange(block.start, block.stop) + 1)
         said = [',"id2":{"local":"', number, '"}', take(places, slices.track[block]), *labels.of(block)]
         for phase, times in (("b", slices.start), ("e", slices.end)):
-            yield _whole(f',\n{{"ph":"{phase}","ts":', _microseconds(times[block] - origin), *said)
+            yield _text(f',\n{{"ph":"{phase}","ts":', _microseconds(times[block] - origin), *said)
 
 
 @dataclass(frozen=True)
@@ -299,7 +292,7 @@ def _counter_rows(counters: _Counters, origin: int) -> Iterator[bytes]:
     for block in blocks(0, len(counters.time)):
         time, value, label = counters.time[block], counters.value[block], counters.label[block]
         stamp = _microseconds(time - origin)
-        yield _whole(',\n{"ph":"C","ts":', stamp, take(counters.labels, label), digits(value), "}}")
+        yield _text(',\n{"ph":"C","ts":', stamp, take(counters.labels, label), digits(value), "}}")
 
 
 def _places(tracks: tuple[Track, ...]) -> pa.Array:
@@ -316,5 +309,5 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _whole(*parts: Text) -> bytes:
-    return whole(join(*parts), "")
+def _text(*parts: Text) -> bytes:
+    return one_text(join(*parts), "")

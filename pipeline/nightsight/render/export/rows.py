@@ -45,7 +45,7 @@ def join(*parts: Text) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "")
 
 
-def whole(texts: pa.Array, separator: str) -> bytes:
+def one_text(texts: pa.Array, separator: str) -> bytes:
     """Put all rows into one text."""
     listed = pa.ListArray.from_arrays([0, len(texts)], texts)
     return bytes(pc.binary_join(listed, separator)[0].as_buffer())

@@ -13,7 +13,7 @@ import numpy as np
 
 from nightsight.intervals import Ints
 from nightsight.model import Profile
-from nightsight.render.export.rows import blocks, digits, join, strings, take, whole
+from nightsight.render.export.rows import blocks, digits, join, one_text, strings, take
 from nightsight.render.export.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
 
 _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
@@ -76,7 +76,7 @@ class _Events:
     def rows(self, block: slice, begin: int) -> bytes:
         kind, frame, time = take(_KINDS, self.closes[block]), self.frame[block], self.time[block] - begin
         text = join('{"type":"', kind, '","frame":', digits(frame), ',"at":', digits(time), "}")
-        return whole(text, ",\n")
+        return one_text(text, ",\n")
 
 
 def _events(slices: Slices, frame: Ints) -> _Events:

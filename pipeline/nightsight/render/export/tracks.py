@@ -3,31 +3,30 @@
 Viewers of traces draw a row as nested boxes, so on one row events may hold one another or be apart, and never cross.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.intervals import Flags, Ints, outer
+from nightsight.events.launches import GPU_TABLES, gpus
+from nightsight.events.names import GRAPH, api_names, operation_names
+from nightsight.intervals import Ints, outer
 from nightsight.model import Profile
+from nightsight.render.lanes import apart, crossing_lanes, free_lanes
 from nightsight.render.table.view import middle_cut, printable
+from nightsight.tables import START_END, integers
 
 ON_THREADS: Final = ("ranges", "cpu_ops", "api_calls")
 MARKS: Final = "marks"
 """Instants of threads: viewers that know only spans have no place for them."""
 OS_CALLS: Final = "os_calls"
 """Spans of threads, of which most wait: drawn where one can hide them, and summed up elsewhere."""
-ON_STREAMS: Final = ("kernels", "memory_ops", "graph_launches")
-START_END: Final = "StartEnd"
 NAME_LENGTH: Final = 4096
 """How much of a name is written with each event: all that PyTorch's kernels have, but there is no limit."""
-# the CUDA version that CUPTI appends; _v2 and the like belong to the name
-_VERSION: Final = re.compile(r"_v\d{4,}$")
 # Linux numbers processes and threads up to 2**22
 _TID: Final = (1 << 24) - 1
 _FREE: Final = 1 << 23
@@ -64,7 +63,7 @@ class Slices:
     @cached_property
     def nesting(self) -> tuple[Ints, Ints]:
         """How many slices are around each one, and how many are inside it, itself counted."""
-        level = _distance(outer(_apart(self.track, self.start, self.end)[1]))
+        level = _distance(outer(apart(self.track, self.start, self.end)[1]))
         # all that follows and is deeper is inside; mirrored, that is what `outer` jumps over
         outside = outer(-level[::-1])[::-1]
         return level, len(level) - 1 - outside - np.arange(len(level))
@@ -138,7 +137,7 @@ class Places:
 
 def thread_slices(profile: Profile, places: Places, *, tables: Sequence[str] = ON_THREADS) -> Slices:
     """Lay the events of some tables on the row of each thread; StartEnd ranges are of no thread."""
-    return _lay(_events(profile, tables, _OF_THREAD), nested_lanes, places.thread)
+    return _lay(_events(profile, tables, _OF_THREAD), crossing_lanes, places.thread)
 
 
 def mark_slices(profile: Profile, places: Places) -> Slices:
@@ -149,32 +148,27 @@ def mark_slices(profile: Profile, places: Places) -> Slices:
 def process_slices(profile: Profile, places: Places) -> Slices:
     """Lay the StartEnd ranges of each process on rows: they may cross, and end on another thread."""
     events = _events(profile, ("ranges",), ("process",), style=START_END)
-    return _lay(events, nested_lanes, places.process)
+    return _lay(events, crossing_lanes, places.process)
 
 
 def stream_slices(profile: Profile, places: Places) -> Slices:
     """Lay the operations of each stream on its row; those that run at the same time are side by side, never nested."""
-    events = _events(profile, ON_STREAMS, ("gpu", "process", "context", "stream"))
-    return _lay(events, separate_lanes, places.stream)
-
-
-def integers(column: "pd.Series[Any]") -> Ints:
-    """Return a nullable column as plain int64, -1 where it is NULL."""
-    return column.to_numpy(dtype=np.int64, na_value=-1) if column.dtype != np.int64 else column.to_numpy()
+    events = _events(profile, GPU_TABLES, ("gpu", "process", "context", "stream"))
+    return _lay(events, free_lanes, places.stream)
 
 
 def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     """Return for each event the position of its name, and the names, fit to print; CUDA's own as NVIDIA writes them."""
     if table == "graph_launches":
-        return np.zeros(len(frame), dtype=np.int64), ["[CUDA graph]"]
+        return np.zeros(len(frame), dtype=np.int64), [GRAPH]
     if table in ("ranges", MARKS):
         return _names_with_domain(frame)
     texts = frame["operation" if table == "memory_ops" else "name"].cat
     names: list[str] = list(texts.categories)
     if table == "memory_ops":
-        names = ["[CUDA memset]" if name == "memset" else f"[CUDA memcpy {name}]" for name in names]
+        names = operation_names(names)
     if table == "api_calls":
-        names = [_VERSION.sub("", name) for name in names]
+        names = list(api_names(texts.categories))
     return np.asarray(texts.codes, dtype=np.int64), [middle_cut(printable(name), NAME_LENGTH) for name in names]
 
 
@@ -240,14 +234,13 @@ def _of_style(frame: pd.DataFrame, style: str) -> Ints:
 
 
 def _key(frame: pd.DataFrame, column: str) -> Ints:
-    """A key column; the GPU of the machine, or where a capture does not know that, the process's number of it.
+    """A key column.
 
     Reports are made without the `tid` of calls: it is the end of the thread's key.
     """
     if column not in frame:
         return integers(frame["thread"]) & _TID
-    values = integers(frame[column])
-    return np.where(values < 0, integers(frame["device"]), values) if column == "gpu" else values
+    return gpus(frame) if column == "gpu" else integers(frame[column])
 
 
 _Lanes = Callable[[Ints, Ints], Ints]
@@ -257,7 +250,7 @@ def _lay(events: _Events, lanes: _Lanes, track: Callable[[Sequence[int], int], T
     group, keys = distinct(events.keys)
     order = np.lexsort((-events.end, events.start, group))
     group, start, end = group[order], events.start[order], events.end[order]
-    lane = lanes(*_apart(group, start, end))
+    lane = lanes(*apart(group, start, end))
     place, pairs = distinct((group, lane))
     tracks = tuple(track(keys[owner].tolist(), lane) for owner, lane in pairs.tolist())
     again = np.argsort(place, kind="stable")
@@ -265,74 +258,6 @@ def _lay(events: _Events, lanes: _Lanes, track: Callable[[Sequence[int], int], T
     return Slices(
         events.tables, events.table[chosen], events.row[chosen], start[again], end[again], place[again], tracks
     )
-
-
-def _apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Shift the times of sorted groups so that they lie one after the other, and what follows treats them as one."""
-    if not len(group):
-        return start, end
-    first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
-    extent = np.maximum.reduceat(end, first) - start[first] + 1
-    shift = np.repeat(np.cumsum(extent) - extent - start[first], np.diff(np.append(first, len(group))))
-    return start + shift, end + shift
-
-
-def nested_lanes(start: Ints, end: Ints) -> Ints:
-    """Put spans, sorted by start, on lanes where they nest: all that cross nothing on lane 0."""
-    lane = np.zeros(len(start), dtype=np.int64)
-    crossing = _cross_earlier(start, end)
-    if crossing.any():
-        # turned around in time, the later of two that cross is the earlier
-        crossing |= _cross_earlier(-end, -start)
-        lane[crossing] = separate_lanes(start[crossing], end[crossing])
-    return lane
-
-
-def _cross_earlier(start: Ints, end: Ints) -> Flags:
-    """Tell which spans begin inside an earlier one and outlast it: that which ends first of those open then."""
-    by_end = np.argsort(end, kind="stable")
-    # beyond the last one, a span that is always open
-    begun = np.append(start[by_end], -np.iinfo(np.int64).max)
-    ended = np.append(end[by_end], np.iinfo(np.int64).max)
-    # a span that began too late is passed over, with those that end next and began later still
-    following = len(end) - outer(-begun[::-1])[::-1]
-    found = np.searchsorted(ended, start, side="right")
-    late = np.flatnonzero(begun[found] >= start)
-    while len(late):
-        found[late] = following[found[late]]
-        late = late[begun[found[late]] >= start[late]]
-    flags: Flags = ended[found] < end
-    return flags
-
-
-def separate_lanes(start: Ints, end: Ints) -> Ints:
-    """Put spans, sorted by start, on lanes where none overlap; what overlaps nothing, or takes no time, on lane 0.
-
-    In each heap of overlapping spans, one that finds no lane free opens another; the others take lanes in the order
-    in which they became free, so the n-th of them follows the span that is the n-th to end.
-    """
-    lane = np.zeros(len(start), dtype=np.int64)
-    long = np.flatnonzero(end > start)
-    if len(long):
-        lane[long] = _lanes_in_turn(start[long], end[long])
-    return lane
-
-
-def _lanes_in_turn(start: Ints, end: Ints) -> Ints:
-    by_end = np.argsort(end, kind="stable")
-    begins_heap = np.append(True, start[1:] >= np.maximum.accumulate(end)[:-1])
-    heap = np.cumsum(begins_heap)
-    depth = np.arange(1, len(start) + 1) - np.searchsorted(end[by_end], start, side="right")
-    # one running maximum serves all heaps, since each begins above the one before
-    base = heap * (len(start) + 1)
-    deepest = np.maximum.accumulate(base + depth)
-    opens = begins_heap | np.append(True, deepest[1:] > deepest[:-1])
-    turn = np.cumsum(~opens)
-    first = np.flatnonzero(begins_heap)[heap - 1]
-    follows = np.where(opens, np.arange(len(start)), by_end[first + turn - turn[first] - 1])
-    while (follows[follows] != follows).any():
-        follows = follows[follows]
-    return depth[follows] - 1
 
 
 def _distance(parent: Ints) -> Ints:

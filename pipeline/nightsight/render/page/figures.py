@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from nightsight.events.timeline import MEASURED_RANGE
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.view import counted, middle_cut, printable, short_name
 from nightsight.units import Scale, format_value, scale_for
 
 _NAME_LENGTH: Final = 44
 _WINDOWS: Final = {
-    "measure": "the range “measure”",
+    MEASURED_RANGE: "the range “measure”",
     "first to last GPU operation": "first to last GPU operation, set-up included",
 }
 

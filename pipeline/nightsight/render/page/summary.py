@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from nightsight.events.timeline import MEASURED_RANGE
 from nightsight.model import Benchmark, Report
 from nightsight.render.table.view import Floats, floats
 from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, GPU_TIME, LAUNCH_BOUND, NVTX_RANGES
 from nightsight.units import format_value
 
-_MEASURED: Final = "measure"
-_STEP: Final = "measure / step"
+_STEP: Final = f"{MEASURED_RANGE} / step"
 # a profiler makes no program faster: below that share of the time without it, something else was measured
 _FASTER: Final = 0.9
 _UNSTEADY: Final = 0.1
@@ -92,12 +92,12 @@ def benchmark_doubts(run: Numbers) -> tuple[str, ...]:
 def _with_ranges(summary: Numbers, ranges: pd.DataFrame) -> Numbers:
     """Add the window that our runner marks, which need not have any GPU work, and its steps."""
     paths = ranges["path"].astype("str") if "path" in ranges else pd.Series(dtype="str")
-    measured, steps = ranges[paths == _MEASURED], _sum(ranges[paths == _STEP], "instances")
+    measured, steps = ranges[paths == MEASURED_RANGE], _sum(ranges[paths == _STEP], "instances")
     if not len(measured):
         return summary
     window, total = float(_values(measured, "cpu_max_ns").max(initial=0.0)), _sum(measured, "cpu_total_ns")
     step = total / steps if total and steps else None
-    return replace(summary, window=_MEASURED, window_ns=window, profiled_step_ns=step, profiled_steps=steps)
+    return replace(summary, window=MEASURED_RANGE, window_ns=window, profiled_step_ns=step, profiled_steps=steps)
 
 
 def _with_devices(summary: Numbers, devices: pd.DataFrame) -> Numbers:
@@ -131,8 +131,16 @@ def _with_waits(summary: Numbers, bound: pd.DataFrame) -> Numbers:
 
 
 _SUMMED: Final = (
-    *("kernels", "kernel_ns", "copies", "copy_ns", "copied_bytes", "sets", "set_ns"),
-    *("graph_launches", "graph_ns", "launches"),
+    "kernels",
+    "kernel_ns",
+    "copies",
+    "copy_ns",
+    "copied_bytes",
+    "sets",
+    "set_ns",
+    "graph_launches",
+    "graph_ns",
+    "launches",
 )
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from nightsight.intervals import Ints
-from nightsight.render.export.tracks import distinct, event_names, integers
+from nightsight.render.export.tracks import distinct, event_names
 from nightsight.render.table.view import middle_cut, printable
+from nightsight.tables import SHAPE, integers
 from nightsight.units import format_value
 
 MOST_LABELS: Final = 20_000
 OTHERS: Final = "(other names)"
-_SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers")
 _UNKNOWN: Final = frozenset({"", "Unknown"})
 _DETAIL_LENGTH: Final = 200
 
@@ -122,7 +122,7 @@ def _of_mark(facts: Facts) -> str:
 
 
 _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "kernels": _SHAPE,
+    "kernels": (*SHAPE, "registers"),
     "memory_ops": ("source_kind", "target_kind", "bytes"),
     "graph_launches": ("graph",),
     "ranges": ("domain", "is_open"),

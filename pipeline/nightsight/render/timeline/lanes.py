@@ -6,9 +6,7 @@ Times are doubled in here, so that a span without length comes before or after o
 import numpy as np
 
 from nightsight.intervals import Flags, Ints
-from nightsight.render.export import tracks
-
-_LARGEST = 1 << 61
+from nightsight.render.lanes import apart, crossing_lanes, free_lanes
 
 
 def separate_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
@@ -18,7 +16,7 @@ def separate_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
     if len(some):
         begin, stop = 2 * start[some] + (end[some] > start[some]), np.maximum(2 * end[some], 2 * start[some] + 1)
         order = np.lexsort((stop, begin, group[some]))
-        lane[some[order]] = tracks.separate_lanes(*_apart(group[some][order], begin[order], stop[order]))
+        lane[some[order]] = free_lanes(*apart(group[some][order], begin[order], stop[order]))
     return lane
 
 
@@ -35,7 +33,7 @@ def nested_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _crossing_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
-    beside = tracks.nested_lanes(*_apart(group, start, end))
+    beside = crossing_lanes(*apart(group, start, end))
     nests = beside == 0
     lane = np.zeros(len(start), dtype=np.int64)
     lane[nests] = _levels(group[nests], start[nests], end[nests])
@@ -50,7 +48,7 @@ def _levels(group: Ints, start: Ints, end: Ints) -> Ints:
     some = np.flatnonzero(_shares_time(group, start, end))
     if len(some):
         long = end[some] > start[some]
-        begin, stop = _apart(group[some], 2 * start[some], 2 * end[some] + ~long)
+        begin, stop = apart(group[some], 2 * start[some], 2 * end[some] + ~long)
         level[some] = np.arange(len(some)) - np.searchsorted(np.sort(stop, kind="stable"), begin, side="right")
     return level
 
@@ -59,7 +57,7 @@ def _shares_time(group: Ints, start: Ints, end: Ints) -> Flags:
     """Tell which events are not alone: those of a heap, from one at which nothing is open to the next such."""
     if not _overlapping(group, start, end).any():
         return np.zeros(len(start), dtype=bool)
-    begin, stop = _apart(group, start, end)
+    begin, stop = apart(group, start, end)
     begins = np.append(True, begin[1:] >= np.maximum.accumulate(stop)[:-1])
     flags: Flags = ~(begins & np.append(begins[1:], True))
     return flags
@@ -89,14 +87,3 @@ def _with(group: Ints, flags: Flags) -> Ints:
     chosen = np.zeros(int(group[-1]) + 1, dtype=bool)
     chosen[group[flags]] = True
     return np.flatnonzero(chosen[group])
-
-
-def _apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Shift the times of sorted groups so that they lie one after the other; by rank if they are too long for that."""
-    first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
-    extent = np.maximum.reduceat(end, first) - start[first] + 2
-    if float(extent.sum(dtype=np.float64)) > _LARGEST:
-        ranks = np.unique(np.concatenate([start, end]), return_inverse=True)[1].astype(np.int64)
-        return _apart(group, ranks[: len(start)], ranks[len(start) :])
-    shift = np.repeat(np.cumsum(extent) - extent - start[first], np.diff(np.append(first, len(group))))
-    return start + shift, end + shift

@@ -8,17 +8,17 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
+from nightsight.events.launches import GPU_TABLES, gpus, launching_calls
 from nightsight.intervals import Ints
 from nightsight.model import Profile
 from nightsight.parallel import mapped
-from nightsight.render.export.tracks import MARKS, ON_STREAMS, START_END, Places, distinct, integers
+from nightsight.render.export.tracks import MARKS, Places, distinct
 from nightsight.render.timeline.labels import Labels, label_events, together
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
+from nightsight.tables import ANNOTATION, START_END, integers
 
 RowKind = Literal["kernel", "range", "mark", "op", "api"]
 MOST_ROWS: Final = 150
-# more correlation ids than one process ever uses: CUPTI counts them in 32 bits
-_IDS: Final = 1 << 40
 _THREAD_BITS: Final = 0xFFFFFF
 
 
@@ -73,7 +73,7 @@ _NVTX: Final = "NVTX"
 # what torch.profiler records of record_function and its steps
 _ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
-    _Sort("kernel", ON_STREAMS, ("gpu", "process", "context", "stream"), separate_lanes),
+    _Sort("kernel", GPU_TABLES, ("gpu", "process", "context", "stream"), separate_lanes),
     _Sort("range", ("ranges",), ("process",), nested_lanes, "Start/end ranges", is_start_end=True),
     _Sort("range", ("ranges",), _ON_THREAD, nested_lanes, _NVTX),
     _Sort("mark", (MARKS,), _ON_THREAD, separate_lanes, "NVTX marks"),
@@ -84,13 +84,16 @@ _SORTS: Final = (
 
 @dataclass(frozen=True)
 class _Laid:
-    """The events of one sort in order of (row, start); `owners[owner[row]]` are the keys of a row's owner."""
+    """The events of one sort in order of (row, start); `owners[owner[row]]` are the keys of a row's owner.
+
+    `source`: where each stood in the tables of this sort, which are one after the other.
+    """
 
     sort: _Sort
     start: Ints
     end: Ints
     label: Ints
-    launch: Ints
+    source: Ints
     bounds: Ints
     owner: Ints
     lane: Ints
@@ -105,14 +108,13 @@ class _Laid:
 
 def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS) -> Events:
     """Lay the events of a profile on at most so many rows: where there are more, on those that are busy longest."""
-    processes = _processes(profile)
-    laid = mapped(lambda sort: _lay(profile, sort, processes), _SORTS)
+    laid = mapped(lambda sort: _lay(profile, sort), _SORTS)
     places = _Naming(profile, laid)
     chosen = sorted(_busiest(laid, most_rows), key=places.order)
-    return _joined(laid, chosen, places)
+    return _joined(profile, laid, chosen, places)
 
 
-def _lay(profile: Profile, sort: _Sort, processes: Ints) -> _Laid:
+def _lay(profile: Profile, sort: _Sort) -> _Laid:
     frames = [(name, profile.tables[name]) for name in sort.tables if len(profile.tables.get(name, ()))]
     rows = [_rows(frame, sort) for _, frame in frames]
 
@@ -124,14 +126,13 @@ def _lay(profile: Profile, sort: _Sort, processes: Ints) -> _Laid:
     end = np.maximum(start, end)
     codes, labels = _labels(frames)
     group, owners = _groups([joined(_key(frame, key) for _, frame in frames) for key in sort.keys])
-    launch = joined(_launches(frame, processes) for _, frame in frames)
     order = _order(group, start, end if sort.lanes is separate_lanes else -end)
     group, start, end = group[order], start[order], end[order]
     lane = sort.lanes(group, start, end)
     again, owner, lane, bounds = _by_lane(group, lane)
     label = joined(codes)
     order = order[again]
-    return _Laid(sort, start[again], end[again], label[order], launch[order], bounds, owner, lane, owners, labels)
+    return _Laid(sort, start[again], end[again], label[order], order, bounds, owner, lane, owners, labels)
 
 
 _Order = Ints | slice
@@ -149,9 +150,7 @@ def _rows(frame: pd.DataFrame, sort: _Sort) -> Ints | None:
 
 
 def _key(frame: pd.DataFrame, column: str) -> Ints:
-    """A key column; the GPU of the machine, or where a capture does not know that, the process's number of it."""
-    values = integers(frame[column])
-    return np.where(values < 0, integers(frame["device"]), values) if column == "gpu" else values
+    return gpus(frame) if column == "gpu" else integers(frame[column])
 
 
 def _labels(frames: Sequence[tuple[str, pd.DataFrame]]) -> tuple[list[Ints], Labels]:
@@ -197,23 +196,6 @@ def _small(values: Ints) -> np.ndarray[Any, Any]:
     return values.astype(np.uint16) if values.max() < 1 << 16 else values
 
 
-def _processes(profile: Profile) -> Ints:
-    """Return the keys of all processes that launched or called anything, in order."""
-    frames = [profile.tables[name] for name in (*ON_STREAMS, "api_calls") if name in profile.tables]
-    return np.unique(
-        np.concatenate([np.empty(0, np.int64), *(pd.unique(integers(frame["process"])) for frame in frames)])
-    )
-
-
-def _launches(frame: pd.DataFrame, processes: Ints) -> Ints:
-    """Return one number per process and correlation id, -1 where either is unknown."""
-    if "correlation" not in frame:
-        return np.full(len(frame), -1, dtype=np.int64)
-    process, correlation = integers(frame["process"]), integers(frame["correlation"])
-    base = np.searchsorted(processes, process) if len(processes) > 1 else 0
-    return np.where((process < 0) | (correlation < 0), -1, correlation + base * _IDS)
-
-
 _Place = tuple[int, int]
 """A row: the position of its sort, and its own there."""
 
@@ -256,7 +238,7 @@ class _Naming:
         self._many_processes = len({process for _, process, _ in gpus}) > 1
         self._many_contexts = len({context for _, _, context in gpus}) > 1
         styles = profile.tables["ranges"]["style"] if "ranges" in profile.tables else pd.Series(dtype="str")
-        self._ranges = _ANNOTATIONS if (styles == "Annotation").any() else _NVTX
+        self._ranges = _ANNOTATIONS if (styles == ANNOTATION).any() else _NVTX
 
     def _of(self, place: _Place) -> tuple[_Sort, tuple[int, ...], int]:
         some = self._laid[place[0]]
@@ -295,7 +277,7 @@ class _Naming:
         return {"thread": f"Thread {tid}", "main thread": "Main thread"}.get(name, name)
 
 
-def _joined(laid: Sequence[_Laid], chosen: Sequence[_Place], naming: _Naming) -> Events:
+def _joined(profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], naming: _Naming) -> Events:
     def gather(name: str) -> Ints:
         parts = (getattr(laid[sort], name)[slice(*laid[sort].bounds[row : row + 2])] for sort, row in chosen)
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
@@ -312,24 +294,21 @@ def _joined(laid: Sequence[_Laid], chosen: Sequence[_Place], naming: _Naming) ->
         gather("end"),
         label,
         together(some.labels for some in laid),
-        _matched(rows, bounds, gather("launch")),
+        _launches(profile, rows, bounds, gather("source")),
         sum(len(some.start) for some in laid),
         sum(len(some.owner) for some in laid),
     )
 
 
-def _matched(rows: Sequence[Row], bounds: Ints, launch: Ints) -> Ints:
-    """Return for each GPU operation the position of the outermost call of its process and correlation id, else -1."""
-    calls = _positions(rows, bounds, "api")
-    operations = _positions(rows, bounds, "kernel")
-    found = np.full(len(launch), -1, dtype=np.int64)
+def _launches(profile: Profile, rows: Sequence[Row], bounds: Ints, source: Ints) -> Ints:
+    """Return for each GPU operation the position of the call that launched it, else -1."""
+    calls, operations = _positions(rows, bounds, "api"), _positions(rows, bounds, "kernel")
+    found = np.full(len(source), -1, dtype=np.int64)
     if len(calls) and len(operations):
-        # a driver call inside the runtime call of the same id is on a later row
-        known = launch[calls]
-        order = np.argsort(known, kind="stable")
-        known, wanted = known[order], launch[operations]
-        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        found[operations] = np.where((known[place] == wanted) & (wanted >= 0), calls[order[place]], -1)
+        # one more, for operations without a call
+        drawn = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
+        drawn[source[calls]] = calls
+        found[operations] = drawn[launching_calls(profile)[source[operations]]]
     return found
 
 

@@ -1,0 +1,70 @@
+"""Which API call launched each GPU operation, and which GPU of the machine it ran on.
+
+An operation and its call have the same process and correlation id. An operation has at most one call: matching adds
+no row and loses none.
+"""
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.intervals import Ints
+from nightsight.model import Profile
+from nightsight.parallel import once
+from nightsight.tables import integers
+
+GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
+"""What runs on streams. One after the other, in this order, their rows are the operations of a profile."""
+
+# more correlation ids than one process ever uses: CUPTI counts them in 32 bits
+_IDS: Final = 1 << 40
+_NOTHING: Final = pd.DataFrame({"process": [], "correlation": []})
+
+
+def gpus(operations: pd.DataFrame) -> Ints:
+    """Return the GPU of the machine that each ran on, or where a capture does not know it, the process's number of it.
+
+    Two processes can both call their GPU device 0.
+    """
+    gpu = integers(operations["gpu"])
+    return np.where(gpu < 0, integers(operations["device"]), gpu)
+
+
+@once
+def launch_keys(profile: Profile) -> tuple[Ints, Ints]:
+    """Return one number per (process, correlation id), for all operations and for all rows of api_calls.
+
+    Where either is unknown it is negative: another for each operation, -1 for calls.
+    """
+    frames = [profile.tables.get(name, _NOTHING) for name in (*GPU_TABLES, "api_calls")]
+    processes = [integers(frame["process"]) for frame in frames]
+    known = np.unique(np.concatenate([pd.unique(some) for some in processes]))
+    keys = np.concatenate([integers(frame["correlation"]) for frame in frames])
+    *operations, calls = np.split(keys, np.cumsum([len(frame) for frame in frames])[:-1])
+    for part, process in zip((*operations, calls), processes, strict=True):
+        unknown = (process < 0) | (part < 0)
+        np.add(part, np.searchsorted(known, process) * _IDS, out=part)
+        part[unknown] = -1
+    launches = keys[: len(keys) - len(calls)]
+    launches[launches < 0] = -1 - np.arange(np.count_nonzero(launches < 0))
+    return launches, calls
+
+
+@once
+def launching_calls(profile: Profile) -> Ints:
+    """Return for each operation the row in api_calls of the call that launched it, -1 where none was recorded.
+
+    It is the outermost call: a driver call can have the id of the runtime call around it.
+    """
+    launches, keys = launch_keys(profile)
+    if not len(keys):
+        return np.full(len(launches), -1, dtype=np.int64)
+    calls = profile.table("api_calls")
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    in_order = bool((start[1:] >= start[:-1]).all())
+    order = np.argsort(keys, kind="stable") if in_order else np.lexsort((-end, start, keys))
+    known = keys[order]
+    # the first of those with the same key is the outermost
+    position = np.minimum(np.searchsorted(known, launches), len(known) - 1)
+    return np.where((known[position] == launches) & (launches >= 0), order[position], -1)
