@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze.replay.groups import SHAPE
 from nightsight.analyze.replay.instructions import kind_of, ncu_instructions
 from nightsight.analyze.replay.kernels import ncu_kernels
 from nightsight.analyze.replay.metrics import METRICS
@@ -17,6 +16,7 @@ from nightsight.analyze.replay.source import ncu_source
 from nightsight.analyze.replay.stalls import ncu_stalls
 from nightsight.events.timeline import Timeline
 from nightsight.read import read
+from nightsight.tables import SHAPE
 from tests.ncu import unpack
 from tests.replays import alone, column, joined, launch, line, row, rule
 from tests.timeline import draw

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nightsight.analyze import ANALYSES, analyze
-from nightsight.analyze.replay.groups import SHAPE
 from nightsight.analyze.replay.instructions import ncu_instructions
 from nightsight.analyze.replay.join import ncu_match, replays
 from nightsight.analyze.replay.kernels import ncu_kernels
@@ -18,7 +17,7 @@ from nightsight.analyze.replay.source import ncu_source
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile, Report
 from nightsight.read import read
-from nightsight.tables import conform
+from nightsight.tables import SHAPE, conform
 from tests.ncu import unpack
 from tests.replays import alone, column, joined, launch, replayed, row
 from tests.timeline import draw

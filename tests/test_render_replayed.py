@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from nightsight.model import Finding, Report
 from nightsight.render import render_html, render_markdown
 from nightsight.render.figure.bars import MIX_COLORS, stacks
-from nightsight.render.page.nav import links
-from nightsight.render.page.page import Section, page
+from nightsight.render.page.page import Section, links, page
 from nightsight.render.table.replayed import hottest
 from nightsight.render.table.view import TableView
 from tests.replay_tables import instructions, kernels, lines, replay_report, rules, stalls

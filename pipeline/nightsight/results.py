@@ -92,6 +92,11 @@ class Entry:
     names: Names = ""
     kernels: tuple[str, ...] = ()
 
+    @property
+    def column_names(self) -> list[str]:
+        """The names of all columns, in their order."""
+        return [column.name for column in self.columns]
+
     def check(self, table: pd.DataFrame) -> None:
         """Raise ValueError where a table has other columns than this entry says, or in another order."""
         expected = [column.name for column in self.columns if not column.is_optional or column.name in table]

@@ -6,15 +6,9 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.timeline import Flags, Timeline, Window, busy_spans
-from nightsight.intervals import Ints, length
+from nightsight.events.timeline import Timeline, Window, busy_spans
+from nightsight.intervals import Flags, Ints, length
 from nightsight.results import GPU_TIME
-
-_COLUMNS: Final = [
-    *("device", "window", "window_ns", "busy_ns", "idle_ns", "busy_pct", "kernels", "kernel_ns"),
-    *("copies", "copy_ns", "copied_bytes", "sets", "set_ns", "graph_launches", "graph_ns"),
-    *("launches", "launch_api_med_ns"),
-]
 
 
 def gpu_time(timeline: Timeline) -> Table:
@@ -37,7 +31,7 @@ def gpu_time(timeline: Timeline) -> Table:
     notes: tuple[str, ...] = ()
     if operations.of("graph_launches").any():
         notes = ("CUDA graphs were traced as a whole: the kernels inside them are in no kernel table.",)
-    return Table(pd.DataFrame(rows, columns=_COLUMNS), notes)
+    return Table(pd.DataFrame(rows, columns=GPU_TIME.column_names), notes)
 
 
 def _shares(window: Window, covered: int) -> dict[str, object]:

@@ -48,7 +48,7 @@ def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Che
     return (
         _nsys(nsys),
         _privacy(),
-        _ncu(),
+        _tool("ncu", tools.find_ncu, "compute")[0],
         _counters(),
         _gpu(),
         found,
@@ -81,10 +81,6 @@ def _privacy() -> Check:
         "this system allows no PID namespaces: nsys writes the environment of other processes into its files",
         "Publish report.html, not the files under capture/. To allow it: run as root, or let the container unshare.",
     )
-
-
-def _ncu() -> Check:
-    return _tool("ncu", tools.find_ncu, "compute")[0]
 
 
 def _tool(name: str, find: Callable[[], Path | None], product: str) -> tuple[Check, Path | None]:

@@ -224,16 +224,17 @@ class _Heard:
 def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, report: Path) -> Child:
     known, captured = _known_options(ncu), captured_by(program, request) == "cudaProfilerApi"
     # ncu takes a % in the name of its file for the start of a pattern
-    options = [
-        *replay.collected,
-        *("--clock-control", replay.clock_control, "--cache-control", replay.cache_control),
-        *replay.chosen,
-        *("--nvtx", *(["--nvtx-push-pop-scope", "process"] if "--nvtx-push-pop-scope" in known else [])),
-        *(["--import-source", "yes"] if "--import-source" in known and not replay.is_range else []),
-        *(["--nvtx-include", f"{_quoted(replay.nvtx_range)}/"] if replay.nvtx_range else []),
-        *(["--profile-from-start", "off"] if captured and not replay.is_range else []),
-        *("--target-processes", "all", "--force-overwrite", "-o", str(report.with_suffix("")).replace("%", "%%")),
-    ]
+    output = str(report.with_suffix("")).replace("%", "%%")
+    options = ["-o", output, "--force-overwrite", "--target-processes", "all", *replay.collected, *replay.chosen]
+    options += ["--clock-control", replay.clock_control, "--cache-control", replay.cache_control, "--nvtx"]
+    if "--nvtx-push-pop-scope" in known:
+        options += ["--nvtx-push-pop-scope", "process"]
+    if "--import-source" in known and not replay.is_range:
+        options += ["--import-source", "yes"]
+    if replay.nvtx_range:
+        options += ["--nvtx-include", f"{_quoted(replay.nvtx_range)}/"]
+    if captured and not replay.is_range:
+        options += ["--profile-from-start", "off"]
     environment = child_environment(request)
     # a signal to ncu alone: it ends the program and keeps what is done; slim containers have no kill but the shell's
     command = (str(ncu), *options, *program.command)

@@ -129,15 +129,13 @@ def _child(nsys: Path, program: Program, request: Request, *, report: Path, capt
     environment = child_environment(request)
     session = f"nightsight{uuid.uuid4().hex[:12]}"
     known = _known_options(nsys)
-    options = [
-        *(f"--trace={request.trace}", "--cpuctxsw=none", "--force-overwrite=true"),
-        *recording_options(request.recordings, known=known),
-        # nsys takes a % in this name for the start of a pattern
-        *("-o", str(report.with_suffix("")).replace("%", "%%"), f"--session-new={session}"),
-        *([] if capture_range == "none" else [f"--capture-range={capture_range}", "--capture-range-end=stop"]),
-        *_environment_options(environment, known=known),
-        *request.nsys_arguments,
-    ]
+    # nsys takes a % in this name for the start of a pattern
+    options = ["-o", str(report.with_suffix("")).replace("%", "%%"), "--force-overwrite=true"]
+    options += [f"--session-new={session}", f"--trace={request.trace}", "--cpuctxsw=none"]
+    options += recording_options(request.recordings, known=known)
+    if capture_range != "none":
+        options += [f"--capture-range={capture_range}", "--capture-range-end=stop"]
+    options += [*_environment_options(environment, known=known), *request.nsys_arguments]
     isolated = isolation()
     if not isolated:
         request.progress("nsys will record the environment of other processes too: keep capture/ to yourself")

@@ -77,16 +77,17 @@ class Replay:
     @property
     def chosen(self) -> tuple[str, ...]:
         """The options by which ncu chooses what it replays: it refuses filters of kernels where it replays ranges."""
-        count = ("--launch-count", str(self.launches), *(("--launch-skip", str(self.skip)) if self.skip else ()))
-        if self.is_range:
-            return ("--replay-mode", self.replay_mode, *count)
-        base, names = self.name_filter
-        # every launch of a graph is a configuration of its own to ncu
-        per_config = () if self.names == GRAPHS else ("--filter-mode", "per-launch-config")
-        return (
-            *("--replay-mode", self.replay_mode, "--graph-profiling", self.graph_profiling),
-            *(*per_config, *count, "--kernel-name-base", base, "--kernel-name", f"regex:{names}"),
-        )
+        options = {"--replay-mode": self.replay_mode, "--launch-count": str(self.launches)}
+        if self.skip:
+            options["--launch-skip"] = str(self.skip)
+        if not self.is_range:
+            base, names = self.name_filter
+            options |= {"--graph-profiling": self.graph_profiling, "--kernel-name-base": base}
+            options["--kernel-name"] = f"regex:{names}"
+            # every launch of a graph is a configuration of its own to ncu
+            if self.names != GRAPHS:
+                options["--filter-mode"] = "per-launch-config"
+        return tuple(word for option in options.items() for word in option)
 
     @property
     def _selection(self) -> str:

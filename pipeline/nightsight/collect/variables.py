@@ -11,8 +11,8 @@ def _named(prefix: str, names: str) -> tuple[str, ...]:
 
 ALLOWED: Final = frozenset(
     (
-        *("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CC", "CXX"),
-        *("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "PYENV_VERSION"),
+        *_named("", "PATH HOME LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH CC CXX"),
+        *_named("", "VIRTUAL_ENV CONDA_PREFIX PYENV_ROOT PYENV_VERSION"),
         *_named("LC_", "ALL COLLATE CTYPE MESSAGES MONETARY NUMERIC TIME"),
         *_named(
             "PYTHON",
@@ -169,7 +169,8 @@ ALLOWED: Final = frozenset(
             INTERFACE_LAYER THREADING_LAYER SERVICE_FORCE_INTEL
             """,
         ),
-        *("KMP_AFFINITY", "KMP_BLOCKTIME", "KMP_DUPLICATE_LIB_OK", "GOMP_CPU_AFFINITY", "OPENBLAS_NUM_THREADS"),
+        *_named("KMP_", "AFFINITY BLOCKTIME DUPLICATE_LIB_OK"),
+        *_named("", "GOMP_CPU_AFFINITY OPENBLAS_NUM_THREADS"),
     )
 )
 # the first words of names that are ours to pass on, or to say that they are not

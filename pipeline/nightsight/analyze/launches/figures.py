@@ -11,8 +11,8 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import Calls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
-from nightsight.events.timeline import Flags, Operations, Timeline, busy_spans, distinct, operation_column
-from nightsight.intervals import Ints, depth, gaps, open_time, union
+from nightsight.events.timeline import Operations, Timeline, busy_spans, distinct, operation_column
+from nightsight.intervals import Flags, Ints, depth, gaps, open_time, union
 from nightsight.parallel import once
 from nightsight.results import IDLE, IN_FLIGHT, LAUNCH, LAUNCH_BOUND, LAUNCH_PHASES, SYNC
 
@@ -21,12 +21,6 @@ LATENCY: Final = "launch latency"
 QUEUE: Final = "queue time (no overhead)"
 POINTS: Final = 500
 
-_PHASES: Final = ["device", "figure", "launch", "count", "total_ns", "med_ns", "p95_ns", "max_ns"]
-_BOUND: Final = [
-    *("device", "launches", "launch_idle_ns", "launch_idle_pct", "first_launch_idle_ns"),
-    *("in_flight_avg", "in_flight_max", "drained", "drained_in_sync", "functions"),
-]
-_SERIES: Final = ["device", "time_ns", "in_flight_avg", "in_flight_max"]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -89,7 +83,7 @@ def launch_phases(timeline: Timeline) -> Table:
         *_begun_early(int((times.wait < times.api).sum()), len(times.wait)),
         *clock_notes(timeline),
     )
-    return Table(pd.DataFrame(rows, columns=_PHASES), notes)
+    return Table(pd.DataFrame(rows, columns=LAUNCH_PHASES.column_names), notes)
 
 
 def launch_bound(timeline: Timeline) -> Table:
@@ -119,7 +113,7 @@ def launch_bound(timeline: Timeline) -> Table:
                 "functions": functions,
             }
         )
-    return Table(pd.DataFrame(rows, columns=_BOUND))
+    return Table(pd.DataFrame(rows, columns=LAUNCH_BOUND.column_names))
 
 
 def in_flight(timeline: Timeline) -> Table:
@@ -127,11 +121,11 @@ def in_flight(timeline: Timeline) -> Table:
     work, window = _work(timeline), timeline.window
     points = min(POINTS, window.length_ns)
     edges = window.start_ns + window.length_ns * np.arange(points + 1) // max(points, 1)
-    frames = [pd.DataFrame(columns=_SERIES)]
+    frames = [pd.DataFrame(columns=IN_FLIGHT.column_names)]
     for device in devices_at_work(timeline):
         average, most = _in_flight(work, edges, device=device)
         time = edges[:-1] - window.start_ns
-        frames.append(pd.DataFrame(dict(zip(_SERIES, (device, time, average, most), strict=True))))
+        frames.append(pd.DataFrame(dict(zip(IN_FLIGHT.column_names, (device, time, average, most), strict=True))))
     return Table(pd.concat(frames[1:] or frames, ignore_index=True))
 
 

@@ -14,10 +14,6 @@ from nightsight.tables import whole
 
 _PHASES: Final = ("api", "queue", "execution")
 _KEYS: Final = ["device", "name"]
-_COLUMNS: Final = [
-    *("launches", "api_total_ns", "api_med_ns", "api_max_ns", "queued", "queue_med_ns", "queue_max_ns"),
-    *("execution_total_ns", "execution_med_ns", "device", "name"),
-]
 
 
 def launch_overhead(timeline: Timeline) -> Table:
@@ -40,7 +36,7 @@ def launch_overhead(timeline: Timeline) -> Table:
             values = grouped[phase].agg(statistic).to_numpy(dtype=np.float64)
             table[f"{phase}_{name}_ns"] = values if name == "med" else whole(values)
     table = table.sort_values(["api_total_ns", "name"], ascending=[False, True], ignore_index=True)
-    return Table(table[_COLUMNS], _unmatched(int((~known).sum()), len(known)))
+    return Table(table[LAUNCH_OVERHEAD.column_names], _unmatched(int((~known).sum()), len(known)))
 
 
 def _unmatched(count: int, total: int) -> tuple[str, ...]:

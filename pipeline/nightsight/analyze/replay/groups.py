@@ -15,9 +15,8 @@ from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.model import Profile
-from nightsight.tables import duration
+from nightsight.tables import SHAPE, duration
 
-SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 _LEAST_TO_SKIP: Final = 2
 
 

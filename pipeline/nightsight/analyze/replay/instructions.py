@@ -30,7 +30,6 @@ _SHARES: Final = {
     **{kind: f"{kind}_pct" for kind in ("fp64", "fp32", "fp16", "integer", "tensor", "load_store", "control")},
     "other": "other_pct",
 }
-_COLUMNS: Final = ["launch", "name", "instructions", *_SHARES.values()]
 
 
 def ncu_instructions(timeline: Timeline) -> Table:
@@ -44,7 +43,7 @@ def ncu_instructions(timeline: Timeline) -> Table:
     shares = shares.reindex(pd.Index(replays(timeline)["launch"], name="launch"))
     lacking = int(shares["instructions"].isna().sum())
     notes = (f"Launches whose opcodes were not counted (section InstructionStats): {lacking:,}.",)
-    return Table(in_order(timeline, shares.reset_index())[_COLUMNS], notes if lacking else ())
+    return Table(in_order(timeline, shares.reset_index())[NCU_INSTRUCTIONS.column_names], notes if lacking else ())
 
 
 def kind_of(opcodes: "pd.Series[str]") -> "pd.Series[str]":

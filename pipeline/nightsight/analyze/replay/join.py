@@ -11,14 +11,13 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.replay.groups import SHAPE
 from nightsight.analyze.replay.metrics import KERNEL, collected
 from nightsight.analyze.replay.ranges import PART, told_apart, with_paths
 from nightsight.events.kernel_names import normalised, unqualified
 from nightsight.events.timeline import Timeline
 from nightsight.parallel import once
 from nightsight.results import NCU_MATCH
-from nightsight.tables import duration, renamed
+from nightsight.tables import SHAPE, duration, renamed
 
 Frame = pd.DataFrame
 

@@ -23,18 +23,11 @@ _LIMITS: Final = {
     "limit_barriers": "barriers",
 }
 _PARTS: Final = ("load_sectors", "load_requests", "load_sectors_per_request", "sectors", "ideal_sectors")
-_FIGURES: Final = [
-    *("sm_pct", "memory_pct", "dram_pct", "l2_pct", "l1_pct", "l2_hit_pct", "l1_hit_pct", "tensor_pct"),
-    *("occupancy_pct", "theoretical_pct", "limiter", "registers", "shared_bytes", "waves", "tail_pct"),
-    *("sectors_per_request", "excessive_pct"),
-]
+# what ncu measured, or what follows from that: from throughput on
+_FIGURES: Final = NCU_KERNELS.column_names[NCU_KERNELS.column_names.index("sm_pct") :]
 _DERIVED: Final = ("limiter", "tail_pct", "sectors_per_request", "excessive_pct")
 _READ: Final = [name for name in _FIGURES if name not in (*_DERIVED, "tensor_pct")]
 _TENSOR: Final = ["tensor_pct", "tensor_fp64_pct", "tensor_integer_pct"]
-_COLUMNS: Final = [
-    *("launch", "name", "grid", "block", "path", "device", "gpu_pct", "launches", "timeline_med_ns", "gpu_total_ns"),
-    *("busiest_gpu_ns", "replay_ns", *_FIGURES),
-]
 _WHOLE: Final = ("launches", "gpu_total_ns", "busiest_gpu_ns", "registers", "shared_bytes")
 _WHOLE_ONES: Final = (
     "Registers, shared memory, waves and limits are of single launches; ncu prints those of one launch for a range or "
@@ -63,7 +56,7 @@ def ncu_kernels(timeline: Timeline) -> Table:
     table = table.assign(**{name: whole(table[name].to_numpy(dtype=np.float64)) for name in _WHOLE})
     is_kernel = launches["kind"] == KERNEL
     notes = _not_collected(table[is_kernel] if is_kernel.any() else table.iloc[:0])
-    return Table(table[_COLUMNS], (*notes, *(() if is_kernel.all() else (_WHOLE_ONES,))))
+    return Table(table[NCU_KERNELS.column_names], (*notes, *(() if is_kernel.all() else (_WHOLE_ONES,))))
 
 
 def _shape(launches: Frame, kind: str) -> "pd.Series[str]":

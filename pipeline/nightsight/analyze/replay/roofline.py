@@ -16,10 +16,6 @@ from nightsight.results import NCU_ROOFLINE, NCU_ROOFS
 
 Frame = pd.DataFrame
 
-_POINTS: Final = [
-    *("launch", "name", "device", "kind", "flop_per_s", "flop_per_byte", "l2_flop_per_byte", "peak_pct", "clock_hz"),
-]
-_ROOFS: Final = ["device", "gpu", "roof", "bytes_per_s", "flop_per_s"]
 _PEAKS: Final = {"FP64": ("dfma_peak", 2), "FP32": ("ffma_peak", 2), "FP16": ("hfma_peak", 4)}
 _MEMORIES: Final = {"DRAM": ("dram_bytes_per_cycle", "dram_hz"), "L2": ("l2_bytes_per_cycle", "l2_hz")}
 _RATES: Final = [
@@ -50,7 +46,7 @@ def ncu_roofline(timeline: Timeline) -> Table:
     ours, theirs = ["device", "gpu", "kind"], ["device", "gpu", "roof"]
     table = table.merge(roofs, how="left", left_on=ours, right_on=theirs, validate="m:1")
     table = table.assign(peak_pct=100.0 * table["flop_per_s"] / table["peak"])
-    return Table(in_order(timeline, table)[_POINTS], (*unknown(timeline), *uncounted(timeline)))
+    return Table(in_order(timeline, table)[NCU_ROOFLINE.column_names], (*unknown(timeline), *uncounted(timeline)))
 
 
 def _bytes_per_s(moved: Frame, name: str, *, parts: tuple[str, ...] = ()) -> "pd.Series[float]":
@@ -69,7 +65,7 @@ def _bytes_per_s(moved: Frame, name: str, *, parts: tuple[str, ...] = ()) -> "pd
 def ncu_roofs(timeline: Timeline) -> Table:
     """One row per device and roof: bytes per second of a memory, or operations per second of a kind of arithmetic."""
     table = _roofs(timeline).sort_values(["device", "gpu", "place"], ignore_index=True)
-    return Table(table[_ROOFS], _differing(table))
+    return Table(table[NCU_ROOFS.column_names], _differing(table))
 
 
 @once

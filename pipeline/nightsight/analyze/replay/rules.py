@@ -8,7 +8,6 @@ from nightsight.events.timeline import Timeline
 from nightsight.results import NCU_RULES
 
 _TEXTS: Final = ["rule", "name", "title", "kind", "message", "speedup_kind"]
-_COLUMNS: Final = ["launch", "name", "rule", "title", "message", "kind", "speedup_kind", "speedup_pct", "bound_pct"]
 _GLOBAL: Final = "global"
 # what ncu calls INF, or OK: a sentence on the kernel, without advice
 _VERDICT: Final = "info"
@@ -35,7 +34,7 @@ def ncu_rules(timeline: Timeline) -> Table:
         kind="stable",
         ignore_index=True,
     )
-    return Table(table[_COLUMNS], () if len(table) else (_SILENT,))
+    return Table(table[NCU_RULES.column_names], () if len(table) else (_SILENT,))
 
 
 ANALYSES: Final = (Analysis(NCU_RULES, ncu_rules),)

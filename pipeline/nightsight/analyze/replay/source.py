@@ -15,7 +15,6 @@ Frame = pd.DataFrame
 _MOST: Final = 10
 # instructions without a line are told apart by where they are
 _PLACE: Final = ["launch", "file", "line", "pc"]
-_COLUMNS: Final = ["launch", "name", "file", "line", "pc", "source", "samples", "share_pct", "stall"]
 _TEXTS: Final = ["file", "source", "sass", "stall"]
 _NONE: Final = -1
 
@@ -27,7 +26,7 @@ def ncu_source(timeline: Timeline) -> Table:
     places = places.sort_values(["launch", "samples", *_PLACE[1:]], ascending=[True, False, True, True, True])
     # numbers that are missing in some rows
     places = places.assign(share_pct=share, **places[["line", "pc"]].replace(_NONE, None).astype("int64[pyarrow]"))
-    table = in_order(timeline, places[places["samples"] > 0].groupby("launch").head(_MOST))[_COLUMNS]
+    table = in_order(timeline, places[places["samples"] > 0].groupby("launch").head(_MOST))[NCU_SOURCE.column_names]
     lacking = len(replays(timeline)) - places["launch"].nunique()
     notes = (
         f"Launches whose instructions were not sampled (section SourceCounters; of ranges and graphs as a whole ncu "

@@ -13,7 +13,6 @@ from nightsight.results import NCU_STALLS
 Frame = pd.DataFrame
 
 _MOST: Final = 5
-_COLUMNS: Final = ["launch", "name", "reason", "stall_pct"]
 # the warp did issue
 _NO_STALL: Final = "selected"
 # samples and cycles have other names for two of them
@@ -26,7 +25,7 @@ def ncu_stalls(timeline: Timeline) -> Table:
     share = 100.0 * stalls["value"] / stalls.groupby("launch")["value"].transform("sum")
     stalls = stalls.assign(reason=in_words(stalls["reason"]), stall_pct=share)
     stalls = stalls.sort_values(["launch", "stall_pct", "reason"], ascending=[True, False, True])
-    table = in_order(timeline, stalls.groupby("launch").head(_MOST))[_COLUMNS]
+    table = in_order(timeline, stalls.groupby("launch").head(_MOST))[NCU_STALLS.column_names]
     lacking = len(replays(timeline)) - table["launch"].nunique()
     notes = (f"Launches whose stalls were not collected (section WarpStateStats): {lacking:,}.",) if lacking else ()
     return Table(table, notes)

@@ -21,10 +21,10 @@ from nightsight.errors import CaptureError
 from nightsight.events.kernel_names import base_name
 from nightsight.model import Environment, Profile
 from nightsight.read.ncu.labels import LABELS
-from nightsight.read.ncu.model import METRIC_COLUMNS, SHAPE, file_names_only, in_base_units, profile, range_path
+from nightsight.read.ncu.model import METRIC_COLUMNS, file_names_only, in_base_units, profile, range_path
 from nightsight.read.ncu.numbers import numbers_and_words
 from nightsight.read.vocabulary import without_private
-from nightsight.tables import TABLES
+from nightsight.tables import SHAPE, TABLES
 
 Frame = pd.DataFrame
 Rows = list[list[str]]

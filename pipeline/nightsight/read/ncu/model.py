@@ -14,7 +14,6 @@ from nightsight.tables import TABLES, conform, empty
 Frame = pd.DataFrame
 
 METRIC_COLUMNS: Final = list(TABLES["kernel_metrics"])
-SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _PREFIXES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _NANOSECONDS: Final = {"n": 1.0, "u": 1e3, "m": 1e6, "": 1e9}
 _TIME: Final = re.compile(r"([num]?)s(?:econds?)?")

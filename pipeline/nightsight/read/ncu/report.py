@@ -15,8 +15,8 @@ from nightsight.model import Environment, Profile
 from nightsight.read.ncu.blocks import Launch, read_blocks
 from nightsight.read.ncu.library import Dump, dump
 from nightsight.read.ncu.lines import instructions
-from nightsight.read.ncu.model import METRIC_COLUMNS, SHAPE, clean, in_base_units, plain_message, profile, range_path
-from nightsight.tables import TABLES
+from nightsight.read.ncu.model import METRIC_COLUMNS, clean, in_base_units, plain_message, profile, range_path
+from nightsight.tables import SHAPE, TABLES
 
 Frame = pd.DataFrame
 

@@ -204,10 +204,6 @@ def _stalls(frame: Frame) -> tuple[Mix, ...]:
     return _mix("Reasons why warps did not issue an instruction", by_reason(frame), note)
 
 
-def _instructions(frame: Frame) -> tuple[Mix, ...]:
-    return _mix("Instructions that warps executed", by_kind(frame), "A kind below 1 % is not named.")
-
-
 def _mix(title: str, frame: Frame, note: str) -> tuple[Mix, ...]:
     """Stack the columns of percentages, in their order."""
     top = frame.head(_KERNELS)
@@ -287,7 +283,13 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
         rooflines=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels)
     ),
     NCU_STALLS.name: lambda drawn: Pictures(mixes=_stalls(drawn.labelled(NCU_STALLS, BRIEF))),
-    NCU_INSTRUCTIONS.name: lambda drawn: Pictures(mixes=_instructions(drawn.labelled(NCU_INSTRUCTIONS, BRIEF))),
+    NCU_INSTRUCTIONS.name: lambda drawn: Pictures(
+        mixes=_mix(
+            "Instructions that warps executed",
+            by_kind(drawn.labelled(NCU_INSTRUCTIONS, BRIEF)),
+            "A kind below 1 % is not named.",
+        )
+    ),
     RANGE_ITERATIONS.name: lambda drawn: Pictures(
         strips=strips(drawn.rows(ITERATION_TIMES), drawn.rows(RANGE_ITERATIONS))
     ),

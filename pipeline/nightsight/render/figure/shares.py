@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nightsight import results
 from nightsight.render.figure.axes import measured
 from nightsight.render.table.view import short_text
 from nightsight.units import format_value
@@ -19,19 +20,19 @@ _LETTER: Final = 0.95
 _SPACE: Final = 1.5
 # solid where the GPU is busy, striped where it is idle: the colours may return
 _COLORS: Final[Mapping[str, str]] = {
-    "compute": "kernel",
-    "communication": "set",
-    "copies and sets": "copy",
-    "CUDA graphs": "graph",
-    "module load and JIT": "set",
-    "allocation and free": "mix-5",
-    "blocking copy": "copy",
-    "launch": "api",
-    "dependency": "graph",
-    "synchronizing call": "kernel",
-    "other CUDA call": "busy",
-    "unknown": "busy",
-    "host code": "others",
+    results.COMPUTE: "kernel",
+    results.COMMUNICATION: "set",
+    results.COPIES: "copy",
+    results.GRAPHS: "graph",
+    results.MODULE: "set",
+    results.ALLOCATION: "mix-5",
+    results.BLOCKING_COPY: "copy",
+    results.LAUNCH: "api",
+    results.DEPENDENCY: "graph",
+    results.SYNC: "kernel",
+    results.OTHER_CALL: "busy",
+    results.UNKNOWN: "busy",
+    results.HOST: "others",
 }
 
 

@@ -1,6 +1,6 @@
 """What a report's page says and in which order: banners, key figures, a section per result, how it was measured."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -9,7 +9,6 @@ from nightsight.render.figure.bars import DotPlot, trials
 from nightsight.render.figure.charts import Pictures, pictures_of
 from nightsight.render.page.figures import Figure, key_figures
 from nightsight.render.page.findings import Advice, Banner, advice, banners
-from nightsight.render.page.nav import Links, links
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.layouts import labels_of, layout_of
 from nightsight.render.table.packed import packed_tables
@@ -70,6 +69,14 @@ class Method:
     stages: Pairs
     trials: DotPlot | None
     sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True)
+class Links:
+    """Links to sections, pairs of anchor and text; `group` is "" for those of results that the register lacks."""
+
+    group: str
+    targets: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -213,3 +220,13 @@ def _method(report: Report, labels: Labels) -> Method:
         trials("Step time of each trial, without a profiler", times) if times else None,
         tuple(_section(result, report, labels) for result in results),
     )
+
+
+def links(sections: Iterable[tuple[str, str]]) -> tuple[Links, ...]:
+    """Group sections (anchor and title) for the navigation; groups come in the order of their first section."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for anchor, title in sections:
+        entry = entry_of(anchor)
+        group, text = (entry.group, entry.short or title) if entry else ("", title)
+        groups.setdefault(group, []).append((anchor, text))
+    return tuple(Links(group, tuple(targets)) for group, targets in groups.items())

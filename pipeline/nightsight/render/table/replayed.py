@@ -18,8 +18,18 @@ BRIEF: Final = 44
 """How long the names of kernels are in pictures, and in columns beside others."""
 _INTERNAL: Final = ("gpu_total_ns", "busiest_gpu_ns")
 _FIRST: Final = (
-    *("name", "grid", "block", "gpu_pct", "launches", "timeline_med_ns", "replay_ns"),
-    *("sm_pct", "memory_pct", "dram_pct", "occupancy_pct", "limiter"),
+    "name",
+    "grid",
+    "block",
+    "gpu_pct",
+    "launches",
+    "timeline_med_ns",
+    "replay_ns",
+    "sm_pct",
+    "memory_pct",
+    "dram_pct",
+    "occupancy_pct",
+    "limiter",
 )
 HEADINGS: Final = {
     "theoretical_pct": "theoretical_occupancy_pct",
@@ -36,12 +46,11 @@ def numbered(results: tuple[Result, ...]) -> tuple[Result, ...]:
     """Give each launch a number from 1 on, in the order of the first result that has it, as a part of its name."""
     launches: dict[object, int] = {}
     return tuple(
-        replace(result, table=_numbered(result.rows, launches)) if _is_of(result) else result for result in results
+        replace(result, table=_numbered(result.rows, launches))
+        if result.name.startswith(PREFIX) and {"launch", "name"} <= set(result.rows.columns)
+        else result
+        for result in results
     )
-
-
-def _is_of(result: Result) -> bool:
-    return result.name.startswith(PREFIX) and {"launch", "name"} <= set(result.rows.columns)
 
 
 def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
