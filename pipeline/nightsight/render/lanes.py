@@ -12,6 +12,8 @@ _LARGEST: Final = 1 << 61
 
 def apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Shift the times of sorted groups so that they lie one after the other; by rank if they are too long for that."""
+    if not len(group):
+        return start, end
     first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
     extent = np.maximum.reduceat(end, first) - start[first] + 2
     if float(extent.sum(dtype=np.float64)) > _LARGEST:
