@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, settings
 from nightsight.cli import main
 from nightsight.collect import tools
 from tests.damage import Damage, damaged
+from tests.recorded import DATA, Recorded
 
 # how long an example takes depends on what else the machine does
 settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("calm")
 
-DATA = Path(__file__).parent / "data"
 FAKE_NSYS = Path(__file__).parent / "fake_tools" / "nsys.py"
 FAKE_NCU = FAKE_NSYS.with_name("ncu.py")
 _REAL_TOOLS = ("nsys", "ncu", "nvidia-smi")
@@ -40,17 +40,23 @@ def is_alive(pid: int) -> bool:
 
 @pytest.fixture(scope="session")
 def capture_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Decompress a recorded nsys export by name: `capture_file("train")` is the path of train.sqlite."""
+    """Decompress a recorded file: `capture_file("train")` is the path of train.sqlite; others by their full names."""
     folder = tmp_path_factory.mktemp("captures")
 
     @functools.cache
     def decompress(name: str) -> Path:
-        (recorded,) = (DATA / "nsys").rglob(f"{name}.sqlite.xz")
-        target = folder / f"{name}.sqlite"
+        (recorded,) = (path for end in ("", ".sqlite") for path in DATA.rglob(f"{name}{end}.xz"))
+        target = folder / recorded.stem
         target.write_bytes(lzma.decompress(recorded.read_bytes()))
         return target
 
     return decompress
+
+
+@pytest.fixture(scope="session")
+def recorded(capture_file: Callable[[str], Path]) -> Recorded:
+    """Return the recorded captures, read and analysed once: `recorded.report("train")`."""
+    return Recorded(capture_file)
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from nightsight.advise import RULES, advise, unchecked
 from nightsight.advise.cases import Tables
 from nightsight.analyze import analyze
 from nightsight.model import Finding, Profile
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html
 from nightsight.results import GPU_TIME
 from nightsight.tables import conform
 from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.timeline import beside, draw
 
 CaptureFile = Callable[[str], Path]
@@ -405,14 +405,14 @@ def test_every_rule_of_nvidia_has_its_name() -> None:
 # -- real captures ----------------------------------------------------------------------------------------------------
 
 
-def test_the_advice_on_a_training_loop(capture_file: CaptureFile) -> None:
-    found = advice(read_nsys(capture_file("train")))
+def test_the_advice_on_a_training_loop(recorded: Recorded) -> None:
+    found = advice(recorded.profile("train"))
     assert set(found) == {"gpu_time_util", "gpu_gaps", "jit_in_measured_range"}
     assert "cuLibraryLoadData in iteration # / forward, 7 × in 1 of 20 repetitions" in str(found)
 
 
-def test_pageable_copies_of_two_processes_are_found(capture_file: CaptureFile) -> None:
-    found = advice(read_nsys(capture_file("ddp2")))["cuda_memcpy_async"]
+def test_pageable_copies_of_two_processes_are_found(recorded: Recorded) -> None:
+    found = advice(recorded.profile("ddp2"))["cuda_memcpy_async"]
     assert found.gain_ns is not None
     assert 0 < found.gain_ns < 12_300_000_000
 

@@ -20,9 +20,9 @@ from nightsight.events.launches import GPU_TABLES
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.results import DEVICES, RESULTS, Column, Entry
 from nightsight.tables import TABLES, conform, empty
+from tests.recorded import Recorded
 from tests.timeline import PROCESS
 from tests.timeline import draw as draw_profile
 
@@ -38,8 +38,13 @@ CAPTURES = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "c
 
 
 @pytest.fixture(params=CAPTURES)
-def capture(request: pytest.FixtureRequest, capture_file: CaptureFile) -> Profile:
-    return read_nsys(capture_file(request.param))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def capture(name: str, recorded: Recorded) -> Profile:
+    return recorded.profile(name)
 
 
 def holds(column: Column, values: "pd.Series[Any]") -> bool:
@@ -254,18 +259,20 @@ def test_sums_by_name_are_the_sums_of_the_events(capture: Profile) -> None:
         assert analysis(Timeline(capture)).frame["total_ns"].sum() == (events["end_ns"] - events["start_ns"]).sum()
 
 
-def test_row_order_changes_nothing(capture: Profile) -> None:
+def test_row_order_changes_nothing(name: str, capture: Profile, recorded: Recorded) -> None:
     shuffled = {name: frame.sample(frac=1, random_state=1) for name, frame in capture.tables.items()}
-    for expected, result in zip(analyze(capture)[0], analyze(Profile(shuffled, capture.missing))[0], strict=True):
+    results, _ = analyze(Profile(shuffled, capture.missing))
+    for expected, result in zip(recorded.report(name).results, results, strict=True):
         pd.testing.assert_frame_equal(result.rows, expected.rows)
 
 
-def test_shifting_all_times_changes_no_result(capture: Profile) -> None:
+def test_shifting_all_times_changes_no_result(name: str, capture: Profile, recorded: Recorded) -> None:
     shifted = {
         name: frame.assign(**{column: frame[column] + 10**9 for column in ("start_ns", "end_ns") if column in frame})
         for name, frame in capture.tables.items()
     }
-    for expected, result in zip(analyze(capture)[0], analyze(Profile(shifted, capture.missing))[0], strict=True):
+    results, _ = analyze(Profile(shifted, capture.missing))
+    for expected, result in zip(recorded.report(name).results, results, strict=True):
         pd.testing.assert_frame_equal(result.rows, expected.rows)
 
 
@@ -278,8 +285,8 @@ def test_ranges_are_busy_no_longer_than_the_sum_of_their_operations(capture: Pro
         assert ((table["launches"] == 0) == (sums == 0)).all()
 
 
-def test_all_kernels_of_the_training_capture_are_attributed(capture_file: CaptureFile) -> None:
-    timeline = Timeline(read_nsys(capture_file("train")))
+def test_all_kernels_of_the_training_capture_are_attributed(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("train"))
     table = range_time(timeline).frame
     assert table[table["level"] == 0]["kernels"].sum() == 1224
     backward = table[table["path"].str.endswith("/ backward")]
@@ -331,10 +338,8 @@ def test_a_table_that_differs_from_its_entry_is_a_bug() -> None:
 
 
 @pytest.mark.parametrize("name", ["everything", "ddp2", "crash", "unified_memory"])
-def test_the_columns_of_a_real_report_are_of_the_types_that_the_register_says(
-    name: str, capture_file: CaptureFile
-) -> None:
-    results, _ = analyze(read_nsys(capture_file(name)))
+def test_the_columns_of_a_real_report_are_of_the_types_that_the_register_says(name: str, recorded: Recorded) -> None:
+    results = recorded.report(name).results
     for result, entry in zip(results, RESULTS, strict=True):
         for column in entry.columns:
             if column.name in result.rows:
@@ -364,15 +369,15 @@ def test_lost_events_are_only_said_when_launches_lack_their_work() -> None:
     assert (nothing.rule, nothing.title) == ("lost_events", "No GPU work was saved")
 
 
-def test_a_stopped_capture_range_is_not_taken_for_lost_events(capture_file: CaptureFile) -> None:
-    profile = read_nsys(capture_file("mlp"))
+def test_a_stopped_capture_range_is_not_taken_for_lost_events(recorded: Recorded) -> None:
+    profile = recorded.profile("mlp")
     assert profile.table("diagnostics")["text"].astype(str).str.contains("Not all CUDA events might").any()
     assert trust(Timeline(profile)) == ()
 
 
 @pytest.mark.parametrize("share", [2, 10])
-def test_kernels_that_vanished_are_missed_whatever_the_profiler_says(capture_file: CaptureFile, share: int) -> None:
-    profile = read_nsys(capture_file("train"))
+def test_kernels_that_vanished_are_missed_whatever_the_profiler_says(recorded: Recorded, share: int) -> None:
+    profile = recorded.profile("train")
     kernels = profile.table("kernels")
     thinned = {**profile.tables, "kernels": kernels[kernels.index % share != 0]}
     assert [finding.rule for finding in trust(Timeline(Profile(thinned)))] == ["lost_events"]

@@ -21,8 +21,8 @@ from nightsight.analyze.copies import (
 from nightsight.analyze.ranges.callers import NOT_RECORDED, OUTSIDE
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform
+from tests.recorded import Recorded
 from tests.timeline import draw
 
 CaptureFile = Callable[[str], Path]
@@ -104,8 +104,8 @@ def test_peaks_are_listed_with_their_source_and_unknown_ones_left_empty() -> Non
     assert table.iloc[1].isna()[["memory_bytes_per_s", "pcie_generation", "nvlink_bytes_per_s", "l2_bytes"]].all()
 
 
-def test_copies_inside_a_real_gpu_are_below_its_peak(capture_file: CaptureFile) -> None:
-    table = memory_operations(Timeline(read_nsys(capture_file("ddp2")))).frame
+def test_copies_inside_a_real_gpu_are_below_its_peak(recorded: Recorded) -> None:
+    table = memory_operations(Timeline(recorded.profile("ddp2"))).frame
     (share,) = table[table["operation"] == "Device-to-Device"]["peak_pct"]
     rate = 11_494_948_896 / 6_971_908e-9
     assert share == pytest.approx(100 * 2 * rate / 4_814_304_000_000)
@@ -138,8 +138,8 @@ def test_sizes_are_by_direction_and_the_host_side_of_the_copy_and_leave_out_sets
     ]
 
 
-def test_sizes_of_a_real_capture_add_up_to_its_copies(capture_file: CaptureFile) -> None:
-    profile = read_nsys(capture_file("train"))
+def test_sizes_of_a_real_capture_add_up_to_its_copies(recorded: Recorded) -> None:
+    profile = recorded.profile("train")
     operations = profile.table("memory_ops")
     copies = operations[operations["operation"] != "memset"]
     table = copy_sizes(Timeline(profile)).frame
@@ -222,8 +222,8 @@ def test_only_copies_that_return_when_done_are_waited_for() -> None:
 
 
 @pytest.mark.parametrize("name", ["train", "ddp2", "gelu", "graph"])
-def test_no_pageable_byte_of_a_real_capture_is_missing(capture_file: CaptureFile, name: str) -> None:
-    profile = read_nsys(capture_file(name))
+def test_no_pageable_byte_of_a_real_capture_is_missing(recorded: Recorded, name: str) -> None:
+    profile = recorded.profile(name)
     operations = profile.table("memory_ops")
     pageable = operations[is_pageable(operations)]
     table = slow_copies(Timeline(profile)).frame
@@ -231,7 +231,7 @@ def test_no_pageable_byte_of_a_real_capture_is_missing(capture_file: CaptureFile
     assert table["exposed_ns"].between(0, Timeline(profile).window.length_ns).all()
 
 
-def test_the_input_copies_of_the_training_loop_are_found_in_their_range(capture_file: CaptureFile) -> None:
-    table = slow_copies(Timeline(read_nsys(capture_file("train")))).frame.set_index("path")
+def test_the_input_copies_of_the_training_loop_are_found_in_their_range(recorded: Recorded) -> None:
+    table = slow_copies(Timeline(recorded.profile("train"))).frame.set_index("path")
     loading = table.loc["iteration # / io:h2d"]
     assert (loading["name"], loading["count"], loading["total_bytes"]) == ("cudaMemcpyAsync", 20, 20 * 4_194_304)

@@ -14,7 +14,7 @@ from nightsight.analyze.launches.distributions import DURATION, kernel_durations
 from nightsight.analyze.launches.figures import API, LATENCY, launch_phases
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
-from nightsight.read.nsys.tables import read_nsys
+from tests.recorded import Recorded
 from tests.timeline import draw
 
 CaptureFile = Callable[[str], Path]
@@ -65,16 +65,16 @@ def test_without_kernels_there_is_no_class() -> None:
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_kernels_of_a_real_capture_add_up_to_their_table(capture_file: CaptureFile, name: str) -> None:
-    timeline = Timeline(read_nsys(capture_file(name)))
+def test_kernels_of_a_real_capture_add_up_to_their_table(recorded: Recorded, name: str) -> None:
+    timeline = Timeline(recorded.profile(name))
     table, kernels = kernel_durations(timeline).frame, kernel_time(timeline).frame
     assert table["count"].sum() == kernels["instances"].sum()
     assert table["total_ns"].sum() == kernels["total_ns"].sum()
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_launches_of_a_real_capture_add_up_to_their_table(capture_file: CaptureFile, name: str) -> None:
-    timeline = Timeline(read_nsys(capture_file(name)))
+def test_launches_of_a_real_capture_add_up_to_their_table(recorded: Recorded, name: str) -> None:
+    timeline = Timeline(recorded.profile(name))
     phases = launch_phases(timeline).frame
     expected = phases[phases["figure"].isin([API, LATENCY])]
     found = launch_latencies(timeline).frame

@@ -9,8 +9,8 @@ import pytest
 from nightsight.analyze.facts import trust
 from nightsight.events.timeline import Timeline
 from nightsight.model import Finding, Profile
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform, empty
+from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw
 
 CaptureFile = Callable[[str], Path]
@@ -44,8 +44,8 @@ def said(tables: Mapping[str, pd.DataFrame], *texts: str) -> dict[str, pd.DataFr
 
 
 @pytest.mark.parametrize("name", ["graph", "graph_node"])
-def test_lost_kernels_of_a_program_that_captures_graphs_are_said(capture_file: CaptureFile, name: str) -> None:
-    tables = read_nsys(capture_file(name)).tables
+def test_lost_kernels_of_a_program_that_captures_graphs_are_said(recorded: Recorded, name: str) -> None:
+    tables = recorded.profile(name).tables
     assert rules(tables) == []
     for some in (tables["kernels"].head(100), tables["kernels"].iloc[::2]):
         assert rules({**tables, "kernels": some}) == ["lost_events"]
@@ -80,8 +80,8 @@ def test_what_the_profiler_says_is_a_banner_unless_a_capture_range_explains_it()
 
 
 @pytest.mark.parametrize("name", ["train", "ddp2", "everything"])
-def test_copies_that_vanished_are_said(capture_file: CaptureFile, name: str) -> None:
-    tables = read_nsys(capture_file(name)).tables
+def test_copies_that_vanished_are_said(recorded: Recorded, name: str) -> None:
+    tables = recorded.profile(name).tables
     (lost,) = findings({**tables, "memory_ops": empty("memory_ops")})
     assert lost.rule == "lost_events"
     assert "copying or setting calls" in lost.detail
@@ -95,8 +95,8 @@ def test_copies_into_a_stream_capture_need_no_work() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1000])
-def test_calls_that_vanished_are_said(capture_file: CaptureFile, rows: int) -> None:
-    tables = read_nsys(capture_file("train")).tables
+def test_calls_that_vanished_are_said(recorded: Recorded, rows: int) -> None:
+    tables = recorded.profile("train").tables
     (lost,) = findings({**tables, "api_calls": tables["api_calls"].head(rows)})
     assert lost.rule == "lost_calls"
     assert f"of {1224 + 92:,} GPU operations" in lost.detail
@@ -107,8 +107,8 @@ def test_calls_that_were_not_traced_are_not_said_to_be_lost() -> None:
     assert rules({name: table for name, table in tables.items() if name != "api_calls"}) == []
 
 
-def test_work_of_unknown_calls_is_not_said_to_be_lost(capture_file: CaptureFile) -> None:
-    tables = read_nsys(capture_file("train")).tables
+def test_work_of_unknown_calls_is_not_said_to_be_lost(recorded: Recorded) -> None:
+    tables = recorded.profile("train").tables
     kernels = conform("kernels", tables["kernels"].assign(process=None))
     assert rules({**tables, "kernels": kernels}) == ["lost_calls"]
 

@@ -12,7 +12,7 @@ from nightsight.analyze.gaps import LONGEST, STRETCHES, _longest, gpu_gaps, gpu_
 from nightsight.analyze.gpu_time import gpu_time
 from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
-from nightsight.read.nsys.tables import read_nsys
+from tests.recorded import Recorded
 from tests.timeline import draw
 
 CaptureFile = Callable[[str], Path]
@@ -97,8 +97,8 @@ def test_gaps_and_utilization_agree_with_the_split(calls: str, first: str, secon
 
 
 @pytest.mark.parametrize("name", NSYS)
-def test_gaps_of_real_captures_are_the_longest_idle_pieces(capture_file: CaptureFile, name: str) -> None:
-    timeline = Timeline(read_nsys(capture_file(name)))
+def test_gaps_of_real_captures_are_the_longest_idle_pieces(recorded: Recorded, name: str) -> None:
+    timeline = Timeline(recorded.profile(name))
     gaps, totals = gpu_gaps(timeline).frame, gpu_time(timeline).frame
     for device, idle in zip(totals["device"], totals["idle_ns"], strict=True):
         mine = gaps[gaps["device"] == device]

@@ -1,8 +1,5 @@
 """Repetitions of ranges: which is first, typical and slow, and which names count as one."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -10,7 +7,7 @@ from nightsight.analyze.ranges.iterations import POINTS, iteration_times, iterat
 from nightsight.analyze.ranges.owners import range_time
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
-from nightsight.read.nsys.tables import read_nsys
+from tests.recorded import Recorded
 from tests.timeline import beside, draw
 
 
@@ -48,8 +45,8 @@ def test_only_the_slowest_are_named() -> None:
     assert row["outliers"].count("#") == 5
 
 
-def test_the_first_iteration_of_the_training_capture_stands_out(capture_file: Callable[[str], Path]) -> None:
-    table = iterations(Timeline(read_nsys(capture_file("train")))).frame.set_index("path")
+def test_the_first_iteration_of_the_training_capture_stands_out(recorded: Recorded) -> None:
+    table = iterations(Timeline(recorded.profile("train"))).frame.set_index("path")
     assert table.loc["iteration #", "instances"] == 20
     assert str(table.loc["iteration # / forward", "outliers"]).startswith("#0 (")
 
@@ -136,8 +133,8 @@ def test_too_many_instances_are_picked_evenly_and_the_slowest_kept(count: int) -
     assert (table["time_ns"].to_numpy() == lengths[table["number"].to_numpy(dtype=int)]).all()
 
 
-def test_instances_of_a_real_capture_have_the_numbers_of_the_table(capture_file: Callable[[str], Path]) -> None:
-    timeline = Timeline(read_nsys(capture_file("train")))
+def test_instances_of_a_real_capture_have_the_numbers_of_the_table(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("train"))
     table, summary = iteration_times(timeline).frame, iterations(timeline).frame.set_index("path")
     for path in table["path"].unique():
         rows = table[table["path"] == path]

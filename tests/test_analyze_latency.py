@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,17 @@ from nightsight.analyze.launches.figures import API, LATENCY, POINTS, QUEUE, in_
 from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
-from nightsight.read.kineto import read_kineto
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform
+from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw
 
-DATA = Path(__file__).parent / "data"
 NSYS = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "crash", "mlp")
 KINETO = ("mini_torch.json.gz", "kineto/cuda_graph.json.gz")
 
 
 @pytest.fixture(params=(*NSYS, *KINETO))
-def capture(request: pytest.FixtureRequest, capture_file: Callable[[str], Path]) -> Profile:
-    name: str = request.param
-    return read_kineto(DATA / name) if name in KINETO else read_nsys(capture_file(name))
+def capture(request: pytest.FixtureRequest, recorded: Recorded) -> Profile:
+    return recorded.profile(request.param)
 
 
 def figures(picture: Profile | str, *, device: int = 0) -> dict[tuple[str, str], tuple[int, int]]:
@@ -283,8 +279,8 @@ def test_row_order_and_a_shift_in_time_change_nothing(analysis: Callable[[Timeli
         pd.testing.assert_frame_equal(analysis(Timeline(Profile(tables, capture.missing))).frame, expected)
 
 
-def test_waiting_for_an_event_of_another_stream_is_not_taken_for_latency(capture_file: Callable[[str], Path]) -> None:
-    table = launch_phases(Timeline(read_nsys(capture_file("ddp2")))).frame
+def test_waiting_for_an_event_of_another_stream_is_not_taken_for_latency(recorded: Recorded) -> None:
+    table = launch_phases(Timeline(recorded.profile("ddp2"))).frame
     most = table[table["launch"] == "steady"].groupby("figure")["max_ns"].max()
     assert most[LATENCY] < 20_000
     assert most[QUEUE] > 10_000_000

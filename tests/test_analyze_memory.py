@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nightsight.analyze.memory import gpu_metrics, memory_over_time, memory_usage, unified_memory
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform
+from tests.recorded import Recorded
 from tests.timeline import draw
 
 CaptureFile = Callable[[str], Path]
@@ -99,8 +99,8 @@ def test_ten_thousand_changes_become_five_hundred_points() -> None:
     assert table["bytes"].max() == 10_000
 
 
-def test_usage_of_a_real_capture_is_what_was_allocated_less_what_was_freed(capture_file: CaptureFile) -> None:
-    timeline = Timeline(read_nsys(capture_file("train")))
+def test_usage_of_a_real_capture_is_what_was_allocated_less_what_was_freed(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("train"))
     table = memory_usage(timeline).frame
     assert (table["end_bytes"] == table["allocated_bytes"] - table["freed_bytes"]).all()
     assert table[["kind", "peak_bytes", "allocations"]].to_numpy().tolist() == [
@@ -114,8 +114,8 @@ def test_usage_of_a_real_capture_is_what_was_allocated_less_what_was_freed(captu
 # -- unified memory ---------------------------------------------------------------------------------------------------
 
 
-def test_migrations_and_page_faults_are_those_that_nvidia_counts(capture_file: CaptureFile) -> None:
-    table = unified_memory(Timeline(read_nsys(capture_file("unified_memory")))).frame.set_index("event")
+def test_migrations_and_page_faults_are_those_that_nvidia_counts(recorded: Recorded) -> None:
+    table = unified_memory(Timeline(recorded.profile("unified_memory"))).frame.set_index("event")
     assert table["count"].to_dict() == {
         "CPU page faults": 36,
         "GPU page faults": 19,
@@ -127,15 +127,15 @@ def test_migrations_and_page_faults_are_those_that_nvidia_counts(capture_file: C
     assert table["total_ns"].isna().tolist() == [True, False, False, False]
 
 
-def test_migrations_are_shown_where_faults_were_not_recorded(capture_file: CaptureFile) -> None:
-    tables = read_nsys(capture_file("unified_memory")).tables
+def test_migrations_are_shown_where_faults_were_not_recorded(recorded: Recorded) -> None:
+    tables = recorded.profile("unified_memory").tables
     alone = Profile({name: table for name, table in tables.items() if "fault" not in name})
     events = unified_memory(Timeline(alone)).frame["event"]
     assert events.tolist() == ["Unified Device-to-Host", "Unified Host-to-Device"]
 
 
-def test_ordinary_copies_are_no_migrations(capture_file: CaptureFile) -> None:
-    assert unified_memory(Timeline(read_nsys(capture_file("train")))).frame.empty
+def test_ordinary_copies_are_no_migrations(recorded: Recorded) -> None:
+    assert unified_memory(Timeline(recorded.profile("train"))).frame.empty
 
 
 # -- GPU metrics ------------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import pandas as pd
 from nightsight.analyze.ranges.setup import setup_calls
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform
+from tests.recorded import Recorded
 from tests.timeline import beside, draw
 
 CaptureFile = Callable[[str], Path]
@@ -38,8 +38,8 @@ def test_a_step_of_each_of_two_processes_is_one_of_its_own_steps() -> None:
     assert found == [["cuLibraryLoadData", "step", pid, 1, 1, 3] for pid in (5, 6)]
 
 
-def test_each_rank_of_a_real_capture_loads_in_one_of_its_own_twelve_steps(capture_file: CaptureFile) -> None:
-    table = setup_calls(Timeline(read_nsys(capture_file("ddp2")))).frame
+def test_each_rank_of_a_real_capture_loads_in_one_of_its_own_twelve_steps(recorded: Recorded) -> None:
+    table = setup_calls(Timeline(recorded.profile("ddp2"))).frame
     loads = table[(table["name"] == "cuLibraryLoadData") & (table["path"] == "step / forward")]
     assert loads[["calls", "steps", "of_steps"]].to_numpy().tolist() == [[6, 1, 12], [6, 1, 12]]
     assert loads["pid"].nunique() == 2

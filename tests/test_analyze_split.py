@@ -2,8 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -17,20 +15,17 @@ from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import inside, length
 from nightsight.model import Profile
-from nightsight.read.kineto import read_kineto
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform
+from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw
 
-DATA = Path(__file__).parent / "data"
 NSYS = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "crash", "mlp")
 KINETO = ("mini_torch.json.gz", "kineto/cuda_graph.json.gz")
 
 
 @pytest.fixture(params=(*NSYS, *KINETO))
-def capture(request: pytest.FixtureRequest, capture_file: Callable[[str], Path]) -> Profile:
-    name: str = request.param
-    return read_kineto(DATA / name) if name in KINETO else read_nsys(capture_file(name))
+def capture(request: pytest.FixtureRequest, recorded: Recorded) -> Profile:
+    return recorded.profile(request.param)
 
 
 def microseconds(picture: Profile | str, *, device: int = 0) -> dict[str, int]:
@@ -301,8 +296,8 @@ def test_rows_add_up_to_the_window_and_busy_rows_to_busy_time(capture: Profile) 
         assert sums["idle"].tolist() == device["idle_ns"].tolist()
 
 
-def test_hidden_and_visible_communication_are_all_of_it(capture_file: Callable[[str], Path]) -> None:
-    timeline = Timeline(read_nsys(capture_file("ddp2")))
+def test_hidden_and_visible_communication_are_all_of_it(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("ddp2"))
     kernels, window = timeline.profile.table("kernels"), timeline.window
     of_nccl = kernels["name"].astype("str").str.contains("nccl")
     table = time_split(timeline).frame
@@ -324,8 +319,8 @@ def test_row_order_and_a_shift_in_time_change_nothing(capture: Profile) -> None:
         pd.testing.assert_frame_equal(time_split(Timeline(Profile(tables, capture.missing))).frame, expected)
 
 
-def test_a_training_capture_is_split_as_its_events_say(capture_file: Callable[[str], Path]) -> None:
-    table = time_split(Timeline(read_nsys(capture_file("mlp")))).frame.set_index("category")
+def test_a_training_capture_is_split_as_its_events_say(recorded: Recorded) -> None:
+    table = time_split(Timeline(recorded.profile("mlp"))).frame.set_index("category")
     assert table["time_ns"].idxmax() == "host code"
     assert table.loc["synchronizing call", "functions"] == "cudaDeviceSynchronize"
     assert "module load and JIT" not in table.index

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nightsight.analyze.syncs import os_calls, synchronizations
 from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.model import Profile
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import conform
+from tests.recorded import Recorded
 from tests.timeline import PROCESS, beside, draw
 
 CaptureFile = Callable[[str], Path]
@@ -221,8 +221,8 @@ def test_two_processes_that_wait_in_each_step_wait_in_all_of_their_steps() -> No
 
 
 @pytest.mark.parametrize("name", ["train", "ddp2", "gelu", "graph", "unified_memory"])
-def test_explicit_waits_add_up_to_the_calls_of_a_capture(capture_file: CaptureFile, name: str) -> None:
-    profile = read_nsys(capture_file(name))
+def test_explicit_waits_add_up_to_the_calls_of_a_capture(recorded: Recorded, name: str) -> None:
+    profile = recorded.profile(name)
     calls = profile.table("api_calls")
     explicit = calls[calls["name"].astype(str).str.contains("Synchronize")]
     table = synchronizations(Timeline(profile)).frame
@@ -238,14 +238,14 @@ def test_explicit_waits_add_up_to_the_calls_of_a_capture(capture_file: CaptureFi
     assert (table["steps"] <= table["of_steps"]).all()
 
 
-def test_item_synchronizes_in_every_iteration_of_the_training_loop(capture_file: CaptureFile) -> None:
-    table = synchronizations(Timeline(read_nsys(capture_file("train")))).frame
+def test_item_synchronizes_in_every_iteration_of_the_training_loop(recorded: Recorded) -> None:
+    table = synchronizations(Timeline(recorded.profile("train"))).frame
     first = table.iloc[0]
     assert (first["name"], first["path"], first["calls"]) == ("cudaStreamSynchronize", "iteration #", 20)
 
 
-def test_both_processes_wait_and_only_their_own_gpu_counts(capture_file: CaptureFile) -> None:
-    table = synchronizations(Timeline(read_nsys(capture_file("ddp2")))).frame
+def test_both_processes_wait_and_only_their_own_gpu_counts(recorded: Recorded) -> None:
+    table = synchronizations(Timeline(recorded.profile("ddp2"))).frame
     calls = table.groupby("name", observed=True)["calls"].sum()
     assert (calls["cudaEventSynchronize"], calls["cudaDeviceSynchronize"], calls["cudaMemcpyAsync"]) == (160, 4, 6)
     waits = table[table["name"] == "cudaEventSynchronize"]
@@ -253,8 +253,8 @@ def test_both_processes_wait_and_only_their_own_gpu_counts(capture_file: Capture
     assert waits["idle_ns"].sum() == 1_268_324
 
 
-def test_os_calls_are_summed_by_name(capture_file: CaptureFile) -> None:
-    profile = read_nsys(capture_file("train"))
+def test_os_calls_are_summed_by_name(recorded: Recorded) -> None:
+    profile = recorded.profile("train")
     events, table = profile.table("os_calls"), os_calls(Timeline(profile)).frame
     assert table["calls"].sum() == len(events)
     assert table["total_ns"].sum() == (events["end_ns"] - events["start_ns"]).sum()

@@ -17,7 +17,7 @@ from click.testing import Result
 
 from nightsight.cli import main
 from nightsight.model import Report
-from tests.conftest import DATA
+from tests.recorded import DATA
 from tests.reports import unpacked
 
 CaptureFile = Callable[[str], Path]

@@ -12,7 +12,7 @@ import pytest
 from nightsight.cli import FORMATS
 from nightsight.model import Report
 from nightsight.render import FORMATS as RENDERED
-from tests.conftest import DATA
+from tests.recorded import DATA
 from tests.test_cli import UNREADABLE, USAGE, CaptureFile, FakeNsys, error_lines
 
 

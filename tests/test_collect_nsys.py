@@ -15,7 +15,8 @@ from nightsight.collect import choose_collector, process
 from nightsight.collect.nsys import collect_nsys, export_sqlite
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import CaptureError, ToolError, WorkloadError
-from tests.conftest import DATA, is_alive
+from tests.conftest import is_alive
+from tests.recorded import DATA
 
 OK = Program("tiny", "command", ("/bin/sh", "-c", "echo hello"))
 FAILS = Program("tiny", "command", ("/bin/sh", "-c", "echo the cause; exit 3"))

@@ -15,8 +15,8 @@ from nightsight.cli import FORMATS, main
 from nightsight.model import Profile
 from nightsight.read.sqlite import read_only
 from nightsight.stats import Selection, stats_texts
-from tests.conftest import DATA
 from tests.elsewhere import MISSING
+from tests.recorded import DATA
 from tests.test_cli import UNREADABLE, CaptureFile, FakeNsys
 from tests.timeline import draw
 

@@ -16,7 +16,7 @@ import pytest
 
 from nightsight.cli import main
 from nightsight.read.sqlite import Database
-from tests.conftest import DATA
+from tests.recorded import DATA
 from tests.test_cli import FAILED, FakeNsys, only_run
 
 REPORT = DATA / "nsys" / "mlp" / "mlp.nsys-rep"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nightsight.events.kernel_names import base_name, communicates, normalised, unqualified
 from nightsight.tables import renamed
 from tests import ncu
-from tests.conftest import DATA
+from tests.recorded import DATA
 
 TOKEN = "cw51c" + "XTLSUwv1kAPW1" * 7
 

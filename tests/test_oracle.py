@@ -1,15 +1,12 @@
 """Ours against NVIDIA's: every table that `nsys stats` printed for the shared captures, byte for byte."""
 
 import lzma
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from nightsight.model import Profile
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.stats import REPORTS, Selection, stats_table, stats_texts, write_stats
+from tests.recorded import Recorded
 
 DATA = Path(__file__).parent / "data" / "nsys"
 FILES = {
@@ -110,30 +107,25 @@ PRINTED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def profile_of(capture_file: Callable[[str], Path]) -> Callable[[str], Profile]:
-    return cache(lambda capture: read_nsys(capture_file(capture)))
-
-
 def test_every_report_has_an_oracle() -> None:
     assert {report.removesuffix(":nvtx-name") for _, report in FILES} == set(REPORTS)
     assert len(FILES) == 98
 
 
 @pytest.mark.parametrize(("capture", "report"), FILES)
-def test_report_equals_nsys_stats(capture: str, report: str, profile_of: Callable[[str], Profile]) -> None:
+def test_report_equals_nsys_stats(capture: str, report: str, recorded: Recorded) -> None:
     file = FILES[capture, report]
     content = lzma.decompress(file.read_bytes()) if file.suffix == ".xz" else file.read_bytes()
-    ours = write_stats(stats_table(profile_of(capture), report), "csv")
+    ours = write_stats(stats_table(recorded.profile(capture), report), "csv")
     # NVIDIA leaves quotes inside quoted fields as they are
     assert ours.replace('""', '"').rstrip("\n") == content.decode().rstrip("\n")
 
 
 @pytest.mark.parametrize(("selection", "lines", "count"), PRINTED, ids=[str(number) for number in range(len(PRINTED))])
 def test_options_give_what_nsys_printed_with_them(
-    selection: Selection, lines: list[str], count: int | None, profile_of: Callable[[str], Profile]
+    selection: Selection, lines: list[str], count: int | None, recorded: Recorded
 ) -> None:
-    ((_, text),) = stats_texts(profile_of("everything"), selection)
+    ((_, text),) = stats_texts(recorded.profile("everything"), selection)
     ours = text.splitlines()
     assert [line for line in lines if not any(mine.startswith(line) for mine in ours)] == []
     assert count in (None, len(ours))

@@ -12,7 +12,7 @@ import pytest
 
 from nightsight.errors import CaptureError, UsageError
 from nightsight.runs import write_file
-from tests.conftest import DATA
+from tests.recorded import DATA
 from tests.test_cli import UNREADABLE, USAGE, CaptureFile, error_lines
 
 TRACE = DATA / "kineto" / "cpu.json.gz"

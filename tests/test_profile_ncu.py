@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from nightsight.cli import main
 from nightsight.collect.replay import Replay
 from nightsight.model import Report
+from tests.recorded import DATA
 
-DATA = Path(__file__).parent / "data"
 FakeNcu = Callable[..., Path]
 
 

@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,11 +13,10 @@ from nightsight.analyze.facts import devices
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.read.kineto import read_kineto
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.tables import OF_REPLAY
 from tests.kineto import ON_GPU, Event, call, copy, kernel, refusal, write
+from tests.recorded import DATA, Recorded
 
-DATA = Path(__file__).parent / "data"
 MINI = DATA / "mini_torch.json.gz"
 RECORDED = (MINI, *sorted((DATA / "kineto").glob("*.json.gz")))
 GPU_TABLES = ("kernels", "memory_ops")
@@ -38,8 +36,8 @@ def sizes(profile: Profile) -> dict[str, int]:
 # -- recorded traces --------------------------------------------------------------------------------------------------
 
 
-def test_all_tables_of_a_cuda_trace() -> None:
-    profile = read_kineto(MINI)
+def test_all_tables_of_a_cuda_trace(recorded: Recorded) -> None:
+    profile = recorded.profile("mini_torch.json.gz")
 
     assert sizes(profile) == {
         "kernels": 63,
@@ -55,8 +53,8 @@ def test_all_tables_of_a_cuda_trace() -> None:
     assert profile.findings == ()
 
 
-def test_a_kernel_of_a_cuda_trace() -> None:
-    kernels = read_kineto(MINI).tables["kernels"]
+def test_a_kernel_of_a_cuda_trace(recorded: Recorded) -> None:
+    kernels = recorded.profile("mini_torch.json.gz").tables["kernels"]
 
     first = kernels[kernels["correlation"] == 413].to_dict("records")[0]
     name = first.pop("name")
@@ -84,8 +82,8 @@ def test_a_kernel_of_a_cuda_trace() -> None:
     }
 
 
-def test_every_gpu_operation_was_started_by_one_call() -> None:
-    tables = read_kineto(MINI).tables
+def test_every_gpu_operation_was_started_by_one_call(recorded: Recorded) -> None:
+    tables = recorded.profile("mini_torch.json.gz").tables
     operations = pd.concat([tables[name][["process", "correlation"]] for name in GPU_TABLES])
 
     joined = operations.merge(tables["api_calls"], on=["process", "correlation"], validate="one_to_one")
@@ -94,8 +92,8 @@ def test_every_gpu_operation_was_started_by_one_call() -> None:
     assert set(joined["name"]) == {"cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync"}
 
 
-def test_memory_operations_by_direction() -> None:
-    table = read_kineto(MINI).tables["memory_ops"]
+def test_memory_operations_by_direction(recorded: Recorded) -> None:
+    table = recorded.profile("mini_torch.json.gz").tables["memory_ops"]
 
     rows = table[["operation", "source_kind", "target_kind", "bytes"]].itertuples(index=False, name=None)
 
@@ -107,8 +105,8 @@ def test_memory_operations_by_direction() -> None:
     }
 
 
-def test_backward_runs_on_another_thread_of_the_process() -> None:
-    tables = read_kineto(MINI).tables
+def test_backward_runs_on_another_thread_of_the_process(recorded: Recorded) -> None:
+    tables = recorded.profile("mini_torch.json.gz").tables
 
     assert set(tables["cpu_ops"]["tid"]) == {1310, 1335}
     assert set(tables["ranges"]["tid"]) == {1310}
@@ -117,16 +115,16 @@ def test_backward_runs_on_another_thread_of_the_process() -> None:
     assert all((table["pid"] == 1310).all() for table in (tables["cpu_ops"], tables["ranges"], tables["api_calls"]))
 
 
-def test_environment_of_a_cuda_trace() -> None:
-    environment = read_kineto(MINI).environment
+def test_environment_of_a_cuda_trace(recorded: Recorded) -> None:
+    environment = recorded.profile("mini_torch.json.gz").environment
 
     assert (environment.collector, environment.schema_version) == ("torch.profiler", "1")
     assert (environment.gpu, environment.cuda, environment.driver) == ("NVIDIA H200", "13.0", "")
     assert environment.captured_utc == "2026-11-20 10:15:43"
 
 
-def test_device_of_a_cuda_trace() -> None:
-    (device,) = read_kineto(MINI).tables["devices"].to_dict("records")
+def test_device_of_a_cuda_trace(recorded: Recorded) -> None:
+    (device,) = recorded.profile("mini_torch.json.gz").tables["devices"].to_dict("records")
 
     assert (device["device"], device["name"], device["compute_capability"]) == (0, "NVIDIA H200", "9.0")
     assert (device["multiprocessors"], device["memory_bytes"]) == (132, 150109880320)
@@ -295,8 +293,8 @@ def test_short_name_of_a_kernel(tmp_path: Path, name: str, short: str) -> None:
 
 
 @pytest.mark.parametrize("capture", ["train", "gelu", "ddp2"])
-def test_short_names_are_those_of_nsys(tmp_path: Path, capture_file: Callable[[str], Path], capture: str) -> None:
-    known = read_nsys(capture_file(capture)).tables["kernels"][["name", "short_name"]].drop_duplicates()
+def test_short_names_are_those_of_nsys(tmp_path: Path, recorded: Recorded, capture: str) -> None:
+    known = recorded.profile(capture).tables["kernels"][["name", "short_name"]].drop_duplicates()
     events = [kernel(name=name) for name in known["name"]]
 
     ours = read_kineto(write(tmp_path, *events)).tables["kernels"]

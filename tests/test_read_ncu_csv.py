@@ -13,27 +13,9 @@ from nightsight.model import Profile
 from nightsight.read import read, recognize
 from nightsight.tables import TABLES
 from tests import ncu
+from tests.recorded import Recorded
 
-Recorded = Callable[[str], Profile]
 RULE = ["k", "OPT", 'Use "fewer" registers, see /home/me/k.cu', "local", "12.5"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ncu")
-
-
-@pytest.fixture(scope="module")
-def recorded(folder: Path) -> Recorded:
-    """Read a recorded file by name, once."""
-    known: dict[str, Profile] = {}
-
-    def read_once(name: str) -> Profile:
-        if name not in known:
-            known[name] = read(ncu.unpack(name, folder))
-        return known[name]
-
-    return read_once
 
 
 @pytest.fixture
@@ -74,7 +56,7 @@ def rules_of(profile: Profile) -> pd.DataFrame:
     ],
 )
 def test_a_raw_page_holds_the_metrics_of_its_report(page: str, report: str, recorded: Recorded) -> None:
-    ours, truth = metrics_of(recorded(page)), metrics_of(recorded(report))
+    ours, truth = metrics_of(recorded.profile(page)), metrics_of(recorded.profile(report))
     assert ours.index.sort_values().equals(truth.index.sort_values())
     both = truth.join(ours.add_suffix("_csv"))
     assert both["text"].equals(both["text_csv"])
@@ -94,14 +76,16 @@ def test_a_raw_page_holds_the_metrics_of_its_report(page: str, report: str, reco
     ],
 )
 def test_launches_are_those_of_the_report(page: str, recorded: Recorded) -> None:
-    ours = ncu.comparable(recorded(page).table("profiled_launches"))
-    truth = ncu.comparable(recorded(page.partition(".")[0] + ".ncu-rep").table("profiled_launches"))
+    ours = ncu.comparable(recorded.profile(page).table("profiled_launches"))
+    truth = ncu.comparable(recorded.profile(page.partition(".")[0] + ".ncu-rep").table("profiled_launches"))
     assert ours.drop(columns=["name", "mangled_name"]).equals(truth.drop(columns=["name", "mangled_name"]))
     assert ours["name"].map(unqualified).equals(truth["name"].map(unqualified))
 
 
 def test_names_printed_in_full_are_those_of_the_report(recorded: Recorded) -> None:
-    ours, truth = (recorded(f"measure.{kind}").table("profiled_launches") for kind in ("raw_norename.csv", "ncu-rep"))
+    ours, truth = (
+        recorded.profile(f"measure.{kind}").table("profiled_launches") for kind in ("raw_norename.csv", "ncu-rep")
+    )
     assert list(ours["name"].astype(str).map(normalised)) == list(truth["name"].astype(str).map(normalised))
 
 
@@ -115,29 +99,29 @@ def test_names_printed_in_full_are_those_of_the_report(recorded: Recorded) -> No
     ],
 )
 def test_a_details_page_holds_the_rules_of_its_report(page: str, report: str, recorded: Recorded) -> None:
-    ours, truth = rules_of(recorded(page)), rules_of(recorded(report))
+    ours, truth = rules_of(recorded.profile(page)), rules_of(recorded.profile(report))
     assert ours.drop(columns="speedup_pct").equals(truth.drop(columns="speedup_pct"))
     np.testing.assert_allclose(ours["speedup_pct"], truth["speedup_pct"], rtol=1e-3)
 
 
 @pytest.mark.parametrize("page", ["measure.details_plain.csv", "measure.details_name.csv", "lines.details.csv"])
 def test_labels_become_the_names_of_their_metrics(page: str, recorded: Recorded) -> None:
-    ours, truth = metrics_of(recorded(page)), metrics_of(recorded(page.partition(".")[0] + ".ncu-rep"))
-    assert len(ours) == 86 * len(recorded(page).table("profiled_launches"))
+    ours, truth = metrics_of(recorded.profile(page)), metrics_of(recorded.profile(page.partition(".")[0] + ".ncu-rep"))
+    assert len(ours) == 86 * len(recorded.profile(page).table("profiled_launches"))
     both = ours.join(truth.add_suffix("_rep"), how="left", validate="one_to_one")
     assert both["text"].equals(both["text_rep"])
     np.testing.assert_allclose(both["value"], both["value_rep"], rtol=0.01, atol=0.0051)
 
 
 def test_labels_that_collide_are_two_metrics(recorded: Recorded) -> None:
-    metrics = metrics_of(recorded("measure.details_plain.csv"))
+    metrics = metrics_of(recorded.profile("measure.details_plain.csv"))
     share, rate = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "dram__bytes.sum.per_second"
     assert metrics.loc[[(0, share)]].to_numpy().tolist() == [[78.09, "%", ""]]
     assert metrics.loc[[(0, rate)]].to_numpy().tolist() == [[3.76e12, "byte/s", ""]]
 
 
 def test_unknown_labels_keep_their_section_and_all_their_values(recorded: Recorded) -> None:
-    metrics = metrics_of(recorded("measure.details.csv"))
+    metrics = metrics_of(recorded.profile("measure.details.csv"))
     first = "GPU Speed Of Light Throughput: Compute Throughput Breakdown: SM: Pipe Tma Cycles Active"
     assert metrics.loc[(0, first), "unit"] == "%"
     tensor = [name for launch, name in metrics.index if "Op:hgmma Src:fp16 Sparsity:on" in name and launch == 2]
@@ -146,18 +130,18 @@ def test_unknown_labels_keep_their_section_and_all_their_values(recorded: Record
 
 def test_tables_have_the_canonical_columns_and_types(recorded: Recorded) -> None:
     for name in ("measure.raw.csv", "measure.details.csv"):
-        profile = recorded(name)
+        profile = recorded.profile(name)
         for table, frame in profile.tables.items():
             assert dict(frame.dtypes.astype(str)) == dict(TABLES[table])
         assert set(profile.missing) == TABLES.keys() - profile.tables.keys()
-    assert "raw page" in recorded("measure.raw.csv").missing["kernel_rules"]
-    assert recorded("measure.raw.csv").environment.gpu == "NVIDIA H200"
-    assert "devices" in recorded("measure.details.csv").missing
+    assert "raw page" in recorded.profile("measure.raw.csv").missing["kernel_rules"]
+    assert recorded.profile("measure.raw.csv").environment.gpu == "NVIDIA H200"
+    assert "devices" in recorded.profile("measure.details.csv").missing
 
 
 @pytest.mark.parametrize("name", ["stream.raw.csv", "stream.details.csv"])
 def test_what_ncu_and_the_program_wrote_around_the_table(name: str, recorded: Recorded) -> None:
-    profile = recorded(name)
+    profile = recorded.profile(name)
     assert list(profile.table("profiled_launches")["pid"].value_counts()) == [4, 4]
     texts = profile.table("diagnostics")["text"].astype(str)
     assert texts.str.startswith("Note: Running with unmodified GPU clocks").all()
@@ -283,4 +267,4 @@ def test_a_page_that_powershell_wrote_is_read(tmp_path: Path, encoding: str, rec
     mark = "" if encoding == "utf-16" else "\ufeff"
     path.write_bytes((mark + text.replace("\n", "\r\n")).encode(encoding))
     assert recognize(path) == "ncu-csv"
-    pd.testing.assert_frame_equal(metrics_of(read(path)), metrics_of(recorded(name)))
+    pd.testing.assert_frame_equal(metrics_of(read(path)), metrics_of(recorded.profile(name)))

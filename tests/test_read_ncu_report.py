@@ -2,6 +2,7 @@
 
 import importlib
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -19,6 +20,7 @@ from nightsight.read.ncu.model import METRIC_COLUMNS, base_unit, in_base_units, 
 from nightsight.read.ncu.report import read_ncu_report
 from nightsight.tables import TABLES
 from tests import ncu
+from tests.recorded import Recorded
 
 SESSION = ncu.field(
     3, ncu.field(1, 42) + ncu.field(8, ncu.field(1, "Nsight Compute Target") + ncu.field(2, "2025.3 (b)"))
@@ -34,15 +36,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def measure(folder: Path) -> Profile:
+def measure(recorded: Recorded) -> Profile:
     """Five kernels of PyTorch and Triton inside NVTX ranges."""
-    return read(ncu.unpack("measure.ncu-rep", folder))
+    return recorded.profile("measure.ncu-rep")
 
 
 @pytest.fixture(scope="module")
-def lines(folder: Path) -> Profile:
+def lines(recorded: Recorded) -> Profile:
     """Four kernels with line information and source, in each of two processes."""
-    return read(ncu.unpack("lines.ncu-rep", folder))
+    return recorded.profile("lines.ncu-rep")
 
 
 def value(profile: Profile, launch: int, metric: str, instance: str = "") -> float:
@@ -173,8 +175,8 @@ def test_instructions_without_samples_have_counts_alone() -> None:
     assert frame[["file", "line", "source", "stall"]].to_numpy().tolist() == [["k.cu", 3, "x", ""]]
 
 
-def test_the_module_reads_the_same_in_this_process(folder: Path, lines: Profile) -> None:
-    read_here = ncu_dump.launches(importlib.import_module("ncu_report"), str(folder / "lines.ncu-rep"))
+def test_the_module_reads_the_same_in_this_process(capture_file: Callable[[str], Path], lines: Profile) -> None:
+    read_here = ncu_dump.launches(importlib.import_module("ncu_report"), str(capture_file("lines.ncu-rep")))
     assert [launch["function"] for launch in read_here] == list(lines.table("profiled_launches")["short_name"])
     rows = sum(len(launch["code"]) for launch in read_here)
     assert rows == len(lines.table("kernel_lines"))
@@ -194,8 +196,8 @@ def test_code_of_ranges_and_graphs_is_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("name", "kinds"), [("graph", ["kernel"] * 2 + ["graph"] * 2), ("range", ["range"] * 3)])
-def test_ranges_and_graphs_are_told_from_kernels(tmp_path: Path, name: str, kinds: list[str]) -> None:
-    launches = read(ncu.unpack(f"{name}.ncu-rep", tmp_path)).table("profiled_launches")
+def test_ranges_and_graphs_are_told_from_kernels(recorded: Recorded, name: str, kinds: list[str]) -> None:
+    launches = recorded.profile(f"{name}.ncu-rep").table("profiled_launches")
     assert list(launches["kind"]) == kinds
     whole = launches[launches["kind"] != "kernel"]
     assert set(whole["range_path"]) == {"pair"}

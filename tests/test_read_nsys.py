@@ -18,6 +18,7 @@ from nightsight.read.nsys.tables import read_nsys
 from nightsight.read.sqlite import Database
 from nightsight.read.vocabulary import cuda_version, without_private
 from nightsight.tables import TABLES
+from tests.recorded import Recorded
 from tests.tile import tile
 
 CaptureFile = Callable[[str], Path]
@@ -40,23 +41,23 @@ def editable(capture_file: CaptureFile, tmp_path: Path) -> Callable[..., Path]:
     return edit
 
 
-def test_tables_have_the_canonical_columns_and_types(capture_file: CaptureFile) -> None:
-    profile = read_nsys(capture_file("train"))
+def test_tables_have_the_canonical_columns_and_types(recorded: Recorded) -> None:
+    profile = recorded.profile("train")
     for name, frame in profile.tables.items():
         assert dict(frame.dtypes.astype(str)) == dict(TABLES[name])
     assert len(profile.table("kernels")) == 1224
     assert profile.findings == ()
 
 
-def test_environment_holds_facts_of_the_machine_and_nothing_private(capture_file: CaptureFile) -> None:
-    environment = read_nsys(capture_file("train")).environment
+def test_environment_holds_facts_of_the_machine_and_nothing_private(recorded: Recorded) -> None:
+    environment = recorded.profile("train").environment
     assert (environment.gpu, environment.driver, environment.cuda) == ("NVIDIA H200", "580.159.04", "13.0")
     assert environment.captured_utc == "2026-11-20 09:19:43"
     assert "/" not in "".join(vars(environment).values())
 
 
-def test_two_gpus_of_a_kind_are_counted(capture_file: CaptureFile) -> None:
-    assert read_nsys(capture_file("ddp2")).environment.gpu == "2 × NVIDIA H200"
+def test_two_gpus_of_a_kind_are_counted(recorded: Recorded) -> None:
+    assert recorded.profile("ddp2").environment.gpu == "2 × NVIDIA H200"
 
 
 def test_a_gpu_that_nothing_ran_on_is_present_and_not_used(editable: Callable[..., Path]) -> None:
@@ -65,8 +66,8 @@ def test_a_gpu_that_nothing_ran_on_is_present_and_not_used(editable: Callable[..
     assert read_nsys(added).environment.gpu == "1 of 2 × NVIDIA H200 used"
 
 
-def test_diagnostics_lose_their_paths(capture_file: CaptureFile) -> None:
-    texts = read_nsys(capture_file("train")).table("diagnostics")["text"].astype(str)
+def test_diagnostics_lose_their_paths(recorded: Recorded) -> None:
+    texts = recorded.profile("train").table("diagnostics")["text"].astype(str)
     assert not texts.str.contains("/tmp|/opt", regex=True).any()
     assert texts.str.contains("Loaded CUPTI library: <…>", regex=False).any()
 
@@ -90,20 +91,20 @@ def test_cuda_version(number: str, version: str) -> None:
     assert cuda_version(number) == version
 
 
-def test_ranges_know_their_domain(capture_file: CaptureFile) -> None:
-    ranges = read_nsys(capture_file("train")).table("ranges")
+def test_ranges_know_their_domain(recorded: Recorded) -> None:
+    ranges = recorded.profile("train").table("ranges")
     assert set(ranges["domain"].astype(str)) == {"", "io", "cuBLAS"}
     assert set(ranges[ranges["domain"] == "io"]["name"].astype(str)) == {"h2d"}
 
 
-def test_marks_are_read_with_their_domain(capture_file: CaptureFile) -> None:
-    marks = read_nsys(capture_file("everything")).table("marks")
+def test_marks_are_read_with_their_domain(recorded: Recorded) -> None:
+    marks = recorded.profile("everything").table("marks")
     assert set(zip(*(marks[name].astype(str) for name in ("domain", "category", "name")), strict=True)) == {
         ("io", "", "loss")
     }
     assert marks["start_ns"].tolist() == marks["end_ns"].tolist() == sorted(marks["start_ns"])
     assert (len(marks), set(marks["tid"])) == (5, {22})
-    assert read_nsys(capture_file("train")).table("marks").empty
+    assert recorded.profile("train").table("marks").empty
 
 
 def test_a_mark_has_the_category_that_its_domain_named(editable: Callable[..., Path]) -> None:
@@ -172,10 +173,10 @@ NO_PROCESS = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = NULL"
 
 @pytest.mark.parametrize("which", ["", " WHERE rowid <= 10"])
 def test_null_process_ids_are_those_of_the_only_process(
-    editable: Callable[..., Path], capture_file: Callable[[str], Path], which: str
+    editable: Callable[..., Path], recorded: Recorded, which: str
 ) -> None:
     profile = read_nsys(editable(NO_PROCESS + which))
-    whole = read_nsys(capture_file("train"))
+    whole = recorded.profile("train")
     pd.testing.assert_frame_equal(profile.table("kernels"), whole.table("kernels"))
     assert analyze(profile)[1] == profile.findings == ()
 

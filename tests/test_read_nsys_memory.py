@@ -9,6 +9,7 @@ import pytest
 
 from nightsight.model import Profile
 from nightsight.read.nsys.tables import read_nsys
+from tests.recorded import Recorded
 
 CaptureFile = Callable[[str], Path]
 METRICS = (
@@ -60,8 +61,8 @@ def edited(capture_file: CaptureFile, tmp_path: Path) -> Callable[..., Profile]:
     return edit
 
 
-def test_memory_usage_of_a_real_capture(capture_file: CaptureFile) -> None:
-    table = read_nsys(capture_file("train")).table("memory_usage")
+def test_memory_usage_of_a_real_capture(recorded: Recorded) -> None:
+    table = recorded.profile("train").table("memory_usage")
     assert len(table) == 862
     assert table["is_allocation"].all()
     assert table["kind"].value_counts().to_dict() == {"Device Static": 821, "Device": 40, "Pinned": 1}
@@ -172,6 +173,6 @@ def test_stacks_that_belong_to_no_known_call_are_not_used(edited: Callable[..., 
     ],
 )
 def test_what_was_not_recorded_is_missing_with_the_option_that_records_it(
-    capture_file: CaptureFile, table: str, option: str
+    recorded: Recorded, table: str, option: str
 ) -> None:
-    assert option in read_nsys(capture_file("gelu")).missing[table]
+    assert option in recorded.profile("gelu").missing[table]

@@ -10,8 +10,8 @@ from nightsight.render import FORMATS, Source
 from nightsight.workflow import build_report
 from tests.damage import Damage
 from tests.kineto import Event, call, kernel, write
+from tests.recorded import Recorded
 
-DATA = Path(__file__).parent / "data"
 CaptureFile = Callable[[str], Path]
 
 
@@ -57,8 +57,8 @@ def test_kinds_of_a_torch_trace_that_no_reader_asks_for_are_named(tmp_path: Path
 
 
 @pytest.mark.parametrize("style", ["html", "json"])
-def test_a_report_says_once_what_is_in_the_file_and_not_shown(capture_file: CaptureFile, style: str) -> None:
-    profile = read(capture_file("train"))
-    text = FORMATS[style].render(Source(build_report(profile, "train"), profile))[""].decode()
+def test_a_report_says_once_what_is_in_the_file_and_not_shown(recorded: Recorded, style: str) -> None:
+    source = Source(recorded.report("train"), recorded.profile("train"))
+    text = FORMATS[style].render(source)[""].decode()
     assert "In the file and not shown" in text
     assert "stack frames of OS runtime calls" in text

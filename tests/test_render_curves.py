@@ -1,8 +1,7 @@
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,12 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nightsight.model import Report
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html, render_markdown
 from nightsight.render.figure.curves import GRID, PANELS, Kind, TimeChart, over_time
 from nightsight.render.page.page import Section, page
 from nightsight.results import MEMORY_OVER_TIME
 from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.reports import HOSTILE, gpu_table, result, small_report
 from tests.test_render_html import Outline
 from tests.timeline import draw
@@ -312,8 +311,8 @@ def test_a_drawn_timeline_has_its_curve_on_the_page() -> None:
     assert [tick.text for tick in drawn.times] == ["0", "2", "4", "6 µs"]
 
 
-def test_real_curves_are_small_and_keep_their_peak(capture_file: Callable[[str], Path]) -> None:
-    report = build_report(read_nsys(capture_file("train")), "train")
+def test_real_curves_are_small_and_keep_their_peak(recorded: Recorded) -> None:
+    report = recorded.report("train")
     (in_flight,) = section_of(report, "launch_bound").pictures.curves
     (memory,) = section_of(report, "memory_usage").pictures.curves
     assert in_flight.panels[0].remark == "maximum 25 at 3.462 s"

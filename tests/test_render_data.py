@@ -3,16 +3,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from nightsight.model import Report
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import FORMATS, Source
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.reports import HOSTILE, kernel_table, result, small_report
 
 ROOT = Path(__file__).parent.parent
@@ -35,9 +33,9 @@ for report in (Report.from_json(sys.stdin.read()), small_report(), hostile_repor
 """
 
 
-def test_every_format_of_every_report_is_the_same_bytes_in_every_process(capture_file: Callable[[str], Path]) -> None:
-    recorded = build_report(read_nsys(capture_file("train")), "train").to_json().encode()
-    written = [rendered(recorded, seed=seed) for seed in ("1", "2")]
+def test_every_format_of_every_report_is_the_same_bytes_in_every_process(recorded: Recorded) -> None:
+    report = recorded.report("train").to_json().encode()
+    written = [rendered(report, seed=seed) for seed in ("1", "2")]
     assert written[0] == written[1]
     assert all(f"{name} ".encode() in written[0] for name in FORMATS)
 

@@ -5,16 +5,14 @@
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nightsight.read import read
 from nightsight.render.page.page import Section, page
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 
 GOLD = Path(__file__).parent / "gold"
 ROWS = 3
@@ -39,8 +37,8 @@ def said(section: Section) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["mlp", "train"])
-def test_the_page_says_what_it_said(name: str, capture_file: Callable[[str], Path]) -> None:
-    view = page(build_report(read(capture_file(name)), name))
+def test_the_page_says_what_it_said(name: str, recorded: Recorded) -> None:
+    view = page(recorded.report(name))
     whole = {
         "facts": view.facts,
         "banners": [asdict(banner) for banner in view.banners],

@@ -2,9 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nightsight.model import Report
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html
 from nightsight.render.figure.axes import level_ticks, log_axis, round_text
 from nightsight.render.figure.charts import DURATIONS, LATENCIES
 from nightsight.render.figure.histograms import PANELS, Distribution, Histogram, Layer, Panel, histograms
 from nightsight.render.page.page import page
 from nightsight.results import KERNEL_DURATIONS, RESULTS
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.reports import HOSTILE, kernel_table, result, small_report
 from tests.test_render_html import Outline
 
@@ -190,8 +187,8 @@ def test_any_numbers_stay_inside_the_plot(rows: list[tuple[float, ...]]) -> None
 
 
 @pytest.fixture(scope="module")
-def train(capture_file: Callable[[str], Path]) -> Report:
-    return build_report(read_nsys(capture_file("train")), "train")
+def train(recorded: Recorded) -> Report:
+    return recorded.report("train")
 
 
 @pytest.mark.parametrize(("name", "kind"), [("cuda_gpu_kern_sum", DURATIONS), ("launch_phases", LATENCIES)])

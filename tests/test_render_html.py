@@ -1,19 +1,16 @@
 import base64
 import hashlib
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from nightsight.model import Finding, Profile, Report
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import IndexEntry, index_entry, render_html, render_index
 from nightsight.render.page.index import index_page
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.reports import HOSTILE, hostile_report, kernel_table, result, small_report, step_table
 from tests.timeline import draw
 
@@ -55,8 +52,8 @@ class Outline(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def train(capture_file: Callable[[str], Path]) -> Report:
-    return build_report(read_nsys(capture_file("train")), "train")
+def train(recorded: Recorded) -> Report:
+    return recorded.report("train")
 
 
 @pytest.fixture(scope="module")

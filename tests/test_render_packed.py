@@ -3,19 +3,16 @@ import gzip
 import json
 import math
 import random
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render.page.page import TABLE_BYTES, Page, page
 from nightsight.render.table.layouts import layout_of
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.view import MOST_ROWS, ROWS, Layout, TableView, printable, short_name, table_view
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.reports import HOSTILE, hostile_report, kernel_table, range_table, result, small_report
 
 KERNELS = Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name)
@@ -156,8 +153,8 @@ def test_hostile_texts_are_printable_and_cannot_end_the_block() -> None:
     assert all(printable(text) == text for text in texts)
 
 
-def test_a_real_report_is_packed_whole(capture_file: Callable[[str], Path]) -> None:
-    report = build_report(read_nsys(capture_file("train")), "train")
+def test_a_real_report_is_packed_whole(recorded: Recorded) -> None:
+    report = recorded.report("train")
     view = page(report)
     assert len(view.tables) < TABLE_BYTES / 10
     tables = unpacked(view.tables)["tables"]

@@ -15,12 +15,12 @@ from nightsight.read import read
 from nightsight.render.export.perfetto import perfetto_trace
 from nightsight.tables import conform
 from tests.browser.chromium import chromium
+from tests.recorded import DATA
 from tests.reports import HOSTILE
 from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS, draw
 from tests.trace_processor import TraceProcessor, engine_folder
 
-DATA = Path(__file__).parent / "data"
 RECORDED = ("train", "everything", "graph", "graph_node", "ddp2", "unified_memory", "mini_torch", "cuda_graph")
 GPU_TABLES = ("kernels", "memory_ops", "graph_launches")
 

@@ -1,8 +1,6 @@
 """Copies by size and rate: where marks and peaks are, and that their numbers are those of the table."""
 
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.scatter import Scatter, copy_rates
 from nightsight.render.table.view import Labels
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.reports import HOSTILE, result, small_report
 from tests.test_render_html import Outline
 
@@ -116,10 +113,8 @@ def test_any_numbers_stay_inside_the_plot(rows: list[tuple[int, float, float, fl
 
 
 @pytest.mark.parametrize("name", ["train", "ddp2", "everything"])
-def test_every_class_of_a_real_report_has_a_mark_with_its_numbers(
-    capture_file: Callable[[str], Path], name: str
-) -> None:
-    report = build_report(read_nsys(capture_file(name)), name)
+def test_every_class_of_a_real_report_has_a_mark_with_its_numbers(recorded: Recorded, name: str) -> None:
+    report = recorded.report(name)
     (view,) = pictures_of("copy_sizes", report, Labels()).scatters
     rows = report.result("copy_sizes").rows
     assert len(view.spots) == len(rows)

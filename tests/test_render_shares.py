@@ -1,22 +1,19 @@
 """Where the time went: the parts of a bar fill it and say their numbers."""
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.page import page
 from nightsight.render.table.view import Labels
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.reports import HOSTILE, result, small_report
 from tests.test_render_html import Outline
 
@@ -70,8 +67,8 @@ def test_a_table_that_lacks_a_column_is_not_drawn() -> None:
 
 
 @pytest.mark.parametrize("name", ["train", "ddp2", "mlp", "everything"])
-def test_the_bar_of_a_real_report_is_its_table(capture_file: Callable[[str], Path], name: str) -> None:
-    report = build_report(read_nsys(capture_file(name)), name)
+def test_the_bar_of_a_real_report_is_its_table(recorded: Recorded, name: str) -> None:
+    report = recorded.report(name)
     rows = report.result("time_split").rows
     lead = page(report).lead
     assert lead is not None

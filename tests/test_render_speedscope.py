@@ -13,11 +13,11 @@ from hypothesis import given
 from nightsight.model import Profile
 from nightsight.read import read
 from nightsight.render.export.speedscope import speedscope_profile
+from tests.recorded import DATA
 from tests.test_render_perfetto import hostile_profile
 from tests.test_render_tracks import SPANS, with_kernels, with_ranges
 from tests.timeline import draw
 
-DATA = Path(__file__).parent / "data"
 TABLES = ("ranges", "cpu_ops", "api_calls", "kernels", "memory_ops", "graph_launches")
 RECORDED = ("train", "everything", "graph", "graph_node", "ddp2", "unified_memory", "mini_torch", "open_range")
 

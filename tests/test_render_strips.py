@@ -2,9 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.curves import GRID
 from nightsight.render.figure.strips import Strip, strips
 from nightsight.render.table.view import Labels
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.reports import HOSTILE, result, small_report
 from tests.test_render_html import Outline
 
@@ -174,8 +172,8 @@ def test_any_numbers_stay_inside_the_plot(time: list[float], busy: float, median
             assert 0 <= strip.median <= 100
 
 
-def test_the_instances_of_a_real_report_are_drawn_with_its_outliers(capture_file: Callable[[str], Path]) -> None:
-    report = build_report(read_nsys(capture_file("train")), "train")
+def test_the_instances_of_a_real_report_are_drawn_with_its_outliers(recorded: Recorded) -> None:
+    report = recorded.report("train")
     (view,) = pictures_of("range_iterations", report, Labels()).strips
     rows, summary = report.result("iteration_times").rows, report.result("range_iterations").rows.set_index("path")
     assert [strip.label for strip in view.strips] == list(dict.fromkeys(rows["path"]))

@@ -19,6 +19,7 @@ from nightsight.render.timeline.counters import curves
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.tables import conform
 from tests.kineto import write
+from tests.recorded import Recorded
 from tests.reports import small_report
 from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS, draw
@@ -87,8 +88,8 @@ def test_an_exact_timeline_holds_every_event_of_the_tables(
 
 
 @pytest.mark.parametrize("name", NSYS)
-def test_each_stream_is_a_row_with_all_that_ran_on_it(name: str, capture_file: Callable[[str], Path]) -> None:
-    profile = read(capture_file(name))
+def test_each_stream_is_a_row_with_all_that_ran_on_it(name: str, recorded: Recorded) -> None:
+    profile = recorded.profile(name)
     decoded = decode(timeline_payload(profile))
     operations = pd.concat([profile.table(table) for table in TABLES[:3]])
     sums = (operations["end_ns"] - operations["start_ns"]).groupby(operations["stream"]).sum()
@@ -101,8 +102,8 @@ def test_each_stream_is_a_row_with_all_that_ran_on_it(name: str, capture_file: C
 
 
 @pytest.mark.parametrize("name", NSYS)
-def test_operations_point_at_the_call_that_launched_them(name: str, capture_file: Callable[[str], Path]) -> None:
-    profile = read(capture_file(name))
+def test_operations_point_at_the_call_that_launched_them(name: str, recorded: Recorded) -> None:
+    profile = recorded.profile(name)
     decoded, begin = decode(timeline_payload(profile)), first_time(profile)
     calls = profile.table("api_calls").sort_values(["start_ns", "end_ns"], ascending=[True, False])
     keys = ["process", "correlation"]
@@ -255,8 +256,8 @@ def test_names_no_reader_may_trip_over_are_made_printable() -> None:
     assert (len(names[3]), names[4]) == (4096, 'q"&\\')
 
 
-def test_nothing_of_the_programs_name_or_paths_is_in_the_payload(capture_file: Callable[[str], Path]) -> None:
-    profile = read(capture_file("train"))
+def test_nothing_of_the_programs_name_or_paths_is_in_the_payload(recorded: Recorded) -> None:
+    profile = recorded.profile("train")
     names = [str(name) for name in profile.table("threads")["name"]]
     secret = pd.Categorical(["/home/me/secret.py" if name == names[0] else name for name in names])
     threads = profile.table("threads").assign(name=secret)
@@ -341,8 +342,8 @@ def test_curves_stand_with_their_gpu_and_count_from_the_first_event() -> None:
     ]
 
 
-def test_operations_in_flight_come_down_at_the_end_of_the_window(capture_file: Callable[[str], Path]) -> None:
-    profile = read(capture_file("train"))
+def test_operations_in_flight_come_down_at_the_end_of_the_window(recorded: Recorded) -> None:
+    profile = recorded.profile("train")
     window = Timeline(profile).window
     end = window.end_ns - first_time(profile)
     results, _ = analyze(profile)
@@ -391,8 +392,8 @@ def test_a_curve_of_nothing_but_gaps_is_none() -> None:
     assert decode(timeline_payload(draw("s7  a"), results=[nothing])).header["curves"] == []
 
 
-def test_the_reports_own_results_are_drawn(capture_file: Callable[[str], Path]) -> None:
-    profile = read(capture_file("train"))
+def test_the_reports_own_results_are_drawn(recorded: Recorded) -> None:
+    profile = recorded.profile("train")
     results, _ = analyze(profile)
     header = decode(timeline_payload(profile, results=results)).header
     peak = next(result for result in results if result.name == "memory_over_time").rows["bytes"].max()

@@ -14,9 +14,9 @@ from nightsight.read import read
 from nightsight.render.export.perfetto import perfetto_trace
 from nightsight.render.export.tracks import Places, Slices, event_names, process_slices, stream_slices, thread_slices
 from nightsight.tables import conform, empty
+from tests.recorded import DATA
 from tests.timeline import PROCESS, draw
 
-DATA = Path(__file__).parent / "data"
 SPANS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)).map(lambda s: (s[0], s[1], s[1] + s[2])),
     max_size=40,

@@ -2,10 +2,9 @@
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import inf, nan
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,11 +14,10 @@ from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError, PipelineError
 from nightsight.model import Finding, Report
-from nightsight.read import read
 from nightsight.render import FORMATS, Source, refuse_incomplete
 from nightsight.render.page.page import page
 from nightsight.workflow import build_report
-from tests import ncu
+from tests.recorded import Recorded
 from tests.reports import result, small_report
 
 Path_ = tuple[str | int, ...]
@@ -28,10 +26,10 @@ VALUES = st.sampled_from([None, "", "x", [], ["x"], {}, {"x": 1}, True, *NUMBERS
 
 
 @pytest.fixture(scope="module")
-def documents(capture_file: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def documents(recorded: Recorded) -> list[dict[str, Any]]:
     """Reports that have a row or two of all results between them."""
-    replays = read(ncu.unpack("lines.ncu-rep", tmp_path_factory.mktemp("ncu")))
-    profiles = [read(capture_file(name)) for name in ("train", "unified_memory")]
+    replays = recorded.profile("lines.ncu-rep")
+    profiles = [recorded.profile(name) for name in ("train", "unified_memory")]
     reports = [build_report(profile.joined(replays), "damaged") for profile in profiles]
     return [json.loads(_cut(report).to_json()) for report in (*reports, small_report())]
 

@@ -19,7 +19,7 @@ from nightsight.read import read
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.stats.text import time_unit
 from nightsight.tables import conform
-from tests.conftest import DATA
+from tests.recorded import DATA
 from tests.timeline import draw
 
 CAPTURES = sorted(

@@ -1,13 +1,11 @@
 """Real pages for the tests of how a page looks: the one with most in it, one of a run without GPU, and a list."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from nightsight.model import Report
-from nightsight.read import read
 from nightsight.render import IndexEntry, render_html, render_index
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 
 # of a page: whether all that its scripts make is there
 READY: Final = """["tables", "timeline"].every((name) => !document.getElementById(`${name}-data`)
@@ -15,18 +13,17 @@ READY: Final = """["tables", "timeline"].every((name) => !document.getElementByI
 _ROOT: Final = Path(__file__).parents[2]
 
 
-def sample_pages(folder: Path, capture_file: Callable[[str], Path]) -> dict[str, Path]:
+def sample_pages(folder: Path, recorded: Recorded) -> dict[str, Path]:
     """Write the pages into a folder; `mlp` has Nsight Compute's part and the timeline of another run."""
     sample = Report.from_json((_ROOT / "reports" / "sample" / "report.json").read_bytes())
-    cpu = read(_ROOT / "tests" / "data" / "kineto" / "cpu.json.gz")
     runs = [
         IndexEntry(name, day, "report.html", f"2026-11-{day}", "NVIDIA H200", "nsys", 2e9, 30.0, 6e6, 8e5, day == "21")
         for name in ("mlp", "a_workload_with_a_name_of_more_than_forty_characters")
         for day in ("20", "21", "22")
     ]
     pages = {
-        "mlp": render_html(sample, read(capture_file("mlp"))),
-        "cpu": render_html(build_report(cpu, "cpu"), cpu),
+        "mlp": render_html(sample, recorded.profile("mlp")),
+        "cpu": recorded.page("kineto/cpu.json.gz"),
         "index": render_index(runs),
     }
     for name, page in pages.items():

@@ -11,7 +11,6 @@ from typing import Any, Final
 import pandas as pd
 import pytest
 
-from nightsight.model import Profile, Report
 from nightsight.render import IndexEntry, render_html, render_index
 from tests.replay_tables import replay_report
 from tests.reports import hostile_report, kernel_table, launch_table, range_table, result, small_report
@@ -47,7 +46,7 @@ def frames() -> dict[str, pd.DataFrame]:
     return {"big": kernels(COUNT), "ranges": tree(), "launches": launch_table(FORMULAS), "gaps": gaps}
 
 
-def write_pages(folder: Path, frames: dict[str, pd.DataFrame], train: tuple[Report, Profile]) -> dict[str, Path]:
+def write_pages(folder: Path, frames: dict[str, pd.DataFrame], train: str) -> dict[str, Path]:
     """Write the pages that the tests open, by name."""
     results = (
         result("cuda_gpu_kern_sum", frames["big"], title="Kernels"),
@@ -59,7 +58,7 @@ def write_pages(folder: Path, frames: dict[str, pd.DataFrame], train: tuple[Repo
         "big": render_html(small_report(results=results)),
         "replays": render_html(replay_report()),
         "hostile": render_html(hostile_report()),
-        "train": render_html(*train),
+        "train": train,
         "index": render_index(_runs()),
         "framed": '<!doctype html><title>f</title><iframe sandbox="allow-scripts" src="big.html"></iframe>',
     }

@@ -1,19 +1,17 @@
 """The view of the timeline in the address: shared, reloaded, and brought back after a row of a table led away."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nightsight.read.nsys.tables import read_nsys
-from nightsight.render import render_html
-from nightsight.workflow import build_report
 from tests.browser.table_pages import rows_of, wait_until
 from tests.browser.timeline_page import durations, in_view
 from tests.browser.timeline_samples import text, value
+from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
@@ -22,10 +20,9 @@ STEP = "cudaStreamSynchronize"
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str], Path]) -> Path:
+def file(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Path:
     folder = tmp_path_factory.mktemp("address")
-    profile = read_nsys(capture_file("train"))
-    (folder / "train.html").write_text(render_html(build_report(profile, "train"), profile), encoding="utf-8")
+    (folder / "train.html").write_text(recorded.page("train"), encoding="utf-8")
     (folder / "framed.html").write_text(FRAME, encoding="utf-8")
     return folder / "train.html"
 

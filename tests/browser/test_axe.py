@@ -1,15 +1,13 @@
 """Pages as axe-core sees them: names for everything, contrast, structure."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from nightsight.read import read
 from nightsight.render import IndexEntry, render_html, render_index
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.replay_tables import replay_report
 from tests.reports import hostile_report
 
@@ -19,14 +17,13 @@ PAGES = ("train", "ddp2", "replays", "hostile", "index")
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str], Path]) -> dict[str, Path]:
-    profiles = {name: read(capture_file(name)) for name in ("train", "ddp2")}
+def pages(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[str, Path]:
     runs = [
         IndexEntry("mlp", str(day), "mlp/1/report.html", f"2026-11-{day}", "", "", 1e9 * day, None, None, None, False)
         for day in (20, 21)
     ]
     texts = {
-        **{name: render_html(build_report(profile, name), profile) for name, profile in profiles.items()},
+        **{name: recorded.page(name) for name in ("train", "ddp2")},
         "replays": render_html(replay_report()),
         "hostile": render_html(hostile_report()),
         "index": render_index(runs),

@@ -11,6 +11,7 @@ from nightsight.render import render_html
 from nightsight.workflow import build_report
 from tests.bench import MILLION
 from tests.browser.speed import Speed, page_speed
+from tests.recorded import Recorded
 from tests.tile import tile
 
 pytestmark = pytest.mark.browser
@@ -23,8 +24,8 @@ TRIES = 5
 
 
 @pytest.mark.parametrize("name", CAPTURES)
-def test_a_page_keeps_to_its_bytes(name: str, capture_file: Callable[[str], Path]) -> None:
-    profile = read(capture_file(name))
+def test_a_page_keeps_to_its_bytes(name: str, recorded: Recorded) -> None:
+    profile = recorded.profile(name)
     assert len(render_html(build_report(profile, name), profile).encode()) < BUDGET / 2
 
 

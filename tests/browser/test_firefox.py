@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +11,7 @@ import pytest
 from tests.browser.sample_pages import sample_pages
 from tests.browser.timeline_page import timeline_page
 from tests.browser.timeline_samples import small
+from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
@@ -24,14 +24,14 @@ PUPPETEER: Final = ROOT / "templates" / "node_modules" / "puppeteer-core"
 NEEDED: Final = {"Firefox": FIREFOX, "Node": NODE, "Puppeteer (make lint installs it)": PUPPETEER.exists()}
 
 
-def test_the_page_in_firefox(tmp_path: Path, capture_file: Callable[[str], Path]) -> None:
+def test_the_page_in_firefox(tmp_path: Path, recorded: Recorded) -> None:
     missing = ", ".join(what for what, there in NEEDED.items() if not there)
     if missing:
         # a CI that knows of no Firefox to install says so
         if os.environ.get("CI") == "true" and os.environ.get("WITHOUT_FIREFOX") != "1":
             pytest.fail(f"CI must have {missing}: this test must not be skipped there")
         pytest.skip(f"this machine lacks {missing}")
-    sample_pages(tmp_path, capture_file)
+    sample_pages(tmp_path, recorded)
     (tmp_path / "framed.html").write_text(FRAME, encoding="utf-8")
     (tmp_path / "small.html").write_text(timeline_page(small()), encoding="utf-8")
     (tmp_path / "home").mkdir()

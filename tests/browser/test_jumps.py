@@ -3,20 +3,18 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from nightsight.model import Profile, Report
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html
 from nightsight.units import format_value, heading
-from nightsight.workflow import build_report
 from tests import replay_tables
 from tests.browser.table_pages import rows_of, visited, wait_until
 from tests.browser.timeline_samples import MS, nearly, number, text, value
+from tests.recorded import Recorded
 from tests.reports import result
 
 pytestmark = pytest.mark.browser
@@ -25,8 +23,8 @@ Visit = Callable[[], AbstractContextManager[Any]]
 
 
 @pytest.fixture(scope="module")
-def profile(capture_file: Callable[[str], Path]) -> Profile:
-    return read_nsys(capture_file("everything"))
+def profile(recorded: Recorded) -> Profile:
+    return recorded.profile("everything")
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +40,10 @@ def shape(profile: Profile) -> tuple[str, str, str, float]:
 
 
 @pytest.fixture(scope="module")
-def report(profile: Profile, shape: tuple[str, str, str, float]) -> Report:
+def report(recorded: Recorded, shape: tuple[str, str, str, float]) -> Report:
     name, grid, block, median = shape
     kernels = replay_tables.kernels((name,), grid=grid, block=block, timeline_med_ns=median, launch=2)
-    report = build_report(profile, "everything")
+    report = recorded.report("everything")
     others = (each for each in report.results if not each.name.startswith("ncu_"))
     rules = replay_tables.rules().assign(name=name)
     counters = pd.DataFrame({"device": [0], "metric": ["SMs Active [%]"], "mean": 1.0, "max": 2.0, "samples": 3})

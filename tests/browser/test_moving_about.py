@@ -1,15 +1,12 @@
 """What a reader relies on when moving about: the address, links in a frame, the keyboard, large text."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nightsight.read.nsys.tables import read_nsys
-from nightsight.render import render_html
-from nightsight.workflow import build_report
 from tests.browser.table_pages import wait_until
+from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
@@ -18,10 +15,9 @@ TOP = "place => Math.abs(document.getElementById(place).getBoundingClientRect().
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str], Path]) -> Path:
+def file(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Path:
     folder = tmp_path_factory.mktemp("moving")
-    profile = read_nsys(capture_file("train"))
-    (folder / "train.html").write_text(render_html(build_report(profile, "train"), profile), encoding="utf-8")
+    (folder / "train.html").write_text(recorded.page("train"), encoding="utf-8")
     (folder / "framed.html").write_text(FRAME, encoding="utf-8")
     return folder / "train.html"
 

@@ -1,15 +1,14 @@
 """Pictures in a real browser: what is written in them can be read at any width."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import render_html
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
@@ -28,10 +27,10 @@ Box = tuple[float, float, float, float, str]
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str], Path]) -> dict[str, Path]:
+def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pictures")
     for name in NAMES:
-        html = render_html(build_report(read_nsys(capture_file(name)), name))
+        html = render_html(recorded.report(name))
         (folder / f"{name}.html").write_text(html, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in NAMES}
 

@@ -1,15 +1,13 @@
 """The page in a real browser, from disk: no message, no request, no sideways scrolling."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render import IndexEntry, render_html, render_index
-from nightsight.workflow import build_report
+from tests.recorded import Recorded
 from tests.replay_tables import kernels, replay_report
 from tests.reports import HOSTILE, hostile_report, small_report
 
@@ -22,8 +20,8 @@ FIGURES: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str], Path]) -> dict[str, Path]:
-    train = build_report(read_nsys(capture_file("train")), "train")
+def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[str, Path]:
+    train = recorded.report("train")
     runs = [IndexEntry(name, name, name, "", "", "", 1e9, None, None, None, failed=False) for name in HOSTILE]
     pages = {
         "train": render_html(train),

@@ -3,7 +3,7 @@
 No picture is compared with an older one, which would tell of every new Chromium. Failures name the file of the picture.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -16,6 +16,7 @@ from PIL import Image
 
 from tests.browser.sample_pages import READY, sample_pages
 from tests.browser.table_pages import wait_until
+from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
@@ -85,8 +86,8 @@ class Shot:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory, capture_file: Callable[[str], Path]) -> dict[str, Path]:
-    return sample_pages(tmp_path_factory.mktemp("screenshots"), capture_file)
+def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[str, Path]:
+    return sample_pages(tmp_path_factory.mktemp("screenshots"), recorded)
 
 
 @pytest.fixture(scope="module", params=SHOTS, ids=lambda shot: "-".join(map(str, shot)))

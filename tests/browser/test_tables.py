@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render.table.view import short_name
-from nightsight.workflow import build_report
 from tests.browser.table_pages import COUNT, frames, rows_of, scroll, shown, sort_by, visited, write_pages
+from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
@@ -26,11 +24,9 @@ def visit(
     browser: Any,
     tables: dict[str, pd.DataFrame],
     tmp_path_factory: pytest.TempPathFactory,
-    capture_file: Callable[[str], Path],
+    recorded: Recorded,
 ) -> Callable[..., Any]:
-    profile = read_nsys(capture_file("train"))
-    train = (build_report(profile, "train"), profile)
-    files = write_pages(tmp_path_factory.mktemp("tables"), tables, train)
+    files = write_pages(tmp_path_factory.mktemp("tables"), tables, recorded.page("train"))
     return lambda name, **options: visited(browser, files[name], **options)
 
 

@@ -1,15 +1,12 @@
 """What leaves a table (CSV, copies, jumps), and what is left of it without scripts, streams or a screen."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render.table.view import ROWS, short_name
-from nightsight.workflow import build_report
 from tests.browser.table_pages import (
     downloaded,
     frames,
@@ -20,6 +17,7 @@ from tests.browser.table_pages import (
     wait_until,
     write_pages,
 )
+from tests.recorded import Recorded
 from tests.reports import HOSTILE
 
 pytestmark = pytest.mark.browser
@@ -37,11 +35,9 @@ def visit(
     browser: Any,
     tables: dict[str, pd.DataFrame],
     tmp_path_factory: pytest.TempPathFactory,
-    capture_file: Callable[[str], Path],
+    recorded: Recorded,
 ) -> Callable[..., Any]:
-    profile = read_nsys(capture_file("train"))
-    train = (build_report(profile, "train"), profile)
-    files = write_pages(tmp_path_factory.mktemp("tables"), tables, train)
+    files = write_pages(tmp_path_factory.mktemp("tables"), tables, recorded.page("train"))
     return lambda name, **options: visited(browser, files[name], **options)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.read.nsys.tables import read_nsys
 from nightsight.render.timeline.payload import timeline_payload
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import durations, in_view, pixels, show, timeline_page, timeline_visit
@@ -31,6 +30,7 @@ from tests.browser.timeline_samples import (
     value,
     visitor,
 )
+from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
@@ -267,8 +267,8 @@ def test_the_exact_part_is_drawn_where_there_is_one(visit: Any) -> None:
         assert "Events" not in text(page, "event")
 
 
-def test_a_real_capture_reads_as_its_tables(browser: Any, capture_file: Callable[[str], Path], tmp_path: Path) -> None:
-    profile = read_nsys(capture_file("train"))
+def test_a_real_capture_reads_as_its_tables(browser: Any, recorded: Recorded, tmp_path: Path) -> None:
+    profile = recorded.profile("train")
     payload = timeline_payload(profile)
     assert payload is not None
     file = tmp_path / "train.html"
