@@ -13,16 +13,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import HealthCheck, settings
 
 from nightsight.cli import main
 from nightsight.collect import tools
 from tests.damage import Damage, damaged
+from tests.properties import keep_calm
 from tests.recorded import DATA, Recorded
 
-# how long an example takes depends on what else the machine does
-settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("calm")
+keep_calm()
 
 FAKE_NSYS = Path(__file__).parent / "fake_tools" / "nsys.py"
 FAKE_NCU = FAKE_NSYS.with_name("ncu.py")

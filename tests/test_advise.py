@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.advise import RULES, advise, unchecked
@@ -17,6 +17,7 @@ from nightsight.render import render_html
 from nightsight.results import GPU_TIME
 from nightsight.tables import conform
 from nightsight.workflow import build_report
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import beside, draw
 
@@ -370,7 +371,7 @@ def test_a_capture_without_gpu_work_has_no_advice() -> None:
     assert advise(()) == ()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.text("L.SABCJF", max_size=40),
     st.text("ab.HDM", min_size=1, max_size=60),

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.advise import advise
 from nightsight.analyze import analyze
 from nightsight.events.timeline import Timeline
 from nightsight.model import Finding
+from tests.properties import examples
 from tests.replays import alone, joined, launch, rule
 from tests.timeline import draw
 
@@ -120,7 +121,7 @@ def test_rules_without_a_title_of_ours_keep_theirs_and_long_names_are_cut() -> N
     assert (found.rule, found.title) == ("ncu_sol_new_rule", "SOLNewRule title: a")
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(st.tuples(st.sampled_from("abx"), st.floats(0, 100)), max_size=6),
     st.text("ab.", max_size=30),

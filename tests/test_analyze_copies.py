@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.copies import (
@@ -22,6 +22,7 @@ from nightsight.analyze.ranges.callers import NOT_RECORDED, OUTSIDE
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.tables import conform
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import draw
 
@@ -115,7 +116,7 @@ def test_copies_inside_a_real_gpu_are_below_its_peak(recorded: Recorded) -> None
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.integers(0, 1 << 50), min_size=1, max_size=20))
 def test_every_copy_is_in_the_class_of_its_size(sizes: list[int]) -> None:
     profile = draw("cpu  C..\ns7   .H.")

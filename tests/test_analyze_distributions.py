@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.kernels import kernel_time
@@ -14,6 +14,7 @@ from nightsight.analyze.launches.distributions import DURATION, kernel_durations
 from nightsight.analyze.launches.figures import API, LATENCY, launch_phases
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import draw
 
@@ -32,7 +33,7 @@ def kernels_of(*durations: int, device: int = 0) -> Profile:
     return Profile({**profile.tables, "kernels": kernels.astype(one.dtypes.to_dict())})
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(0, 1 << 50) | st.integers(0, 200), min_size=1, max_size=30))
 def test_every_kernel_is_in_the_class_of_its_duration(durations: list[int]) -> None:
     table = kernel_durations(Timeline(kernels_of(*durations))).frame

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.gaps import LONGEST, STRETCHES, _longest, gpu_gaps, gpu_utilization
 from nightsight.analyze.gpu_time import gpu_time
 from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import draw
 
@@ -81,7 +82,7 @@ def test_without_gpu_work_there_are_no_rows(function: Callable[[Timeline], objec
     assert not len(function(Timeline(draw("cpu  LL"))).frame)  # type: ignore[attr-defined]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.text("L.SABCJF", max_size=30), st.text("ab.HM", max_size=30), st.text("c.P", max_size=30))
 def test_gaps_and_utilization_agree_with_the_split(calls: str, first: str, second: str) -> None:
     timeline = Timeline(draw(f"cpu   {calls}\ns7    {first}\ns8    {second}\ns7:1  {second}"))

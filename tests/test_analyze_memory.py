@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.memory import gpu_metrics, memory_over_time, memory_usage, unified_memory
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.tables import conform
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import draw
 
@@ -73,7 +74,7 @@ def test_the_series_is_of_the_devices_own_memory_from_the_start_of_the_window() 
     assert table.to_numpy().tolist() == [[0, -3000, 100], [0, 2000, 150]]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.lists(
         st.tuples(st.integers(0, 1 << 52), st.integers(-(1 << 40), 1 << 40)),

@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.replay.join import ncu_match, replays
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
+from tests.properties import examples
 from tests.replays import joined, launch
 from tests.timeline import draw
 
@@ -79,7 +80,7 @@ def test_parts_of_a_kernel_count_once() -> None:
     assert (match["matched"].item(), match["coverage_pct"].item()) == (4, pytest.approx(100 * 7 / 12))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(LAUNCHES)
 def test_ranges_neither_lose_a_match_nor_time(launches: list[tuple[str, str]]) -> None:
     table = replays(replay(PICTURE, *launches))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze import ANALYSES, analyze
@@ -19,6 +19,7 @@ from nightsight.model import Profile, Report
 from nightsight.read import read
 from nightsight.tables import SHAPE, conform
 from tests.ncu import unpack
+from tests.properties import examples
 from tests.replays import alone, column, joined, launch, replayed, row
 from tests.timeline import draw
 
@@ -170,7 +171,7 @@ LAUNCHES = st.lists(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(LAUNCHES, st.text("ab.", max_size=30), st.text("ac.", max_size=30))
 def test_joining_adds_no_row_and_shares_stay_within_the_whole(launches: Any, first: str, second: str) -> None:
     timeline = joined(draw(f"s7    .{first}\ns7:1  .{second}"), *launches)
@@ -183,7 +184,7 @@ def test_joining_adds_no_row_and_shares_stay_within_the_whole(launches: Any, fir
         assert 0 <= match["coverage_pct"] <= 100 + 1e-9
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(LAUNCHES, st.permutations(["a", "b", "c"]), st.integers(0, 10**15))
 def test_neither_the_order_of_kernels_nor_when_they_ran_changes_anything(
     launches: Any, order: list[str], shift: int

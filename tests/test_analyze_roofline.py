@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.replay.metrics import METRICS, OPCODES_IN_FULL, TENSOR, THREAD_OPCODES
@@ -14,6 +14,7 @@ from nightsight.model import Profile
 from nightsight.read import read
 from nightsight.tables import conform
 from tests.ncu import unpack
+from tests.properties import examples
 from tests.replays import Metrics, alone, launch, line
 
 SM_HZ, DRAM_HZ, L2_HZ = (
@@ -132,7 +133,7 @@ def test_work_of_tensor_cores_is_counted_once(counters: dict[str, float], kinds:
     assert rates(alone(launch("a", metrics))) == {f"tensor {kind}": value for kind, value in kinds.items()}
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.floats(1, 1e12), st.floats(1e8, 3e9), st.floats(1e3, 1e9))
 def test_a_count_a_rate_per_cycle_and_a_rate_per_second_say_the_same(count: float, clock: float, time: float) -> None:
     name = PATH.format("op_hmma_src_fp16_dst_fp32_sparsity_off")

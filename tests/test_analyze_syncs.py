@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.syncs import os_calls, synchronizations
 from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.model import Profile
 from nightsight.tables import conform
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import PROCESS, beside, draw
 
@@ -185,7 +186,7 @@ def test_a_gpu_that_another_process_keeps_busy_idles_for_none() -> None:
     assert synchronizations(Timeline(shared)).frame["lost_ns"].tolist() == [0]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.text("L..SSCBF", max_size=40), min_size=1, max_size=3),
     st.lists(st.text("ab..HD", min_size=1, max_size=60), min_size=1, max_size=3),

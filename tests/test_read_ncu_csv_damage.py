@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError
@@ -18,6 +18,7 @@ from nightsight.read.ncu.csv import read_ncu_csv
 from nightsight.read.ncu.numbers import numbers_and_words
 from nightsight.workflow import build_report
 from tests import ncu
+from tests.properties import examples
 from tests.test_read_ncu_csv import RULE, metrics_of
 
 DETAILS = ncu.page(
@@ -179,7 +180,7 @@ def _without(text: str, column: str) -> str:
     return ncu.page(header[:place] + header[place + 1 :], [row[:place] + row[place + 1 :] for row in rows])
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.sampled_from([DETAILS, RAW]), st.data())
 def test_a_header_with_another_cell_is_refused_or_makes_a_report(folder: Path, page: str, data: st.DataObject) -> None:
     header, *rows = csv.reader(io.StringIO(page))

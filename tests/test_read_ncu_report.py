@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError
@@ -20,6 +20,7 @@ from nightsight.read.ncu.model import METRIC_COLUMNS, base_unit, in_base_units, 
 from nightsight.read.ncu.report import read_ncu_report
 from nightsight.tables import TABLES
 from tests import ncu
+from tests.properties import examples
 from tests.recorded import Recorded
 
 SESSION = ncu.field(
@@ -252,7 +253,7 @@ def test_a_flipped_bit_in_the_size_of_a_block_is_found(place: int, tmp_path: Pat
 LINES = ncu.content("lines.ncu-rep")
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, len(LINES) - 1) | st.integers(0, 200))
 def test_a_cut_report_is_refused_wherever_it_is_cut(folder: Path, size: int) -> None:
     path = folder / "cut.ncu-rep"
@@ -261,7 +262,7 @@ def test_a_cut_report_is_refused_wherever_it_is_cut(folder: Path, size: int) -> 
         read_blocks(path)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, len(LINES) - 1), st.integers(0, 7))
 def test_any_flipped_bit_is_refused_or_leaves_all_launches(folder: Path, place: int, bit: int) -> None:
     content = bytearray(LINES)

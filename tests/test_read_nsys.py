@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nightsight.analyze import analyze
@@ -18,6 +18,7 @@ from nightsight.read.nsys.tables import read_nsys
 from nightsight.read.sqlite import Database
 from nightsight.read.vocabulary import cuda_version, without_private
 from nightsight.tables import TABLES
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.tile import tile
 
@@ -273,7 +274,7 @@ def test_a_cut_off_export_is_refused(capture_file: CaptureFile, tmp_path: Path, 
         read(path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flipped_bytes_give_an_error_or_a_profile_never_a_traceback(
     capture_file: CaptureFile, tmp_path: Path, data: st.DataObject

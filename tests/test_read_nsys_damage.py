@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nightsight.analyze import analyze
@@ -19,6 +19,7 @@ from nightsight.read.nsys import nvtx as nsys_nvtx
 from nightsight.stats import stats_table
 from tests.build import GENERATIONS, build
 from tests.damage import PICTURE, Damage, everything
+from tests.properties import examples
 from tests.timeline import draw
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -41,7 +42,7 @@ def test_a_cut_off_export_is_refused_by_name(tmp_path: Path, generation: str, sh
         read(path)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, suppress=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flipped_bits_give_an_error_or_a_report(damage: Damage, data: st.DataObject) -> None:
     # small pages, so that most bits mean something
@@ -267,7 +268,7 @@ def test_crossing_is_found_as_by_brute_force(spans: list[tuple[int, int]]) -> No
     assert (nsys_nvtx._crossing(start, end) > 0) == found
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(20, suppress=[HealthCheck.function_scoped_fixture])
 @given(spans=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=12))
 def test_any_ranges_nest_without_losing_one(tmp_path: Path, spans: list[tuple[int, int]]) -> None:
     drawn = draw("\n".join(["cpu  L", "s7   .a", *("nvtx  [a]" for _ in spans)]))

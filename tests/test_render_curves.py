@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nightsight.model import Report
@@ -15,6 +15,7 @@ from nightsight.render.figure.curves import GRID, PANELS, Kind, TimeChart, over_
 from nightsight.render.page.page import Section, page
 from nightsight.results import MEMORY_OVER_TIME
 from nightsight.workflow import build_report
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, gpu_table, result, small_report
 from tests.test_render_html import Outline
@@ -128,7 +129,7 @@ def test_whatever_table_comes_in_all_is_on_the_chart(rows: list[tuple[int, int, 
             assert not re.search(r"nan|inf", panel.summary)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.lists(st.tuples(st.integers(0, 30), times, levels, levels), max_size=40))
 def test_the_page_of_any_table_is_valid(rows: list[tuple[int, int, float, float]]) -> None:
     columns = ["device", "time_ns", "in_flight_avg", "in_flight_max"]

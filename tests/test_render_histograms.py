@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.model import Report
@@ -18,6 +18,7 @@ from nightsight.render.figure.charts import DURATIONS, LATENCIES
 from nightsight.render.figure.histograms import PANELS, Distribution, Histogram, Layer, Panel, histograms
 from nightsight.render.page.page import page
 from nightsight.results import KERNEL_DURATIONS, RESULTS
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, kernel_table, result, small_report
 from tests.test_render_html import Outline
@@ -45,7 +46,7 @@ def panel(*classes: tuple[float, float, float, float], **changes: Any) -> Panel:
 # -- axes -------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.floats(1e-3, 1e18), min_size=1, max_size=10), st.booleans())
 def test_places_rise_with_values_and_ticks_are_where_their_values_are(values: list[float], has_zero: bool) -> None:
     axis = log_axis(np.array(values), unit="ns", zero="0" if has_zero else "")
@@ -172,7 +173,7 @@ def test_what_is_no_number_is_not_drawn(column: str, value: float) -> None:
     assert histograms(KIND, table((1000, 2000, 1, 1)).assign(**{column: value})) == ()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(*[st.floats(allow_nan=True, allow_infinity=True)] * 6), max_size=5))
 def test_any_numbers_stay_inside_the_plot(rows: list[tuple[float, ...]]) -> None:
     frame = pd.DataFrame([(0, "f", *row) for row in rows], columns=list(COLUMNS))

@@ -5,13 +5,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.render import render_html
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.scatter import Scatter, copy_rates
 from nightsight.render.table.view import Labels
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, result, small_report
 from tests.test_render_html import Outline
@@ -104,7 +105,7 @@ def test_a_table_that_lacks_a_column_is_not_drawn() -> None:
     assert copy_rates(table((H2D, "", 1, 1e6, 1e5)).drop(columns="host_kind"), NO_PEAKS) == ()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(st.integers(0, 1 << 60), st.floats(), st.floats(), st.floats()), min_size=1, max_size=6))
 def test_any_numbers_stay_inside_the_plot(rows: list[tuple[int, float, float, float]]) -> None:
     frame = table(*((H2D, "", count, size, time) for count, size, time, _ in rows))

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.render import render_html
@@ -13,6 +13,7 @@ from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.page import page
 from nightsight.render.table.view import Labels
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, result, small_report
 from tests.test_render_html import Outline
@@ -49,7 +50,7 @@ def test_devices_have_a_bar_each() -> None:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.floats() | st.integers(0, 1 << 62).map(float), max_size=12))
 def test_parts_fill_the_bar_whatever_they_are(times: list[float]) -> None:
     rows = pd.DataFrame({"device": 0, "group": "idle", "category": [f"c{place}" for place in range(len(times))]})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.render import render_html
@@ -17,6 +17,7 @@ from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.curves import GRID
 from nightsight.render.figure.strips import Strip, strips
 from nightsight.render.table.view import Labels
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, result, small_report
 from tests.test_render_html import Outline
@@ -157,7 +158,7 @@ def test_an_instance_without_a_time_is_not_drawn(value: float) -> None:
     assert strips(table([value]), NO_MEDIANS) == ()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     st.lists(st.floats(0, 1e18) | st.floats(), min_size=1, max_size=20),
     st.floats(),

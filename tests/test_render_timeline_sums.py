@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.intervals import inside, length
@@ -15,6 +15,7 @@ from nightsight.render.timeline.labels import OTHERS, Labels
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.rows import Events, Row, RowKind, lay_events
 from nightsight.render.timeline.sums import MOST_BINS, Sums, fitting, sums_of
+from tests.properties import examples
 from tests.test_render_timeline_detail import busy_profile, events_of
 from tests.test_render_tracks import with_kernels
 from tests.timeline_payload import DecodedSums, Section, Statistics, decode, decode_sums
@@ -97,7 +98,7 @@ EVENT = st.tuples(LENGTHS, LENGTHS, st.integers(0, len(NAMES) - 1))
 SCENES = st.lists(st.lists(EVENT, max_size=12), min_size=len(ROWS), max_size=len(ROWS)).filter(any)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(SCENES, st.integers(0, 8), st.sampled_from((0, 0.001, 0.01, 0.1, 1)), st.data())
 def test_any_span_of_bins_has_the_sums_of_its_events(
     rows: list[list[tuple[int, int, int]]], doublings: int, names: float, data: Any

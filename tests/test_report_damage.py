@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.errors import CaptureError, PipelineError
@@ -17,6 +17,7 @@ from nightsight.model import Finding, Report
 from nightsight.render import FORMATS, Source, refuse_incomplete
 from nightsight.render.page.page import page
 from nightsight.workflow import build_report
+from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import result, small_report
 
@@ -75,7 +76,7 @@ def made_or_refused(text: str, *forms: str) -> bool:
     return True
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_any_node_of_a_report_can_be_another_value(documents: list[dict[str, Any]], data: st.DataObject) -> None:
     document = data.draw(st.sampled_from(documents))
