@@ -1,6 +1,7 @@
-"""`make bench`: times what docs/benchmarks.md lists, in processes of their own, and prints Markdown tables.
+"""`make bench`: times what docs/benchmarks.md lists, in processes of their own, and prints a Markdown table.
 
-The large captures are real ones repeated (tests/tile.py). `python -m tests.bench --large` adds ten million kernels.
+A median, or a peak of memory, above what is allowed is marked; the exit status is then 1. The large captures are real ones
+repeated (tests/tile.py). `python -m tests.bench --large` adds ten million kernels.
 """
 
 import argparse
@@ -13,15 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from nightsight.read import read
-from nightsight.render import FORMATS, Source
+from nightsight.render import FORMATS, Source, render_html
 from nightsight.workflow import build_report
 from tests.browser.chromium import chromium
-from tests.browser.speed import page_speed
+from tests.browser.speed import ALLOWED, ALLOWED_TABLE_MS, page_speed, table_speed
+from tests.browser.table_pages import COUNT, kernels
+from tests.browser.timeline_page import many, timeline_page
+from tests.reports import result, small_report
 from tests.tile import tile
 
 API = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -31,6 +35,12 @@ NIGHTSIGHT = (sys.executable, "-m", "nightsight")
 MILLION = 1725
 # so many short ones between them make two million beside a million kernels
 CALLS = 258
+# of a command: seconds, and MB of memory
+Allowed = tuple[float | None, float | None]
+# for a million kernels, by format
+ALLOWED_REPORT: Mapping[str, Allowed] = {"html": (6.0, 1200.0), "json": (4.0, None)}
+ALLOWED_RENDERING_S = 2.0
+ALLOWED_PAGE_MB = 2.0
 FIVE = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_kern_exec_sum", "nvtx_gpu_proj_sum", "nvtx_kern_sum")
 
 
@@ -40,23 +50,32 @@ def main() -> None:
     parser.add_argument("--nsys", help="compare `stats` with this nsys")
     options = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
-    print("| what | runs | median | slowest | peak memory |\n|---|---|---|---|---|")
+    print("| what | runs | median | slowest | peak memory | allowed |\n|---|---|---|---|---|---|")
+    kept = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         measure("`nightsight --help`", [*NIGHTSIGHT, "--help"], runs=5)
         largest = unpacked(max(DATA.glob("*/*.sqlite.xz"), key=lambda path: path.stat().st_size), folder)
-        report(largest, folder, runs=5)
+        for style in ALLOWED_REPORT:
+            report(largest, folder, style, runs=5)
         for copies in (MILLION, 10 * MILLION) if options.large else (MILLION,):
             capture = folder / f"{copies * 580 // 10**6}M.sqlite"
             tile(unpacked(DATA / "mlp" / "mlp.sqlite.xz", folder), capture, copies)
             add_calls(capture, CALLS * copies)
-            report(capture, folder, runs=3 if copies == MILLION else 1)
             if copies == MILLION:
+                kept += [report(capture, folder, style, runs=3, allowed=each) for style, each in ALLOWED_REPORT.items()]
                 # in a process of its own: what a process has used counts for its children too
-                call = f"from tests.bench import *; rendering(Path({str(capture)!r}))"
-                subprocess.run([sys.executable, "-c", call], check=True)
+                call = f"from tests.bench import *; sys.exit(not rendering(Path({str(capture)!r})))"
+                kept.append(not subprocess.run([sys.executable, "-c", call], check=False).returncode)
+            else:
+                for style in ALLOWED_REPORT:
+                    report(capture, folder, style, runs=1)
             stats(capture, options.nsys)
-            browse(folder / "out.html", capture.name)
+            kept += browse(folder / "out.html", f"page of {capture.name}")
+        (folder / "many.html").write_text(timeline_page(many(1_000_000)), encoding="utf-8")
+        kept += browse(folder / "many.html", "1,000,000 events that do not repeat", allowed_mb=None)
+        kept.append(tables(folder / "table.html"))
+    sys.exit(not all(kept))
 
 
 def add_calls(capture: Path, count: int) -> None:
@@ -76,14 +95,13 @@ def add_calls(capture: Path, count: int) -> None:
         connection.execute("VACUUM")
 
 
-def report(capture: Path, folder: Path, *, runs: int) -> None:
-    size = f"{capture.stat().st_size / 1e6:.0f} MB"
-    for style in ("html", "json"):
-        command = [*NIGHTSIGHT, "report", str(capture), "--format", style, "-o", str(folder / f"out.{style}")]
-        measure(f"`nightsight report {capture.name} --format {style}` ({size})", command, runs=runs)
+def report(capture: Path, folder: Path, style: str, *, runs: int, allowed: Allowed = (None, None)) -> bool:
+    what = f"`nightsight report {capture.name} --format {style}` ({capture.stat().st_size / 1e6:.0f} MB)"
+    command = [*NIGHTSIGHT, "report", str(capture), "--format", style, "-o", str(folder / f"out.{style}")]
+    return measure(what, command, runs=runs, allowed=allowed)
 
 
-def rendering(capture: Path) -> None:
+def rendering(capture: Path) -> bool:
     """Time only what makes the page of a report and its events."""
     profile = read(capture, details=False)
     source = Source(build_report(profile, capture.stem), profile)
@@ -92,10 +110,7 @@ def rendering(capture: Path) -> None:
         start = time.perf_counter()
         FORMATS["html"].render(source)
         times.append(time.perf_counter() - start)
-    print(
-        f"| rendering the page of {capture.name} | 3 | {statistics.median(times):.2f} s | {max(times):.2f} s | |",
-        flush=True,
-    )
+    return show(f"rendering the page of {capture.name}", times, "s", ALLOWED_RENDERING_S)
 
 
 def stats(capture: Path, nsys: str | None) -> None:
@@ -107,19 +122,25 @@ def stats(capture: Path, nsys: str | None) -> None:
         measure(f"`nsys stats`, {what}", [nsys, "stats", *tables, "--format", "csv", str(capture)], runs=1)
 
 
-def browse(page: Path, name: str) -> None:
-    """Open the page several times in Chromium, and zoom its timeline."""
+def browse(page: Path, name: str, allowed_mb: float | None = ALLOWED_PAGE_MB) -> list[bool]:
+    """Open a page several times in Chromium, and zoom its timeline."""
     with chromium() as browser:
         runs = [page_speed(browser, page) for _ in range(3)]
     titles = ("first paint", "ready", "frame, median", "frame, 95th percentile")
-    for title, column in zip(titles, vars(runs[0]), strict=True):
-        times = [getattr(run, column) for run in runs]
-        row = (
-            f"page of {name} ({page.stat().st_size / 1e6:.1f} MB): {title}",
-            "3",
-            f"{statistics.median(times):.1f} ms",
-        )
-        print(f"| {' | '.join(row)} | {max(times):.1f} ms | |", flush=True)
+    times = [
+        show(f"{name}: {title}", [getattr(run, column) for run in runs], "ms", allowed)
+        for title, (column, allowed) in zip(titles, vars(ALLOWED).items(), strict=True)
+    ]
+    return [show(f"{name}: size", [page.stat().st_size / 1e6], "MB", allowed_mb), *times]
+
+
+def tables(file: Path) -> bool:
+    """Sort and filter a long table in Chromium."""
+    long = small_report(results=(result("cuda_gpu_kern_sum", kernels(COUNT), title="Kernels"),))
+    file.write_text(render_html(long), encoding="utf-8")
+    with chromium() as browser:
+        times = [table_speed(browser, file, "cuda_gpu_kern_sum") for _ in range(3)]
+    return show(f"a table of {COUNT:,} rows: sort and filter", times, "ms", ALLOWED_TABLE_MS)
 
 
 def unpacked(path: Path, folder: Path) -> Path:
@@ -128,10 +149,33 @@ def unpacked(path: Path, folder: Path) -> Path:
     return target
 
 
-def measure(what: str, command: Sequence[str], *, runs: int) -> None:
+def measure(what: str, command: Sequence[str], *, runs: int, allowed: Allowed = (None, None)) -> bool:
     seconds, peaks = zip(*(run(command) for _ in range(runs)), strict=True)
-    row = (what, f"{runs}", f"{statistics.median(seconds):.2f} s", f"{max(seconds):.2f} s", f"{max(peaks):.0f} MB")
-    print(f"| {' | '.join(row)} |", flush=True)
+    return show(what, seconds, "s", allowed[0], peak_mb=max(peaks), allowed_mb=allowed[1])
+
+
+def show(
+    what: str,
+    values: Sequence[float],
+    unit: str,
+    allowed: float | None = None,
+    *,
+    peak_mb: float | None = None,
+    allowed_mb: float | None = None,
+) -> bool:
+    """Print a row of the table; say whether the median and the memory are within what is allowed."""
+    median, digits = statistics.median(values), 1 if unit == "ms" else 2
+    limits = [(median, allowed, unit), (peak_mb, allowed_mb, "MB")]
+    is_kept = all(value is None or limit is None or value <= limit for value, limit, _ in limits)
+    figures = (
+        what,
+        str(len(values)),
+        *(f"{value:.{digits}f} {unit}" for value in (median, max(values))),
+        "" if peak_mb is None else f"{peak_mb:.0f} MB",
+        ", ".join(f"{limit:,g} {of}" for _, limit, of in limits if limit is not None) + " **exceeded**" * (not is_kept),
+    )
+    print(f"| {' | '.join(figures)} |", flush=True)
+    return is_kept
 
 
 def run(command: Sequence[str]) -> tuple[float, float]:

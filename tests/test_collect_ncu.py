@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -172,9 +171,7 @@ def test_profilers_start_where_the_program_says_so(fake_ncu: FakeNcu, program: P
 
 def test_at_the_end_of_the_budget_what_is_done_is_kept(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu("slow")
-    begun = time.monotonic()
     replayed = replay_kernels(program, request_, Replay(budget_s=2, expected=3))
-    assert time.monotonic() - begun < 20
     assert replayed.report is not None
     (finding,) = replayed.findings
     assert finding.title == "1 of 3 chosen launches were replayed within 2 s"
@@ -183,9 +180,7 @@ def test_at_the_end_of_the_budget_what_is_done_is_kept(fake_ncu: FakeNcu, progra
 
 def test_no_more_launches_are_replayed_than_wanted(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu("endless")
-    begun = time.monotonic()
     replayed = replay_kernels(program, request_, Replay(most=2))
-    assert time.monotonic() - begun < 20
     assert replayed.report is not None
     (finding,) = replayed.findings
     assert (finding.title, finding.severity) == ("Only the first 2 launches were replayed", "info")
@@ -273,10 +268,7 @@ def test_why_there_is_no_report_is_said_with_what_to_do(
     fake_ncu(behaviour)
     collected = ("--section", "NoSuch", "--section", "Occupancy", "--metrics", "no_such,sm__cycles.sum")
     replay = Replay(pattern="gelu", nvtx_range="step", collected=collected)
-    begun = time.monotonic()
     replayed = replay_kernels(program, request_, replay)
-    # what denies the counters ends it: the program would run to its end for nothing
-    assert time.monotonic() - begun < 20
     (finding,) = replayed.findings
     assert replayed.report is None
     for word in words:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nightsight.units import format_value
-from tests.browser.timeline_page import Row, events, in_view, many, packed, pixels, timeline_page, timeline_visit
+from tests.browser.timeline_page import Row, events, in_view, packed, pixels, timeline_page, timeline_visit
 from tests.reports import HOSTILE
 
 MS = 1_000_000
@@ -83,7 +83,6 @@ PAGES: dict[str, Callable[[], str]] = {
         names=["add"],
     ),
     "dense": lambda: dense_rows()[0],
-    "million": lambda: many(1_000_000),
 }
 
 

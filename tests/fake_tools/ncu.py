@@ -18,6 +18,7 @@ from typing import Any
 
 SETTINGS: dict[str, Any] = json.loads(Path(__file__).with_name("ncu.json").read_text())
 BEHAVIOUR: str = SETTINGS["behaviour"]
+FOREVER_S = 300  # longer than any test lets it run
 WITH_VALUE = (
     *("--set", "--section", "--metrics", "--clock-control", "--cache-control", "--replay-mode", "--graph-profiling"),
     *("--filter-mode", "--launch-count", "--launch-skip", "--kernel-name-base", "--kernel-name", "-o"),
@@ -84,7 +85,7 @@ def profile(options: dict[str, str], command: list[str]) -> int:
         say(f"==PROF== Connected to process {program.pid} (/usr/bin/python3.12)")
         if BEHAVIOUR in DENIALS:
             say(DENIALS[BEHAVIOUR])
-            time.sleep(30)
+            time.sleep(FOREVER_S)
         status = program.wait() or replayed()
     say(f"==PROF== Disconnected from process {program.pid}")
     return finished(target, options, 3 if BEHAVIOUR.startswith("program fails") else status)
@@ -110,7 +111,7 @@ def replayed() -> int:
     if BEHAVIOUR == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if BEHAVIOUR == "nothing yet":
-        time.sleep(30)
+        time.sleep(FOREVER_S)
     elif BEHAVIOUR not in {"no kernels", "program fails at once"}:
         {"application": rerun, "mixed": mix}.get(BEHAVIOUR, replay_each)()
     return 0
@@ -119,8 +120,8 @@ def replayed() -> int:
 def replay_each() -> None:
     for number, name in enumerate(KERNELS):
         say(f'==PROF== Profiling "{name}" - {number} (1/1): {DONE}')
-        time.sleep({"slow": 30, "endless": 0.5}.get(BEHAVIOUR, 0))
-    time.sleep(30 if BEHAVIOUR == "endless" else 0)
+        time.sleep({"slow": FOREVER_S, "endless": 0.5}.get(BEHAVIOUR, 0))
+    time.sleep(FOREVER_S if BEHAVIOUR == "endless" else 0)
 
 
 def rerun() -> None:
