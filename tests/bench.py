@@ -1,6 +1,6 @@
 """`make bench`: times what docs/benchmarks.md lists, in processes of their own, and prints a Markdown table.
 
-A median, or a peak of memory, above what is allowed is marked; the exit status is then 1. The large captures are real ones
+A median, or a peak of memory, above what is allowed is marked; the exit status is then 1. Large captures are real ones
 repeated (tests/tile.py). `python -m tests.bench --large` adds ten million kernels.
 """
 

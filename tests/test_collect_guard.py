@@ -177,6 +177,8 @@ def test_under_nohup_a_hangup_ends_neither_nightsight_nor_the_program(
     script = tmp_path / "stays.py"
     script.write_text(f"""
 import os, signal, time
+
+pytestmark = pytest.mark.slow
 handlers = [signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)]
 assert handlers == [signal.SIG_IGN, signal.SIG_DFL], handlers
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

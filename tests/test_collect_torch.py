@@ -39,6 +39,8 @@ def workload(tmp_path: Path) -> Callable[..., Program]:
         path = tmp_path / "workload.py"
         path.write_text(f"""
 import json, sys, time
+
+pytestmark = pytest.mark.slow
 out = sys.argv[-1]
 if sys.argv[-2] == "--benchmark":
     document = {{"step_ns": [5.0], "steps_per_trial": 2, "parameters": {{"dim": "64"}}, "facts": {{"device": "cpu"}}}}

@@ -20,6 +20,8 @@ from tests.recorded import DATA
 from tests.test_cli import UNREADABLE, CaptureFile, FakeNsys
 from tests.timeline import draw
 
+pytestmark = pytest.mark.slow
+
 Elsewhere = Callable[..., "subprocess.CompletedProcess[str]"]
 ILLEGAL = set('<>:"/\\|?*') | set(map(chr, range(32)))
 

@@ -19,6 +19,8 @@ from nightsight.read.sqlite import Database
 from tests.recorded import DATA
 from tests.test_cli import FAILED, FakeNsys, only_run
 
+pytestmark = pytest.mark.slow
+
 REPORT = DATA / "nsys" / "mlp" / "mlp.nsys-rep"
 
 

@@ -17,6 +17,8 @@ from nightsight.collect.replay import Replay
 from nightsight.model import Report
 from tests.recorded import DATA
 
+pytestmark = pytest.mark.slow
+
 FakeNcu = Callable[..., Path]
 
 

@@ -34,7 +34,7 @@ INSIDE_A_STEP = {
     "launch_bound": ["launches"],
 }
 
-pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]
 
 
 def python(*arguments: str | Path, folder: Path, first_on_path: Path = ROOT) -> "subprocess.CompletedProcess[str]":
