@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from nightsight.cli import main
 from nightsight.collect import tools
+from tests.browser.chromium import chromium
 from tests.damage import Damage, damaged
 from tests.properties import keep_calm
 from tests.recorded import DATA, Recorded
@@ -55,6 +57,13 @@ def capture_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 def recorded(capture_file: Callable[[str], Path]) -> Recorded:
     """Return the recorded captures, read and analysed once: `recorded.report("train")`."""
     return Recorded(capture_file)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Start Chromium; each test opens pages of its own in it."""
+    with chromium() as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ DATA: Final = Path(__file__).parent / "data"
 
 
 class Recorded:
-    """What is made of a capture: nsys' (`train`), ncu's (`lines.ncu-rep`), another by its path in `tests/data`.
+    """What is made of a capture: of nsys (`train`), of ncu (`lines.ncu-rep`), of torch (`mini_torch`).
 
     Each caller gets frames of their own, which share their memory until one is changed (pandas' copy-on-write): what a
     test changes, no other sees.
     """
 
     def __init__(self, capture_file: Callable[[str], Path]) -> None:
-        self._profile = cache(lambda name: read(DATA / name if (DATA / name).is_file() else capture_file(name)))
+        self._profile = cache(lambda name: read(next((DATA.rglob(f"{name}.json.gz")), None) or capture_file(name)))
         self._report = cache(lambda name: build_report(self._profile(name), name))
         self._page = cache(lambda name: render_html(self._report(name), self._profile(name)))
 

@@ -19,7 +19,7 @@ from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw
 
 NSYS = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "crash", "mlp")
-KINETO = ("mini_torch.json.gz", "kineto/cuda_graph.json.gz")
+KINETO = ("mini_torch", "cuda_graph")
 
 
 @pytest.fixture(params=(*NSYS, *KINETO))

@@ -1,6 +1,5 @@
 """What is said of each replayed launch: figures, stalls, instructions, rules and lines."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,9 +14,8 @@ from nightsight.analyze.replay.rules import ncu_rules
 from nightsight.analyze.replay.source import ncu_source
 from nightsight.analyze.replay.stalls import ncu_stalls
 from nightsight.events.timeline import Timeline
-from nightsight.read import read
 from nightsight.tables import SHAPE
-from tests.ncu import unpack
+from tests.recorded import Recorded
 from tests.replays import alone, column, joined, launch, line, row, rule
 from tests.timeline import draw
 
@@ -272,8 +270,8 @@ def test_ten_lines_of_each_launch_are_enough() -> None:
 
 
 @pytest.mark.parametrize("name", ["measure.details.csv", "measure.ncu-rep"])
-def test_every_rule_of_a_real_report_is_in_the_table(name: str, tmp_path: Path) -> None:
-    profile = read(unpack(name, tmp_path))
+def test_every_rule_of_a_real_report_is_in_the_table(name: str, recorded: Recorded) -> None:
+    profile = recorded.profile(name)
     table = ncu_rules(Timeline(profile)).frame
     said = profile.table("kernel_rules").query("kind != 'error'")
     assert sorted(table["message"]) == sorted(said["message"].astype("str"))

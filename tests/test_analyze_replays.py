@@ -20,6 +20,7 @@ from nightsight.read import read
 from nightsight.tables import SHAPE, conform
 from tests.ncu import unpack
 from tests.properties import examples
+from tests.recorded import Recorded
 from tests.replays import alone, column, joined, launch, replayed, row
 from tests.timeline import draw
 
@@ -274,9 +275,9 @@ def test_results_of_a_real_report_survive_json(measure: Profile) -> None:
             assert report.result(result.name).rows.shape == result.rows.shape
 
 
-def test_the_csv_pages_of_a_report_give_the_same_figures(measure: Profile, tmp_path: Path) -> None:
+def test_the_csv_pages_of_a_report_give_the_same_figures(measure: Profile, recorded: Recorded) -> None:
     ours = ncu_kernels(Timeline(measure)).frame
-    theirs = ncu_kernels(Timeline(read(unpack("measure.base.csv", tmp_path)))).frame
+    theirs = ncu_kernels(Timeline(recorded.profile("measure.base.csv"))).frame
     same = ["launch", "grid", "block", "path", "registers", "limiter"]
     pd.testing.assert_frame_equal(theirs[same], ours[same])
     for figure in ("sm_pct", "dram_pct", "l2_hit_pct", "occupancy_pct", "waves", "replay_ns", "sectors_per_request"):

@@ -15,6 +15,7 @@ from nightsight.read import read
 from nightsight.tables import conform
 from tests.ncu import unpack
 from tests.properties import examples
+from tests.recorded import Recorded
 from tests.replays import Metrics, alone, launch, line
 
 SM_HZ, DRAM_HZ, L2_HZ = (
@@ -141,8 +142,11 @@ def test_a_count_a_rate_per_cycle_and_a_rate_per_second_say_the_same(count: floa
     ways = {"": count, ".per_cycle_elapsed": per_s / clock, ".per_second": per_s}
     facts = {SM_HZ: clock, TIME: time}
     every = {name + way: value for way, value in ways.items()}
-    for metrics in (every, *({way: value} for way, value in every.items())):
-        assert rates(alone(launch("a", {**metrics, **facts}))) == {"tensor FP16": pytest.approx(per_s)}
+    said = [every, *({way: value} for way, value in every.items())]
+    launches = [launch(str(number), {**metrics, **facts}) for number, metrics in enumerate(said)]
+    table = ncu_roofline(alone(*launches)).frame
+    assert list(table["kind"]) == ["tensor FP16"] * len(said)
+    assert list(table["flop_per_s"]) == [pytest.approx(per_s)] * len(said)
 
 
 @pytest.mark.parametrize(
@@ -229,8 +233,8 @@ def test_nothing_collected_gives_no_points_and_no_roofs() -> None:
 # -- real reports -----------------------------------------------------------------------------------------------------
 
 
-def test_a_point_of_a_real_report_is_what_the_figures_of_its_csv_give_by_hand(tmp_path: Path) -> None:
-    report = read(unpack("lines.raw.csv", tmp_path))
+def test_a_point_of_a_real_report_is_what_the_figures_of_its_csv_give_by_hand(recorded: Recorded) -> None:
+    report = recorded.profile("lines.raw.csv")
     table = ncu_roofline(Timeline(report)).frame
     (point,) = table[(table["launch"] == 0) & (table["kind"] == "FP32")].to_dict("records")
     (tensor,) = table[(table["launch"] == 3) & (table["kind"] == "tensor FP16")].to_dict("records")
@@ -261,8 +265,8 @@ def test_a_real_matrix_product_does_what_its_size_says(measure: Profile) -> None
 
 
 @pytest.mark.parametrize("name", ["measure.ncu-rep", "lines.ncu-rep", "measure.raw.csv"])
-def test_the_share_of_a_point_is_of_the_roof_that_is_drawn(name: str, tmp_path: Path) -> None:
-    timeline = Timeline(read(unpack(name, tmp_path)))
+def test_the_share_of_a_point_is_of_the_roof_that_is_drawn(name: str, recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile(name))
     table, drawn = ncu_roofline(timeline).frame, roofs(timeline)
     known = table[table["peak_pct"].notna()]
     assert len(known) == table["kind"].isin(drawn).sum() > 0
@@ -295,8 +299,8 @@ def test_one_part_of_the_bytes_is_not_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["measure.ncu-rep", "lines.ncu-rep"])
-def test_counters_and_instructions_agree_on_real_kernels(name: str, tmp_path: Path) -> None:
-    report = read(unpack(name, tmp_path))
+def test_counters_and_instructions_agree_on_real_kernels(name: str, recorded: Recorded) -> None:
+    report = recorded.profile(name)
     metrics = report.table("kernel_metrics")
     without = metrics[~metrics["metric"].astype("str").str.contains(TENSOR.partition("(")[0])]
     by_name = Profile({**report.tables, "kernel_metrics": conform("kernel_metrics", without)})

@@ -37,7 +37,7 @@ def sizes(profile: Profile) -> dict[str, int]:
 
 
 def test_all_tables_of_a_cuda_trace(recorded: Recorded) -> None:
-    profile = recorded.profile("mini_torch.json.gz")
+    profile = recorded.profile("mini_torch")
 
     assert sizes(profile) == {
         "kernels": 63,
@@ -54,7 +54,7 @@ def test_all_tables_of_a_cuda_trace(recorded: Recorded) -> None:
 
 
 def test_a_kernel_of_a_cuda_trace(recorded: Recorded) -> None:
-    kernels = recorded.profile("mini_torch.json.gz").tables["kernels"]
+    kernels = recorded.profile("mini_torch").tables["kernels"]
 
     first = kernels[kernels["correlation"] == 413].to_dict("records")[0]
     name = first.pop("name")
@@ -83,7 +83,7 @@ def test_a_kernel_of_a_cuda_trace(recorded: Recorded) -> None:
 
 
 def test_every_gpu_operation_was_started_by_one_call(recorded: Recorded) -> None:
-    tables = recorded.profile("mini_torch.json.gz").tables
+    tables = recorded.profile("mini_torch").tables
     operations = pd.concat([tables[name][["process", "correlation"]] for name in GPU_TABLES])
 
     joined = operations.merge(tables["api_calls"], on=["process", "correlation"], validate="one_to_one")
@@ -93,7 +93,7 @@ def test_every_gpu_operation_was_started_by_one_call(recorded: Recorded) -> None
 
 
 def test_memory_operations_by_direction(recorded: Recorded) -> None:
-    table = recorded.profile("mini_torch.json.gz").tables["memory_ops"]
+    table = recorded.profile("mini_torch").tables["memory_ops"]
 
     rows = table[["operation", "source_kind", "target_kind", "bytes"]].itertuples(index=False, name=None)
 
@@ -106,7 +106,7 @@ def test_memory_operations_by_direction(recorded: Recorded) -> None:
 
 
 def test_backward_runs_on_another_thread_of_the_process(recorded: Recorded) -> None:
-    tables = recorded.profile("mini_torch.json.gz").tables
+    tables = recorded.profile("mini_torch").tables
 
     assert set(tables["cpu_ops"]["tid"]) == {1310, 1335}
     assert set(tables["ranges"]["tid"]) == {1310}
@@ -116,7 +116,7 @@ def test_backward_runs_on_another_thread_of_the_process(recorded: Recorded) -> N
 
 
 def test_environment_of_a_cuda_trace(recorded: Recorded) -> None:
-    environment = recorded.profile("mini_torch.json.gz").environment
+    environment = recorded.profile("mini_torch").environment
 
     assert (environment.collector, environment.schema_version) == ("torch.profiler", "1")
     assert (environment.gpu, environment.cuda, environment.driver) == ("NVIDIA H200", "13.0", "")
@@ -124,7 +124,7 @@ def test_environment_of_a_cuda_trace(recorded: Recorded) -> None:
 
 
 def test_device_of_a_cuda_trace(recorded: Recorded) -> None:
-    (device,) = recorded.profile("mini_torch.json.gz").tables["devices"].to_dict("records")
+    (device,) = recorded.profile("mini_torch").tables["devices"].to_dict("records")
 
     assert (device["device"], device["name"], device["compute_capability"]) == (0, "NVIDIA H200", "9.0")
     assert (device["multiprocessors"], device["memory_bytes"]) == (132, 150109880320)

