@@ -37,13 +37,16 @@ PAGE := templates/node_modules
 NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile test test-scripts lint docs bench doctor clean
+.PHONY: help profile check test test-scripts lint docs bench doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARGS for the workload
 	@$(RUN) -c "$$PROFILE"
+
+check: lint ## lint, and the tests that need no browser, GPU or patience; before every commit
+	NIGHTSIGHT_EXAMPLES=10 $(RUN) -m pytest -q -n 2 --dist worksteal -m "not browser and not gpu and not slow"
 
 test: $(READY_DEV) ## run every test
 	$(RUN) -m pytest -n 2 --dist worksteal
@@ -62,7 +65,7 @@ lint: $(READY_DEV) $(PAGE)/.ready ## style, types and import contracts; of the p
 docs: $(READY_DEV) ## write the parts of docs/ that follow from the program
 	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py
 
-bench: $(READY_DEV) ## measure what docs/benchmarks.md lists
+bench: $(READY_DEV) ## measure what docs/benchmarks.md lists, and mark what exceeds the allowed
 	$(RUN) -m tests.bench
 
 doctor: $(READY) ## check what profiling needs on this machine
