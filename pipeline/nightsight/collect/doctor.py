@@ -158,7 +158,7 @@ def _gpu() -> Check:
 def _python(chosen: Interpreter) -> tuple[Check, dict[str, str]]:
     """Check the Python that runs workloads and scripts, and return the versions of what is installed for it."""
     try:
-        versions: dict[str, str] = json.loads(tools.ask([chosen.path, "-c", _PROBE]))
+        versions: dict[str, str] = json.loads(tools.ask_python(chosen.path, _PROBE))
     except ToolError as error:
         remedy = "Activate another environment, or name a Python that works: --python PATH"
         return Check("python", "broken", f"{chosen.path} ({chosen.reason}): {error.message}", remedy), {}
@@ -174,7 +174,7 @@ def _torch(chosen: Interpreter, versions: Mapping[str, str]) -> Check:
         )
         return Check("torch", "missing", f"not installed for {chosen.path}", remedy)
     try:
-        version, cuda, available = tools.ask([chosen.path, "-c", _ASK_TORCH]).split()[-3:]
+        version, cuda, available = tools.ask_python(chosen.path, _ASK_TORCH).split()[-3:]
     except ToolError as error:
         reason = error.hint.splitlines()[-1]
         return Check("torch", "broken", f"it cannot be imported: {reason}", f"Install it again: {install}")

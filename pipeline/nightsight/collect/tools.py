@@ -82,6 +82,16 @@ def ask(command: Sequence[str], *, environment: Mapping[str, str] | None = None)
     return answer.stdout.decode(errors="replace")
 
 
+def ask_python(python: str, code: str, *, environment: Mapping[str, str] | None = None) -> str:
+    """Return what a Python prints that runs `code`, with no module taken from the working folder.
+
+    A program that lies elsewhere does not get those either; `-P` would do, but that Python may be older.
+    """
+    return ask(
+        [python, "-c", f"import sys; sys.path = [path for path in sys.path if path]\n{code}"], environment=environment
+    )
+
+
 def has_gpu() -> bool:
     """Say whether an NVIDIA GPU can be used here: nvidia-smi's word, else the driver's list."""
     nvidia_smi = shutil.which("nvidia-smi")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from nightsight.collect.process import Child, run_logged
-from nightsight.collect.tools import ask, refuse_lost_folder
+from nightsight.collect.tools import ask_python, refuse_lost_folder
 from nightsight.collect.workloads import (
     PACKAGE,
     Program,
@@ -86,7 +86,7 @@ def _traced(program: Program, trace: Path) -> tuple[str, ...]:
 def _interpreter(program: Program, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the versions of the program's Python and torch; ToolError when there is no torch."""
     python = program.command[0]
-    facts: dict[str, str] = json.loads(ask([python, "-c", _PROBE], environment=environment))
+    facts: dict[str, str] = json.loads(ask_python(python, _PROBE, environment=environment))
     if not facts["torch"]:
         raise ToolError(
             f"torch is not installed in {python}",
