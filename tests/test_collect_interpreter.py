@@ -79,13 +79,9 @@ def test_nightsight_in_an_environment_without_torch_profiles_with_the_active_one
     blocked = "sys.modules.update(nightsight=None, pandas=None, pyarrow=None)"
     users = environment("users", f"{paths}import sys; {blocked}\n")
     project = tmp_path / "project"
-    (project / "workloads").mkdir(parents=True)
-    (project / "workloads/__init__.py").write_text("mine = 5")
-    (project / "runner.py").write_text("mine = 6")
+    project.mkdir()
     (project / "train.py").write_text(
-        "import sys, torch, runner, workloads\n"
-        f"assert (workloads.mine, runner.mine, sys.prefix) == (5, 6, {str(tmp_path / 'users')!r})\n"
-        "torch.ones(64).sum()\n"
+        f"import sys, torch\nassert sys.prefix == {str(tmp_path / 'users')!r}\ntorch.ones(64).sum()\n"
     )
     command = [str(own), "-P", "-m", "nightsight", "profile", "--collector", "torch", target]
     command += ["--", "--dim", "8", "--iterations", "2", "--device", "cpu"] if target == "mlp" else []
