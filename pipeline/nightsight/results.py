@@ -1,7 +1,7 @@
 """The register: every result a report can hold, with its definition, its columns and its place on the page.
 
 Analyses compute the tables, advice and renderers refer to them by these constants, and docs/report-json.md is written
-from them. The order is that of the report.
+from them. The order is that of the report: an entry stands where its result is to be shown.
 """
 
 from collections.abc import Iterator
@@ -1322,50 +1322,8 @@ NOT_SHOWN: Final = Entry(
     place="method",
 )
 
-# in the order of the report
-RESULTS: Final = (
-    GPU_TIME,
-    TIME_SPLIT,
-    GPU_GAPS,
-    GPU_UTILIZATION,
-    CUDA_GPU_KERN_SUM,
-    MEMORY_OPERATIONS,
-    COPY_SIZES,
-    SLOW_COPIES,
-    GPU_PEAKS,
-    LAUNCH_OVERHEAD,
-    LAUNCH_PHASES,
-    LAUNCH_BOUND,
-    IN_FLIGHT,
-    KERNEL_DURATIONS,
-    LAUNCH_LATENCIES,
-    NCU_MATCH,
-    NCU_KERNELS,
-    NCU_RULES,
-    NCU_ROOFLINE,
-    NCU_ROOFS,
-    NCU_STALLS,
-    NCU_INSTRUCTIONS,
-    NCU_SOURCE,
-    NVTX_RANGES,
-    RANGE_COVERAGE,
-    RANGE_ITERATIONS,
-    ITERATION_TIMES,
-    NVTX_MARKS,
-    CUDA_API_SYNC,
-    OSRT_SUM,
-    SETUP_CALLS,
-    MEMORY_USAGE,
-    MEMORY_OVER_TIME,
-    UNIFIED_MEMORY,
-    GPU_METRICS,
-    CUDA_API_SUM,
-    CPU_OPS,
-    DEVICES,
-    DIAGNOSTICS,
-    PROFILER_OVERHEAD,
-    NOT_SHOWN,
-)
+RESULTS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Entry))
+"""Every entry above, in this order."""
 
 _BY_NAME: Final = {entry.name: entry for entry in RESULTS}
 
