@@ -3,7 +3,9 @@
 Nothing heavy is imported before a command runs: `--help` answers without pandas.
 """
 
+import atexit
 import errno
+import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -39,6 +41,10 @@ class _Group(click.Group):
     """Turns our errors into two lines and an exit status; anything else is a bug and shows its traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's signature)
+        # a program that ends soon needs no search for garbage, while it works or when it ends: a fifth of the CPU time
+        # of a small report
+        gc.disable()
+        atexit.register(gc.freeze)
         try:
             return super().invoke(ctx)
         except PipelineError as error:
@@ -54,6 +60,8 @@ class _Group(click.Group):
                 raise
             click.echo("Error: cannot write to standard output: there is no space left", err=True)
             ctx.exit(PipelineError.exit_code)
+        finally:
+            gc.enable()
 
 
 class _WithRest(click.Command):
