@@ -113,7 +113,7 @@ class Database:
         return [_decoded(name) for name in self._query(statement, "sqlite_master", _all)["name"].to_pylist()]
 
     def _columns(self, condition: str, table: str) -> dict[str, frozenset[str]]:
-        """Return the columns of these tables or views at once: an export has fifty, and a query for each takes 20 ms."""
+        """Return the columns of these tables or views at once: an export has fifty, and queries for each take 20 ms."""
         statement = (
             "SELECT CAST(m.name AS BLOB) AS source, CAST(c.name AS BLOB) AS name "  # noqa: S608
             f"FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c WHERE {condition}"
