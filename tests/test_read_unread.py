@@ -60,5 +60,5 @@ def test_kinds_of_a_torch_trace_that_no_reader_asks_for_are_named(tmp_path: Path
 def test_a_report_says_once_what_is_in_the_file_and_not_shown(recorded: Recorded, style: str) -> None:
     source = Source(recorded.report("train"), recorded.profile("train"))
     text = FORMATS[style].render(source)[""].decode()
-    assert "In the file and not shown" in text
+    assert "Recorded but not shown" in text
     assert "stack frames of OS runtime calls" in text
