@@ -27,9 +27,9 @@ def test_the_gain_is_the_estimate_times_the_time_of_the_kernel() -> None:
     assert found == Finding(
         "ncu_uncoalesced_global_access",
         "advice",
-        "Accesses to global memory are scattered: a",
+        "Accesses to global memory are not coalesced: a",
         "UncoalescedGlobalAccess says",
-        "Where in the kernel, and what else there is: Hottest lines, Warp stalls and Rules of Nsight Compute.",
+        "See Hottest lines for where in the kernel, and Warp stalls and Nsight Compute rules for more.",
         (
             "a, grid 1, 1, 1, block 1, 1, 1, 1 ×: 8.000 µs in the window",
             "UncoalescedGlobalAccess title: at most 50.0 % of that (ncu's global estimate)",
@@ -75,7 +75,7 @@ def test_each_kernel_is_told_once_by_its_best_estimate() -> None:
         joined(draw(BUSY), launch("b", rules=rules), launch("a", rules=rules[:1]), launch("a", rules=rules))
     )
     assert (first.rule, first.gain_ns) == ("ncu_shared_memory_conflicts", 4800)
-    assert (second.title, second.gain_ns) == ("Banks of shared memory conflict: b", 1200)
+    assert (second.title, second.gain_ns) == ("Shared memory has bank conflicts: b", 1200)
 
 
 def test_advice_of_both_tools_is_ranked_together() -> None:

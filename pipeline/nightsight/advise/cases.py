@@ -1,4 +1,4 @@
-"""What each rule of advice looks for in the results of a report, the evidence there is, and the most to be gained."""
+"""How each rule of advice finds its cases in the results of a report, and bounds the gain."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,16 +33,16 @@ from nightsight.results import (
 from nightsight.units import format_value
 
 MOST_EVIDENCE: Final = 3
-# of the window: shorter gaps are what any program has between its kernels
+# of the window: any program has shorter gaps between its kernels
 LONG_GAP_PCT: Final = 1.0
-# of the window: a GPU that waits less for launches is ahead of them
+# of the window: if the GPU waits less than that for launches, the CPU keeps up
 LAUNCH_IDLE_PCT: Final = 1.0
 # nsys's own default
 LOW_UTILIZATION_PCT: Final = 50.0
 _LOW_COVERAGE_PCT: Final = 90.0
 _NAME_LENGTH: Final = 60
 
-# idle time for which there is no other rule
+# idle categories that no other rule covers
 _OTHER_IDLE: Final = (HOST, DEPENDENCY, OTHER_CALL)
 _ALLOCATES: Final = "Malloc|Alloc|Free|Register"
 _TO_HOST: Final = ("Device-to-Host", "Array-to-Host")
@@ -52,7 +52,7 @@ Frame = pd.DataFrame
 
 
 class Tables:
-    """The tables of a report; one that it lacks has no rows."""
+    """The tables of a report; one that the report lacks reads as a table without rows."""
 
     def __init__(self, results: Iterable[Result]) -> None:
         self._tables = {result.name: result.rows for result in results}
@@ -62,10 +62,10 @@ class Tables:
         self.window_ns = int(windows.max()) if len(windows) else 0
 
     def rows(self, entry: Entry, *columns: str) -> Frame:
-        """Return a result's table; without rows if it is not there or lacks one of `columns`.
+        """Return a result's table; without rows if it is missing or lacks one of `columns`.
 
-        One whose rows are of processes says of which, as `of_process`: words that are empty if there is only one.
-        KeyError for a column that the result never has.
+        A table with a column `pid` gets a text column `of_process` (" of process 123"), empty if the report has only
+        one process. KeyError for a column that the register does not list for this result.
         """
         if unknown := set(columns) - {column.name for column in entry.columns}:
             raise KeyError(f"{entry.name} never has {', '.join(sorted(unknown))}")
@@ -84,7 +84,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Case:
-    """What a rule found: the most that could be gained, None where that is not known, and what it rests on."""
+    """What a rule found: an upper bound on the gain in ns, None if it is not known, and the evidence as sentences."""
 
     gain_ns: float | None
     evidence: Iterable[str]
@@ -94,37 +94,37 @@ class Case:
 
 
 def pageable(tables: Tables) -> Case:
-    """Look for copies from and to host memory that is not pinned."""
+    """Find asynchronous copies from and to host memory that is not pinned."""
     copies = _slow_copies(tables)
     return _of_copies(tables, copies[(copies["host_kind"] == "Pageable") & ~_blocks(copies)])
 
 
 def blocking_copies(tables: Tables) -> Case:
-    """Look for copies by calls that wait."""
+    """Find copies by blocking calls."""
     copies = _slow_copies(tables)
     return _of_copies(tables, copies[_blocks(copies) & (copies["operation"] != "memset")])
 
 
 def blocking_sets(tables: Tables) -> Case:
-    """Look for sets of memory of the host by calls that wait."""
+    """Find memsets of host memory by blocking calls."""
     copies = _slow_copies(tables)
     return _of_copies(tables, copies[_blocks(copies) & (copies["operation"] == "memset")])
 
 
 def synchronizations(tables: Tables) -> Case:
-    """Look for calls whose purpose is to wait, but for those of every step."""
+    """Find explicit synchronizations, except those in every step: `waits_in_steps` has these."""
     waits = _waits(tables)
     return _of_waits(waits[(waits["kind"] == "explicit") & ~_in_most_steps(waits)])
 
 
 def waits_in_steps(tables: Tables) -> Case:
-    """Look for calls of every step that wait, whatever for; those that allocate are another case."""
+    """Find calls that wait in every step, explicitly or not, except allocations: `allocations` has these."""
     waits = _waits(tables)
     return _of_waits(waits[_in_most_steps(waits) & ~waits["name"].astype("str").str.contains(_ALLOCATES)])
 
 
 def gaps(tables: Tables) -> Case:
-    """Look for idle time in long pieces."""
+    """Find long idle gaps."""
     found = tables.rows(GPU_GAPS, "device", "time_ns", "gap_ns", "share_pct", "cause", "after", "path")
     long = found[found["share_pct"] >= LONG_GAP_PCT]
     after, path = (long[column].astype("str") for column in ("after", "path"))
@@ -135,7 +135,7 @@ def gaps(tables: Tables) -> Case:
 
 
 def utilization(tables: Tables) -> Case:
-    """Look for stretches of the window in which the GPU idled more than it worked."""
+    """Find stretches of the window with low utilization; adjacent ones are one piece of evidence."""
     low = _low_stretches(tables)
     grouped = low.groupby(["device", "run"])
     runs = grouped.agg(from_ns=("from_ns", "min"), to_ns=("to_ns", "max"), idle_ns=("idle_ns", "sum")).reset_index()
@@ -150,7 +150,7 @@ def utilization(tables: Tables) -> Case:
 
 
 def short_gaps(tables: Tables) -> Case:
-    """Look for idle time by cause, without what the rules for long gaps, for low use and for waits speak of."""
+    """Find idle time by cause, without the time that the rules for long gaps, low utilization and waits cover."""
     idle = _idle(tables)
     causes = idle[idle["category"].isin(_OTHER_IDLE)]
     listed = tables.rows(GPU_GAPS, "device", "gap_ns", "share_pct")
@@ -161,7 +161,7 @@ def short_gaps(tables: Tables) -> Case:
         "low": _low_stretches(tables).groupby("device")["idle_ns"].sum(),
     }
     of_device = pd.DataFrame(sums).astype("float64").fillna(0)
-    # long gaps lie in stretches of low use as well
+    # a long gap makes its stretch one of low utilization: the larger of the two, not their sum
     known = of_device[["long", "low"]].max(axis=1) + _worst(_waits(tables), "pid", "lost_ns")
     gain = of_device["causes"].clip(upper=of_device["idle"] - known)
     sentence = "GPU {device}: {category}, {share_pct} of the window"
@@ -169,25 +169,26 @@ def short_gaps(tables: Tables) -> Case:
 
 
 def launches(tables: Tables) -> Case:
-    """Look for idle time because of launches under way, but for what first launches take longer than others."""
+    """Find idle time due to launches under way, without the extra time of first launches."""
     bound = _launch_bound(tables)
     sentence = "GPU {device}: idle for {launch_idle_ns}, {launches} launches, nothing was in flight {drained} times"
     return Case(_most(bound["launch_idle_ns"]), _sentences(bound, "launch_idle_ns", sentence))
 
 
 def tiny_kernels(tables: Tables) -> Case:
-    """Look for kernels that are shorter than the calls that launch them, where the GPU waits for launches."""
+    """Find kernels shorter than the calls that launch them, if the GPU waits for launches."""
     columns = ("launches", "execution_med_ns", "execution_total_ns", "api_med_ns", "device", "name")
     launched = tables.rows(LAUNCH_OVERHEAD, *columns)
-    # the only launch of a kernel loads it
+    # the only launch of a kernel also loads it, so its call says nothing about steady launches
     kernels = launched[(launched["name"] != GRAPH) & (launched["launches"] > 1)]
     tiny = kernels[kernels["execution_med_ns"] < kernels["api_med_ns"]]
     idle = _most(_launch_bound(tables)["launch_idle_ns"])
     is_waiting = 100 * idle >= LAUNCH_IDLE_PCT * tables.window_ns
     if not len(tiny) or tiny["launches"].sum() * 2 < kernels["launches"].sum() or not is_waiting:
         return Case(0, ())
-    # shortening names takes its time, and there may be a million
+    # shorten only the names that are shown: there may be a million, and it is slow
     most = tiny.sort_values("launches", ascending=False, kind="stable").head(MOST_EVIDENCE)
+    # kernels on several streams overlap: they cannot save more than the GPU's compute time
     compute = min(_worst(tiny, "device", "execution_total_ns"), _most(tables.split(COMPUTE)["time_ns"]))
     on_device = " on GPU " + most["device"].astype("str") if launched["device"].nunique() > 1 else ""
     words = most.assign(name=most["name"].map(_base), on_device=on_device)
@@ -196,14 +197,14 @@ def tiny_kernels(tables: Tables) -> Case:
 
 
 def exposed_copies(tables: Tables) -> Case:
-    """Look for copies that nothing hides."""
+    """Find copies that no kernel hides."""
     copies = tables.split(COPIES)
     sentence = "GPU {device}: {time_ns} exposed, {hidden_ns} hidden behind kernels"
     return Case(_most(copies["time_ns"]), _sentences(copies, "time_ns", sentence))
 
 
 def loading(tables: Tables) -> Case:
-    """Look for modules that are loaded or compiled in the window, and first launches that take longer than others."""
+    """Find modules loaded or compiled in the window, and first launches that take longer than later ones."""
     calls = _setup_calls(tables, MODULE)
     bound = _launch_bound(tables)
     first = bound[bound["first_launch_idle_ns"] > 0]
@@ -216,7 +217,7 @@ def loading(tables: Tables) -> Case:
 
 
 def allocations(tables: Tables) -> Case:
-    """Look for memory that is allocated or freed in every step."""
+    """Find memory that is allocated or freed in every step."""
     calls = _setup_calls(tables, ALLOCATION)
     calls = calls[_in_most_steps(calls)]
     waits = _waits(tables)
@@ -227,7 +228,7 @@ def allocations(tables: Tables) -> Case:
 
 
 def coverage(tables: Tables) -> Case:
-    """Look for GPU work that no range owns, in a capture that has ranges."""
+    """Find GPU work that no range owns, in a capture that has ranges; the gain is not known."""
     columns = ("operations", "attributed", "without_call", "coverage_pct")
     known = tables.rows(RANGE_COVERAGE, *columns)
     sentence = (
@@ -250,7 +251,11 @@ def _blocks(copies: Frame) -> "pd.Series[bool]":
 
 
 def _of_copies(tables: Tables, copies: Frame) -> Case:
-    """Of calls that wait for their copy the idle time is part of what the wait costs, the copy itself is not."""
+    """Add up the exposed time of copies and the cost of their waiting calls, counting idle time once.
+
+    If the call waits for its copy, idle time is already in the cost of the wait (`lost_ns`): only the copy's own
+    execution is added.
+    """
     waits, keys = _waits(tables), ["path", "name", "pid"]
     waits = waits[(waits["kind"] == "implicit") & _among(waits[keys], copies[keys])]
     itself = np.minimum(copies["exposed_ns"], copies["copy_ns"])
@@ -262,7 +267,7 @@ def _of_copies(tables: Tables, copies: Frame) -> Case:
 
 
 def _among(rows: Frame, others: Frame) -> "pd.Series[bool]":
-    """Tell which rows are among others, as texts."""
+    """Tell which rows are also in `others`, comparing their values as text."""
     known = pd.MultiIndex.from_frame(others.astype("str"))
     return pd.Series(pd.MultiIndex.from_frame(rows.astype("str")).isin(known), index=rows.index, dtype=bool)
 
@@ -273,13 +278,13 @@ def _waits(tables: Tables) -> Frame:
 
 
 def _idle(tables: Tables) -> Frame:
-    """Return the parts of the split of the window in which the GPU idled."""
+    """Return the idle categories of the split of the window, one row per device and category."""
     causes = tables.rows(TIME_SPLIT, "device", "group", "category", "time_ns", "share_pct")
     return causes[causes["group"] == "idle"]
 
 
 def _low_stretches(tables: Tables) -> Frame:
-    """Return the stretches of the window of low use, those beside one another with the same `run`."""
+    """Return the stretches with low utilization and their `idle_ns`; adjacent ones share a number `run`."""
     stretches = tables.rows(GPU_UTILIZATION, "device", "from_ns", "to_ns", "busy_pct")
     is_low = stretches["busy_pct"] < LOW_UTILIZATION_PCT
     idle = (stretches["to_ns"] - stretches["from_ns"]) * (1 - stretches["busy_pct"] / 100)
@@ -304,24 +309,24 @@ _SETUP_CALL: Final = _CALLS + ": {total_ns}"
 
 
 def _in_words(calls: Frame) -> Frame:
-    """Say of each row of calls in how many repetitions of a range they were made, as `repeated`."""
+    """Add `repeated`: " in 10 of 10 repetitions", empty for calls outside repeated ranges."""
     counts = " in " + calls["steps"].astype("str") + " of " + calls["of_steps"].astype("str") + " repetitions"
     return calls.assign(repeated=counts.where(calls["of_steps"] > 0, ""))
 
 
 def _in_most_steps(calls: Frame) -> "pd.Series[bool]":
-    """Tell which rows are of calls made in most repetitions of a range: the first ones alone are a warm-up."""
+    """Tell which rows are calls made in most repetitions of a range; calls in the first few only are warm-up."""
     return calls["steps"] * 2 > calls["of_steps"]
 
 
 def _launch_bound(tables: Tables) -> Frame:
-    """Return the rows of devices with what launches cost, first ones apart: loading is another case."""
+    """Return a row per device; `launch_idle_ns` excludes the extra time of first launches, which `loading` covers."""
     bound = tables.rows(LAUNCH_BOUND, "device", "launches", "launch_idle_ns", "first_launch_idle_ns", "drained")
     return bound.assign(launch_idle_ns=bound["launch_idle_ns"] - bound["first_launch_idle_ns"])
 
 
 def _sentences(frame: Frame, by: str, sentence: str, *, most: int = MOST_EVIDENCE) -> Iterable[str]:
-    """Fill in a sentence for each of the rows with most of `by`, numbers with the unit of their column."""
+    """Yield `sentence` filled in for each of the rows with the largest `by`; numbers get the unit of their column."""
     largest = frame.sort_values(by, ascending=False, kind="stable").head(most)
     for row in largest.to_dict("records"):
         yield sentence.format_map({str(name): _shown(value, str(name)) for name, value in row.items()})
@@ -332,17 +337,17 @@ def _shown(value: object, column: str) -> str:
 
 
 def _base(name: str) -> str:
-    """Shorten a kernel's name to the function's own."""
+    """Shorten a kernel's name to its base name, without namespaces and arguments."""
     base = base_name(name)
     return base if len(base) <= _NAME_LENGTH else f"{base[: _NAME_LENGTH - 1]}…"
 
 
 def _worst(frame: Frame, key: str, column: str) -> float:
-    """Return the largest sum of a column over one device or process: what runs side by side is not added up."""
+    """Return the largest sum of a column over one device or process: these run in parallel, so they do not add up."""
     return _most(frame.groupby(key)[column].sum())
 
 
 def _most(values: "pd.Series[Any]") -> float:
-    """Return the largest known value, 0 where there is none."""
+    """Return the largest known value, 0 if there is none."""
     known = values.dropna().to_numpy(dtype=np.float64)
     return float(known.max(initial=0.0))

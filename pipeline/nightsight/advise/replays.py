@@ -1,6 +1,6 @@
-"""Which of ncu's rules are worth heeding: those of the kernels whose time in the window they could shorten most.
+"""Advice from ncu's rules: per kernel the rule that could save most of its time in the window.
 
-Only estimates for the whole kernel (global) bound a gain: a local one is about one unit of the GPU, not about time.
+Only global estimates, for the whole kernel, bound a gain. Local ones are about one unit of the GPU, not about time.
 """
 
 import re
@@ -18,35 +18,36 @@ _NAME_LENGTH: Final = 60
 _GROUP: Final = ["name", "grid", "block"]
 _KERNELS: Final = ["launch", *_GROUP, "launches", "busiest_gpu_ns"]
 _RULES: Final = ["launch", "rule", "title", "message", "kind", "speedup_kind", "speedup_pct"]
-# it wants memory that was allocated as compressible, and supposes that all of its data compress
+# only for memory allocated as compressible, and the estimate assumes that all data compress
 _NOT_FOR_MOST: Final = "MemoryL2Compression"
 _VERDICT: Final = "info"
 _WORD_ENDS: Final = re.compile(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_REMEDY: Final = "Where in the kernel, and what else there is: Hottest lines, Warp stalls and Rules of Nsight Compute."
+_REMEDY: Final = "See Hottest lines for where in the kernel, and Warp stalls and Nsight Compute rules for more."
 _TITLES: Final = {
     "AchievedOccupancy": "Fewer warps run than would fit",
-    "CPIStall": "Warps wait",
+    "CPIStall": "Warps stall",
     "FPInstructions": "Multiplications and additions are not fused",
     "HighPipeUtilization": "One arithmetic pipe is the bottleneck",
     "LaunchConfiguration": "The grid does not fill the GPU evenly",
-    "MemoryApertureUsage": "Memory of another device or of the host is accessed",
-    "MemoryCacheAccessPattern": "Little of the memory that is fetched is used",
-    "SharedMemoryConflicts": "Banks of shared memory conflict",
+    "MemoryApertureUsage": "The kernel accesses memory of another device or of the host",
+    "MemoryCacheAccessPattern": "Little of the fetched memory is used",
+    "SharedMemoryConflicts": "Shared memory has bank conflicts",
     "SlowPipeLimiter": "Slow instructions limit the kernel",
-    "TheoreticalOccupancy": "What a block needs leaves room for few warps",
-    "ThreadDivergence": "Threads of a warp go different ways",
-    "UncoalescedGlobalAccess": "Accesses to global memory are scattered",
-    "UncoalescedSharedAccess": "Accesses to shared memory are scattered",
-    "WorkloadImbalance": "The units of the GPU have unequal work",
+    "TheoreticalOccupancy": "The resources of a block leave room for few warps",
+    "ThreadDivergence": "Threads of a warp diverge",
+    "UncoalescedGlobalAccess": "Accesses to global memory are not coalesced",
+    "UncoalescedSharedAccess": "Accesses to shared memory are not coalesced",
+    "WorkloadImbalance": "Work is unevenly spread over the units of the GPU",
 }
 
 
 def replay_advice(tables: Tables) -> tuple[Finding, ...]:
-    """Return a finding for each of up to five kernels (name, grid, block): what ncu expects most of."""
+    """Return a finding for each of up to five kernels (name, grid, block): its largest global estimate."""
     rules, kernels = tables.rows(NCU_RULES, *_RULES)[_RULES], tables.rows(NCU_KERNELS, *_KERNELS)[_KERNELS]
     is_advice = (rules["speedup_kind"] == "global") & (rules["kind"] != _VERDICT)
     rules = rules[is_advice & (rules["rule"] != _NOT_FOR_MOST)].drop(columns="kind")
     cases = rules.merge(kernels[kernels["busiest_gpu_ns"].notna()], on="launch", validate="m:1")
+    # the busiest GPU bounds the gain: GPUs work in parallel, so their times do not add up
     gain = cases["speedup_pct"].astype("float64").clip(0, 100) / 100 * cases["busiest_gpu_ns"].astype("float64")
     cases = cases.assign(gain_ns=gain.clip(upper=tables.window_ns))
     cases = cases.sort_values("gain_ns", ascending=False, kind="stable").drop_duplicates(_GROUP)
