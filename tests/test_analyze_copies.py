@@ -190,7 +190,7 @@ def test_pageable_copies_whose_call_is_lost_are_kept_and_said() -> None:
     assert table.frame.drop(columns="pid").to_numpy().tolist() == [
         [OUTSIDE, NOT_RECORDED, "Host-to-Device", "Pageable", 0, 1, 1024, 2000, 0, 2000],
     ]
-    assert table.notes == ("1 of 1 such copies have no recorded API call; their CPU time is not counted.",)
+    assert table.notes == ("1 of 1 such operations have no recorded API call; their CPU time is not counted.",)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_one_unknown_size_makes_the_sum_unknown_and_leaves_the_classes_of_the_ot
 
     assert pd.isna(row(report, "memory_operations")["total_bytes"])
     assert row(report, "copy_sizes")["total_bytes"] == 64
-    assert report.result("copy_sizes").notes == ("The sizes of 1 copies are not known; they are in no class.",)
+    assert report.result("copy_sizes").notes == ("Copies whose size is not known: 1. They are in no bin.",)
 
 
 def test_a_gpu_event_without_arguments_ran_where_its_pid_and_tid_say(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_memory_events_are_the_memory_usage_counted_from_what_was_there_before(t
     assert (found["allocations"], found["frees"], found["kind"]) == (2, 2, "Device")
     assert report.result("memory_over_time").rows["bytes"].tolist() == [1512, 512, 768, 512]
     (note,) = report.result("memory_usage").notes
-    assert note == "PyTorch had reserved at most 4.096 kB of device 0, and gave tensors their memory from that."
+    assert note == "PyTorch had reserved at most 4.096 kB of device 0; tensors get their memory from that."
 
 
 def test_instants_of_the_first_exporters_have_no_category(tmp_path: Path) -> None:

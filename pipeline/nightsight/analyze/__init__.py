@@ -1,6 +1,6 @@
-"""Analyses: a Profile becomes the results of a Report.
+"""Analyses: turn a Profile into the results and findings of a Report.
 
-One is a function, an `Analysis` in its module's ANALYSES, and its entry in `nightsight.results`.
+An analysis is a function, an `Analysis` in its module's ANALYSES, and its entry in `nightsight.results`.
 """
 
 from importlib import import_module
@@ -19,7 +19,7 @@ __all__ = ["ANALYSES", "analyze"]
 
 
 def _in_modules() -> tuple[Analysis, ...]:
-    """Return the analyses of all modules in this folder, in the order of the register."""
+    """Return the analyses of all modules in this package, in the order of the register."""
     modules = (import_module(found.name) for found in walk_packages(__path__, f"{__name__}."))
     analyses: list[Analysis] = [analysis for module in modules for analysis in getattr(module, "ANALYSES", ())]
     return tuple(sorted(analyses, key=lambda analysis: RESULTS.index(analysis.entry)))
@@ -29,9 +29,9 @@ ANALYSES: Final = _in_modules()
 
 
 def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
-    """Run every analysis, and say what a reader must know before believing the numbers.
+    """Run every analysis; return the results in report order, and findings about how far to trust the numbers.
 
-    An analysis that lacks its tables yields a result that says why.
+    An analysis that lacks a table yields a result without a table and with the reason.
     """
     timeline = Timeline(profile)
     results = tuple(mapped(lambda analysis: analysis.run(timeline), ANALYSES))

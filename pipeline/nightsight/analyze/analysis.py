@@ -1,4 +1,4 @@
-"""What an analysis is: a function from the facts of a capture to the table of one entry of the register."""
+"""An analysis: a function that computes the table of one entry of the register from a timeline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from nightsight.results import Entry
 
 @dataclass(frozen=True)
 class Table:
-    """What an analysis computes: the rows, and sentences that belong under them."""
+    """The output of an analysis: the rows, and sentences to show below them."""
 
     frame: pd.DataFrame
     notes: tuple[str, ...] = ()
@@ -20,15 +20,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Analysis:
-    """How one entry of the register is computed."""
+    """One entry of the register and the function that computes its table."""
 
     entry: Entry
     compute: Callable[[Timeline], Table]
 
     def run(self, timeline: Timeline) -> Result:
-        """Compute the result; where a needed table is missing, say why in its place.
+        """Return the result; if a needed table is missing, one without a table and with the reason.
 
-        ValueError if the table has other columns than its entry says: that is a bug.
+        ValueError if the columns differ from the entry's: that is a bug.
         """
         entry, profile = self.entry, timeline.profile
         reasons = {profile.why_missing(need) for need in entry.needs if need not in profile.tables}

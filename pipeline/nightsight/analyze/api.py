@@ -1,4 +1,4 @@
-"""Where the CPU's time in CUDA went, and what PyTorch's operators cost it."""
+"""CPU time in CUDA calls and in PyTorch operators."""
 
 from typing import Final
 
@@ -14,20 +14,21 @@ from nightsight.tables import duration, nest, renamed, time_summary
 
 
 def cuda_api(timeline: Timeline) -> Table:
-    """One row per CUDA function and layer."""
+    """Return one row per CUDA function and layer, with statistics of its duration."""
     calls = timeline.profile.table("api_calls")
     calls = calls.assign(name=renamed(calls["name"], api_names))
     return Table(time_summary(calls, ["name", "layer"]).rename(columns={"count": "calls"}))
 
 
 def operators(timeline: Timeline) -> Table:
-    """One row per PyTorch operator: CPU time with and without the operators inside it.
+    """Return one row per PyTorch operator: CPU time with and without the operators inside it.
 
-    One that does nothing but call itself again, for other arguments, is one call, as in torch's own `key_averages`.
+    An operator that only calls itself again, with other arguments, counts as one call, as in torch's `key_averages`.
     """
     table = nest(timeline.profile.table("cpu_ops"))
     total, parent = duration(table).to_numpy(), table["parent"].to_numpy()
     inner = parent >= 0
+    # own time: total time minus that of the direct children
     own = total - np.bincount(parent[inner], total[inner], len(total)).astype(np.int64)
     table = table.assign(total=total, own=own)
     calls = table[~_repeats(timeline, table)].groupby("name", observed=True)
@@ -39,15 +40,16 @@ def operators(timeline: Timeline) -> Table:
 
 
 def _repeats(timeline: Timeline, operators: pd.DataFrame) -> Flags:
-    """Tell which of the nested operators are the only thing that one of the same name calls: operator, range or call.
+    """Tell which of the nested operators are the only child of an operator with the same name.
 
-    This is torch's rule (`EventList._remove_dup_nodes`).
+    Operators, ranges and CUDA calls count as children. This is torch's rule (`EventList._remove_dup_nodes`).
     """
     tables = timeline.profile.tables
     others = [tables[name][_SPAN] for name in ("ranges", "api_calls") if name in tables]
     spans = pd.concat([operators[_SPAN].assign(row=np.arange(len(operators))), *others], ignore_index=True)
     spans = nest(spans.assign(row=spans["row"].fillna(-1).astype("int64")))
     row, parent = spans["row"].to_numpy(), spans["parent"].to_numpy()
+    # row: position in `operators`, -1 for ranges and calls
     children = np.bincount(parent[parent >= 0], minlength=len(spans))
     names = np.append(operators["name"].cat.codes.to_numpy(), -1)
     flags = np.zeros(len(operators), dtype=bool)

@@ -1,4 +1,4 @@
-"""Copies: how fast against the peak of what they cross, how large, and which of them make the CPU wait."""
+"""Copies and memsets: rates compared with the peak of what they cross, sizes, and which ones make the CPU wait."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from nightsight.results import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_CO
 from nightsight.tables import categorical, duration, empty, summarize, time_summary, total, whole
 
 _KINDS: Final = ["operation", "source_kind", "target_kind"]
-# what operations cross
+# the column of `_peaks` that bounds the rate of each kind of operation
 _CROSSED: Final = {
     "memory_bytes_per_s": ("Device-to-Device", "memset"),
     "nvlink_bytes_per_s": ("Peer-to-Peer",),
@@ -28,24 +28,25 @@ _CROSSED: Final = {
     ),
 }
 _OF_DEVICE: Final = ("Device", "Device Static", "Array")
-# it may be on either side of the link
+# managed memory may be on either side of the link, so the peak of its copies is not known
 _MANAGED: Final = ("Managed", "Managed Static")
 _HOST: Final = ("Pageable", "Pinned")
-# links are published with the sum of both directions
+# published link rates are the sum of both directions, in GB/s
 _ONE_WAY: Final = 0.5e9
-# by name without version; what touches no host memory returns at once whatever it is called
+# match names with or without version (cuMemcpyHtoD_v2); calls that touch no host memory return at once anyway
 _BLOCKING: Final = r"^cu(?:da)?Mem(?:cpy|set)(?!.*Async)"
 _BLOCKING_COPY: Final = r"^cu(?:da)?Memcpy(?!.*Async)"
 _WITHOUT_HOST: Final = ("Device-to-Device", "Peer-to-Peer")
 
 
 def memory_operations(timeline: Timeline) -> Table:
-    """One row per direction and pair of memory kinds, with time, size, rate and the share of the peak this is."""
+    """Return one row per direction and pair of memory kinds: time, size, rate, and rate in percent of the peak."""
     operations = timeline.profile.table("memory_ops")
     times = time_summary(operations, _KINDS)
     sizes = summarize(operations, _KINDS, "bytes")
     sizes = sizes.rename(columns={name: f"{name}_bytes" for name in ("avg", "med", "min", "max")})
     table = times.merge(sizes.drop(columns=["count", "stddev", "total"]), on=_KINDS, how="left", validate="1:1")
+    # one unknown size makes the sum unknown; `summarize` would skip it
     sums = total(operations["bytes"], [operations[name] for name in _KINDS]).rename("total_bytes").reset_index()
     table = table.merge(sums, on=_KINDS, how="left", validate="1:1")
     table = table.merge(_time_at_peak(timeline), on=_KINDS, how="left", validate="1:1")
@@ -56,16 +57,16 @@ def memory_operations(timeline: Timeline) -> Table:
 
 
 def gpu_peaks(timeline: Timeline) -> Table:
-    """One row per GPU with the peaks that rates are compared to, each link in one direction."""
+    """Return one row per GPU with the peaks that rates are compared with; links in one direction."""
     return Table(_peaks(timeline.profile.table("devices")))
 
 
 def copy_sizes(timeline: Timeline) -> Table:
-    """One row per direction, kind of host memory and size class, the classes doubling from one to the next."""
+    """Return one row per direction, kind of host memory and size bin; each bin is twice as wide as the one before."""
     operations = timeline.profile.table("memory_ops")
     unsized = int((operations["bytes"].isna() & (operations["operation"] != "memset")).sum())
     operations = operations[operations["bytes"].notna()]
-    # exact: sizes are far below 2^53, where floats begin to round
+    # frexp's exponent p means 2^(p-1) <= size < 2^p; exact, because floats round only from 2^53 on
     power = np.frexp(operations["bytes"].to_numpy(dtype=np.float64))[1].astype(np.int64)
     frame = pd.DataFrame(
         {
@@ -86,12 +87,15 @@ def copy_sizes(timeline: Timeline) -> Table:
         rate_bytes_per_s=table["total_bytes"] * 1e9 / spent,
     )
     columns = ["operation", "host_kind", "from_bytes", "below_bytes", "count", "total_bytes", "total_ns"]
-    notes = (f"The sizes of {unsized:,} copies are not known; they are in no class.",) if unsized else ()
+    notes = (f"Copies whose size is not known: {unsized:,}. They are in no bin.",) if unsized else ()
     return Table(table[[*columns, "rate_bytes_per_s"]], notes)
 
 
 def slow_copies(timeline: Timeline) -> Table:
-    """One row per path, function, operation, host memory, device and process: pageable copies and blocking calls."""
+    """Return copies of pageable memory and operations of blocking calls: one row per combination of `keys`.
+
+    Times are in ns. A copy whose call was not recorded has no CPU time.
+    """
     operations = timeline.profile.table("memory_ops")
     positions = np.flatnonzero(timeline.operations.of("memory_ops"))
     slow = np.flatnonzero(is_pageable(operations) | _is_waited_for(timeline, timeline.operations.call[positions]))
@@ -106,7 +110,7 @@ def slow_copies(timeline: Timeline) -> Table:
     }
     frame = pd.DataFrame(keys).assign(call=call, bytes=mine["bytes"].array, copy=duration(mine).to_numpy())
     start, end = (np.append(times, 0)[call] for times in timeline.call_times)
-    # a call that copies in several pieces waits once
+    # a call can copy in several pieces: count its CPU time once
     counted = ~frame.duplicated([*keys, "call"]) & (call >= 0)
     frame = frame.assign(cpu=np.where(counted, end - start, 0), exposed=_exposed(timeline, positions[slow]))
     grouped = frame.groupby(list(keys), observed=True, dropna=False)
@@ -122,15 +126,15 @@ def slow_copies(timeline: Timeline) -> Table:
 
 
 def _pids(timeline: Timeline, call: Ints) -> "pd.Series[Any]":
-    """Return the process of each call (a row in api_calls, or -1: missing)."""
+    """Return the process ID of each call (a row in api_calls), missing for -1."""
     pids = timeline.profile.table("api_calls")["pid"].to_numpy(dtype=np.float64)
     return whole(np.append(pids, np.nan)[call])
 
 
 def _exposed(timeline: Timeline, position: Ints) -> Ints:
-    """Return for each operation how much of the window passed without a kernel on its device, from call to end.
+    """Return for each operation the ns of the window from its call to its end in which its device ran no kernel.
 
-    Where several overlap, the first has that time.
+    If the spans of several operations overlap, the common time goes to the first.
     """
     operations, window = timeline.operations, timeline.window
     call, end = operations.call[position], operations.end[position]
@@ -139,26 +143,31 @@ def _exposed(timeline: Timeline, position: Ints) -> Ints:
     for device in np.unique(operations.device[position]):
         mine = np.flatnonzero(operations.device[position] == device)
         mine = mine[np.argsort(start[mine], kind="stable")]
+        # how far the spans before each one reach: only what lies beyond is its own
         reached = np.concatenate(([window.start_ns], np.maximum.accumulate(end[mine])[:-1]))
         low, high = np.clip((np.maximum(start[mine], reached), end[mine]), window.start_ns, window.end_ns)
         kernels = (operations.device == device) & ~operations.of("memory_ops")
         computing = union(operations.start[kernels], operations.end[kernels])
+        # spans that lie wholly within earlier ones have length 0
         low = np.minimum(low, high)
         exposed[mine] = high - low - covered(computing, low, high)
     return exposed
 
 
 def is_pageable(operations: pd.DataFrame) -> Flags:
-    """Tell which of some memory_ops copy from or to pageable host memory."""
+    """Tell which rows of memory_ops copy from or to pageable host memory."""
     flags: Flags = ((operations["source_kind"] == "Pageable") | (operations["target_kind"] == "Pageable")).to_numpy()
     return flags
 
 
 def waiting_calls(timeline: Timeline) -> Ints:
-    """Return the rows in api_calls that return only when a copy or set is done: blocking, or to pageable memory."""
+    """Return the rows of api_calls that return only when a copy or memset is done.
+
+    These are blocking calls, and asynchronous copies to pageable host memory.
+    """
     operations = timeline.profile.table("memory_ops")
     call = timeline.operations.call[timeline.operations.of("memory_ops")]
-    # one without a recorded copy may have waited as well; sets mostly do not
+    # a blocking copy call without a recorded copy counts too: it may have waited; memsets mostly do not wait
     copies = np.setdiff1d(np.flatnonzero(_is_blocking(timeline, _BLOCKING_COPY)), call[_within_gpus(operations)])
     to_host = is_pageable(operations) & operations["operation"].isin(["Device-to-Host", "Array-to-Host"]).to_numpy()
     waited = call[(to_host | _is_waited_for(timeline, call)) & (call >= 0)]
@@ -166,37 +175,39 @@ def waiting_calls(timeline: Timeline) -> Ints:
 
 
 def _is_waited_for(timeline: Timeline, call: Ints) -> Flags:
-    """Tell which operations their call waited for because of its name, given the call of every row of memory_ops."""
+    """Tell which memory_ops their call waits for, judging by its name; `call` is the call of every row."""
+    # an unknown call, -1, finds the appended False
     flags: Flags = np.append(_is_blocking(timeline, _BLOCKING), False)[call]
     return flags & ~_within_gpus(timeline.profile.table("memory_ops"))
 
 
 def _is_blocking(timeline: Timeline, pattern: str) -> Flags:
-    """Tell which of all calls wait, by their name."""
+    """Tell which rows of api_calls have a name that matches `pattern`."""
     names = timeline.profile.table("api_calls")["name"].cat
     flags: Flags = np.asarray(names.categories.str.contains(pattern), dtype=bool)[names.codes]
     return flags
 
 
 def _within_gpus(operations: pd.DataFrame) -> Flags:
-    """Tell which operations touch no memory that the CPU uses: copies between GPUs, and sets of theirs."""
+    """Tell which operations touch no host or managed memory: copies within and between GPUs, memsets of theirs."""
     on_gpu = (operations["operation"] == "memset") & ~operations["target_kind"].isin([*_HOST, *_MANAGED])
     flags: Flags = (operations["operation"].isin(_WITHOUT_HOST) | on_gpu).to_numpy(dtype=bool)
     return flags
 
 
 def _host_kinds(operations: pd.DataFrame) -> "pd.Categorical[Any]":
-    """The kind of host memory of each operation, empty where no host memory takes part."""
+    """Return the kind of host memory of each operation; empty if no host memory is involved."""
     source, target = operations["source_kind"].cat, operations["target_kind"].cat
     values = np.concatenate([source.categories, target.categories, [""]])
     is_host = np.isin(values, _HOST)
+    # the source decides if both sides are host memory
     first = source.codes.to_numpy(dtype=np.int64)
     second = target.codes.to_numpy(dtype=np.int64) + len(source.categories)
     return categorical(values, np.select([is_host[first], is_host[second]], [first, second], len(values) - 1))
 
 
 def _peaks(devices: pd.DataFrame) -> pd.DataFrame:
-    """What the driver says of each device's memory, else what is published; of the links, what is published."""
+    """Return the peaks of each device: memory and L2 as the driver reports, else as published; links as published."""
     devices = devices.drop_duplicates("device").sort_values("device", ignore_index=True)
     models = [published(name) for name in devices["name"].astype("str")]
     *numbers, source = Peaks._fields
@@ -216,7 +227,10 @@ def _peaks(devices: pd.DataFrame) -> pd.DataFrame:
 
 
 def _time_at_peak(timeline: Timeline) -> pd.DataFrame:
-    """How long each kind of operation would take at the peak of what it crosses; missing where one is unknown."""
+    """Return how long each kind of operation would take in ns (`at_peak`) at the peak rate of what it crosses.
+
+    Missing if a size or a peak is unknown.
+    """
     operations, devices = timeline.profile.table("memory_ops"), timeline.profile.tables.get("devices", empty("devices"))
     moved = operations.assign(device=timeline.operations.device[timeline.operations.of("memory_ops")])
     moved = total(moved["bytes"], [moved[name] for name in (*_KINDS, "device")]).reset_index()
@@ -225,9 +239,9 @@ def _time_at_peak(timeline: Timeline) -> pd.DataFrame:
     peak = np.select([operation.isin(some) for some in _CROSSED.values()], [table[name] for name in _CROSSED], np.nan)
     uncertain = (operation == "memset") & ~target.isin(_OF_DEVICE) | target.isin(_MANAGED)
     uncertain |= table["source_kind"].isin(_MANAGED)
-    # a copy within a device reads its memory and writes it
+    # a copy within a device moves each byte twice: it reads and writes the same memory
     times = np.where(operation == "Device-to-Device", 2, 1)
-    # one unknown part makes the sum unknown: NaN would be skipped
+    # infinity marks unknown parts, because a sum skips NaN; a sum with one is unknown
     size = table["bytes"].to_numpy(dtype=np.float64, na_value=np.nan)
     parts = table.assign(at_peak=pd.Series(size * times * 1e9 / peak).mask(uncertain).fillna(np.inf))
     sums = parts.groupby(_KINDS, observed=True)["at_peak"].sum()
@@ -237,7 +251,7 @@ def _time_at_peak(timeline: Timeline) -> pd.DataFrame:
 def _unknown(count: int, total: int) -> tuple[str, ...]:
     if not count:
         return ()
-    return (f"{count:,} of {total:,} such copies have no recorded API call; their CPU time is not counted.",)
+    return (f"{count:,} of {total:,} such operations have no recorded API call; their CPU time is not counted.",)
 
 
 ANALYSES: Final = (

@@ -1,4 +1,8 @@
-"""What the capture says of itself: the devices, and the profiler's own warnings and overhead."""
+"""Facts about the capture: its devices, the profiler's warnings and overhead, and whether events are missing.
+
+`trust` tells lost events from harmless gaps, such as the ends of a capture range, kernels captured into a CUDA graph
+and copies from host to host.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +20,7 @@ from nightsight.tables import time_summary, used_devices
 
 
 def devices(timeline: Timeline) -> Table:
-    """One row per GPU of the machine, and whether the capture used it; without GPU work that is not known."""
+    """Return one row per GPU of the machine; `used` is missing in a capture without GPU work."""
     table = timeline.profile.table("devices").sort_values("device", ignore_index=True)
     used = used_devices(timeline.profile.tables)
     table.insert(2, "used", np.where(table["device"].isin(used), "yes", "no") if used else None)
@@ -24,13 +28,13 @@ def devices(timeline: Timeline) -> Table:
 
 
 def not_shown(timeline: Timeline) -> Table:
-    """One row per kind of events that are in the file and that nothing here is made of."""
+    """Return one row per kind of event that the file holds and the report does not use."""
     table = timeline.profile.table("unread")
     return Table(table.sort_values(["events", "kind"], ascending=[False, True], ignore_index=True))
 
 
 def diagnostics(timeline: Timeline) -> Table:
-    """Warnings and errors of the profiler, each text once."""
+    """Return the profiler's warnings and errors, each text once with its count."""
     table = timeline.profile.table("diagnostics")
     table = table[table["severity"].isin(["warning", "error"])]
     counts = table.groupby(["severity", "text"], observed=True).size().rename("times").reset_index()
@@ -38,12 +42,12 @@ def diagnostics(timeline: Timeline) -> Table:
 
 
 def overheads(timeline: Timeline) -> Table:
-    """Time the profiler itself took, by what it did."""
+    """Return the time that the profiler itself took in ns, by activity."""
     return Table(time_summary(timeline.profile.table("overheads"), ["name"])[["total_ns", "count", "max_ns", "name"]])
 
 
 def trust(timeline: Timeline) -> tuple[Finding, ...]:
-    """Say what a reader must know before believing the numbers: no GPU work, lost events, graphs traced as a whole."""
+    """Return findings about how far to trust the numbers: no GPU work, lost events, graphs traced as a whole."""
     profile = timeline.profile
     if "kernels" not in profile.tables:
         return ()
@@ -57,17 +61,17 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
 
 
 def _calls(timeline: Timeline) -> pd.DataFrame:
-    """Return the calls that give work to a GPU, in order of time: start, time, process, is_copy and has_work.
+    """Return the calls that give work to a GPU in order of time: start, time (ns), process, is_copy and has_work.
 
-    A driver call inside a runtime call has its id, so both are one. Those into a graph that was being captured, and
-    those that plainly gave no work, are left out. None at all where all have their work: there is nothing to ask then.
+    A driver call and the runtime call around it have the same id and count as one. Calls into a graph being captured,
+    and calls that clearly gave no work, are left out. Without rows if all calls have their work: nothing is missing.
     """
     calls = timeline.profile.tables.get("api_calls")
     if calls is None:
         return _no_calls()
     is_copy, launch = _is_named(calls, _COPYING), timeline.call_launch
     gives = (is_copy | _is_named(calls, _LAUNCHING)) & (launch >= 0)
-    # by sorting: numpy's isin hashes, ten times slower on ids
+    # isin by sorting: numpy's own hashes, which is ten times slower on ids
     known = np.append(distinct(timeline.operations.launch), np.iinfo(np.int64).max)
     has_work: Flags = known[np.searchsorted(known, launch)] == launch
     if has_work[gives].all():
@@ -78,8 +82,9 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     process = calls["process"].to_numpy(dtype=np.int64)
     columns = {"start": start, "time": end - start, "process": process, "is_copy": is_copy, "has_work": has_work}
     given = pd.DataFrame({name: values[gives] for name, values in columns.items()}).assign(launch=launch[gives])
+    # of calls with the same id the outermost is first
     given = given.sort_values(["start", "time"], ascending=[True, False]).drop_duplicates("launch")
-    # copies and sets of nothing return at once; a call that gives work takes as long whether or not that is recorded
+    # copies and memsets of 0 bytes return at once; calls that give work take their time even if the work is lost
     is_brief = given["time"] < given["time"][given["has_work"]].min() / 2
     kept: pd.DataFrame = given[given["has_work"] | ~given["is_copy"] | ~is_brief].drop(columns="launch")
     return kept.reset_index(drop=True)
@@ -91,16 +96,16 @@ def _no_calls() -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Edges:
-    """Which of `_calls` lack work, and which operations a call, because the capture was cut between the two."""
+    """Which of `_calls` lack their work, and which operations their call, because the capture was cut between them."""
 
     calls: Flags
     operations: Flags
 
 
 def _edges(timeline: Timeline, calls: pd.DataFrame) -> _Edges:
-    """Find the processes whose first operations alone lack a call, and whose last calls alone lack work.
+    """Find processes in which only the first operations lack a call, and only the last calls lack work.
 
-    Only both together tell a cut: calls at the end that have no work may be a program that was killed.
+    Only both together prove a cut: if the last calls alone lack work, the program may have been killed.
     """
     operations, process = timeline.operations, operation_column(timeline, "process")
     known, lacking = operations.call >= 0, timeline.is_launched & (operations.launch >= 0) & (operations.call < 0)
@@ -111,6 +116,7 @@ def _edges(timeline: Timeline, calls: pd.DataFrame) -> _Edges:
     in_tail = without & np.asarray(calls["start"] > calls["process"].map(last), dtype=bool)
     callers = calls["process"].to_numpy()
     cut = np.intersect1d(process[in_head], callers[in_tail])
+    # something missing in the middle is a loss, not a cut
     cut = np.setdiff1d(cut, np.append(process[lacking & ~in_head], callers[without & ~in_tail]))
     if _is_said(timeline.profile, _LOST_WORDS) and not _has_capture_range(timeline.profile):
         cut = cut[:0]
@@ -118,14 +124,15 @@ def _edges(timeline: Timeline, calls: pd.DataFrame) -> _Edges:
 
 
 def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
-    """Say that calls lack their work, or that the profiler says so and a capture range does not explain it."""
+    """Return a finding if calls lack their work, or if the profiler reports a loss that no capture range explains."""
     profile, operations = timeline.profile, timeline.operations
-    # operations whose call is not known may be those that are looked for
+    # operations without an id may be the missing work
     unknown, is_copy = timeline.is_launched & (operations.launch < 0), operations.of("memory_ops")
     launching = _without_work(calls[~calls["is_copy"]], unknown & ~is_copy)
     copying = _without_work(calls[calls["is_copy"]], unknown & is_copy)
     is_said = _is_said(profile, _LOST_WORDS)
     lost = []
+    # a few launches fail or are cut off at the end; the profiler's own report of a loss leaves no tolerance
     if launching[0] > (0 if is_said else _TOLERATED * launching[1]):
         lost.append(("launching calls", *launching))
     if copying[0] > _TOLERATED * copying[1] and (is_said or launching[0] or not _is_scattered(calls)):
@@ -138,39 +145,40 @@ def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
 
 
 def _without_work(calls: pd.DataFrame, unknown: Flags) -> tuple[int, int]:
-    """Count the calls to which no operation belongs, and all of them."""
+    """Return the number of calls without an operation, at least, and of all calls; `unknown` ones may be theirs."""
     return max(int((~calls["has_work"]).sum()) - int(unknown.sum()), 0), len(calls)
 
 
 def _is_scattered(calls: pd.DataFrame) -> bool:
-    """Whether copying calls without work lie everywhere between those with work: then they copy from host to host.
+    """Whether copy calls without work are spread over those with work: then they copy from host to host.
 
-    An export does not say what a call copies. But the profiler loses whole buffers of events, whatever they are: all
-    that ran in a stretch of time.
+    An export does not tell what a call copies. But the profiler loses whole buffers of events: everything that ran in a
+    stretch of time.
     """
     copying = calls[calls["is_copy"]].sort_values(["process", "start"])
     lacks = ~copying["has_work"]
+    # number the runs of consecutive copy calls without work, then look at the longest
     stretch = (copying["has_work"] | (copying["process"] != copying["process"].shift())).cumsum()[lacks]
     return bool(stretch.value_counts().max() * _STRETCHES <= len(stretch))
 
 
 def _is_said(profile: Profile, words: str) -> bool:
-    """Whether the profiler says something; that events may be lost it also says when it stops before the program."""
+    """Whether a diagnostic matches; nsys reports possible loss also when it merely stops before the program does."""
     table = profile.tables.get("diagnostics")
     return table is not None and bool(table["text"].astype("str").str.contains(words, case=False).any())
 
 
 def _has_capture_range(profile: Profile) -> bool:
-    """Whether only a part of the program was captured: after each, nsys says that events may be missing."""
+    """Whether a capture range was used: nsys reports possible loss after each of them."""
     calls = profile.tables.get("api_calls")
     return _is_said(profile, _RANGE_WORDS) or (calls is not None and bool(_is_named(calls, _RANGE_CALLS).any()))
 
 
 def _captured(calls: pd.DataFrame, named: Flags, has_work: Flags) -> Flags:
-    """Return which of the named calls went into a graph that was being captured: what they launch does not run.
+    """Return which of the named calls went into a CUDA graph being captured: their work does not run.
 
-    These are those between begin and end of a capture on their thread. Another thread can launch into the same
-    capture (PyTorch's backward does): one whose calls all lack their work meanwhile is taken to do so.
+    These are the calls between begin and end of a capture on their thread. Other threads can launch into the same
+    capture, as PyTorch's backward pass does: a thread is taken to do so if all its calls in that time lack work.
     """
     captured = np.zeros(len(calls), dtype=bool)
     begins, ends = _is_named(calls, _BEGIN), _is_named(calls, "StreamEndCapture")
@@ -186,7 +194,8 @@ def _captured(calls: pd.DataFrame, named: Flags, has_work: Flags) -> Flags:
 
 
 def _between(times: Ints, opened: Ints, closed: Ints) -> Flags:
-    """Return which times are after an opening and before the first closing that follows it; without one, none is."""
+    """Return which times are after an opening and before the next closing, if there is one."""
+    # -1 closes an opening without an end at once: no time lies in it
     opened, closed = np.sort(opened), np.append(np.sort(closed), _NEVER)
     last = np.searchsorted(opened, times, side="right") - 1
     following = closed[np.searchsorted(closed[:-1], opened[last])]
@@ -201,7 +210,7 @@ def _is_named(calls: pd.DataFrame, pattern: str) -> Flags:
 
 
 def _lost_calls(timeline: Timeline, cut_off: Flags) -> Finding | None:
-    """Say that operations lack the calls that launched them, if calls were traced; not of those cut off."""
+    """Return a finding if operations lack their launching calls although calls were traced; `cut_off` ones are fine."""
     if "api_calls" not in timeline.profile.tables:
         return None
     launched = timeline.is_launched & ~cut_off
@@ -210,7 +219,7 @@ def _lost_calls(timeline: Timeline, cut_off: Flags) -> Finding | None:
 
 
 def _early_work(timeline: Timeline) -> Finding | None:
-    """Say that operations start before the calls that launched them."""
+    """Return a finding if operations start before the calls that launched them."""
     operations = timeline.operations
     known = operations.call >= 0
     if not known.any():
@@ -228,17 +237,17 @@ _COPYING: Final = "^cu(?:da)?Mem(?:cpy|set)"
 _BEGIN: Final = "StreamBeginCapture"
 _NEVER: Final = -1
 _CALL: Final = {"start": "int64", "time": "int64", "process": "int64", "is_copy": "bool", "has_work": "bool"}
-# copies that never reach the GPU are in every step of a loop; of lost buffers there are few
+# host-to-host copies are in every step of a loop, so they form many runs; lost buffers form few
 _STRETCHES: Final = 8
-# the clocks of host and GPU are brought together to less than that
+# profilers synchronize the clocks of host and GPU more closely than this
 _CLOCK_SKEW_NS: Final = 1_000_000
-# of all launches: a few fail, or are cut off at the end of the capture
+# share of all launches: a few fail, or are cut off at the end of the capture
 _TOLERATED: Final = 0.02
 _NO_GPU_WORK: Final = Finding(
     "no_gpu_work",
     "warning",
     "No GPU work was captured",
-    "CUDA was traced, but no kernel, copy or set ran while the capture was on.",
+    "CUDA was traced, but no kernel, copy or memset ran while the capture was on.",
     "Check that the program uses the GPU, and that the capture range (cudaProfilerStart/Stop) encloses the work.",
 )
 _LOST_ALL: Final = Finding(
@@ -246,14 +255,14 @@ _LOST_ALL: Final = Finding(
     "warning",
     "No GPU work was saved",
     "Launching calls were recorded, or the profiler reports that events may be missing, but the capture holds no "
-    "kernel, copy or set. A program that is killed or aborts takes the profiler's buffers with it.",
+    "kernel, copy or memset. If a program is killed or aborts, the profiler's buffers are lost.",
     "Let the program end by itself, or stop it with nightsight (--timeout, Ctrl-C), which saves the buffers first.",
 )
 _GRAPHS: Final = Finding(
     "graph_level_trace",
     "info",
     "CUDA graphs were traced as a whole",
-    "Their time counts as busy, but the kernels inside them are in no kernel table.",
+    "Their time counts as busy, but the kernels inside them are not in the kernel tables.",
     "To see them: nightsight profile --nsys-arg=--cuda-graph-trace=node "
     "(nsys profile --cuda-graph-trace=node); slower.",
 )
@@ -263,9 +272,8 @@ _SAID_LOST: Final = Finding(
     "lost_events",
     "warning",
     "The profiler reports that events may be missing",
-    "It was on for the whole program, so that is not about work outside a capture range. Every launching call that was "
-    "recorded has its work; calls and work may have been lost together, and so may ranges. Sums and counts may be too "
-    "small.",
+    "It was on for the whole program, so a capture range does not explain this. Every recorded launching call has its "
+    "work, but calls may have been lost together with their work, and ranges too. Sums and counts may be too small.",
     "See the diagnostics table. Let the program end by itself, or capture a shorter stretch.",
 )
 
@@ -287,8 +295,8 @@ def _cut(calls: int, operations: int) -> Finding:
         "info",
         "The capture was cut out of a longer one",
         f"Its first {operations:,} GPU operations were launched before it begins, and its last {calls:,} calls "
-        "launched what ran after it ends. In between nothing is missing; sums and counts are those of this stretch.",
-        "To see whole steps, cut between two of them, or open the whole capture.",
+        "launched work that ran after it ends. In between nothing is missing; sums and counts are of this stretch.",
+        "To see whole steps, cut between two steps, or open the whole capture.",
     )
 
 
@@ -299,7 +307,7 @@ def _without_calls(lacking: int, total: int) -> Finding:
         "Calls that launched GPU work are missing",
         f"No CUDA call is recorded for {lacking:,} of {total:,} GPU operations, though calls were traced. Launch "
         "overhead, sums of calls and the ranges that own this work are incomplete.",
-        "Export the report again, without --tables; if it stays, capture a shorter stretch.",
+        "Export the report again, without --tables; if that does not help, capture a shorter stretch.",
     )
 
 
@@ -310,7 +318,7 @@ def _early(count: int, total: int) -> Finding:
         "GPU operations start before they were launched",
         f"{count:,} of {total:,} start more than 1 ms before the call that launched them. Their times or their calls "
         "are wrong, and so may be gaps, launch overhead and the ranges that own this work.",
-        "Capture again; if it happens again, the clocks of GPU and host were not brought together.",
+        "Capture again; if it happens again, the clocks of GPU and host were not synchronized.",
     )
 
 

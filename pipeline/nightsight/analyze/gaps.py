@@ -1,4 +1,4 @@
-"""When each device idled: the longest gaps, what they waited for, and how busy each stretch of the window was."""
+"""When each device was idle: the longest gaps with their causes, and the utilization over the window."""
 
 from typing import Any, Final
 
@@ -15,13 +15,13 @@ from nightsight.results import GPU_GAPS, GPU_UTILIZATION, IDLE
 from nightsight.tables import categorical
 
 STRETCHES: Final = 30
-# no window has room for more gaps of at least 1 %, so none that advice counts is cut off
+# a window has room for at most 100 gaps of 1 %, so advice sees all gaps that it counts as long
 LONGEST: Final = 100
 _LEAST: Final = 1e-5  # of the window
 
 
 def gpu_gaps(timeline: Timeline) -> Table:
-    """Rows per device, the longest first: idle time between two operations, or up to an end of the window."""
+    """Return the longest idle gaps of each device, longest first: between operations, or at an end of the window."""
     window, tables = timeline.window, [pd.DataFrame(columns=GPU_GAPS.column_names)]
     for device in devices_at_work(timeline):
         here = timeline.operations.device == device
@@ -43,6 +43,7 @@ def gpu_gaps(timeline: Timeline) -> Table:
         }
         table = pd.DataFrame(columns)[GPU_GAPS.column_names]
         tables.append(table.sort_values(["gap_ns", "time_ns"], ascending=[False, True]))
+    # the first table is empty and only gives columns to a capture without devices
     return Table(pd.concat(tables[1:] or tables, ignore_index=True).astype(dict.fromkeys(_TEXTS, "str")))
 
 
@@ -50,8 +51,9 @@ _TEXTS: Final = ("cause", "before", "after", "path")
 
 
 def gpu_utilization(timeline: Timeline) -> Table:
-    """Per device, up to STRETCHES equal stretches of the window, with the share of each in which anything ran."""
+    """Return up to STRETCHES equal stretches of the window per device, with the busy share of each in percent."""
     window, tables = timeline.window, [pd.DataFrame(columns=GPU_UTILIZATION.column_names)]
+    # no stretch is shorter than 1 ns
     count = min(STRETCHES, window.length_ns)
     edges = window.start_ns + window.length_ns * np.arange(count + 1) // max(count, 1)
     for device in devices_at_work(timeline):
@@ -63,7 +65,7 @@ def gpu_utilization(timeline: Timeline) -> Table:
 
 
 def _longest(idle: Spans, *, least: float) -> Spans:
-    """Choose the longest pieces, in order of time; those shorter than `least` only if no piece is longer."""
+    """Return the longest pieces in order of time; pieces shorter than `least` ns only if no piece is longer."""
     length = idle[1] - idle[0]
     order = np.argsort(-length, kind="stable")[:LONGEST]
     order = np.sort(order[length[order] >= min(least, length.max(initial=0))])
@@ -71,19 +73,21 @@ def _longest(idle: Spans, *, least: float) -> Spans:
 
 
 def _neighbours(timeline: Timeline, here: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return the operation that ended last before each gap and the one that begins after it; -1 for none."""
+    """Return the last operation to end before each gap and the first to begin after it; -1 for none."""
     operations = timeline.operations
     by_end, by_start = (here[np.argsort(times[here], kind="stable")] for times in (operations.end, operations.start))
     before = np.searchsorted(operations.end[by_end], start, side="right") - 1
     after = np.searchsorted(operations.start[by_start], end, side="left")
+    # without an operation before, the index is -1; without one after, the length: both find the appended -1
     return np.append(by_end, -1)[before], np.append(by_start, -1)[after]
 
 
 def _names(timeline: Timeline, position: Ints) -> "pd.Categorical[Any]":
-    """Name operations; the empty text for none."""
+    """Return the names of operations by position; the empty text for -1."""
     tables = timeline.profile.tables
     kernels, copies = tables["kernels"]["name"].cat, tables["memory_ops"]["operation"].cat
     values = np.array([*kernels.categories, *operation_names(copies.categories), GRAPH, ""], dtype=object)
+    # positions run over kernels, memory operations and graphs; -1 finds the last code, the empty text
     graphs = np.full(len(timeline.operations.kind) - len(kernels.codes) - len(copies.codes), len(values) - 2)
     copied_codes = copies.codes.to_numpy(dtype=np.int64) + len(kernels.categories)
     codes = np.concatenate([kernels.codes, copied_codes, graphs, [len(values) - 1]])

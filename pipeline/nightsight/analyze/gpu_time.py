@@ -1,4 +1,4 @@
-"""What each device did in the window that a report is about."""
+"""What each device did in the report's window: busy and idle time, and sums per kind of operation."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ from nightsight.results import GPU_TIME
 
 
 def gpu_time(timeline: Timeline) -> Table:
-    """One row per device: the window, how much of it at least one operation ran in, and sums by kind, clipped to it."""
+    """Return one row per device: the window, busy and idle time, and sums per kind of operation, clipped to it."""
     operations, window = timeline.operations, timeline.window
     start, end = (np.clip(times, window.start_ns, window.end_ns) for times in (operations.start, operations.end))
     inside = (operations.start < window.end_ns) & (operations.end > window.start_ns)
@@ -57,11 +57,12 @@ def _sums(timeline: Timeline, here: Flags, length: Ints) -> dict[str, object]:
     for (count, time), chosen in kinds.items():
         sums |= {count: int(chosen.sum()), time: int(length[chosen].sum())}
     size = timeline.profile.table("memory_ops")["bytes"][copies[operations.of("memory_ops")]]
+    # one unknown size makes the sum unknown
     return sums | {"copied_bytes": None if size.hasnans else int(size.sum())}
 
 
 def _launching(timeline: Timeline, device: int) -> dict[str, object]:
-    """The launches whose work began in the window, and the median CPU time of their calls."""
+    """Return the launches whose work began in the window, and the median CPU time of their calls in ns."""
     window, launches = timeline.window, timeline.launches
     started = launches["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")
     mine = launches["call"].to_numpy()[started & (launches["device"] == device)]

@@ -9,7 +9,7 @@ from nightsight.tables import time_summary
 
 
 def kernel_time(timeline: Timeline) -> Table:
-    """One row per demangled kernel name."""
+    """Return one row per demangled kernel name, with statistics of its duration."""
     return Table(time_summary(timeline.profile.table("kernels"), ["name"]).rename(columns={"count": "instances"}))
 
 

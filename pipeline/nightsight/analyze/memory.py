@@ -1,4 +1,4 @@
-"""What was in the GPU's memory and when, what unified memory moved, and what the GPU's own counters said."""
+"""GPU memory that was allocated, migrations and page faults of unified memory, and sampled GPU counters."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,19 +13,19 @@ from nightsight.tables import NULLABLE, duration, empty, memory_levels
 from nightsight.units import format_value
 
 _ON_DEVICE: Final = ("Device", "Device Static", "Array")
-# two points each: the highest and the last
+# of the time axis; each keeps two points, the highest and the last
 _PIECES: Final = 250
 _UNIFIED: Final = "Unified"
 _GPU_FAULTS: Final = "GPU page faults"
 _CPU_FAULTS: Final = "CPU page faults"
 _EARLIER: Final = (
     "More was freed than allocated: the capture began after the program had allocated memory. Peak and end are "
-    "counted from the lowest level, so the true ones are at least these."
+    "counted from the lowest level, so the true values are at least as high."
 )
 
 
 def memory_usage(timeline: Timeline) -> Table:
-    """One row per device and kind of memory: the most that was allocated at a time, and what was left at the end."""
+    """Return one row per device and kind of memory: peak and final level, allocations and frees, in bytes."""
     events = timeline.profile.table("memory_usage")
     freed = ~events["is_allocation"]
     events = events.assign(allocated=events["bytes"].mask(freed, 0), freed=events["bytes"].where(freed, 0))
@@ -42,20 +42,21 @@ def memory_usage(timeline: Timeline) -> Table:
     extremes = levels.agg(peak_bytes=("bytes", "max"), end_bytes=("bytes", "last"), earlier=("earlier", "first"))
     table = table.merge(extremes.reset_index(), on=keys, how="left", validate="1:1")
     columns = ["device", "kind", "peak_bytes", "end_bytes", "allocations", "allocated_bytes", "frees", "freed_bytes"]
+    # with a profiler that records levels, what came before the capture is known
     is_told = events["level_bytes"].notna().any()
     notes = (_EARLIER,) if (table["earlier"] > 0).any() and not is_told else ()
     return Table(table[columns], (*notes, *_reserved(events)))
 
 
 def _reserved(events: pd.DataFrame) -> Iterator[str]:
-    """Say how much memory PyTorch had taken from CUDA for it."""
+    """Yield for each device how much memory PyTorch had reserved."""
     for device, most in events.groupby("device")["reserved_bytes"].max().dropna().items():
         size = format_value(float(most), "reserved_bytes")
-        yield f"PyTorch had reserved at most {size} of device {device}, and gave tensors their memory from that."
+        yield f"PyTorch had reserved at most {size} of device {device}; tensors get their memory from that."
 
 
 def memory_over_time(timeline: Timeline) -> Table:
-    """Rows per device in order of time: the memory allocated on it, at most 500 of them, with the peak."""
+    """Return the memory allocated on each device in order of time: at most 500 rows per device, with the peak."""
     events = timeline.profile.table("memory_usage")
     levels = memory_levels(events[events["kind"].isin(_ON_DEVICE)], ["device"])
     begin = levels.groupby("device")["start_ns"].transform("min")
@@ -69,13 +70,14 @@ def memory_over_time(timeline: Timeline) -> Table:
 
 
 def unified_memory(timeline: Timeline) -> Table:
-    """One row per process, device and event: migrations by direction, page faults of the GPU and of the CPU."""
+    """Return one row per process, device and event: migrations by direction, GPU page faults, CPU page faults."""
     tables, operations = timeline.profile.tables, timeline.profile.table("memory_ops")
     gpu_faults, cpu_faults = (tables.get(name, empty(name)) for name in ("gpu_page_faults", "cpu_page_faults"))
     moved = operations[operations["operation"].astype("str").str.startswith(_UNIFIED)]
     parts = [
         moved.assign(event=moved["operation"].astype("str"), count=1, time=duration(moved)),
         gpu_faults.assign(event=_GPU_FAULTS, count=gpu_faults["faults"], bytes=0, time=duration(gpu_faults)),
+        # a CPU page fault is an instant and has no device
         cpu_faults.assign(event=_CPU_FAULTS, count=1, bytes=0, time=0, device=-1),
     ]
     columns = {"process": "int64", "device": "int64", "event": "str"}
@@ -85,6 +87,7 @@ def unified_memory(timeline: Timeline) -> Table:
     is_fault = table["event"].isin([_GPU_FAULTS, _CPU_FAULTS])
     known = table[["device", "bytes", "time"]].astype(NULLABLE)
     table = table.assign(
+        # nsys's global process id has the pid in these bits
         pid=table["process"].to_numpy() >> 24 & 0xFFFFFF,
         device=known["device"].where(table["device"] >= 0),
         total_bytes=known["bytes"].mask(is_fault),
@@ -95,7 +98,7 @@ def unified_memory(timeline: Timeline) -> Table:
 
 
 def gpu_metrics(timeline: Timeline) -> Table:
-    """One row per device and metric: mean and maximum of its samples in the window."""
+    """Return one row per device and metric: mean, maximum and number of its samples in the window."""
     samples, window = timeline.profile.table("gpu_metrics"), timeline.window
     samples = samples[samples["start_ns"].between(window.start_ns, window.end_ns)]
     grouped = samples.groupby(["device", "metric"], observed=True)["value"]

@@ -1,7 +1,7 @@
-"""Where the time of each device went: what ran, what that hid, and why nothing ran for the rest.
+"""Where the time of each device went: what ran, what was hidden behind it, and why the device was idle otherwise.
 
-The split takes layers off the window, one after the other: each gets what those before it left, so the parts add up
-to the window exactly.
+Categories take their time from the window one after the other. Each gets only what earlier ones left, so the parts add
+up to exactly the window.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ from nightsight.results import (
 from nightsight.tables import NULLABLE, empty, renamed
 from nightsight.units import format_value
 
-# the first that matches a name counts
+# patterns of function names, with or without version; the first match counts
 _CALLS: Final = {
     MODULE: "^nvrtc|^nvJitLink|^cu(?:da)?(?:Module(?!GetLoadingMode)|Library|Link|FuncLoad)|^cuKernelGetFunction",
     ALLOCATION: "^cuda(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister|MemPool)"
@@ -45,16 +45,16 @@ _CALLS: Final = {
     BLOCKING_COPY: "^cu(?:da)?Memcpy(?!.*Async)",
     SYNC: "^cu(?:da)?[A-Z].*Synchronize",
 }
-# on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts take a few times that
+# on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts need a few times as long
 _LATENCY_NS: Final = 10_000
-# of two GPUs: fewer launches tell nothing, and less than that their places in the machine explain
+# to compare the clocks of two GPUs: fewer launches prove nothing, and smaller offsets come from their place in the machine
 _LEAST_LAUNCHES: Final = 10
 _LEAST_OFFSET_NS: Final = 2_000
 _MOST_FUNCTIONS: Final = 3
 
 
 class Calls(NamedTuple):
-    """CUDA calls by what they make a GPU wait for: `cause` is a position in IDLE, `name` one in `names`."""
+    """CUDA calls by the idle category they cause: `cause` is a position in IDLE, `name` one in `names`; times in ns."""
 
     start: Ints
     end: Ints
@@ -65,18 +65,18 @@ class Calls(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What the split knows of every operation: its position in BUSY, and its process."""
+    """For every operation its category, as a position in BUSY, and its process."""
 
     kind: Ints
     process: Ints
 
 
 class _Gaps(NamedTuple):
-    """Idle pieces of a device, each with the call that launched the operation which ends it.
+    """Idle pieces of a device, each with the call that launched the operation that ends it.
 
-    Where there is none, the call is empty and at the end of the gap; `is_lost` says that it was not recorded.
-    `is_launch` marks pieces that a kernel or a graph ends whose call is known; `late` is until when the launch can have
-    been under way.
+    Without such a call, the call has length 0 at the end of the piece; `is_lost` says that it was not recorded.
+    `is_launch` marks pieces that end with a kernel or graph whose call is known; `late` is the latest time until which
+    the launch can have been under way.
     """
 
     start: Ints
@@ -91,14 +91,14 @@ class _Gaps(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """How long after the start of their call launches on an idle GPU start, in ns: median and 95th percentile."""
+    """Launch latency on an idle GPU, from the start of the call to the start of the work: median, 95th percentile."""
 
     med_ns: float
     p95_ns: float
 
 
 class _Layer(NamedTuple):
-    """Spans in any order that may explain idle time, and the functions (as in Calls) that stand behind them."""
+    """Spans in any order that may explain idle time, and the functions (as in Calls) that cause them."""
 
     start: Ints
     end: Ints
@@ -106,7 +106,7 @@ class _Layer(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one layer got: time, time that layers before it hid, and time by function."""
+    """The share of one category: its time, time hidden behind earlier categories, and time by function, in ns."""
 
     category: str
     time_ns: int
@@ -119,7 +119,7 @@ _NONE: Final = np.empty(0, dtype=np.int64)
 
 @once
 def time_split(timeline: Timeline) -> Table:
-    """One row per device and category that has any time; the rows of a device add up to the window."""
+    """Return one row per device and category that has any time; the rows of a device add up to the window."""
     calls, facts, window_ns = causing_calls(timeline), _facts(timeline), timeline.window.length_ns
     rows = []
     for device in devices_at_work(timeline):
@@ -129,29 +129,31 @@ def time_split(timeline: Timeline) -> Table:
     notes = [*clock_notes(timeline)]
     if notes:
         notes.append(
-            "There launch lasts until the GPU's own 95th percentile of launch latency, not for 10 µs after the call."
+            "For these GPUs, *launch* lasts until their own 95th percentile of launch latency, not for 10 µs after the "
+            "call."
         )
     table = pd.DataFrame(rows, columns=TIME_SPLIT.column_names)
     return Table(table.astype({"hidden_ns": NULLABLE}), tuple(notes))
 
 
 def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
-    """Return how much of each idle piece of a device is due to each cause: rows are pieces, columns as in IDLE."""
+    """Return the ns of each idle piece of a device that each category explains: rows are pieces, columns as in IDLE."""
     calls = causing_calls(timeline)
     gaps = _gaps(timeline, _facts(timeline), calls, device=device, idle=idle)
     found = np.zeros((len(idle[0]), len(IDLE)), dtype=np.int64)
     for category, rest, left, _ in _layers(gaps, calls):
+        # the layer's share of each piece: what was left before it minus what is left after it
         found[:, IDLE.index(category)] += covered(rest, *idle) - covered(left, *idle)
     return found
 
 
 def devices_at_work(timeline: Timeline) -> Ints:
-    """Return the devices on which anything ran in the window."""
+    """Return the numbers of the devices on which anything ran in the window."""
     return np.array([device for device, spans in busy_spans(timeline).items() if len(spans[0])], dtype=np.int64)
 
 
 def clock_notes(timeline: Timeline) -> tuple[str, ...]:
-    """Say that clocks of GPUs seem to be offset against one another."""
+    """Return a note if the clocks of GPUs seem to be offset against each other."""
     offset = _offset_clocks(timeline)
     if not offset:
         return ()
@@ -159,13 +161,13 @@ def clock_notes(timeline: Timeline) -> tuple[str, ...]:
     medians = (f"{format_value(offset[device].med_ns, 'med_ns')} on GPU {device}" for device in (first, last))
     return (
         "Launch latency differs between GPUs by more than it varies on each of them (median "
-        f"{' and '.join(medians)}): their clocks may be offset against each other, so these GPUs do not compare.",
+        f"{' and '.join(medians)}): their clocks may be offset against each other, so do not compare these GPUs.",
     )
 
 
 @once
 def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
-    """Return the GPUs whose launch latency is further from that of another one than either spreads."""
+    """Return the GPUs whose median launch latency differs from another GPU's by more than either of them varies."""
     whole: Spans = (np.array([timeline.window.start_ns]), np.array([timeline.window.end_ns]))
     known, devices = [], devices_at_work(timeline)
     if len(devices) < 2:
@@ -173,12 +175,13 @@ def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     for device in devices:
         idle = without(whole, busy_spans(timeline)[int(device)])
         found = _endings(timeline, _facts(timeline), causing_calls(timeline), device=device, idle=idle)
-        # what was called while the GPU idled waited for nothing on it
+        # if the GPU was already idle when the call began, its work waited for nothing: this is pure latency
         chosen = found.is_launch & (found.call_start >= found.start)
         if chosen.sum() >= _LEAST_LAUNCHES:
             known.append([device, *np.percentile((found.end - found.call_start)[chosen], [5, 50, 95])])
     device, low, middle, high = np.array(known).reshape(-1, 4).T
     spread = np.maximum(high - low, _LEAST_OFFSET_NS)
+    # compare every GPU with every other one
     is_apart = (np.abs(middle[:, None] - middle) > np.maximum(spread[:, None], spread)).any(axis=1)
     numbers = (column[is_apart].tolist() for column in (device, middle, high))
     return {int(one): Latency(median, most) for one, median, most in zip(*numbers, strict=True)}
@@ -186,10 +189,11 @@ def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
 
 @once
 def causing_calls(timeline: Timeline) -> Calls:
-    """Return the CUDA calls by what they make a GPU wait for; none where the API was not traced."""
+    """Return all CUDA calls with the idle category they cause; none if the API was not traced."""
     table = timeline.profile.tables.get("api_calls", empty("api_calls"))
     names = renamed(table["name"], api_names)
     causes = np.full(len(names.categories), IDLE.index(OTHER_CALL), dtype=np.int8)
+    # in reverse, so that the first pattern that matches is written last
     for cause, pattern in reversed(_CALLS.items()):
         causes[np.asarray(names.categories.str.contains(pattern), dtype=bool)] = IDLE.index(cause)
     cause = causes[names.codes]
@@ -199,7 +203,7 @@ def causing_calls(timeline: Timeline) -> Calls:
 
 
 def _pageable(timeline: Timeline) -> Ints:
-    """The calls that copy from or to pageable memory: they block whatever they are named."""
+    """Return the calls that copy from or to pageable memory: they block even if they are called Async."""
     copies = timeline.profile.table("memory_ops")
     call = timeline.operations.call[timeline.operations.of("memory_ops")][is_pageable(copies)]
     return call[call >= 0]
@@ -211,6 +215,7 @@ def _facts(timeline: Timeline) -> _Facts:
     kind = np.array([BUSY.index(category) for category in (COMPUTE, COPIES, GRAPHS)])[operations.kind]
     names = profile.table("kernels")["name"].cat
     collective = np.array([communicates(name) for name in names.categories], dtype=bool)
+    # kernels are COMPUTE so far; those of NCCL and NVSHMEM move on to COMMUNICATION
     kind[operations.of("kernels")] += collective[names.codes] * (BUSY.index(COMMUNICATION) - BUSY.index(COMPUTE))
     copies, memory = np.flatnonzero(operations.of("memory_ops")), profile.table("memory_ops")["operation"]
     kind[copies[memory == "Peer-to-Peer"]] = BUSY.index(COMMUNICATION)
@@ -218,7 +223,7 @@ def _facts(timeline: Timeline) -> _Facts:
 
 
 def _busy(timeline: Timeline, facts: _Facts, *, device: int) -> tuple[list[_Part], Spans]:
-    """What ran, and the time in which nothing did."""
+    """Return the busy parts of the window, and the spans in which nothing ran."""
     operations, window = timeline.operations, timeline.window
     bounds = (window.start_ns, window.end_ns)
     rest: Spans = (np.array([window.start_ns]), np.array([window.end_ns]))
@@ -228,13 +233,14 @@ def _busy(timeline: Timeline, facts: _Facts, *, device: int) -> tuple[list[_Part
         spans = inside(operations.start[mine], operations.end[mine], bounds)
         left = without(rest, spans)
         time = length(rest) - length(left)
+        # the rest of the category's own time ran behind earlier categories
         parts.append(_Part(category, time, length(spans) - time, _NONE))
         rest = left
     return parts, rest
 
 
 def _gaps(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle: Spans) -> _Gaps:
-    """Find what ends each idle piece, and until when its launch was under way by the clock of that device."""
+    """Find the operation that ends each idle piece; `late` allows for the offset of the device's clock."""
     found, offset = _endings(timeline, facts, calls, device=device, idle=idle), _offset_clocks(timeline)
     if device not in offset:
         return found
@@ -243,11 +249,12 @@ def _gaps(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle:
 
 
 def _endings(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle: Spans) -> _Gaps:
-    """Find what ends each idle piece: the next operation to start, be it after the window."""
+    """Find the operation that ends each idle piece: the next to start, even if after the window."""
     operations, (start, end) = timeline.operations, idle
     here = np.flatnonzero(operations.device == device)
     latest = np.iinfo(np.int64).max
     call_start, call_end = (_of_calls(times, operations.call[here], latest) for times in calls[:2])
+    # of operations that start together, the one whose call came first ends the piece
     here = here[np.lexsort((call_end, call_start, operations.start[here]))]
     found = np.searchsorted(operations.start[here], end, side="left")
     ends = found < len(here)
@@ -268,7 +275,7 @@ def _endings(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, id
 
 
 def _of_calls(values: Ints, call: Ints, otherwise: Ints | int) -> Ints:
-    """Look up a value of each call; `otherwise` where there is no call."""
+    """Look up the value of each call; `otherwise` for -1, no call."""
     known = call >= 0
     if known.all():
         return values[call]
@@ -278,15 +285,16 @@ def _of_calls(values: Ints, call: Ints, otherwise: Ints | int) -> Ints:
 
 
 def _idle(gaps: _Gaps, calls: Calls) -> Iterator[_Part]:
-    """Divide idle pieces by cause."""
+    """Yield the idle parts: each category's share of the idle pieces."""
     for category, rest, left, by_function in _layers(gaps, calls):
         yield _Part(category, length(rest) - length(left), 0, by_function)
 
 
 def _layers(gaps: _Gaps, calls: Calls) -> Iterator[tuple[str, Spans, Spans, Ints]]:
-    """Take the causes off idle pieces: each with what was there before, what it left, and the time of each function.
+    """Take one category after the other off the idle pieces.
 
-    Only calls of the process that ends a piece can explain it.
+    Yields the category, the spans before and after it, and its time by function in ns. Only calls of the process whose
+    operation ends a piece can explain that piece.
     """
     for process in np.unique(gaps.process):
         here = gaps.process == process
@@ -296,13 +304,14 @@ def _layers(gaps: _Gaps, calls: Calls) -> Iterator[tuple[str, Spans, Spans, Ints
             left, by_function = _take(rest, _layer(category, mine, calls, process=process))
             yield category, rest, left, by_function
             rest = left
+        # host code: the rest
         yield IDLE[-1], rest, (_NONE, _NONE), _NONE
 
 
 def _take(rest: Spans, layer: _Layer) -> tuple[Spans, Ints]:
-    """Take a layer off; return what is left, and the time of each function in what was there before.
+    """Return what a layer leaves of `rest`, and the time of each function in `rest`.
 
-    Functions that run at the same time have more together than their layer.
+    Functions that run at the same time can add up to more than their layer.
     """
     if not len(layer.name):
         return without(rest, union(layer.start, layer.end)), _NONE
@@ -313,7 +322,7 @@ def _take(rest: Spans, layer: _Layer) -> tuple[Spans, Ints]:
 
 
 def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _Layer:
-    """The spans that explain idle time by `category`."""
+    """Return the spans that explain idle time by `category`."""
     if category == LAUNCH:
         start, end = np.maximum(gaps.start, gaps.call_start), np.minimum(gaps.end, gaps.late)
         return _Layer(*(column[end > start] for column in (start, end, gaps.call_name)))
@@ -321,6 +330,7 @@ def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _Layer:
         queued = gaps.late < gaps.end
         return _Layer(np.maximum(gaps.start, gaps.late)[queued], gaps.end[queued], _NONE)
     if category == UNKNOWN:
+        # a process without any recorded call was not traced
         lost = gaps.is_lost | (not (calls.process == process).any())
         return _Layer(gaps.start[lost], gaps.end[lost], _NONE)
     chosen = (calls.cause == IDLE.index(category)) & (calls.process == process) & (calls.end > calls.start)
@@ -328,7 +338,7 @@ def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _Layer:
 
 
 def _added(parts: list[_Part]) -> Iterator[_Part]:
-    """Add up the parts of several processes, and leave out categories without time."""
+    """Add up the parts of all processes per category, and leave out categories without time."""
     for category in (*BUSY, *IDLE):
         mine = [part for part in parts if part.category == category]
         time, hidden = sum(part.time_ns for part in mine), sum(part.hidden_ns for part in mine)

@@ -1,7 +1,7 @@
-"""Where the CPU waited: for the GPU, by name and without saying so, and in the operating system.
+"""Where the CPU waited: for the GPU, explicitly or implicitly, and in the operating system.
 
-What a wait costs is the lead that its thread would have without it. A thread that launches nothing between two waits
-has the lead of both at once (a copy to pageable memory, then a synchronization): they are one wait.
+The cost of a wait is the lead that its thread would gain without it. If a thread launches nothing between two waits (a
+copy to pageable memory, then a synchronization), it would gain both at once: they count as one wait.
 """
 
 from typing import Any, Final
@@ -21,7 +21,7 @@ from nightsight.tables import categorical, time_summary
 
 EXPLICIT: Final = "explicit"
 IMPLICIT: Final = "implicit"
-# by name without version
+# patterns of function names without the runtime's version suffix
 _EXPLICIT: Final = r"^cu(?:da)?[A-Z]\w*Synchronize"
 _FREES: Final = r"^cuda(?:Free|FreeHost|FreeArray|FreeMipmappedArray)$|^cu(?:MemFree|MemFreeHost|ArrayDestroy)(?:_v2)?$"
 _ALLOCATES: Final = (
@@ -31,9 +31,13 @@ _ALLOCATES: Final = (
 
 
 def synchronizations(timeline: Timeline) -> Table:
-    """One row per function, range path and process (and innermost frame, if recorded), with the time it cost."""
+    """Return the calls that wait for the GPU, with the time they cost in ns.
+
+    One row per kind, function, range path and process, and innermost stack frame if frames were recorded.
+    """
     explicit, implicit = _named(timeline, _EXPLICIT), _implicit(timeline)
     waits = np.union1d(explicit, implicit)
+    # a driver call inside a runtime call is the same wait
     call = outermost(timeline, waits)
     start, end = (times[call] for times in timeline.call_times)
     frame = pd.DataFrame(
@@ -68,26 +72,26 @@ def synchronizations(timeline: Timeline) -> Table:
 
 
 def os_calls(timeline: Timeline) -> Table:
-    """One row per function of the OS runtime."""
+    """Return one row per function of the OS runtime, with statistics of its duration."""
     return Table(time_summary(timeline.profile.table("os_calls"), ["name"]).rename(columns={"count": "calls"}))
 
 
 def _named(timeline: Timeline, pattern: str) -> Ints:
-    """Return the rows in api_calls of the functions whose name without version matches."""
+    """Return the rows of api_calls whose function name, without its version, matches `pattern`."""
     names = timeline.profile.table("api_calls")["name"].cat
     chosen = np.asarray(api_names(names.categories).str.contains(pattern), dtype=bool)
     return np.flatnonzero(chosen[names.codes])
 
 
 def _implicit(timeline: Timeline) -> Ints:
-    """Return the calls that wait for the GPU without saying so: copies, frees, and allocations that had to."""
+    """Return the calls that wait for the GPU implicitly: blocking copies, frees, and allocations that did wait."""
     allocating = _named(timeline, _ALLOCATES)
     waited = allocating[_waits(timeline, allocating)]
     return np.unique(np.concatenate([waiting_calls(timeline), _named(timeline, _FREES), waited]))
 
 
 def _waits(timeline: Timeline, call: Ints) -> Flags:
-    """Tell which calls found work of their process unfinished, and spent most of their time until all was done."""
+    """Tell which calls spent more than half of their time until all earlier work of their process was done."""
     operations, process = timeline.operations, operation_column(timeline, "process")
     start, end = timeline.call_times
     launched = np.where(operations.call >= 0, np.append(start, 0)[operations.call], operations.start)
@@ -95,15 +99,17 @@ def _waits(timeline: Timeline, call: Ints) -> Flags:
     for key, mine in _by_process(timeline, call).items():
         work = np.flatnonzero(process == key)
         work = work[np.argsort(launched[work], kind="stable")]
+        # when all work launched so far is done, after each launch in order; -inf before the first
         last = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(operations.end[work])))
         begun, over = start[call[mine]], end[call[mine]]
         done = last[np.searchsorted(launched[work], begun, side="left")]
+        # work that outlasts the call was not waited for
         found[mine] = (done > (begun + over) // 2) & (done <= over)
     return found
 
 
 def _idle(timeline: Timeline, call: Ints) -> Ints:
-    """Return for each call how long no GPU operation of its process ran in it."""
+    """Return for each call the ns in it during which no GPU operation of its process ran."""
     operations, process = timeline.operations, operation_column(timeline, "process")
     start, end = (times[call] for times in timeline.call_times)
     idle = np.zeros(len(call), dtype=np.int64)
@@ -115,12 +121,13 @@ def _idle(timeline: Timeline, call: Ints) -> Ints:
 
 
 def _cost(timeline: Timeline, call: Ints, waits: Ints) -> dict[str, Ints]:
-    """Return for each call what it cost at most (`lost`), and how many `others` that is the cost of too.
+    """Return for each call the upper bound of its cost in ns (`lost`), and how many `others` that includes.
 
-    Waits that are one have their cost at the longest of them, the others of them cost nothing.
+    The cost of waits that count as one is assigned to the longest of them; the others get 0.
     """
     group = _groups(timeline, call, waits)
     start, end = (times[call] for times in timeline.call_times)
+    # the first of each group is its longest: `start - end` is the negative length
     by_length = np.lexsort((start, start - end, group))
     longest = by_length[np.diff(group[by_length], prepend=-1) > 0]
     lost, others = np.zeros((2, len(call)), dtype=np.int64)
@@ -130,10 +137,10 @@ def _cost(timeline: Timeline, call: Ints, waits: Ints) -> dict[str, Ints]:
 
 
 def _groups(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
-    """Number each of these waits, by thread and time: those with no launch of the thread between them are one.
+    """Number the waits by thread and time; waits of a thread with no launch in between get the same number.
 
-    Of a thread that launches nothing at all, the launches of its process count. Waits that launch (copies that block)
-    are no launches.
+    For a thread that launches nothing at all, the launches of its whole process count. Waits that also launch (blocking
+    copies) do not count as launches.
     """
     table = timeline.profile.table("api_calls")
     thread, process = (table[name].to_numpy() for name in ("thread", "process"))
@@ -149,6 +156,7 @@ def _groups(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
         rows = call[order[mine]]
         own = launching[thread[launching] == key]
         own = own if len(own) else launching[process[launching] == process[rows[0]]]
+        # a wait begins a new group if a launch began between the end of the wait before it and its own start
         launched = np.sort(start[own])
         before, until = np.searchsorted(launched, end[rows[:-1]]), np.searchsorted(launched, start[rows[1:]])
         begins[mine[1:]] = until > before
@@ -158,21 +166,22 @@ def _groups(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
 
 
 def _lost(timeline: Timeline, call: Ints, group: Ints) -> Ints:
-    """Return what each group of waits cost at most.
+    """Return for each group of waits an upper bound of its cost in ns.
 
-    Without them their thread would have gone on earlier by their duration, until it waits again: that is lost, if a
-    GPU that the process uses idled for as long from the start of the one to the start of the other. Idle time that
-    several threads could have filled is lost once, and of several GPUs the one that lost most counts: what is lost is
-    never more than a GPU idled.
+    Without the waits, their thread would be ahead by their duration until it waits again. This lead can only fill time
+    in which a GPU of the process idles, from the start of the group to the start of the next. Idle time that several
+    threads could fill counts once, and of several GPUs the one with the largest loss counts: the sum over a process
+    never exceeds a GPU's idle time.
     """
     table, bounds = timeline.profile.table("api_calls"), (timeline.window.start_ns, timeline.window.end_ns)
     start, end = (times[call] for times in timeline.call_times)
-    # groups are numbered by thread and time
+    # the first call of each group; groups are numbered by thread and time
     first = np.lexsort((start, group))
     first = first[np.diff(group[first], prepend=-1) > 0]
     thread, process = (table[name].to_numpy()[call[first]] for name in ("thread", "process"))
     spent = np.bincount(group, end - start).astype(np.int64)
     begin = np.clip(start[first], *bounds)
+    # to the next group of the same thread, or to the end of the window
     until = np.where(np.diff(thread, append=-1) == 0, np.append(begin[1:], 0), bounds[1])
     lost = np.zeros(len(first), dtype=np.int64)
     launcher = operation_column(timeline, "process")
@@ -184,6 +193,7 @@ def _lost(timeline: Timeline, call: Ints, group: Ints) -> Ints:
                 time - bounds[0] - covered(busy, np.full_like(time, bounds[0]), time)
                 for time in (begin[mine], until[mine])
             )
+            # on an axis of accumulated idle time: the lead is used up when as much idle time has passed
             missed = _once(idle_before, np.minimum(idle_before + spent[mine], idle_until))
             if missed.sum() > lost[mine].sum():
                 lost[mine] = missed
@@ -191,7 +201,7 @@ def _lost(timeline: Timeline, call: Ints, group: Ints) -> Ints:
 
 
 def _once(start: Ints, end: Ints) -> Ints:
-    """Return the length of each span but for what spans that start before it have."""
+    """Return the length of each span without the parts that spans with an earlier start cover."""
     order = np.argsort(start, kind="stable")
     reached = np.maximum.accumulate(end[order])
     counted = np.zeros(len(start), dtype=np.int64)
@@ -200,13 +210,13 @@ def _once(start: Ints, end: Ints) -> Ints:
 
 
 def _by_process(timeline: Timeline, call: Ints) -> dict[int, Ints]:
-    """Group positions in `call` by process."""
+    """Return the positions in `call` of each process."""
     process = timeline.profile.table("api_calls")["process"].to_numpy()[call]
     return {int(key): np.flatnonzero(process == key) for key in np.unique(process)}
 
 
 def _frames(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
-    """Return the innermost frame that was on the stack of each call, empty where none was recorded."""
+    """Return the innermost stack frame of each call; empty if none was recorded."""
     keys = ["thread", "start_ns"]
     frames = timeline.profile.table("call_frames").drop_duplicates(keys)
     calls = timeline.profile.table("api_calls")[keys].iloc[call]
