@@ -99,4 +99,4 @@ def test_a_launch_before_its_own_call_is_in_no_class_and_said() -> None:
         [API, 1, 2000],
         [LATENCY, 1, 1000],
     ]
-    assert table.notes == ("1 launch began before its call did, by the clock of the GPU; no class counts that.",)
+    assert table.notes == ("1 launch began before its call did, by the clock of the GPU; not counted in any bin.",)

@@ -47,7 +47,7 @@ _CALLS: Final = {
 }
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts need a few times as long
 _LATENCY_NS: Final = 10_000
-# to compare the clocks of two GPUs: fewer launches prove nothing, and smaller offsets come from their place in the machine
+# to compare the clocks of two GPUs: fewer launches prove nothing, and latency also depends on the place in the machine
 _LEAST_LAUNCHES: Final = 10
 _LEAST_OFFSET_NS: Final = 2_000
 _MOST_FUNCTIONS: Final = 3

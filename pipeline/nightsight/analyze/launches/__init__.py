@@ -1,1 +1,1 @@
-"""Launches: what they cost on the CPU and how long they wait."""
+"""Launches: their cost on the CPU and the time until they start on the GPU."""

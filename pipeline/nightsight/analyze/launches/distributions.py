@@ -1,4 +1,4 @@
-"""How times are distributed: kernels by duration, launches by API time and latency, in classes even on a log axis."""
+"""Histograms of kernel durations, API times and launch latencies, with bins that are evenly spaced on a log axis."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -15,28 +15,28 @@ from nightsight.results import KERNEL_DURATIONS, LAUNCH_LATENCIES
 DURATION: Final = "kernel duration"
 
 _COLUMNS: Final = ["device", "figure", "from_ns", "below_ns", "count", "total_ns", "med_ns", "p95_ns"]
-# ten round steps per decade, as even as preferred numbers are (ISO 3); below 10 ns there are fewer whole ones
+# ten round steps per decade, as even as the preferred numbers of ISO 3; rounded to whole ns, fewer below 10 ns
 _STEPS: Final = (1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0)
 _EDGES: Final[Ints] = np.unique([0, *(round(step * 10**decade) for decade in range(18) for step in _STEPS), 10**18])
 
 
 def kernel_durations(timeline: Timeline) -> Table:
-    """One row per device and class that has a kernel."""
+    """Return the histogram of kernel durations in ns: one row per device and non-empty bin."""
     operations, kernels = timeline.operations, len(timeline.profile.table("kernels"))
-    # they are the first of the operations: a slice shares their memory
+    # kernels are the first operations, and a slice, unlike a mask, does not copy
     time = operations.end[:kernels] - operations.start[:kernels]
     return _table(_classes(DURATION, operations.device[:kernels], time))
 
 
 def launch_latencies(timeline: Timeline) -> Table:
-    """One row per device, figure (API time, launch latency) and class that has a launch."""
+    """Return the histograms of API time and launch latency in ns: one row per device, figure and non-empty bin."""
     times = launch_times(timeline)
     shown = times.met_idle & (times.wait >= 0)
     latency = _classes(LATENCY, times.device[shown], times.wait[shown])
     early = int((times.met_idle & ~shown).sum())
-    # a log axis has no place for them
+    # clocks that are offset give negative latencies, which a log axis cannot show
     began = "launch began before its call did" if early == 1 else "launches began before their calls did"
-    note = f"{early:,} {began}, by the clock of the GPU; no class counts that."
+    note = f"{early:,} {began}, by the clock of the GPU; not counted in any bin."
     return _table([*_classes(API, times.device, times.api), *latency], (note,) if early else ())
 
 
@@ -46,8 +46,9 @@ def _table(frames: Iterable[pd.DataFrame], notes: tuple[str, ...] = ()) -> Table
 
 
 def _classes(figure: str, device: Ints, time: Ints) -> Iterator[pd.DataFrame]:
-    """Yield one table per device; the last class has all that is longer than its beginning."""
+    """Yield the histogram of `time` (ns) for each device; the last bin has no upper edge."""
     for each in pd.unique(device):
+        # with one device only, avoid the copy that a mask makes
         mine = time if (device[0] == device[-1] == each and (device == each).all()) else time[device == each]
         place = np.searchsorted(_EDGES[1:-1], mine, side="right")
         count = np.bincount(place, minlength=len(_EDGES) - 1)

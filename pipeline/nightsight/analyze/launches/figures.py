@@ -1,7 +1,7 @@
 """What a launch costs, and how far the CPU runs ahead of the GPU.
 
-Three figures, which must not be added up: API time is the CPU's; latency is what a launch takes to reach an idle GPU,
-its API time included; queue time is spent behind earlier work and costs nothing as long as the GPU has that to do.
+Three figures that do not add up. API time is CPU time in the call. Launch latency is the time until work starts on an
+idle GPU, API time included. Queue time is spent behind earlier work, and costs nothing while the GPU is busy with it.
 """
 
 from typing import Any, Final, NamedTuple
@@ -25,10 +25,10 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class _Work(NamedTuple):
-    """What was given to the GPU: each kernel, copy and set, and each launch of a graph whatever that contains.
+    """Work given to the GPU: one entry per kernel, copy and memset, and per launch of a graph on a device; times in ns.
 
-    `queue` is the same for one stream of one context; `name` the kernel's, -1 for copies and sets; without a recorded
-    call, `call_start` and `call_end` are the start on the GPU.
+    `queue` numbers the streams, over all contexts; `name` numbers the kernel names and is -1 for copies and memsets;
+    `is_known` tells if the call was recorded: if not, `call_start` and `call_end` are the start on the GPU.
     """
 
     start: Ints
@@ -43,15 +43,15 @@ class _Work(NamedTuple):
 
     @property
     def handed(self) -> Ints:
-        """When the GPU had each: at the end of its call, or at its start where that came first."""
+        """When each entry was in flight from: the end of its call, or its start if that was earlier."""
         return np.minimum(self.call_end, self.start)
 
 
 class LaunchTimes(NamedTuple):
     """Launches whose work began in the window and whose call was recorded, one entry each.
 
-    `api` is the call's time and `wait` that from its start to the start on the GPU, both in ns: what the clocks say,
-    so a wait is below 0 where that of the GPU is behind by more. `met_idle` tells which had nothing to wait for,
+    `api` is the duration of the call, and `wait` the time from its start to the start on the GPU, both in ns. A wait is
+    negative if the GPU's clock is behind by more. `met_idle` tells which launches found nothing to wait for,
     `is_first` which are the first of a kernel in a process and on a device.
     """
 
@@ -63,7 +63,7 @@ class LaunchTimes(NamedTuple):
 
 
 def launch_phases(timeline: Timeline) -> Table:
-    """Per device, figure and first or steady launches: how many, sum, median, 95th percentile, most."""
+    """Return one row per device, figure and `first` or `steady`: count, sum, median, 95th percentile, maximum in ns."""
     times, rows = launch_times(timeline), []
     for device in distinct(times.device):
         mine = times.device == device
@@ -87,7 +87,7 @@ def launch_phases(timeline: Timeline) -> Table:
 
 
 def launch_bound(timeline: Timeline) -> Table:
-    """One row per device: idle time because of launches, operations in flight, and what drained the queue."""
+    """Return one row per device: idle time due to launches, operations in flight, and how often the queue ran empty."""
     work, window, calls = _work(timeline), timeline.window, causing_calls(timeline)
     split = time_split(timeline).frame
     launched = _launched(timeline, work)
@@ -96,6 +96,7 @@ def launch_bound(timeline: Timeline) -> Table:
         idle = int(split["time_ns"][(split["device"] == device) & (split["category"] == LAUNCH)].sum())
         mine = work.device == device
         average, most = _in_flight(work, np.array([window.start_ns, window.end_ns]), device=device)
+        # the queue runs empty at the end of each merged stretch in flight
         drained = union(work.handed[mine], work.end[mine])[1]
         drained = drained[(drained >= window.start_ns) & (drained < window.end_ns)]
         count, functions = _synchronizing(calls, drained, np.unique(work.process[mine]))
@@ -117,7 +118,7 @@ def launch_bound(timeline: Timeline) -> Table:
 
 
 def in_flight(timeline: Timeline) -> Table:
-    """Per device, up to POINTS equal stretches of the window: mean and most operations in flight."""
+    """Return up to POINTS equal stretches of the window per device: mean and maximum of operations in flight."""
     work, window = _work(timeline), timeline.window
     points = min(POINTS, window.length_ns)
     edges = window.start_ns + window.length_ns * np.arange(points + 1) // max(points, 1)
@@ -130,7 +131,10 @@ def in_flight(timeline: Timeline) -> Table:
 
 
 def _first_idle(timeline: Timeline, work: _Work, *, device: int) -> int:
-    """Return the idle time because first launches took longer than the median of later ones: they load or compile."""
+    """Return the idle time in ns due to first launches that took longer than the median of later ones.
+
+    They load or compile the kernel.
+    """
     window, api = timeline.window, work.call_end - work.call_start
     mine = _launched(timeline, work) & work.is_known & (work.device == device)
     first = _first(work)
@@ -138,17 +142,19 @@ def _first_idle(timeline: Timeline, work: _Work, *, device: int) -> int:
         return 0
     surplus = np.where(mine & first, np.maximum(api - np.median(api[mine & ~first]), 0), 0).astype(np.int64)
     here = np.flatnonzero(work.device == device)
+    # as in `split`: of work that starts together, the one whose call came first ends the gap
     here = here[np.lexsort((work.call_end[here], work.call_start[here], work.start[here]))]
     start, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
     ended_by = np.searchsorted(work.start[here], end, side="left")
     longer = np.append(surplus[here], 0)[ended_by]
     causes = idle_causes(timeline, device=device, idle=(start[longer > 0], end[longer > 0]))
+    # no more of a gap than launching explains, and no more than the launch took longer
     return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer[longer > 0]).sum())
 
 
 @once
 def launch_times(timeline: Timeline) -> LaunchTimes:
-    """Return what each launch took on the CPU and until it started."""
+    """Return the API time of each launch and the time until it started."""
     work = _work(timeline)
     chosen = _launched(timeline, work) & work.is_known
     return LaunchTimes(
@@ -168,10 +174,11 @@ def _work(timeline: Timeline) -> _Work:
     end, names = operations.end, timeline.profile.table("kernels")["name"].cat
     name = np.full(len(queue), -1)
     name[operations.of("kernels")] = names.codes
-    # a slice shares the memory of all columns
+    # without graphs, a slice of everything does not copy the columns
     position: slice | Ints = slice(None)
     if operations.in_graph.any():
         graph, graph_end = _graphs(operations, queue)
+        # graphs have one name, after those of the kernels
         name[graph], end = len(names.categories), end.copy()
         end[graph] = graph_end
         position = np.concatenate((np.flatnonzero(~operations.in_graph), graph))
@@ -192,7 +199,7 @@ def _work(timeline: Timeline) -> _Work:
 
 
 def _graphs(operations: Operations, queue: Ints) -> tuple[Ints, Ints]:
-    """Return the first operation of each launch of a graph on a device, and the end of its last."""
+    """Return the position of the first operation of each graph launch on a device, and when its last one ends."""
     rows = np.flatnonzero(operations.in_graph)
     launch, device = operations.launch[rows], operations.device[rows]
     order = np.lexsort((queue[rows], operations.start[rows], device, launch))
@@ -203,7 +210,7 @@ def _graphs(operations: Operations, queue: Ints) -> tuple[Ints, Ints]:
 
 
 def _combined(*columns: Ints) -> Ints:
-    """One number for each combination of values."""
+    """Return a number for each combination of values, the same for equal ones."""
     combined = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         codes, values = pd.factorize(column, sort=True)
@@ -212,21 +219,21 @@ def _combined(*columns: Ints) -> Ints:
 
 
 def _launched(timeline: Timeline, work: _Work) -> Flags:
-    """Which are launches whose work began in the window; copies and sets are none."""
+    """Tell which entries are launches of kernels or graphs whose work began in the window."""
     return (work.name >= 0) & (work.start >= timeline.window.start_ns) & (work.start < timeline.window.end_ns)
 
 
 def _met_idle_gpu(work: _Work) -> Flags:
-    """Whether the stream was empty when the call began, and nothing ended on the device from then until the start.
+    """Tell whose stream was empty when the call began, if no other work on the device ended before the start.
 
-    What did not end then cannot have been waited for.
+    Work that did not end in between cannot have delayed the launch.
     """
     flags = np.zeros(len(work.start), dtype=bool)
     if not len(flags):
         return flags
     order = np.lexsort((work.start, work.queue))
     rank = np.cumsum(np.diff(work.queue[order], prepend=work.queue[order[0]]) != 0)
-    # each queue has a stretch of numbers of its own, so that one running maximum serves all
+    # shift each queue's times into a range of its own, so that one running maximum serves all queues
     origin = int(min(work.start.min(), work.call_start.min()))
     shift = rank * (int(work.end.max()) - origin + 1) - origin
     reached = np.maximum.accumulate(work.end[order] + shift)
@@ -240,7 +247,7 @@ def _met_idle_gpu(work: _Work) -> Flags:
 
 
 def _first(work: _Work) -> Flags:
-    """Which are the first recorded launch of a kernel in a process and on a device."""
+    """Tell which are the first recorded launch of a kernel in a process and on a device."""
     time = pd.Series(work.call_start)
     earliest = time.groupby(_combined(work.process, work.device, work.name), sort=False).transform("min")
     flags: Flags = (earliest == time).to_numpy()
@@ -255,7 +262,7 @@ def _statistics(time: Ints) -> tuple[int, int, float, float, int]:
 def _unmatched(count: int, launched: Flags) -> tuple[str, ...]:
     if not count:
         return ()
-    return (f"{count:,} of {launched.sum():,} launches have no recorded API call and are in none of the figures.",)
+    return (f"{count:,} of {launched.sum():,} launches have no recorded API call and are not in these figures.",)
 
 
 def _begun_early(count: int, total: int) -> tuple[str, ...]:
@@ -263,18 +270,19 @@ def _begun_early(count: int, total: int) -> tuple[str, ...]:
 
 
 def _in_flight(work: _Work, edges: Ints, *, device: int) -> tuple[Floats, Ints]:
-    """Return the mean and the largest number of operations in flight between each two edges."""
+    """Return the mean and the maximum number of operations in flight between consecutive edges."""
     mine = work.device == device
     handed, end = np.sort(work.handed[mine], kind="stable"), np.sort(work.end[mine], kind="stable")
     average = np.diff(open_time(handed, end, edges)) / np.diff(edges)
     most = depth(handed, end, edges[:-1])
+    # the maximum is reached at an edge or when an operation is added
     within = handed[(handed >= edges[0]) & (handed < edges[-1])]
     np.maximum.at(most, np.searchsorted(edges, within, side="right") - 1, depth(handed, end, within))
     return average, most
 
 
 def _synchronizing(calls: Calls, time: Ints, processes: Ints) -> tuple[int, str]:
-    """Count the times at which a synchronizing call ran, and name the functions, the most frequent first."""
+    """Return at how many of the times a synchronizing call was running, and the functions, most frequent first."""
     mine = (calls.cause == IDLE.index(SYNC)) & np.isin(calls.process, processes)
     counts = {}
     for name in np.unique(calls.name[mine]):
@@ -285,7 +293,7 @@ def _synchronizing(calls: Calls, time: Ints, processes: Ints) -> tuple[int, str]
 
 
 def _within(start: Ints, end: Ints, time: Ints) -> Flags:
-    """Whether each time is inside one of the spans."""
+    """Tell which times are inside one of the spans."""
     begun, ended = union(start, end)
     return depth(begun, ended, time) > 0
 

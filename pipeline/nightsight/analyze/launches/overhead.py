@@ -1,4 +1,4 @@
-"""What it costs to get work onto the GPU: API, queue and execution time of every launch.
+"""API, queue and execution time of launches, per kernel.
 
 A CUDA graph launch is one launch, whatever it contains.
 """
@@ -17,7 +17,7 @@ _KEYS: Final = ["device", "name"]
 
 
 def launch_overhead(timeline: Timeline) -> Table:
-    """One row per kernel (and one for graphs) with the three phases of its launches."""
+    """Return one row per device and kernel, and one for graphs: the three phases of its launches in ns."""
     launches = timeline.launches
     call = launches["call"].to_numpy()
     known = call >= 0
@@ -25,6 +25,7 @@ def launch_overhead(timeline: Timeline) -> Table:
     queue = launches["start_ns"].to_numpy() - call_end
     phases = launches[_KEYS].assign(
         api=np.where(known, call_end - call_start, np.nan),
+        # a launch that starts before its call returns did not queue
         queue=np.where(known & (queue >= 0), queue, np.nan),
         execution=launches["end_ns"] - launches["start_ns"],
     )
@@ -33,6 +34,7 @@ def launch_overhead(timeline: Timeline) -> Table:
     table["queued"] = grouped["queue"].count().to_numpy()
     for phase in _PHASES:
         for name, statistic in (("total", "sum"), ("med", "median"), ("max", "max")):
+            # floats first: a kernel without recorded calls has no median and no maximum
             values = grouped[phase].agg(statistic).to_numpy(dtype=np.float64)
             table[f"{phase}_{name}_ns"] = values if name == "med" else whole(values)
     table = table.sort_values(["api_total_ns", "name"], ascending=[False, True], ignore_index=True)

@@ -1,1 +1,1 @@
-"""NVTX ranges: which work they own, how they repeat, and the calls and marks inside."""
+"""NVTX ranges: the work that belongs to them, their repetitions, and the calls and marks inside."""

@@ -1,4 +1,4 @@
-"""Where in the program CUDA calls were made: the range around each, repetitions of it taken together."""
+"""Where in the program CUDA calls were made: the path of the range around each, the same for all its repetitions."""
 
 from typing import Any, Final
 
@@ -13,22 +13,23 @@ from nightsight.intervals import Ints
 from nightsight.tables import categorical, nest, renamed
 
 OUTSIDE: Final = "(no range)"
-"""The path of what was called inside no range, and of everything where ranges were not traced."""
+"""The path of calls outside all ranges, and of all calls if ranges were not traced."""
 NOT_RECORDED: Final = "(not recorded)"
-"""The function of GPU work whose call is not in the capture."""
+"""The function of GPU work whose call was not recorded."""
 
 
 def call_names(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
-    """Return the function of each call (a row in api_calls, or -1: NOT_RECORDED), without its version."""
+    """Return the function of each call (a row in api_calls) without its version; NOT_RECORDED for -1."""
     names = renamed(timeline.profile.table("api_calls")["name"], api_names)
     values = np.append(names.categories.to_numpy(dtype=object), NOT_RECORDED)
     return categorical(values, np.where(call >= 0, np.append(names.codes, 0)[call], len(names.categories)))
 
 
 def call_paths(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
-    """Return the path of the range that each call was made in, by the rule that gives GPU work to ranges.
+    """Return the path of the range that each call was made in; OUTSIDE if there is none, and for -1.
 
-    Ranges that differ only by a number in their name are repetitions of one: `iteration 7` is `iteration #`.
+    The range is the one that owns the call's GPU work (see `call_owners`). Ranges whose names differ only by a number
+    are repetitions of one: `iteration 7` becomes `iteration #`.
     """
     paths, row = nested_ranges(timeline)["path"].cat, owner_rows(timeline, call)
     codes = np.where(row >= 0, np.append(paths.codes, 0)[row], len(paths.categories))
@@ -37,16 +38,16 @@ def call_paths(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
 
 
 def owner_rows(timeline: Timeline, call: Ints) -> Ints:
-    """Return the row in the nested ranges of the range that each call was made in, -1 for none."""
+    """Return the row in `nested_ranges` of the range that each call was made in, -1 for none."""
     if not (call >= 0).any():
         return np.full(len(call), -1, dtype=np.int64)
     return np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
 
 
 def outermost(timeline: Timeline, call: Ints) -> Ints:
-    """Leave out calls made inside another of `call` on the same thread: the driver's, inside the runtime's."""
+    """Return `call` without those made inside another of them on the same thread: driver calls in runtime calls."""
     calls = timeline.profile.table("api_calls")[["thread", "start_ns", "end_ns", "layer", "name"]].iloc[call]
-    # of two with the same times the runtime's is the outer one
+    # of two calls with the same times, the runtime's is the outer one: `nest` keeps this order
     calls = calls.assign(call=call).sort_values(["layer", "name"], ascending=[False, True], kind="stable")
     spans = nest(calls)
     return np.sort(spans["call"].to_numpy()[spans["parent"].to_numpy() < 0])

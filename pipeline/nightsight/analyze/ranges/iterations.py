@@ -1,6 +1,6 @@
-"""How even the repetitions of a range are: first, typical and slow instances, each path's numbers side by side.
+"""How evenly a range repeats: its first, typical and slow instances.
 
-Ranges that differ only by a number in their name (`iteration 7`) are repetitions of one, in each process by itself.
+Ranges whose names differ only by a number (`iteration 7`) are repetitions of one, counted per process.
 """
 
 from typing import Any, Final
@@ -17,18 +17,21 @@ from nightsight.results import ITERATION_TIMES, RANGE_ITERATIONS
 from nightsight.tables import NULLABLE, duration
 
 POINTS: Final = 2000
-"""How many instances of a path in a process `iteration_times` has at most."""
+"""Maximum number of instances per path and process in `iteration_times`."""
 
 _PATHS: Final = 3
 _GPU: Final = {"kernels", "memory_ops", "api_calls"}
 _KEYS: Final = ["path", "pid"]
 _NAMED: Final = 5
-# an instance counts as an outlier when it takes this many times the median
+# an instance that takes more than this many times the median is an outlier
 _FACTOR: Final = 1.5
 
 
 def iterations(timeline: Timeline) -> Table:
-    """One row per path and process that it occurs in at least three times, paths in order of time."""
+    """Return one row per path and process with at least LEAST instances: their CPU time in ns, and the outliers.
+
+    Paths are in order of their first instance.
+    """
     samples = _samples(timeline)
     grouped = samples.groupby(_KEYS, observed=True)["length"]
     table = grouped.agg(instances="size", first_ns="first", med_ns="median", max_ns="max").reset_index()
@@ -42,7 +45,10 @@ def iterations(timeline: Timeline) -> Table:
 
 
 def iteration_times(timeline: Timeline) -> Table:
-    """One row per instance of the outermost repeated paths, most time first; those of a process in order of start."""
+    """Return one row per instance of the three outermost repeated paths, in order of start per path and process.
+
+    Paths are in order of level, then of total time. `gpu_busy_ns` is missing if GPU work or API calls were not traced.
+    """
     samples = _samples(timeline)
     repeated = samples[samples["instances"] >= LEAST]
     sizes = repeated.groupby("path", observed=True).agg(level=("level", "min"), total=("length", "sum")).reset_index()
@@ -61,7 +67,7 @@ def iteration_times(timeline: Timeline) -> Table:
 
 
 def _thinned(instances: pd.DataFrame) -> pd.DataFrame:
-    """Keep POINTS instances: the slowest, which are looked for, and of the others one in so many."""
+    """Return at most POINTS instances: the slowest, which readers look for, and evenly spaced others."""
     if len(instances) <= POINTS:
         return instances
     slowest = instances["length"].nlargest(_NAMED).index
@@ -71,10 +77,10 @@ def _thinned(instances: pd.DataFrame) -> pd.DataFrame:
 
 @once
 def _samples(timeline: Timeline) -> pd.DataFrame:
-    """Return all ranges in order of start, named by their repetition and with their `number` among these.
+    """Return all ranges in order of start, with paths in which `#` replaces the numbers of repetitions.
 
-    Columns: path, pid, instances (of the path in the process), start_ns, length (ns), level, number, and row, that in
-    `nested_ranges`.
+    Columns: path, pid, instances (of the path in the process), start_ns, length (ns), level, row (in `nested_ranges`),
+    and number (among the instances of the path in the process, from 0).
     """
     ranges = repetitions(timeline)
     columns = [*_KEYS, "instances", "start_ns", "level"]
@@ -84,7 +90,7 @@ def _samples(timeline: Timeline) -> pd.DataFrame:
 
 
 def _outliers(samples: pd.DataFrame) -> pd.DataFrame:
-    """Name the slowest of each path in a process, `#0 (12.5×), #7 (1.8×)`: the number counts instances from 0."""
+    """Return the slowest instances of each path and process as a text: `#0 (12.5×), #7 (1.8×) and 3 more`."""
     median = samples.groupby(_KEYS, observed=True)["length"].transform("median")
     ratio = samples["length"] / median.where(median > 0)
     slow = samples.assign(ratio=ratio)[ratio > _FACTOR].sort_values(["ratio", "number"], ascending=[False, True])

@@ -1,4 +1,4 @@
-"""Marks that the program set: instants with a name, and how regularly they come."""
+"""NVTX marks: named instants in the program, and the intervals between them."""
 
 from typing import Final
 
@@ -10,10 +10,10 @@ _KEYS: Final = ["domain", "category", "name"]
 
 
 def marks(timeline: Timeline) -> Table:
-    """One row per domain, category and name, in the order of their first mark."""
+    """Return one row per domain, category and name in order of their first mark; times since the window's start."""
     table = timeline.profile.table("marks").sort_values("start_ns", kind="stable", ignore_index=True)
     time = table["start_ns"] - timeline.window.start_ns
-    # threads that mark the same at the same time are no shorter interval
+    # per thread: several threads that set the same mark do not shorten the interval
     interval = time.groupby([table[key] for key in ("thread", *_KEYS)], observed=True).diff()
     grouped = table.assign(time=time, interval=interval).groupby(_KEYS, observed=True)
     found = grouped.agg(

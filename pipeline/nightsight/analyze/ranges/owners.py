@@ -1,7 +1,7 @@
-"""Which NVTX range each GPU operation belongs to, and what ranges cost on the CPU and on the GPU.
+"""Which NVTX range each GPU operation belongs to, and the CPU and GPU time of ranges.
 
-An operation belongs to the innermost range open on the launching thread when it was launched, else to the innermost
-open in the process: PyTorch launches its backward pass from another thread than the one that opened the range.
+An operation belongs to the innermost range open on the launching thread at launch, else to the innermost range open in
+the process: PyTorch launches its backward pass from a thread that did not open the range.
 """
 
 from typing import Any, Final
@@ -27,7 +27,10 @@ _LONGEST: Final = 48
 
 
 def range_time(timeline: Timeline) -> Table:
-    """One row per path of ranges and process; GPU columns include the ranges inside."""
+    """Return one row per range path and process: CPU and GPU time in ns, including the ranges inside.
+
+    GPU columns are left out if GPU work or API calls were not traced.
+    """
     profile = timeline.profile
     ranges = nested_ranges(timeline)
     keys = ["path", "pid"]
@@ -45,7 +48,10 @@ def range_time(timeline: Timeline) -> Table:
 
 
 def range_coverage(timeline: Timeline) -> Table:
-    """One row: how many GPU operations belong to a range, by which way, and how many to none."""
+    """Return one row: how many GPU operations belong to a range, via thread or process, and how many to none.
+
+    Without rows if the capture has no GPU operations or no ranges.
+    """
     counts = _ways(timeline)
     total, attributed = counts["operations"], counts["on_thread"] + counts["in_process"]
     share = 100.0 * attributed / total if total else None
@@ -54,7 +60,7 @@ def range_coverage(timeline: Timeline) -> Table:
 
 
 def _ways(timeline: Timeline) -> dict[str, int]:
-    """Count GPU operations, and those that belong to a range by the one way and by the other, or to none."""
+    """Count GPU operations: all, those that a range owns via its thread or its process, and those of no range."""
     row, by_thread = call_owners(timeline)
     launching = timeline.operations.call[timeline.is_launched]
     call = launching[launching >= 0]
@@ -78,7 +84,7 @@ def _coverage(timeline: Timeline) -> str:
 
 
 def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
-    """Say which ranges were never ended: where they end here is not where they did."""
+    """Return a finding if ranges were never ended: the end that the report gives them is made up."""
     ranges = nested_ranges(timeline)
     names = _labelled(ranges[ranges["is_open"]])
     if not names:
@@ -90,17 +96,17 @@ def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
         "open_ranges",
         "warning",
         f"{len(names):,} NVTX {'range was' if one else 'ranges were'} never ended",
-        f"{named}{more}: the capture holds {'its' if one else 'their'} start only. "
+        f"{named}{more}: the capture holds only {'its' if one else 'their'} start. "
         f"{'It is' if one else 'They are'} shown as lasting to the last event recorded, and GPU work launched until "
         f"then is counted as {'its own' if one else 'theirs'}, unless a range inside has it.",
-        "End every range that the program begins. One that was open when the program or the capture was stopped has "
-        "no end: its time is that until then.",
+        "End every range that the program begins. A range that was open when the program or the capture stopped has no "
+        "end: its time runs until then.",
     )
     return (finding,)
 
 
 def range_notes(timeline: Timeline) -> tuple[str, ...]:
-    """Return what belongs under tables of ranges: how many of them were cut, and how many are too deep for a row."""
+    """Return the notes below tables of ranges: how many were never ended, and how many are too deep for a row."""
     ranges = nested_ranges(timeline)
     count, deeper = int(ranges["is_open"].sum()), int(_is_deeper(ranges).sum())
     notes = []
@@ -110,14 +116,14 @@ def range_notes(timeline: Timeline) -> tuple[str, ...]:
     if deeper:
         lie = "range lies" if deeper == 1 else "ranges lie"
         notes.append(
-            f"{deeper:,} {lie} more than {_DEEPEST} levels deep; all are in the rows `{_DEEPER}`, where each has the "
-            "GPU work that no range inside it has, and CPU time counts once for each."
+            f"{deeper:,} {lie} more than {_DEEPEST} levels deep; all are in the rows `{_DEEPER}`. There each has only "
+            "the GPU work that no range inside it has, and CPU time counts once per range."
         )
     return tuple(notes)
 
 
 def _labelled(ranges: pd.DataFrame) -> list[str]:
-    """Name ranges, those that began first before others."""
+    """Return the labels of ranges in order of their start."""
     codes, names = _labels(ranges.sort_values("start_ns", kind="stable"))
     return list(names[codes])
 
@@ -128,23 +134,25 @@ def _brief(name: str) -> str:
 
 @once
 def nested_ranges(timeline: Timeline) -> pd.DataFrame:
-    """Return the ranges as from `nested`; none where they were not traced."""
+    """Return the capture's ranges as `nested` does; without rows if they were not traced."""
     return nested(timeline.profile.tables.get("ranges", empty("ranges")))
 
 
 def nested(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Nest ranges and add their path: the names from the root, `step / forward`, as a category.
+    """Return ranges with `parent`, `level` and `path`: the names from the root (`step / forward`), as a category.
 
-    Those below _DEEPEST levels are all put right below that, under one name, so a path is never longer.
+    Ranges more than _DEEPEST levels deep become children of their ancestor on the last level, all with the same name,
+    which bounds the length of paths.
     """
     ranges = _flattened(nest(ranges))
     own, names = _labels(ranges)
     own, names = np.where(_is_deeper(ranges), len(names), own), np.append(names, _DEEPER)
     parent, level = (ranges[name].to_numpy() for name in ("parent", "level"))
-    # the last entry stands for what is around a root: nothing, whose text is the first
+    # parent -1, of roots, finds the last entry of `path`: it refers to the first text, the empty one
     path, texts = np.zeros(len(ranges) + 1, dtype=np.int64), np.array([""], dtype=object)
     by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
     for rows in by_level:
+        # one key per distinct (path of the parent, own name), so each text is built once per level
         codes, distinct = pd.factorize(path[parent[rows]] * len(names) + own[rows])
         path[rows] = len(texts) + codes
         above, name = np.divmod(distinct, max(len(names), 1))
@@ -153,12 +161,12 @@ def nested(ranges: pd.DataFrame) -> pd.DataFrame:
 
 
 def _flattened(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Make what is deeper than _DEEPEST levels a child of the range around it on the last of these."""
+    """Make ranges more than _DEEPEST levels deep children of their ancestor on the last of these levels."""
     deeper = _is_deeper(ranges)
     if not deeper.any():
         return ranges
     parent, rows = ranges["parent"].to_numpy(), np.arange(len(ranges))
-    # each round looks twice as far up
+    # pointer jumping: each round looks twice as far up
     above = np.where(deeper, parent, rows)
     while deeper[above].any():
         above = above[above]
@@ -170,7 +178,7 @@ def _is_deeper(ranges: pd.DataFrame) -> Flags:
 
 
 def _labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
-    """The position of each range's name in the distinct names, and these: with the domain, unless it is the default."""
+    """Return the position of each range's label in the distinct labels, and these: `domain:name`, or just the name."""
     domains, names = ranges["domain"].cat, ranges["name"].cat
     keys = domains.codes.to_numpy(dtype=np.int64) * len(names.categories) + names.codes.to_numpy()
     codes, distinct = pd.factorize(keys)
@@ -181,10 +189,7 @@ def _labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
 
 @once
 def repetitions(timeline: Timeline) -> pd.DataFrame:
-    """Return the nested ranges with their `path` as repetitions have it, without numbers, and their `instances`.
-
-    These are how many ranges there are of that path in the process: each process repeats by itself.
-    """
+    """Return `nested_ranges` with `#` for numbers in `path`, and `instances`: how many the process has of that path."""
     ranges = nested_ranges(timeline)
     paths = ranges["path"].cat
     path = categorical(without_numbers(paths.categories).to_numpy(dtype=object), paths.codes.to_numpy())
@@ -194,9 +199,9 @@ def repetitions(timeline: Timeline) -> pd.DataFrame:
 
 @once
 def call_owners(timeline: Timeline) -> tuple[Ints, Flags]:
-    """Return for every row of api_calls the row in `nested_ranges` that it belongs to, or -1; and if by its thread.
+    """Return for every row of api_calls its range, as a row in `nested_ranges` or -1, and if it is via the thread.
 
-    It is the innermost range open on its thread when it began, else the innermost open in its process.
+    It is the innermost range open on the call's thread when the call began, else the innermost open in its process.
     """
     ranges, calls = nested_ranges(timeline), timeline.profile.table("api_calls")
     thread, process, time = (calls[name].to_numpy() for name in ("thread", "process", "start_ns"))
@@ -220,7 +225,7 @@ def _innermost_by(key: str, ranges: pd.DataFrame, of: Ints, time: Ints) -> Ints:
 
 @once
 def range_work(timeline: Timeline) -> pd.DataFrame:
-    """Return the GPU operations and their time of each row of `nested_ranges`, inner ranges included.
+    """Return the GPU work of each row of `nested_ranges`, including inner ranges: counts and times in ns, by kind.
 
     `gpu_busy_ns` counts overlaps on a device once and adds up devices. Needs the tables of GPU work and api_calls.
     """
@@ -239,9 +244,9 @@ def range_work(timeline: Timeline) -> pd.DataFrame:
 
 
 def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints) -> dict[str, Ints]:
-    """Per range, inner ranges included: launches, and the GPU's busy and idle time from first to last operation.
+    """Return per range, including inner ranges: launches, and GPU busy and idle time from first to last operation.
 
-    Devices are added up, never merged.
+    Devices are added up: their times do not merge.
     """
     operations = timeline.operations
     order = np.argsort(operations.start[chosen], kind="stable")
@@ -250,7 +255,7 @@ def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints
     device, devices = pd.factorize(operations.device[chosen])
     totals = np.zeros((2, len(ranges) * len(devices)), dtype=np.int64)
     level, parent = (ranges[name].to_numpy() for name in ("level", "parent"))
-    # whatever is inside a range has one ancestor on its level: each level takes one pass
+    # one pass per level, from the inside out: each operation counts for its range, then moves up to the parent
     for depth in range(int(level.max(initial=0)), -1, -1):
         here = level[row] == depth
         group = row[here] * len(devices) + device[here]
@@ -258,6 +263,7 @@ def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints
         row = np.where(here & (parent[row] >= 0), parent[row], row)
     busy, extent = totals.reshape(2, len(ranges), len(devices)).sum(axis=2)
     of_call = call_owners(timeline)[0]
+    # a graph launch has many operations and one call
     launching = np.zeros(len(of_call), dtype=bool)
     launching[operations.call[chosen]] = True
     launches = _with_enclosing(ranges, of_call[launching])
@@ -276,8 +282,8 @@ def _kinds(timeline: Timeline) -> dict[str, Flags]:
 
 
 def _with_enclosing(ranges: pd.DataFrame, row: Ints, amount: Ints | None = None) -> Ints:
-    """Sum `amount`, else count, per range and add what its inner ranges own."""
-    # bincount of nothing counts in whole numbers
+    """Return per range the sum of `amount`, or the count of rows, including its inner ranges."""
+    # bincount returns integers without weights; float sums of ns stay exact
     own = np.bincount(row, amount, len(ranges)).astype(np.float64)
     total = own.copy()
     for rows, above in ancestors(ranges["parent"].to_numpy()):

@@ -1,4 +1,4 @@
-"""Calls that belong before what is measured: those that load modules or compile, and those that allocate or free."""
+"""Setup calls that should come before the window: module loading, compilation, allocation and free."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _KEYS: Final = ["kind", "name", "path", "pid"]
 
 
 def setup_calls(timeline: Timeline) -> Table:
-    """One row per kind, function, range path and process of such calls that began in the window."""
+    """Return the setup calls that began in the window: one row per kind, function, range path and process; ns."""
     calls, window = causing_calls(timeline), timeline.window
     causes = np.array([IDLE.index(MODULE), IDLE.index(ALLOCATION)])
     begun = (calls.start >= window.start_ns) & (calls.start < window.end_ns)

@@ -1,6 +1,6 @@
-"""Which repetition of the program's loop a call was made in: the outermost range around it that occurs again and again.
+"""Which step of the program's loop a call was made in: the instance of the outermost repeated range around it.
 
-Ranges that differ only by a number in their name (`iteration 7`) are repetitions of one, in each process by itself.
+Ranges whose names differ only by a number (`iteration 7`) are repetitions of one, counted per process.
 """
 
 from typing import Final
@@ -16,13 +16,13 @@ from nightsight.parallel import once
 from nightsight.tables import ancestors
 
 LEAST: Final = 3
-"""How often a path occurs in a process at least to be called repeated."""
+"""A path is repeated if it occurs at least this often in a process."""
 
 
 def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
-    """Return for each call (a row in api_calls, or -1) its repetition, as `step` and how many `of_steps` there are.
+    """Return for each call (a row in api_calls, or -1) the number of its `step`, and how many `of_steps` there are.
 
-    Missing and 0 for a call in no repeated range.
+    A step is identified by the row of its range in `nested_ranges`. Missing and 0 for calls outside repeated ranges.
     """
     steps, instances = _steps(timeline)
     row = owner_rows(timeline, call)
@@ -33,12 +33,12 @@ def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
 
 @once
 def _steps(timeline: Timeline) -> tuple[Ints, Ints]:
-    """For each row of the nested ranges: the row of its outermost repeated range or -1, and how often its path is."""
+    """Return for each row of `nested_ranges` the row of its outermost repeated range or -1, and its path's count."""
     ranges = repetitions(timeline)
     instances = ranges["instances"].to_numpy()
     repeated = instances >= LEAST
     steps = np.where(repeated, np.arange(len(ranges)), -1)
-    # from the inside out, so the outermost comes last
+    # from the inside out, so the outermost repeated range is written last
     for rows, above in ancestors(ranges["parent"].to_numpy()):
         steps[rows] = np.where(repeated[above], above, steps[rows])
     return steps, instances
