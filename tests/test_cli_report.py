@@ -73,7 +73,7 @@ def test_a_report_json_is_rendered_again(run: Any, capture_file: CaptureFile, tm
     parts = re.compile(rf"\s*({section}|{link}|{reason})\s*", re.DOTALL)
     assert parts.sub("\n", ours).split() == parts.sub("\n", again).split()
     assert 'id="timeline-data"' in ours
-    assert "report.json holds no events" in again
+    assert "report.json contains no events" in again
 
 
 def test_nsys_rep_needs_nsys(run: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_key_figures_of_one_gpu() -> None:
         "Steps per second, unprofiled": ("909.1", "median of 2 trials of 20 steps"),
         "Step, unprofiled": (
             "1.100 ms",
-            "mean 1.100 ms, std dev 0.141 ms; doubtful: the standard deviation of the trials is 12.9 % of their mean",
+            "mean 1.100 ms, std dev 0.141 ms; unreliable: the standard deviation of the trials is 12.9 % of their mean",
         ),
     }
 
@@ -57,7 +57,7 @@ def test_sets_are_told_from_copies(copies: int, sets: int, expected: dict[str, t
 @pytest.mark.parametrize(
     ("window", "note"),
     [
-        ("first to last GPU operation", "first to last GPU operation, set-up included"),
+        ("first to last GPU operation", "first to last GPU operation, including setup"),
         ("everything recorded", "everything recorded"),
     ],
 )
@@ -81,7 +81,7 @@ def test_the_gpu_s_waits_for_launches_are_a_mean_over_devices() -> None:
 
 @pytest.mark.parametrize(
     ("first_ns", "words"),
-    [(3_300_000, ", 10.5 % but for slow first launches"), (0, ""), (100_000, ""), (None, "")],
+    [(3_300_000, ", 10.5 % without slow first launches"), (0, ""), (100_000, ""), (None, "")],
 )
 def test_waits_for_launches_name_the_share_that_the_advice_counts(first_ns: int | None, words: str) -> None:
     waits = {"device": [0], "launches": 20, "launch_idle_ns": 108_500_000, "launch_idle_pct": 10.85}
@@ -130,7 +130,7 @@ def test_a_benchmark_that_contradicts_the_profile_or_itself_is_doubtful(
     report = small_report(results=(ranges,), benchmark=Benchmark(step_ns, 10))
     assert benchmark_doubts(numbers(report)) == doubts
     note = figures_of(report)["Step, unprofiled"][1]
-    assert note.partition("; doubtful: ")[2] == " and ".join(doubts)
+    assert note.partition("; unreliable: ")[2] == " and ".join(doubts)
 
 
 def test_a_doubtful_benchmark_is_a_finding_of_the_report() -> None:

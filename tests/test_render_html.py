@@ -181,9 +181,7 @@ def test_a_thousand_rows_make_no_large_page() -> None:
 
 
 def test_a_result_without_columns_is_empty() -> None:
-    assert "looked for, and none in this capture" in render_html(
-        small_report(results=(result("other", pd.DataFrame()),))
-    )
+    assert "none found in this capture" in render_html(small_report(results=(result("other", pd.DataFrame()),)))
 
 
 def test_the_index_is_grouped_by_workload_newest_first() -> None:
@@ -281,7 +279,7 @@ def test_a_page_has_a_timeline_if_there_are_events_and_room() -> None:
     small = render_html(small_report(), profile, most_bytes=len(page) - 500)
     assert 'id="timeline-data"' not in small
     assert "no room" in small
-    assert "no event has a time" in render_html(small_report(), Profile({}))
+    assert "the capture has no timed events" in render_html(small_report(), Profile({}))
 
 
 def test_a_name_cannot_take_the_place_of_the_timeline() -> None:

@@ -45,7 +45,7 @@ def test_ten_rows_are_enough() -> None:
 
 def test_an_empty_result_is_one_line() -> None:
     text = render_markdown(small_report(results=(result("cpu_ops", pd.DataFrame(), title="Operators"),)))
-    assert "**Operators.** Not available: looked for, and none in this capture." in text
+    assert "**Operators.** Not available: none found in this capture." in text
 
 
 def test_a_report_without_numbers_has_no_tables() -> None:

@@ -239,7 +239,7 @@ def test_a_report_without_marks_has_no_section_of_them() -> None:
     frame = pd.DataFrame({"instances": [], "domain": [], "category": [], "name": []})
     view = page(small_report(results=(result("nvtx_marks", frame, title="NVTX marks"),)))
     assert "nvtx_marks" not in {section.anchor for section in view.sections}
-    assert ("NVTX marks", "looked for, and none in this capture") in view.unavailable
+    assert ("NVTX marks", "none found in this capture") in view.unavailable
 
 
 def test_what_is_unavailable_is_grouped_by_its_reason() -> None:

@@ -1,6 +1,6 @@
-"""Renderers: a report, or the events it was made of, in the form somebody asked for.
+"""The output formats: each renders a report, or the events behind it.
 
-Adding one is a function and a line in FORMATS.
+To add a format, write a function and add a line to FORMATS.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Source:
-    """What is rendered: a report, the profile it was made of if that is at hand, and the most bytes of its page."""
+    """The input of a renderer: a report, its profile (None for a report.json), and the page size limit in bytes."""
 
     report: Report
     profile: Profile | None = None
@@ -45,17 +45,17 @@ class Source:
 
     @property
     def events(self) -> Profile:
-        """The profile; UsageError if it is not at hand."""
+        """The profile; UsageError if there is none."""
         if self.profile is None:
-            raise UsageError("a report.json holds no events", "name the capture that it was made of")
+            raise UsageError("a report.json contains no events", "pass the capture that it was made from")
         return self.profile
 
 
 @dataclass(frozen=True)
 class Format:
-    """A form of a report: its file name suffix, and its files by name; a single file has the name "".
+    """An output format: its file name suffix, and a function that returns its files by name.
 
-    One `of_events` is made of a profile, with all the details of its events.
+    A single file has the name "". A format with `of_events` needs a profile read with all details of its events.
     """
 
     suffix: str
@@ -65,7 +65,8 @@ class Format:
 
 
 def format_of(name: str) -> str:
-    """Return the format that a file name asks for by its ending, `html` if it asks for none."""
+    """Return the format that a file name implies by its suffix, `html` if it matches none."""
+    # the longest suffix wins: ".speedscope.json" also ends in ".json"
     files = (style for style, form in FORMATS.items() if not form.is_folder and name.endswith(form.suffix))
     return max(files, key=lambda style: len(FORMATS[style].suffix), default="html")
 

@@ -1,4 +1,4 @@
-"""How spans that overlap share rows: which lane each one is on. All spans are sorted by their start."""
+"""Lane assignment: which row each of several overlapping spans goes on. All spans are sorted by start."""
 
 from typing import Final
 
@@ -6,12 +6,15 @@ import numpy as np
 
 from nightsight.intervals import Flags, Ints, outer
 
-# sums of times beyond this could overflow
+# larger sums of times could overflow int64
 _LARGEST: Final = 1 << 61
 
 
 def apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Shift the times of sorted groups so that they lie one after the other; by rank if they are too long for that."""
+    """Shift the times of sorted groups so that the groups follow each other without overlap.
+
+    One pass over the shifted times then handles all groups at once. Times become ranks if the sum would overflow.
+    """
     if not len(group):
         return start, end
     first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
@@ -24,23 +27,26 @@ def apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def crossing_lanes(start: Ints, end: Ints) -> Ints:
-    """Put spans, sorted by start, on lanes where they nest: all that cross nothing on lane 0."""
+    """Assign spans, sorted by start, to lanes on which they nest; spans that cross no other are on lane 0."""
     lane = np.zeros(len(start), dtype=np.int64)
     crossing = _cross_earlier(start, end)
     if crossing.any():
-        # turned around in time, the later of two that cross is the earlier
+        # with time reversed, this flags the other span of each crossing pair
         crossing |= _cross_earlier(-end, -start)
         lane[crossing] = free_lanes(start[crossing], end[crossing])
     return lane
 
 
 def _cross_earlier(start: Ints, end: Ints) -> Flags:
-    """Tell which spans begin inside an earlier one and outlast it: that which ends first of those open then."""
+    """Flag the spans that begin inside an earlier span and outlast it.
+
+    It is enough to compare each span with the earlier one that is the next to end.
+    """
     by_end = np.argsort(end, kind="stable")
-    # beyond the last one, a span that is always open
+    # a sentinel at the end: a span that is always open, so that every search finds one
     begun = np.append(start[by_end], -np.iinfo(np.int64).max)
     ended = np.append(end[by_end], np.iinfo(np.int64).max)
-    # a span that began too late is passed over, with those that end next and began later still
+    # candidates that began too late are skipped, together with all that follow them and began later still
     following = len(end) - outer(-begun[::-1])[::-1]
     found = np.searchsorted(ended, start, side="right")
     late = np.flatnonzero(begun[found] >= start)
@@ -52,10 +58,10 @@ def _cross_earlier(start: Ints, end: Ints) -> Flags:
 
 
 def free_lanes(start: Ints, end: Ints) -> Ints:
-    """Put spans, sorted by start, on lanes where none overlap; what overlaps nothing, or takes no time, on lane 0.
+    """Assign spans, sorted by start, to lanes without overlap; isolated and zero-length spans are on lane 0.
 
-    In each heap of overlapping spans, one that finds no lane free opens another; the others take lanes in the order
-    in which they became free, so the n-th of them follows the span that is the n-th to end.
+    Within each cluster of overlapping spans, a span that finds no free lane opens a new one. The others take lanes in
+    the order in which these became free, so the n-th of them follows the n-th span to end. This needs no loop.
     """
     lane = np.zeros(len(start), dtype=np.int64)
     long = np.flatnonzero(end > start)
@@ -69,13 +75,14 @@ def _lanes_in_turn(start: Ints, end: Ints) -> Ints:
     begins_heap = np.append(True, start[1:] >= np.maximum.accumulate(end)[:-1])
     heap = np.cumsum(begins_heap)
     depth = np.arange(1, len(start) + 1) - np.searchsorted(end[by_end], start, side="right")
-    # one running maximum serves all heaps, since each begins above the one before
+    # one running maximum serves all clusters, because each cluster's base is above the one before
     base = heap * (len(start) + 1)
     deepest = np.maximum.accumulate(base + depth)
     opens = begins_heap | np.append(True, deepest[1:] > deepest[:-1])
     turn = np.cumsum(~opens)
     first = np.flatnonzero(begins_heap)[heap - 1]
     follows = np.where(opens, np.arange(len(start)), by_end[first + turn - turn[first] - 1])
+    # pointer jumping: until each span points to the one that opened its lane
     while (follows[follows] != follows).any():
         follows = follows[follows]
     return depth[follows] - 1

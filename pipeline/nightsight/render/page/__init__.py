@@ -1,1 +1,1 @@
-"""The HTML page of a report and the list of runs: what they say, in which order, and the file itself."""
+"""The HTML report page and the index of runs: their content, their order, and the HTML files."""

@@ -1,4 +1,4 @@
-"""The key figures of a report in words: each number with its label and with what it must be read with."""
+"""The key figures at the top of a report: each number with its label and a short note that puts it in context."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from nightsight.units import Scale, format_value, scale_for
 _NAME_LENGTH: Final = 44
 _WINDOWS: Final = {
     MEASURED_RANGE: "the range “measure”",
-    "first to last GPU operation": "first to last GPU operation, set-up included",
+    "first to last GPU operation": "first to last GPU operation, including setup",
 }
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number with its label, and a line on what it means."""
+    """A formatted number with its label, and a note that puts it in context."""
 
     label: str
     value: str
@@ -26,7 +26,7 @@ class Figure:
 
 
 def key_figures(run: Numbers) -> tuple[Figure, ...]:
-    """Return the figures of what was measured: of the GPU if it did work, else of the CPU."""
+    """Return the key figures: of the GPU if it did any work, else of the CPU."""
     has_gpu = bool(run.busy_pct_by_device)
     return (*_window(run), *(_gpu(run) if has_gpu else _cpu(run)), *_launches(run), *_steps(run))
 
@@ -58,7 +58,7 @@ def _top_kernel(run: Numbers) -> str:
 
 
 def _memory(run: Numbers, over: str) -> Iterator[Figure]:
-    """One figure for copies, with sets in its note, or for sets alone."""
+    """Yield one figure for copies, with memsets in its note; for memsets if there are no copies."""
     sets, set_time = counted(run.sets or 0, "set"), format_value(run.set_ns, "set_ns")
     if run.copies:
         size = "" if run.copied_bytes is None else f"{format_value(run.copied_bytes, 'copied_bytes')} in "
@@ -94,12 +94,15 @@ def _launches(run: Numbers) -> Iterator[Figure]:
 
 
 def _of_waits(run: Numbers, waits: str) -> str:
-    """Say what else the share would be: advice on launches is about the worst device, and not about first launches."""
+    """Qualify the share: its range over the devices, and its value without slow first launches.
+
+    The advice on launches uses these: it looks at the worst device and ignores first launches.
+    """
     devices = run.launch_idle_pct_by_device
     span = f"mean of {len(devices)} devices, {_span(devices, 'launch_idle_pct')}" if len(devices) > 1 else ""
     steady = format_value(run.steady_launch_idle_pct, "launch_idle_pct")
     has_slow = run.steady_launch_idle_pct is not None and steady != waits
-    return _joined("of the window", span, f"{steady} but for slow first launches" if has_slow else "")
+    return _joined("of the window", span, f"{steady} without slow first launches" if has_slow else "")
 
 
 def _steps(run: Numbers) -> Iterator[Figure]:
@@ -111,7 +114,7 @@ def _steps(run: Numbers) -> Iterator[Figure]:
         yield Figure("Steps per second, unprofiled", rate, f"median of {trials}")
         doubts = " and ".join(benchmark_doubts(run))
         yield Figure(
-            "Step, unprofiled", scale.with_unit(run.step_ns), f"{spread}; doubtful: {doubts}" if doubts else spread
+            "Step, unprofiled", scale.with_unit(run.step_ns), f"{spread}; unreliable: {doubts}" if doubts else spread
         )
     if run.profiled_step_ns is not None:
         mean = f"mean of {counted(run.profiled_steps or 0, 'step')}"
@@ -120,7 +123,7 @@ def _steps(run: Numbers) -> Iterator[Figure]:
 
 
 def _span(values: tuple[float, ...], column: str) -> str:
-    """Write the lowest and the highest of some values, one where they are the same; "" for none."""
+    """Format the range of some values, as a single value if both ends read the same; "" for none."""
     ends = dict.fromkeys(format_value(value, column) for value in (min(values), max(values))) if values else ()
     return " to ".join(ends)
 

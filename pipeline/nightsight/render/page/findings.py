@@ -1,4 +1,4 @@
-"""How findings are said: banners on what can be believed of a report, and advice with what it could gain at most."""
+"""Findings as text: banners on how far a report can be trusted, and advice with its potential gain."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
 
 @dataclass(frozen=True)
 class Banner:
-    """A finding on the capture or the report, its severity in words."""
+    """A finding about the capture or the report; `word` is its severity in words."""
 
     severity: str
     word: str
@@ -24,9 +24,9 @@ class Banner:
 
 @dataclass(frozen=True)
 class Advice:
-    """A finding on the program; `share` is the gain in percent of the window, for a bar, None where it is unknown.
+    """A finding about the program; `share` is the gain in percent of the window for the bar, None if unknown.
 
-    `anchor` is the section that its evidence is from, with that section's title; "" if it is not on the page.
+    `anchor` and `source` are the anchor and title of the section with its evidence, "" if that is not on the page.
     """
 
     rule: str
@@ -42,7 +42,7 @@ class Advice:
 
 
 def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
-    """Return the findings that are no advice, the worst first."""
+    """Return the findings that are not advice, the worst first."""
     shown = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return tuple(
         Banner(
@@ -58,7 +58,7 @@ def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
 
 
 def advice(findings: tuple[Finding, ...], titles: Mapping[str, str]) -> tuple[Advice, ...]:
-    """Return the findings that are advice, in their order; `titles` are those of the page's sections, by anchor."""
+    """Return the findings that are advice, in their order; `titles` maps anchors of the page's sections to titles."""
     return tuple(
         Advice(
             printable(finding.rule),
@@ -78,5 +78,5 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str]) -> tuple[Ad
 
 
 def _prose(text: str, length: int) -> str:
-    """Return text fit to print, "" for none: a finding may quote what a program said, at any length."""
+    """Return printable text of limited length, "" for none: a finding can quote program output of any length."""
     return middle_cut(printable(text), length) if text else ""

@@ -1,4 +1,4 @@
-"""The page as one file: templates filled, style inlined, and a policy that lets a browser load nothing else."""
+"""The page as one HTML file: rendered templates, inlined style and script, and a policy that blocks other loads."""
 
 import base64
 import hashlib
@@ -24,31 +24,32 @@ MOST_BYTES: Final = 2_000_000
 _POLICY: Final = "content-security-policy"
 _NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
 _UTC: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?: UTC)?")
-_NO_EVENTS: Final = "no event has a time here, or the page has no room for them (--max-bytes)"
+_NO_EVENTS: Final = "the capture has no timed events, or they do not fit the page size limit (--max-bytes)"
 _LONGEST_POLICY: Final = 400
-# where the data go: nothing that a report puts into a page has such brackets
+# placeholder for the data: it cannot occur elsewhere, because autoescaping replaces these brackets
 _TIMELINE: Final = Markup("<timeline-data>")
 _STYLES: Final = ("page", "text", "tables", "tables_tools", "charts", "pictures", "timeline", "media")
 
 
 def render_html(report: Report, profile: Profile | None = None, *, most_bytes: int = MOST_BYTES) -> str:
-    """Write the report as one HTML page that needs no other file; with a timeline if the profile is at hand.
+    """Render the report as one self-contained HTML page, with a timeline if there is a profile.
 
-    The timeline is drawn as finely as `most_bytes` for the whole page allow; the rest of the page is not cut.
+    The timeline gets the room that the rest of the page leaves of `most_bytes`; the rest is never cut.
     """
     view = page(report)
     if profile is not None:
+        # render first with a placeholder: the size of the rest decides how much room the timeline has
         text = _filled("report.html", page=view, timeline=_TIMELINE, no_timeline="")
         room = most_bytes - len(text.encode()) - _LONGEST_POLICY
         payload = timeline_payload(profile, results=report.results, most_bytes=min(room, TIMELINE_BYTES))
         if payload:
             return _with_policy(text.replace(_TIMELINE, payload.decode(), 1))
-    reason = "report.json holds no events; make the page of the capture" if profile is None else _NO_EVENTS
+    reason = "report.json contains no events; render the capture itself" if profile is None else _NO_EVENTS
     return _with_policy(_filled("report.html", page=view, timeline="", no_timeline=reason))
 
 
 def render_index(entries: Sequence[IndexEntry]) -> str:
-    """Write the list of runs as one HTML page."""
+    """Render the index of runs as one HTML page."""
     return _with_policy(_filled("index.html", page=index_page(entries)))
 
 
@@ -57,7 +58,7 @@ def _filled(template: str, **values: object) -> str:
 
 
 def _with_policy(text: str) -> str:
-    # the first occurrence is the meta tag's: all that a report can put into the page comes after it
+    # the first occurrence is in the meta tag; text from a report always comes after it
     return text.replace(_POLICY, _policy(text), 1)
 
 
@@ -81,12 +82,12 @@ def _environment() -> Environment:
 
 
 def _breakable(name: str) -> Markup:
-    """Let a long name go on in the next line after a separator, rather than anywhere."""
+    """Allow line breaks in a long name, but only after separators."""
     return Markup("<wbr>").join(re.split(r"(?<=[_,<…])(?=\S)", name))
 
 
 def _linked(text: str) -> Markup:
-    """Make links of NVIDIA's addresses, which its rules put in brackets; all else stays text."""
+    """Turn NVIDIA's URLs, which ncu's rules put in parentheses, into links; everything else stays text."""
     *parts, rest = _NVIDIA.split(text)
     link = Markup('<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>')
     words = (part if place % 2 == 0 else link.format(part, part.split("/")[2]) for place, part in enumerate(parts))
@@ -94,13 +95,13 @@ def _linked(text: str) -> Markup:
 
 
 def _marked(text: str) -> Markup:
-    """Set `code` and *titles* of definitions as such; all else stays text."""
+    """Mark up `code` and *titles* in definitions; everything else stays text."""
     safe = str(escape(text))
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"\*([^*]+)\*", r"<em>\1</em>", safe)))  # noqa: S704
 
 
 def _timed(text: str) -> Markup:
-    """Tell scripts which text is a time in UTC, if all of it is one."""
+    """Wrap text that is a UTC time in a <time> element, so that scripts can add the local time."""
     found = _UTC.fullmatch(text)
     element = Markup('<time datetime="{}T{}Z">{}</time>')
     return element.format(*found.groups(), text) if found else escape(text)
@@ -118,7 +119,7 @@ def _script() -> Markup:
 
 
 def _policy(text: str) -> str:
-    """Allow the style and scripts that are in the page as rendered, by hash, and nothing else."""
+    """Return the policy: allow the styles and scripts of the rendered page, by hash, and nothing else."""
     return (
         f"default-src 'none'; style-src {_sources(text, 'style')}; script-src {_sources(text, 'script')}; "
         "img-src data:; base-uri 'none'; form-action 'none'"

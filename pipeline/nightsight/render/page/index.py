@@ -1,4 +1,4 @@
-"""What the list of all runs shows: every workload's runs, newest first, each workload in its own units."""
+"""Content of the index page: the runs of each workload, newest first, in units that suit that workload."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from nightsight.units import ABSENT, Scale, format_cell, format_value, scale_for
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """One run in the list; `href` is relative to the list, None is what the run did not measure."""
+    """One run in the index; `href` is relative to the index page; None means not measured."""
 
     workload: str
     run_id: str
@@ -30,7 +30,7 @@ class IndexEntry:
     commit: str = ""
 
 
-# what tells runs apart comes first: a narrow screen shows only that
+# the columns that distinguish runs come first: a narrow screen shows only those
 _NUMBERS: Final = {
     "Step, unprofiled": "step_ns",
     "GPU busy": "busy_pct",
@@ -44,7 +44,7 @@ _MOST_DOTS: Final = 40
 
 @dataclass(frozen=True)
 class Spark:
-    """How a number went over the newest runs, oldest first: places in percent, and the same in words."""
+    """A number over the newest runs, oldest first: points in percent of the plot, and its range as text."""
 
     title: str
     points: tuple[tuple[float, float], ...]
@@ -53,7 +53,7 @@ class Spark:
 
     @property
     def lines(self) -> tuple[tuple[tuple[float, float], tuple[float, float]], ...]:
-        """The lines from each point to the next."""
+        """The line segments between consecutive points."""
         return tuple(pairwise(self.points))
 
 
@@ -68,14 +68,14 @@ class Group:
 
 @dataclass(frozen=True)
 class IndexPage:
-    """The runs of each workload, the workload that ran last first."""
+    """The runs of each workload, the most recent workload first."""
 
     groups: tuple[Group, ...]
     summary: str
 
 
 def index_entry(report: Report, *, run_id: str, href: str, failed: bool) -> IndexEntry:
-    """Return the line of the list for one run; `failed` says that its program did not end well."""
+    """Return the index entry of one run; `failed` means that its program did not exit cleanly."""
     run, environment = numbers(report), report.environment
     return IndexEntry(
         workload=report.title,
@@ -94,7 +94,7 @@ def index_entry(report: Report, *, run_id: str, href: str, failed: bool) -> Inde
 
 
 def index_page(entries: Sequence[IndexEntry]) -> IndexPage:
-    """Group runs by workload; a run without a time comes last."""
+    """Group runs by workload; runs without a timestamp come last."""
     newest = sorted(entries, key=lambda entry: (entry.captured_utc, entry.run_id), reverse=True)
     workloads = list(dict.fromkeys(entry.workload for entry in newest))
     groups = tuple(_group(name, [entry for entry in newest if entry.workload == name]) for name in workloads)
@@ -114,7 +114,7 @@ def _group(workload: str, runs: Sequence[IndexEntry]) -> Group:
 
 
 def _spark(runs: Sequence[IndexEntry]) -> Spark | None:
-    """Draw the step time, or else the window, of the newest complete runs; nothing unless there are two."""
+    """Return the step times, else the windows, of the newest complete runs; None for fewer than two."""
     complete = [entry for entry in reversed(runs) if not entry.failed]
     name = next((name for name in _SPARK if len(_known(complete, name)) > 1), None)
     if name is None:
@@ -139,7 +139,7 @@ def _column(title: str, scale: Scale, runs: Sequence[IndexEntry]) -> Column:
 
 
 def _row(entry: IndexEntry, scales: dict[str, Scale]) -> Row:
-    # quoted whole, so that whatever it holds it stays a relative path
+    # fully quoted, so that it stays a relative path whatever it contains
     link = Cell(printable(entry.run_id), href=quote(entry.href, safe="/"))
     values = (format_cell(getattr(entry, name), name, scale=scales[title]) for title, name in _NUMBERS.items())
     texts = (printable(getattr(entry, name)) if getattr(entry, name) else ABSENT for name in _TEXTS.values())

@@ -1,4 +1,4 @@
-"""What a report's page says and in which order: banners, key figures, a section per result, how it was measured."""
+"""Content and order of a report page: banners, key figures, advice, one section per result, and the method."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from nightsight.units import format_value, heading
 Pairs = tuple[tuple[str, str], ...]
 
 TABLE_BYTES: Final = 400_000
-"""The most bytes that a page spends on the rows of tables beyond those it prints."""
+"""How many bytes of a page table rows may take beyond those that are printed."""
 _FACTS: Final = {
     "gpu": "GPU",
     "driver": "Driver",
@@ -31,7 +31,7 @@ _FACTS: Final = {
     "torch": "PyTorch",
     "collector": "Collector",
     "collector_version": "Collector version",
-    "schema_version": "Schema of its files",
+    "schema_version": "Schema of capture files",
     "captured_utc": "Captured (UTC)",
     "commit": "Commit",
 }
@@ -39,7 +39,7 @@ _FACTS: Final = {
 
 @dataclass(frozen=True)
 class Definition:
-    """What a column means whose heading does not say it all, and what texts it can hold, with what these mean."""
+    """The meaning of a column whose heading does not explain itself; `values` are its possible texts with meanings."""
 
     heading: str
     meaning: str
@@ -48,7 +48,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Section:
-    """One result: pictures and table, or the sentence `message` in their place."""
+    """One result: its pictures and table, or the sentence `message` instead."""
 
     anchor: str
     title: str
@@ -62,7 +62,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Method:
-    """How the numbers were come by."""
+    """How the report was measured: environment, parameters, and time per stage."""
 
     environment: Pairs
     parameters: Pairs
@@ -73,7 +73,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Links:
-    """Links to sections, pairs of anchor and text; `group` is "" for those of results that the register lacks."""
+    """A group of links to sections, as (anchor, text); `group` is "" for results that are not in the register."""
 
     group: str
     targets: tuple[tuple[str, str], ...]
@@ -81,10 +81,10 @@ class Links:
 
 @dataclass(frozen=True)
 class Page:
-    """A report ready to be placed on a page.
+    """Everything that the template of a report prints.
 
-    lead: the section that comes before the advice. unchecked: rules of advice that could not look, with the reason.
-    unavailable: titles of results, with why these are not there.
+    lead: the section before the advice. unchecked: advice rules that could not be checked, with the reason.
+    unavailable: titles of missing results, with the reason.
     tables: all rows of the tables, compressed (packed_tables).
     """
 
@@ -104,7 +104,7 @@ class Page:
 
 
 def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
-    """Turn a report into the page that shows it."""
+    """Build the page of a report; table rows beyond the printed ones get at most `table_bytes`."""
     labels = labels_of(report.results)
     report = replace(report, results=numbered(report.results))
     there = [result for result in report.results if result.table is not None]
@@ -134,13 +134,13 @@ def _has_section(result: Result) -> bool:
 
 
 def _is_at(result: Result, *places: Place) -> bool:
-    """Whether a result stands in one of these places; one that the register lacks gets a section."""
+    """Whether a result belongs in one of these places; one that is not in the register gets a section."""
     entry = entry_of(result.name)
     return (entry.place if entry else "section") in places
 
 
 def _unchecked(rules: Mapping[str, str]) -> Pairs:
-    """Return each reason for which rules of advice could not look, after their names."""
+    """Group the advice rules that could not be checked by reason; return (names, reason)."""
     reasons: dict[str, list[str]] = {}
     for rule, reason in rules.items():
         reasons.setdefault(printable(reason).rstrip("."), []).append(printable(rule))
@@ -148,7 +148,7 @@ def _unchecked(rules: Mapping[str, str]) -> Pairs:
 
 
 def _facts(environment: Environment) -> tuple[str, ...]:
-    """What the header says: GPU, collector, date and versions, as far as they are known."""
+    """Return the facts of the header that are known: GPU, collector, date and versions."""
     facts = (
         environment.gpu,
         f"{environment.collector} {environment.collector_version}".strip(),
@@ -162,20 +162,20 @@ def _facts(environment: Environment) -> tuple[str, ...]:
 
 
 def _unavailable(results: tuple[Result, ...]) -> Pairs:
-    """Return each reason for which results could not be had, after their titles."""
+    """Group the results that are missing or empty by reason; return (titles, reason)."""
     lacking: dict[str, list[Result]] = {}
     for result in results:
         if result.table is None:
             lacking.setdefault(printable(result.unavailable).rstrip("."), []).append(result)
         elif result.rows.empty and _is_at(result, "section", "lead") and not _has_section(result):
-            reason = "; ".join(note.rstrip(".") for note in result.notes) or "looked for, and none in this capture"
+            reason = "; ".join(note.rstrip(".") for note in result.notes) or "none found in this capture"
             lacking.setdefault(printable(reason), []).append(result)
     replays = sum(result.name.startswith(PREFIX) for result in results)
     return tuple((", ".join(_titles(group, replays)), reason) for reason, group in lacking.items())
 
 
 def _titles(results: list[Result], replays: int) -> Iterator[str]:
-    """Name the results of ncu once if all of these `replays` are among them."""
+    """Yield titles; if all `replays` results of ncu are among them, one title stands for all of these."""
     of_ncu = [result for result in results if result.name.startswith(PREFIX)]
     is_one = len(of_ncu) == replays > 1
     for result in results:
@@ -195,7 +195,7 @@ def _section(result: Result, report: Report, labels: Labels) -> Section:
         )
     section = replace(section, columns=_definitions(result), pictures=pictures_of(result.name, report, labels))
     if result.name == GPU_TIME.name and len(result.rows) == 1:
-        return section  # the chart and the key figures say it all
+        return section  # the chart and the key figures already show all of it
     return replace(section, table=table_view(result.rows, layout, caption=title, name=section.anchor))
 
 
@@ -223,7 +223,7 @@ def _method(report: Report, labels: Labels) -> Method:
 
 
 def links(sections: Iterable[tuple[str, str]]) -> tuple[Links, ...]:
-    """Group sections (anchor and title) for the navigation; groups come in the order of their first section."""
+    """Group sections (anchor, title) for the navigation, in the order of each group's first section."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for anchor, title in sections:
         entry = entry_of(anchor)

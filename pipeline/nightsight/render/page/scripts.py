@@ -1,9 +1,8 @@
-"""The scripts of the page: modules become one script that needs no other file, each a function with a scope of its own.
+"""A small bundler: turns the page's JavaScript modules into one script, each module a function with its own scope.
 
-What is written is JavaScript's own modules, which Node, type checkers and linters read as they are. Of their syntax as
-much is understood as they use: lines that import names from a file by its relative path, and `export` before what a
-line of its own declares. All else that begins with these words is refused, as is a circle of imports. Comments that
-begin with two stars tell types, and stay behind.
+The sources are standard modules, so Node, type checkers and linters read them unchanged. The bundler supports only the
+syntax they use: `import { names } from "./file.js";` on its own line, and `export` before a declaration. Any other
+import or export, and any circular import, is a ValueError. JSDoc comments are only for type checkers and are removed.
 """
 
 import re
@@ -12,13 +11,13 @@ from typing import Final
 
 _IMPORT: Final = re.compile(r'^import \{([\w$,\s]+)\} from "(\.{1,2}/[\w./-]+\.js)";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) ([\w$]+))", re.MULTILINE)
-# for type checkers only
+# JSDoc comments: the page does not need them
 _TYPES: Final = re.compile(r"^ */\*\*(?:(?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)
 _OTHER: Final = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def bundle(entry: Path) -> str:
-    """Return a script that does what the module does: those that it imports come first, each of them once."""
+    """Return one script equivalent to the module; each module it imports is in it once, before its use."""
     written: dict[Path, tuple[str, list[str]]] = {}
     _add(entry.resolve(), written, ())
     return '"use strict";\n(() => {\n' + "".join(text for text, _ in written.values()) + "})();"
@@ -35,7 +34,7 @@ def _add(file: Path, written: dict[Path, tuple[str, list[str]]], importers: tupl
         source, wanted = (file.parent / path).resolve(), [name for name in re.split(r"[\s,]+", names) if name]
         _add(source, written, (*importers, file))
         if missing := set(wanted) - set(written[source][1]):
-            raise ValueError(f"{file.name} imports what {source.name} does not export: {', '.join(sorted(missing))}")
+            raise ValueError(f"{file.name} imports names {source.name} does not export: {', '.join(sorted(missing))}")
         imports.append(f"const {{ {', '.join(wanted)} }} = module{list(written).index(source)};\n")
     exports = _EXPORT.findall(text)
     body = _TYPES.sub("", _EXPORT.sub("", _IMPORT.sub("", text)))

@@ -1,4 +1,4 @@
-"""How a run went in a few numbers: taken from its report once, for the key figures and for the list of runs."""
+"""The few numbers that sum up a run, for the key figures and the index of runs."""
 
 import statistics
 from dataclasses import dataclass, replace
@@ -14,20 +14,21 @@ from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, GPU_TIME, LAUNCH_BOUN
 from nightsight.units import format_value
 
 _STEP: Final = f"{MEASURED_RANGE} / step"
-# a profiler makes no program faster: below that share of the time without it, something else was measured
+# profiling never speeds a program up: if a profiled step is below this share of an unprofiled one, the two differ
 _FASTER: Final = 0.9
+# standard deviation over mean
 _UNSTEADY: Final = 0.1
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of one run; None, "" or () is what was not measured.
+    """The numbers of one run; None, "" or () means not measured.
 
-    Of the GPU, all within the window: `busy_pct`, `idle_ns`, `launch_idle_pct` (the GPU waits because a launch is under
-    way) and `steady_launch_idle_pct` (the same but for what first launches take longer than others) are means over the
-    devices, counts and the other times are sums over them, and `launch_api_med_ns` is one median per device.
-    `top_*_pct` is the share of the time of all kernels, or of all operators. `step_ns` is the median over the
-    unprofiled trials, `profiled_step_ns` a mean.
+    GPU numbers cover the window. `busy_pct`, `idle_ns`, `launch_idle_pct` (the GPU waits while a launch is in progress)
+    and `steady_launch_idle_pct` (the same without the extra time of first launches) are means over the devices. Counts
+    and other times are sums over the devices; `launch_api_med_ns` has one median per device. `top_*_pct` is the share
+    of the time of all kernels, or of all operators. `step_ns` is the median over the unprofiled trials,
+    `profiled_step_ns` is a mean.
     """
 
     window: str = ""
@@ -66,7 +67,7 @@ class Numbers:
 
 
 def numbers(report: Report) -> Numbers:
-    """Take the numbers of a run from its report."""
+    """Collect the numbers of a run from its report."""
     ranges, devices = report.rows(NVTX_RANGES), report.rows(GPU_TIME)
     summary = _with_ranges(Numbers(), ranges)
     if len(devices):
@@ -78,7 +79,7 @@ def numbers(report: Report) -> Numbers:
 
 
 def benchmark_doubts(run: Numbers) -> tuple[str, ...]:
-    """Say why the step times without a profiler cannot be believed; nothing where they can."""
+    """Return the reasons to distrust the unprofiled step times; none if they are plausible."""
     doubts = []
     if run.step_ns and run.profiled_step_ns is not None and run.profiled_step_ns < _FASTER * run.step_ns:
         ratio = f"{run.profiled_step_ns / run.step_ns:.2f}"
@@ -90,7 +91,7 @@ def benchmark_doubts(run: Numbers) -> tuple[str, ...]:
 
 
 def _with_ranges(summary: Numbers, ranges: pd.DataFrame) -> Numbers:
-    """Add the window that our runner marks, which need not have any GPU work, and its steps."""
+    """Add the window and the steps that our runner marks; they need not contain any GPU work."""
     paths = ranges["path"].astype("str") if "path" in ranges else pd.Series(dtype="str")
     measured, steps = ranges[paths == MEASURED_RANGE], _sum(ranges[paths == _STEP], "instances")
     if not len(measured):
@@ -101,7 +102,7 @@ def _with_ranges(summary: Numbers, ranges: pd.DataFrame) -> Numbers:
 
 
 def _with_devices(summary: Numbers, devices: pd.DataFrame) -> Numbers:
-    # what is not known of one device is not known of all
+    # if a number is missing for one device, its sum over all devices is unknown
     sums = {name: _sum(devices, name) for name in _SUMMED if name in devices and devices[name].notna().all()}
     busy, idle = _values(devices, "busy_pct"), _values(devices, "idle_ns")
     return replace(
@@ -185,6 +186,6 @@ def _sum(frame: pd.DataFrame, column: str) -> float | None:
 
 
 def _values(frame: pd.DataFrame, column: str) -> Floats:
-    """Return the known values of a column; none for a column that this report lacks."""
+    """Return the finite values of a column; empty if the report lacks the column."""
     values = floats(frame[column]) if column in frame else np.empty(0)
     return values[np.isfinite(values)]
