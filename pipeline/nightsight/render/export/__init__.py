@@ -1,1 +1,1 @@
-"""Files for other programs: data, Markdown, Perfetto, speedscope."""
+"""Exports for other programs: data files, Markdown, Perfetto, speedscope."""

@@ -1,4 +1,4 @@
-"""The report as data for other programs: raw values, column names that carry the unit."""
+"""The report as data for other programs: raw values, with the unit in each column name."""
 
 import io
 import re
@@ -11,19 +11,19 @@ from nightsight.model import Report
 
 
 def render_json(report: Report) -> dict[str, bytes]:
-    """Write the whole report as JSON."""
+    """Return the whole report as one JSON file."""
     return {"": _utf8(report.to_json())}
 
 
 def render_csv(report: Report) -> dict[str, bytes]:
-    """Write one CSV file per available result."""
+    """Return one CSV file per available result."""
     return {
         f"{name}.csv": _utf8(table.to_csv(index=False, lineterminator="\n")) for name, table in _tables(report).items()
     }
 
 
 def render_parquet(report: Report) -> dict[str, bytes]:
-    """Write one Parquet file per available result."""
+    """Return one Parquet file per available result."""
     return {f"{name}.parquet": _parquet(table) for name, table in _tables(report).items()}
 
 
@@ -34,7 +34,7 @@ def _tables(report: Report) -> dict[str, pd.DataFrame]:
 
 def _parquet(table: pd.DataFrame) -> bytes:
     text = table.select_dtypes(include=["category", "object", "string"]).columns
-    # one type for text, however it came, and no note of pandas' version: the same report gives the same bytes
+    # one type for all text and no metadata with the pandas version: the same report gives the same bytes
     arrow = pa.Table.from_pandas(table.astype(dict.fromkeys(text, "str")), preserve_index=False)
     file = io.BytesIO()
     pyarrow.parquet.write_table(arrow.replace_schema_metadata(None), file)
@@ -42,5 +42,5 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 
 def _utf8(text: str) -> bytes:
-    """Encode text; half of a surrogate pair, which a damaged name can hold, is written as its escape."""
+    """Encode text; lone surrogates, which a damaged name can contain, become escapes."""
     return text.encode("utf-8", "backslashreplace")

@@ -11,14 +11,14 @@ from nightsight.render.table.view import NAME_LENGTH, Column, Row, TableView, mi
 from nightsight.results import CUDA_GPU_KERN_SUM
 
 ROWS: Final = 10
-_OPEN: Final = CUDA_GPU_KERN_SUM.name  # the one table that is not folded away
+_OPEN: Final = CUDA_GPU_KERN_SUM.name  # the only table that is not collapsed
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]|~$#!])")
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _INDENT: Final = "\N{NO-BREAK SPACE}" * 3
 
 
 def render_markdown(report: Report) -> str:
-    """Write a summary: findings, key figures, and the first ROWS rows of each table."""
+    """Return a summary: findings, key figures, and the first ROWS rows of each table."""
     view = page(report)
     blocks = [
         f"## {escape(middle_cut(view.title, NAME_LENGTH))}",
@@ -36,7 +36,7 @@ def render_markdown(report: Report) -> str:
 def escape(text: str) -> str:
     """Make any text plain Markdown: no markup, no HTML, no mention, no link, one line."""
     text = _MARKUP.sub(r"\\\1", " ".join(text.split(" ")).translate(_ENTITIES))
-    # a mention would notify a person, an address would become a link
+    # prevent mentions, which notify people, and automatic links
     return text.replace("@", "@\N{ZERO WIDTH SPACE}").replace("://", ":\N{ZERO WIDTH SPACE}//")
 
 

@@ -1,7 +1,7 @@
-"""The trace that ui.perfetto.dev and chrome://tracing open: Chrome's trace-event JSON, compressed.
+"""Export to ui.perfetto.dev and chrome://tracing: Chrome's trace-event JSON, gzip-compressed.
 
-Rows of JSON are put together by Arrow from columns of text, a block of events at a time. What many events share
-(name, arguments) is one text each. Times are microseconds with three decimals, so every nanosecond is kept.
+Arrow builds the rows of JSON from columns of text, one block of events at a time. What many events share (name and
+arguments) is formatted once. Times are microseconds with three decimals, so no nanosecond is lost.
 """
 
 import json
@@ -46,7 +46,7 @@ _CATEGORIES: Final[Mapping[str, str]] = {
     "memory_ops": "memory",
     "graph_launches": "graph",
 }
-# what is said of an event beside its name, as far as the table has it
+# the arguments of an event, in addition to its name, as far as its table has them
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "ranges": ("domain", "is_open"),
     "marks": ("domain", "category"),
@@ -57,16 +57,16 @@ _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "memory_ops": ("bytes", "source_kind", "target_kind", "graph_node"),
     "graph_launches": ("graph",),
 }
-# higher levels take twice the time for a tenth of the size
+# higher levels take twice the time to save a tenth of the size
 _LEVEL: Final = 3
 _FRACTIONS: Final = strings(f".{fraction:03d}" for fraction in range(1000))
 
 
 def perfetto_trace(profile: Profile) -> bytes:
-    """Write all events of a profile as a trace, gzip-compressed; times count from the first event.
+    """Return all events of a profile as a gzip-compressed trace; times are relative to the first event.
 
-    Processes hold threads, and each GPU is a process whose threads are its streams. Arrows lead from the call that
-    launched an operation to the operation; one that began before its call, by clocks that disagree, has none.
+    Processes contain threads; each GPU is a process whose threads are its streams. Flow arrows lead from a call to the
+    operations it launched. An operation that appears to start before its call (clocks can disagree) has no arrow.
     """
     compressor = zlib.compressobj(_LEVEL, wbits=31)
     return b"".join([*map(compressor.compress, _document(profile)), compressor.flush()])
@@ -82,7 +82,7 @@ def _document(profile: Profile) -> Iterator[bytes]:
     origin = int(min((some.min() for some in times if len(some)), default=0))
     launching, launched = _flows(profile, threads, streams)
     events: list[Slices | _Counters] = [*laid, *counters]
-    # marks are on the rows of threads
+    # marks share the tracks of their threads, so each track is listed once
     tracks = list(dict.fromkeys(track for some in events for track in some.tracks))
     rows = chain(
         _metadata(tracks),
@@ -99,7 +99,7 @@ def _document(profile: Profile) -> Iterator[bytes]:
 
 
 def _metadata(tracks: Sequence[Track]) -> Iterator[bytes]:
-    """Name the processes and threads, and put them in order; nothing if there are none."""
+    """Name and order the processes and threads; nothing if there are none."""
     for place, (pid, name) in enumerate({track.pid: track.process for track in tracks}.items()):
         yield _described("process", {"pid": pid}, name, place)
     for place, track in enumerate(tracks):
@@ -115,22 +115,22 @@ def _described(kind: str, whose: Mapping[str, int], name: str, place: int) -> by
 
 @dataclass(frozen=True)
 class _Arrows:
-    """The number of the arrow that each slice begins ("out") or ends ("in"); 0 for none."""
+    """The flow number of each slice, which starts it ("out") or ends it ("in"); 0 for none."""
 
     number: Ints
     direction: str
 
 
 def _flows(profile: Profile, threads: Slices, streams: Slices) -> tuple[Ints, Ints]:
-    """Number the arrows from calls to what they launched."""
+    """Number the flow arrows from calls to the operations they launched."""
     begins, ends = np.zeros(len(threads.row), dtype=np.int64), np.zeros(len(streams.row), dtype=np.int64)
     if "api_calls" not in threads.tables:
         return begins, ends
     of_calls = np.flatnonzero(threads.table == threads.tables.index("api_calls"))
-    # one more, for operations without a call
+    # one extra entry: index -1 stands for operations without a call
     drawn = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
     drawn[threads.row[of_calls]] = of_calls
-    # the operations of a profile are those of its tables, one after the other
+    # `launching_calls` numbers the operations of all tables consecutively
     before = np.cumsum([0, *(len(profile.table(name)) for name in streams.tables)])
     called = launching_calls(profile)[before[streams.table] + streams.row]
     call = drawn[called]
@@ -141,7 +141,7 @@ def _flows(profile: Profile, threads: Slices, streams: Slices) -> tuple[Ints, In
 
 
 def _column(profile: Profile, slices: Slices, name: str) -> Ints:
-    """Return a whole number of each slice from its table, -1 where it is NULL or the table has none such."""
+    """Return an integer column for all slices, -1 where it is NULL or the table lacks it."""
     values = np.full(len(slices.row), -1, dtype=np.int64)
     for place, table in enumerate(slices.tables):
         here = slices.table == place
@@ -152,7 +152,7 @@ def _column(profile: Profile, slices: Slices, name: str) -> Ints:
 
 @dataclass(frozen=True)
 class _Labels:
-    """What is said of each slice: `text[code]`, then its correlation id where that is not -1."""
+    """Name and arguments of each slice: `text[code]`, followed by its correlation id unless that is -1."""
 
     code: Ints
     text: pa.Array
@@ -175,9 +175,9 @@ def _labels(profile: Profile, slices: Slices) -> _Labels:
 
 
 def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
-    """Return the position of each event's label, and the labels: name, category and arguments as JSON.
+    """Return the index of each event's label, and the labels: name, category and arguments as JSON.
 
-    A label is left open, for the correlation id to be added where there is one.
+    The JSON stays open at the end, so that a correlation id can be appended.
     """
     named, names = event_names(table, frame)
     arguments = [name for name in _ARGUMENTS[table] if name in frame]
@@ -186,7 +186,7 @@ def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
     code, rows = distinct([named, has_id.astype(np.int64), *(values for values, _ in columns.values())])
     first, followed, *rest = rows.T
     parts = [_argument(name, values, columns[name][1]) for name, values in zip(arguments, rest, strict=True)]
-    # chrome://tracing merges what is said at both ends of an arrow, and complains of one name with two values
+    # chrome://tracing merges the arguments at both ends of an arrow, and rejects one name with two values
     identity = "correlation" if table == "api_calls" else "launch_correlation"
     parts.append(where(followed == 1, strings([f',"{identity}":'] * len(followed))))
     written = pc.ascii_ltrim(join(*parts), characters=",")
@@ -195,7 +195,7 @@ def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
 
 
 def _values(column: "pd.Series[Any]") -> tuple[Ints, pa.Array | None]:
-    """Return a column as whole numbers, -1 where nothing is said, and what they stand for if not for themselves."""
+    """Return a column as integers (-1 for no value), and the texts that they index; None if they are plain numbers."""
     if column.dtype == bool:
         return column.to_numpy().astype(np.int64) - 1, strings(["true"])
     if not isinstance(column.dtype, pd.CategoricalDtype):
@@ -207,7 +207,7 @@ def _values(column: "pd.Series[Any]") -> tuple[Ints, pa.Array | None]:
 
 
 def _argument(name: str, values: Ints, texts: pa.Array | None) -> pa.Array:
-    # one text more, so that there is one to take even where nothing is said
+    # one extra text, so that `take` works even if there is no value at all
     written = digits(values) if texts is None else take(pa.concat_arrays([texts, strings([""])]), values.clip(0))
     return where(values >= 0, join(f',"{name}":', written))
 
@@ -234,7 +234,7 @@ def _instant_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[byt
 
 
 def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes]:
-    """Write the begin and the end of ranges that may cross, each pair with a number of its own in its process."""
+    """Yield begin and end events of ranges that can cross; each pair has its own id within its process."""
     labels = _labels(profile, slices)
     places = _places(slices.tracks)
     for block in blocks(0, len(slices.row)):
@@ -246,7 +246,7 @@ def _async_rows(profile: Profile, slices: Slices, origin: int) -> Iterator[bytes
 
 @dataclass(frozen=True)
 class _Counters:
-    """Values at times (ns), one array entry each; `label` is a position in `labels`: place, name and unit as JSON."""
+    """Counter values at times (ns), one array entry each; `label` indexes `labels`: place, name and unit as JSON."""
 
     time: Ints
     value: Ints | Floats
@@ -256,7 +256,7 @@ class _Counters:
 
 
 def _counters(profile: Profile, places: Places) -> list[_Counters]:
-    """Gather the memory in use and the GPU's metrics, as they changed."""
+    """Return the counters: memory in use, and sampled GPU metrics."""
     frames = {"bytes": _memory_levels(profile), "value": _metrics(profile)}
     return [_of_gpus(frame, unit, places) for unit, frame in frames.items() if len(frame)]
 
@@ -272,7 +272,7 @@ def _of_gpus(frame: pd.DataFrame, unit: str, places: Places) -> _Counters:
 
 
 def _memory_levels(profile: Profile) -> pd.DataFrame:
-    """What is allocated on each device, by kind of memory, after each change."""
+    """Return the bytes allocated on each device, by kind of memory, after each change."""
     events = profile.tables.get("memory_usage", pd.DataFrame())
     if not len(events):
         return events
@@ -300,12 +300,12 @@ def _places(tracks: tuple[Track, ...]) -> pa.Array:
 
 
 def _microseconds(time: Ints) -> pa.Array:
-    """Write nanoseconds, none below 0, as microseconds with all three decimals."""
+    """Format nanoseconds (never negative) as microseconds with three decimals."""
     return join(digits(time // 1000), take(_FRACTIONS, time % 1000))
 
 
 def _json(value: object) -> str:
-    """Write a value, other letters as themselves: Perfetto shows escapes of theirs as they stand."""
+    """Format a value as JSON without escaping non-ASCII letters: Perfetto would show the escapes literally."""
     return json.dumps(value, ensure_ascii=False)
 
 

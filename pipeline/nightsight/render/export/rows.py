@@ -1,4 +1,4 @@
-"""Rows of JSON, put together by Arrow from columns of text: no loop over events, a block of them at a time."""
+"""Builds rows of JSON from columns of text with Arrow: block by block, without a Python loop over events."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -16,17 +16,17 @@ _BLOCK: Final = 1 << 16
 
 
 def blocks(begin: int, end: int) -> Iterator[slice]:
-    """Cut rows `begin` to `end` - 1 into slices that fit into memory as text."""
+    """Split rows `begin` to `end` - 1 into slices that are small enough to hold in memory as text."""
     return (slice(first, min(first + _BLOCK, end)) for first in range(begin, end, _BLOCK))
 
 
 def strings(texts: Iterable[str]) -> pa.Array:
-    """Make an array of texts, none as well."""
+    """Return an Arrow array of texts; the type is explicit so that it works for an empty array too."""
     return pa.array(texts, type=pa.string())
 
 
 def digits(values: Ints | Floats) -> pa.Array:
-    """Write numbers."""
+    """Format numbers as text."""
     return pa.array(values).cast(pa.string())
 
 
@@ -36,16 +36,16 @@ def take(texts: pa.Array, positions: Ints) -> pa.Array:
 
 
 def where(flags: Flags, texts: pa.Array) -> pa.Array:
-    """Keep the texts that are flagged, and leave the others empty."""
+    """Keep the flagged texts; the others become empty."""
     return pc.if_else(pa.array(flags), texts, "")
 
 
 def join(*parts: Text) -> pa.Array:
-    """Put the parts of each row together; one of them at least is an array."""
+    """Concatenate the parts of each row; at least one part is an array."""
     return pc.binary_join_element_wise(*parts, "")
 
 
 def one_text(texts: pa.Array, separator: str) -> bytes:
-    """Put all rows into one text."""
+    """Join all rows into one text, as bytes."""
     listed = pa.ListArray.from_arrays([0, len(texts)], texts)
     return bytes(pc.binary_join(listed, separator)[0].as_buffer())

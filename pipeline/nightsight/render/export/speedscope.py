@@ -1,7 +1,7 @@
-"""The profile that speedscope opens: for each thread and stream the opening and closing of its events.
+"""Export to speedscope: the open and close events of each thread and stream.
 
-https://github.com/jlfwong/speedscope/wiki/Importing-from-custom-sources; every event that opens must close, the last
-opened first, at times that never decrease.
+Format: https://github.com/jlfwong/speedscope/wiki/Importing-from-custom-sources. Every frame that opens must close,
+the last opened first, and times must never decrease.
 """
 
 import json
@@ -21,7 +21,7 @@ _KINDS: Final = strings(("O", "C"))
 
 
 def speedscope_profile(profile: Profile) -> bytes:
-    """Write a profile of each thread (its ranges with the calls inside) and each stream, in ns from the first event."""
+    """Return a profile per thread (ranges and the calls inside) and per stream; times are ns from the first event."""
     places = Places(profile)
     laid = [lay(profile, places) for lay in (thread_slices, process_slices, stream_slices)]
     known = [slices for slices in laid if len(slices.row)]
@@ -32,14 +32,14 @@ def speedscope_profile(profile: Profile) -> bytes:
     profiles = (
         piece for slices, frame in zip(known, frames, strict=True) for piece in _profiles(slices, frame, begin, length)
     )
-    # each profile begins with a comma, the first with none
+    # each profile starts with a comma; remove that of the first
     return b"".join(
         [json.dumps(head).encode()[:-1], b',"profiles":[', next(profiles, b"").removeprefix(b","), *profiles, b"]}\n"]
     )
 
 
 def _frames(profile: Profile, laid: list[Slices]) -> tuple[list[str], list[Ints]]:
-    """Return the names of all frames, and the position there of each slice's."""
+    """Return the names of all frames, and the frame of each slice as a position in them."""
     names: list[str] = []
     frames = []
     for slices in laid:
@@ -67,7 +67,7 @@ def _profiles(slices: Slices, frame: Ints, begin: int, length: int) -> Iterator[
 
 @dataclass(frozen=True)
 class _Events:
-    """Two for each slice, in their order on its track: whether it closes (1) or opens (0), when (ns), and its frame."""
+    """Two events per slice, in order on its track: closes (1) or opens (0), the time (ns), and the frame."""
 
     closes: Ints
     time: Ints
@@ -80,9 +80,9 @@ class _Events:
 
 
 def _events(slices: Slices, frame: Ints) -> _Events:
-    """Put openings and closings in order as brackets: times alone do not tell it where several are the same."""
+    """Order opens and closes like brackets; times alone do not give the order where several are equal."""
     level, inside = slices.nesting
-    # before a slice opens, all earlier ones have opened, and all of these but those around it have closed
+    # before a slice opens, all earlier slices have opened, and all of these except its ancestors have closed
     opening = 2 * np.arange(len(level)) - level
     closing = opening + 2 * inside - 1
     closes, time, frames = np.zeros((3, 2 * len(level)), dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Which row of a timeline each event is on: a thread, a stream of a GPU, or another row beside it where two overlap.
+"""Assigns events to tracks for trace viewers: one per thread and GPU stream, and further ones where events overlap.
 
-Viewers of traces draw a row as nested boxes, so on one row events may hold one another or be apart, and never cross.
+Viewers draw a track as nested boxes, so events on one track must nest or be disjoint, and never cross.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,12 +22,12 @@ from nightsight.tables import START_END, integers
 
 ON_THREADS: Final = ("ranges", "cpu_ops", "api_calls")
 MARKS: Final = "marks"
-"""Instants of threads: viewers that know only spans have no place for them."""
+"""Instant events of threads; formats that only know spans leave them out."""
 OS_CALLS: Final = "os_calls"
-"""Spans of threads, of which most wait: drawn where one can hide them, and summed up elsewhere."""
+"""Operating system calls of threads, most of them waits; exported only to viewers that can hide them."""
 NAME_LENGTH: Final = 4096
-"""How much of a name is written with each event: all that PyTorch's kernels have, but there is no limit."""
-# Linux numbers processes and threads up to 2**22
+"""The length limit of a name in exports: enough for PyTorch's kernels, but names can be of any length."""
+# Linux process and thread ids stay below 2**22, so numbers from 2**23 on are free for tracks of our own
 _TID: Final = (1 << 24) - 1
 _FREE: Final = 1 << 23
 _GPUS: Final = 1 << 24
@@ -36,7 +36,7 @@ _OF_THREAD: Final = ("process", "thread", "tid")
 
 @dataclass(frozen=True)
 class Track:
-    """One row: the numbers and names of its process and thread; a GPU counts as a process, its streams as threads."""
+    """One track: ids and names of its process and thread; a GPU counts as a process, its streams as threads."""
 
     pid: int
     tid: int
@@ -46,10 +46,10 @@ class Track:
 
 @dataclass(frozen=True)
 class Slices:
-    """Events on `tracks`, one array entry each, in order of (track, start, longest first); on a track they nest.
+    """Events on `tracks`, one array entry each, sorted by (track, start, longest first); on a track they nest.
 
-    `table` is a position in `tables`, `row` the row there; times are the profile's, in ns; `track` is a position in
-    `tracks`.
+    `table` is an index into `tables`, `row` the row of that table, `track` an index into `tracks`. Times are the
+    profile's, in ns.
     """
 
     tables: tuple[str, ...]
@@ -62,15 +62,15 @@ class Slices:
 
     @cached_property
     def nesting(self) -> tuple[Ints, Ints]:
-        """How many slices are around each one, and how many are inside it, itself counted."""
+        """Per slice: how many slices enclose it, and how many are inside it, counting itself."""
         level = _distance(outer(apart(self.track, self.start, self.end)[1]))
-        # all that follows and is deeper is inside; mirrored, that is what `outer` jumps over
+        # inside are all that follow and are deeper; `outer` on the reversed levels finds where they end
         outside = outer(-level[::-1])[::-1]
         return level, len(level) - 1 - outside - np.arange(len(level))
 
 
 class Places:
-    """The numbers and names that a profile's processes, threads and GPUs have in viewers."""
+    """Ids and names of a profile's processes, threads and GPUs in viewers."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -78,26 +78,26 @@ class Places:
 
     @cached_property
     def pids(self) -> Mapping[int, int]:
-        """The number of each process by its key: its own, or a free one where another has the same."""
+        """The id of each process by key: its pid, or a free number if another process has the same pid."""
         known = self._processes
         again = known["pid"].duplicated()
         rows = zip(known["process"], known["pid"], again, strict=True)
         return {int(process): next(self._free) if taken else int(pid) for process, pid, taken in rows}
 
     def thread(self, keys: Sequence[int], lane: int) -> Track:
-        """Return the row of a thread (process, thread, tid), or a further one for what does not fit there."""
+        """Return the track of a thread (process, thread, tid); with a `lane`, a further track for crossing events."""
         process, thread, tid = keys
         pid = self.pids[process]
         name = _numbered("main thread" if tid == pid else self._name(process, thread), lane)
         return Track(pid, next(self._free) if lane else tid, f"process {pid}", name)
 
     def process(self, keys: Sequence[int], lane: int) -> Track:
-        """Return a row for what is of a process (process) and of no thread."""
+        """Return a track for what belongs to a process (process) but to no thread."""
         pid = self.pids[keys[0]]
         return Track(pid, next(self._free), f"process {pid}", _numbered("start/end ranges", lane))
 
     def stream(self, keys: Sequence[int], lane: int) -> Track:
-        """Return the row of a stream (gpu, process, context, stream); two processes can share a GPU."""
+        """Return the track of a stream (gpu, process, context, stream); processes can share a GPU."""
         gpu, process, context, stream = keys
         pid, name = self.gpu(gpu)
         owner = f"process {self.pids[process]}, " if process in self.pids and len(self.pids) > 1 else ""
@@ -105,7 +105,7 @@ class Places:
         return Track(pid, next(self._free), name, name_of_stream)
 
     def gpu(self, device: int) -> tuple[int, str]:
-        """Return the number and the name of the process that stands for a GPU."""
+        """Return id and name of the process that represents a GPU."""
         devices = self._profile.tables.get("devices")
         known = {} if devices is None else dict(zip(devices["device"], devices["name"].astype("str"), strict=True))
         name = f"GPU {device}"
@@ -125,40 +125,40 @@ class Places:
 
     @cached_property
     def _programs(self) -> dict[int, str]:
-        """The name of each process's main thread, which in nsys's keys ends in the process's own number."""
+        """The name of each process's main thread, whose nsys key ends in the pid."""
         rows = zip(self._processes["process"], self._processes["pid"], strict=True)
         return {int(process): self._names.get(int(process) | int(pid), "") for process, pid in rows}
 
     def _name(self, process: int, thread: int) -> str:
-        """Name a thread; one without a name of its own has that of the program, which stays private."""
+        """Return the name of a thread; "thread" if it only has the program's name, which is kept private."""
         name = self._names.get(thread, "")
         return "thread" if name in ("", self._programs[process]) else printable(name)
 
 
 def thread_slices(profile: Profile, places: Places, *, tables: Sequence[str] = ON_THREADS) -> Slices:
-    """Lay the events of some tables on the row of each thread; StartEnd ranges are of no thread."""
+    """Lay out the events of `tables` on tracks of their threads; StartEnd ranges belong to no thread."""
     return _lay(_events(profile, tables, _OF_THREAD), crossing_lanes, places.thread)
 
 
 def mark_slices(profile: Profile, places: Places) -> Slices:
-    """Lay the marks of each thread on its row, where they cross nothing."""
+    """Lay out the marks on the tracks of their threads; instants never cross anything."""
     return thread_slices(profile, places, tables=(MARKS,))
 
 
 def process_slices(profile: Profile, places: Places) -> Slices:
-    """Lay the StartEnd ranges of each process on rows: they may cross, and end on another thread."""
+    """Lay out the StartEnd ranges of each process: they can cross, and end on another thread."""
     events = _events(profile, ("ranges",), ("process",), style=START_END)
     return _lay(events, crossing_lanes, places.process)
 
 
 def stream_slices(profile: Profile, places: Places) -> Slices:
-    """Lay the operations of each stream on its row; those that run at the same time are side by side, never nested."""
+    """Lay out the operations of each stream; concurrent ones get tracks of their own, because they do not nest."""
     events = _events(profile, GPU_TABLES, ("gpu", "process", "context", "stream"))
     return _lay(events, free_lanes, places.stream)
 
 
 def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
-    """Return for each event the position of its name, and the names, fit to print; CUDA's own as NVIDIA writes them."""
+    """Return the index of each event's name, and the printable names; CUDA's own as NVIDIA spells them."""
     if table == "graph_launches":
         return np.zeros(len(frame), dtype=np.int64), [GRAPH]
     if table in ("ranges", MARKS):
@@ -173,7 +173,7 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
 
 
 def _names_with_domain(events: pd.DataFrame) -> tuple[Ints, list[str]]:
-    """Name ranges and marks as the report's tables do: `domain:name`, unless the domain is the default one."""
+    """Name ranges and marks as the report's tables do: `domain:name`, without the default domain."""
     domains, names = events["domain"].cat, events["name"].cat
     count = max(len(names.categories), 1)
     codes, pairs = pd.factorize(domains.codes.to_numpy(dtype=np.int64) * count + names.codes.to_numpy())
@@ -183,12 +183,13 @@ def _names_with_domain(events: pd.DataFrame) -> tuple[Ints, list[str]]:
 
 
 def distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Number the distinct combinations of keys in their order; return each event's number, and the combinations."""
+    """Number the distinct combinations of keys in sorted order; return each event's number, and the combinations."""
     codes = np.zeros(len(keys[0]), dtype=np.int64)
     for key in keys:
         local, values = pd.factorize(key)
+        # renumbered after each key, so that the product cannot overflow
         codes = pd.factorize(codes * len(values) + local)[0].astype(np.int64)
-    # they are numbered as they appear
+    # factorize numbers them in order of appearance: a new maximum is the first event of a combination
     first = np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
     chosen = [key[first] for key in keys]
     order = np.lexsort(chosen[::-1])
@@ -208,9 +209,9 @@ class _Events:
 
 
 def _events(profile: Profile, names: Iterable[str], keys: Sequence[str], *, style: str = "") -> _Events:
-    """Gather the events of several tables with the keys of their tracks; of the ranges those of one style.
+    """Gather the events of several tables, with the keys of their tracks.
 
-    Without `style`, all that are of a thread.
+    `style` selects ranges: START_END, or "" for all those that belong to a thread.
     """
     tables = tuple(name for name in names if name in profile.tables)
     frames = [profile.tables[name] for name in tables]
@@ -234,10 +235,7 @@ def _of_style(frame: pd.DataFrame, style: str) -> Ints:
 
 
 def _key(frame: pd.DataFrame, column: str) -> Ints:
-    """A key column.
-
-    Reports are made without the `tid` of calls: it is the end of the thread's key.
-    """
+    """Return a key column; `tid` may be missing, and is then the low bits of the thread key."""
     if column not in frame:
         return integers(frame["thread"]) & _TID
     return gpus(frame) if column == "gpu" else integers(frame[column])
@@ -247,6 +245,7 @@ _Lanes = Callable[[Ints, Ints], Ints]
 
 
 def _lay(events: _Events, lanes: _Lanes, track: Callable[[Sequence[int], int], Track]) -> Slices:
+    """Assign events to tracks: one per owner (the distinct keys) and lane, and sort them by track."""
     group, keys = distinct(events.keys)
     order = np.lexsort((-events.end, events.start, group))
     group, start, end = group[order], events.start[order], events.end[order]
@@ -261,7 +260,7 @@ def _lay(events: _Events, lanes: _Lanes, track: Callable[[Sequence[int], int], T
 
 
 def _distance(parent: Ints) -> Ints:
-    """Return how many steps each is from the top, `parent` being -1 there."""
+    """Return the depth of each entry, where `parent` is -1 at the top; by pointer jumping, in log(depth) passes."""
     level, position = (parent >= 0).astype(np.int64), parent
     while (inside := position >= 0).any():
         above = position[inside]

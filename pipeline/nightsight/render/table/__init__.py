@@ -1,1 +1,1 @@
-"""Tables as a reader sees them: layouts, short names, units, and the rows that scripts can show."""
+"""Tables as readers see them: layouts, shortened names, units, and the packed rows for the scripts."""

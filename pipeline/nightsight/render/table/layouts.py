@@ -1,6 +1,6 @@
-"""How the table of each result is laid out: its entry in the register, and what only a renderer can do to it.
+"""The table layout of each result: its register entry, plus what only a renderer needs.
 
-The latter is how rows are rearranged before they are shown, and how their names are shortened.
+This module adds how rows are rearranged before display and how their names are shortened.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ Frame = pd.DataFrame
 
 
 def layout_of(result: Result) -> Layout:
-    """Return the layout of a result; one of another version, which has no entry, is shown by its columns."""
+    """Return the layout of a result; one without an entry (from another version) is laid out by its columns."""
     entry = entry_of(result.name)
     if entry is None:
         columns = list(result.rows.columns) or ["name"]
@@ -60,7 +60,7 @@ def layout_of(result: Result) -> Layout:
 
 
 def labels_of(results: Iterable[Result]) -> Labels:
-    """Return the labels of all kernels that results name."""
+    """Return the labels of all kernels that occur in results."""
     named = [(result, entry) for result in results if (entry := entry_of(result.name))]
     columns = (result.rows[name] for result, entry in named for name in entry.kernels if name in result.rows)
     names = (column.dropna().astype("str") for column in columns)
@@ -68,7 +68,7 @@ def labels_of(results: Iterable[Result]) -> Labels:
 
 
 def refuse_incomplete(report: Report) -> None:
-    """Raise CaptureError if a result of a report.json lacks a column that its entry has."""
+    """Raise CaptureError if a result of a report.json lacks a required column of its entry."""
     for result in report.results:
         entry = entry_of(result.name)
         needed = {column.name for column in entry.columns if not column.is_optional} if entry else set()
@@ -78,26 +78,26 @@ def refuse_incomplete(report: Report) -> None:
 
 
 def _prepared(entry: Entry, frame: Frame) -> Frame:
-    """Leave out columns in which all rows agree, where the entry says so, and rearrange the rest."""
+    """Drop the columns that the entry lets go where all rows have the same value, and rearrange the rest."""
     agreed = [name for name in entry.constant if name in frame and frame[name].nunique() <= 1]
     frame = frame.drop(columns=agreed)
     return _PREPARED[entry.name](frame) if entry.name in _PREPARED else frame
 
 
 def _named_operations(frame: Frame) -> Frame:
-    """Name each memory operation, in place of what its name is made of."""
+    """Replace the operation and memory kinds by one name."""
     rest = frame.drop(columns=["operation", "source_kind", "target_kind"])
     return rest.assign(name=operation_names(frame))
 
 
 def _waits(frame: Frame) -> Frame:
-    """Leave out repetitions and other waits where there are none."""
+    """Drop the columns on repetitions and other waits if no row has any."""
     unused = [name for name in ("steps", "of_steps", "other_waits") if name in frame and not frame[name].any()]
     return frame.drop(columns=unused)
 
 
 def _devices(frame: Frame) -> Frame:
-    """Leave out the window, which is the same for all, and the kinds of work that no device did."""
+    """Drop the window, which is the same for all devices, and the kinds of work that no device did."""
     unused = [kind for kind in _KINDS_OF_WORK if kind in frame and not frame[kind].any()]
     columns = [name for kind in unused for name in _KINDS_OF_WORK[kind]]
     return frame.drop(columns=[*columns, "window", "window_ns"], errors="ignore")
@@ -111,20 +111,21 @@ _KINDS_OF_WORK: Final = {
 
 
 def _marks(frame: Frame) -> Frame:
-    """Name marks as ranges are, with their domain; leave out the category where no mark has one."""
+    """Name marks `domain:name`, as ranges are; drop the category if no mark has one."""
     domain = frame["domain"].astype("str")
     named = frame.assign(name=domain.where(domain == "", domain + ":") + frame["name"].astype("str"))
     return named.drop(columns=["domain", *([] if (frame["category"] != "").any() else ["category"])])
 
 
 def _tree(frame: Frame) -> Frame:
-    """Put every range below the one around it, named by the last part of its path; drop what is the same for all."""
+    """Arrange ranges as a tree, each named by the last part of its path; drop columns that add nothing."""
     paths = frame["path"].astype("str").fillna("").tolist()
     places = list(zip(frame["pid"].tolist() if "pid" in frame else [0] * len(frame), paths, strict=True))
     levels = dict(zip(places, frame["level"].fillna(0).tolist(), strict=True))
     around = [_around(place, levels) for place in places]
     names = [path if above is None else path[len(above[1]) + 3 :] for path, above in zip(paths, around, strict=True)]
     idle = ["style"] if frame["style"].nunique() == 1 else []
+    # with one instance each, median, minimum and maximum all repeat the total
     if (frame["instances"] == 1).all():
         idle += ["cpu_med_ns", "cpu_min_ns", "cpu_max_ns"]
     rows, depths = _preorder(places, around)
@@ -136,7 +137,10 @@ _Place = tuple[object, str]  # process and path of a range
 
 
 def _around(place: _Place, levels: Mapping[_Place, int]) -> _Place | None:
-    """Return what is around a range, the longest path on the level above; a name may itself hold the separator."""
+    """Return the parent of a range: the longest prefix of its path that is one level up.
+
+    The level decides, because a name can itself contain the separator.
+    """
     process, above = place
     while " / " in above:
         above = above.rpartition(" / ")[0]
@@ -146,7 +150,7 @@ def _around(place: _Place, levels: Mapping[_Place, int]) -> _Place | None:
 
 
 def _preorder(places: Sequence[_Place], around: Sequence[_Place | None]) -> tuple[list[int], list[int]]:
-    """Return the rows, each followed by those inside it, and how deep each of them is."""
+    """Return the rows in preorder, and the depth of each; iterative, because trees can be deep."""
     inside: dict[_Place | None, list[int]] = {}
     for row, above in enumerate(around):
         inside.setdefault(above, []).append(row)

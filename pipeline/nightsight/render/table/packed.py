@@ -1,4 +1,4 @@
-"""All rows of a page's tables as one compressed block: numbers at full precision, and each text once."""
+"""The rows of all tables of a page as one compressed block: numbers at full precision, each text stored once."""
 
 import base64
 import gzip
@@ -20,13 +20,13 @@ Json = dict[str, Any]
 
 _FORMAT: Final = 2
 _TRIES: Final = 4
-_NONE: Final = -1  # the code of a text that is not there
+_NONE: Final = -1  # the code of a missing text
 
 
 def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
-    """Return base64 of gzip of the tables that `views` print the first rows of, in at most `most_bytes`.
+    """Return all rows of the tables as base64 of gzip of JSON, at most `most_bytes` long; "" if they do not fit.
 
-    Of the tables that take most bytes rows are left out, but none that are printed; "" if even so it is too much.
+    The largest tables are cut first. Rows that the page prints are never cut.
     """
     tables = [_Table(view, view.whole) for view in views if view.whole is not None and view.rows]
     aim: float = most_bytes
@@ -34,18 +34,19 @@ def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
         packed = _compressed(_document(tables, _limits(tables, aim)))
         if len(packed) <= most_bytes:
             return packed
+        # sizes of single tables are estimates: aim lower by the error of this try
         aim *= 0.95 * most_bytes / len(packed)
     return ""
 
 
 class Texts:
-    """A dictionary of texts in order of their first use."""
+    """Codes for texts, in order of first use."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
 
     def codes(self, texts: Iterable[str]) -> list[int]:
-        """Return the place of each text, `_NONE` for an empty one."""
+        """Return the code of each text, `_NONE` for an empty one."""
         return [self._codes.setdefault(text, len(self._codes)) if text else _NONE for text in texts]
 
     @property
@@ -69,7 +70,7 @@ class _Table:
 
     @cached_property
     def full(self) -> list[str]:
-        """What the first column's texts are short for, "" where they are short for nothing."""
+        """The full texts of the first column, "" where the name is not shortened."""
         layout, frame = self.whole.layout, self.whole.frame
         texts = _each(frame[layout.full if layout.full in frame else layout.name].astype("str"), printable)
         return ["" if text == name else text for name, text in zip(self.names, texts, strict=True)]
@@ -81,13 +82,13 @@ class _Table:
 
     @cached_property
     def size(self) -> int:
-        """About how many bytes the table takes by itself."""
+        """The approximate size of the table alone, in bytes of compressed base64."""
         texts = Texts()
         rows = self.rows(len(self), texts)
         return len(zlib.compress(_json({"table": rows, "texts": texts.all}))) * 4 // 3
 
     def rows(self, count: int, texts: Texts) -> Json:
-        """Return the first `count` rows; full names only of rows that are not printed: the page has those."""
+        """Return the first `count` rows; full names only of rows that are not printed, as the page has the others."""
         printed, frame = len(self.view.rows), self.whole.frame
         levels = {"level": frame["level"].tolist()[:count]} if "level" in frame else {}
         return {
@@ -103,7 +104,7 @@ class _Table:
 
     @property
     def _numbered(self) -> Json:
-        """The place of the column whose texts begin with the number of a replay, for the file that is made of it."""
+        """The index of the column whose texts start with a replay number; the CSV download splits that column."""
         names = [column.name for column in self.view.columns]
         column = self.whole.layout.numbered
         return {"numbered": names.index(column)} if column in names else {}
@@ -118,7 +119,7 @@ class _Table:
 
 
 def _each(texts: "pd.Series[str]", write: Callable[[str], str]) -> list[str]:
-    """Apply `write` to each different text once."""
+    """Apply `write` to each text, but only once per distinct text: tables repeat names."""
     written = {text: write(text) for text in texts.unique()}
     return [written[text] for text in texts]
 
@@ -143,8 +144,9 @@ def _column(column: Column, values: list[Any], texts: Texts) -> Json:
 
 
 def _limits(tables: Sequence[_Table], most_bytes: float) -> list[int]:
-    """Return how many rows of each table there is room for: those that take most are cut to one size."""
+    """Return how many rows of each table to keep: tables above a common size limit are cut to it."""
     room, level = most_bytes, math.inf
+    # small tables keep all rows; what they leave of their share raises the limit of the others
     sizes = sorted(table.size for table in tables)
     for place, size in enumerate(sizes):
         level = room / (len(sizes) - place)

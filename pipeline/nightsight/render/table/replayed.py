@@ -1,4 +1,4 @@
-"""How kernels that Nsight Compute replayed are told apart on a page: one number each, the same in every section."""
+"""Tables of kernels that Nsight Compute replayed; each launch has one number, the same in every section."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ Frame = pd.DataFrame
 
 PREFIX: Final = "ncu_"
 BRIEF: Final = 44
-"""How long the names of kernels are in pictures, and in columns beside others."""
+"""The length limit of kernel names in pictures, and in columns other than the first."""
 _INTERNAL: Final = ("gpu_total_ns", "busiest_gpu_ns")
 _FIRST: Final = (
     "name",
@@ -43,7 +43,7 @@ _KINDS: Final = {"info": "verdict", "optimization": "advice"}
 
 
 def numbered(results: tuple[Result, ...]) -> tuple[Result, ...]:
-    """Give each launch a number from 1 on, in the order of the first result that has it, as a part of its name."""
+    """Prefix the name of each launch with a number, from 1, in order of first appearance in the results."""
     launches: dict[object, int] = {}
     return tuple(
         replace(result, table=_numbered(result.rows, launches))
@@ -60,15 +60,15 @@ def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
 
 
 def number_of(name: str) -> str:
-    """Return the number of a kernel that has one, "" for others."""
+    """Return the number that a kernel's name starts with, "" for none."""
     number, dot, _ = name.partition(". ")
     return number if dot else ""
 
 
 def kernels(frame: Frame) -> Frame:
-    """Put what tells launches apart first, then what sums them up, and their place in the program last.
+    """Order the columns: what identifies a launch, then its summary figures, and its range path last.
 
-    What none of them has is left out.
+    Columns without any value are dropped.
     """
     columns = list(dict.fromkeys((*_FIRST, *frame.columns)))
     internal = {*_INTERNAL, *(["device"] if _is_one(frame, "device") else [])}
@@ -78,19 +78,19 @@ def kernels(frame: Frame) -> Frame:
 
 
 def points(frame: Frame) -> Frame:
-    """Name what is counted per which byte; leave out the device where all rows have the same."""
+    """Rename columns to say per which byte (DRAM, L2) they count; drop the device if all rows have the same."""
     return _present(frame.drop(columns=["device"] if _is_one(frame, "device") else [])).rename(columns=HEADINGS)
 
 
 def roofs(frame: Frame) -> Frame:
-    """Name the two sorts of roofs; leave out the device where all rows have the same."""
+    """Rename the columns of the two kinds of roofs; drop the device if all rows have the same."""
     unused = ["device"] if _is_one(frame, "device") else []
     names = {"bytes_per_s": "bandwidth_bytes_per_s", "flop_per_s": "arithmetic_flop_per_s"}
     return frame.drop(columns=unused).rename(columns=names)
 
 
 def rules(frame: Frame) -> Frame:
-    """Tell apart what ncu estimates for the launch (global) and for one unit of the GPU (local)."""
+    """Split ncu's speedup estimates into those for the launch (global) and for one unit of the GPU (local)."""
     kind = frame["speedup_kind"].astype("str")
     return Frame(
         {
@@ -106,7 +106,7 @@ def rules(frame: Frame) -> Frame:
 
 
 def hottest(frame: Frame) -> Frame:
-    """Place each line by file and number, which also name it if its text is missing; an instruction by its address."""
+    """Add the place of each row: file and line, or the address of an instruction; it replaces a missing source text."""
     place = pd.Series(
         [_place(row) for row in frame[["file", "line", "pc"]].to_dict("records")], frame.index, dtype="str"
     )
@@ -123,7 +123,7 @@ def hottest(frame: Frame) -> Frame:
 
 
 def _place(row: Mapping[Any, Any]) -> str:
-    """Return `file.py:12`, without folders of either system, or `0x2790`; "" for what has neither."""
+    """Return `file.py:12` without folders (Linux or Windows), or `0x2790`; "" if there is neither."""
     file = str(row["file"]) if pd.notna(row["file"]) else ""
     if file and pd.notna(row["line"]):
         return f"{PureWindowsPath(file).name}:{int(row['line'])}"
@@ -131,7 +131,7 @@ def _place(row: Mapping[Any, Any]) -> str:
 
 
 def by_reason(frame: Frame) -> Frame:
-    """One row per launch with a column per stall reason (percent), in both directions the most frequent first."""
+    """One row per launch, one column per stall reason (percent); the most frequent reasons first."""
     names = frame["name"].astype("str")
     table = frame.assign(name=names).pivot_table("stall_pct", "name", "reason", "sum", sort=False)
     order = table.sum().sort_values(ascending=False, kind="stable").index
@@ -144,7 +144,7 @@ def by_reason(frame: Frame) -> Frame:
 
 
 def by_kind(frame: Frame) -> Frame:
-    """One row per launch with a column per kind of instruction (percent), without kinds that none has."""
+    """One row per launch, one column per kind of instruction (percent); unused kinds are dropped."""
     kinds = [name for name in frame.columns if name.endswith("_pct")]
     unused = [name for name in kinds if not (floats(frame[name]) > 0).any()]
     return frame.drop(columns=unused)
@@ -155,7 +155,7 @@ def _is_one(frame: Frame, column: str) -> bool:
 
 
 def _present(frame: Frame) -> Frame:
-    """Leave out columns in which nothing is known."""
+    """Drop columns without any known value."""
     return frame[[name for name in frame.columns if _is_known(frame[name])]]
 
 

@@ -1,6 +1,6 @@
-"""What a table looks like to a reader: short names, one unit per column, and which rows are shown.
+"""Tables ready to print: shortened names, one unit per column, and the rows to show.
 
-Everything here is finished text and finished numbers; templates only place it.
+All texts and numbers are final here; templates only place them.
 """
 
 import re
@@ -19,14 +19,14 @@ from nightsight.units import ABSENT, Scale, format_cell, heading, scale_for, spl
 
 ROWS: Final = 50
 MOST_ROWS: Final = 5_000
-"""Rows of a table that a page can hold; those after the first few are in its compressed block."""
+"""How many rows of a table a page can hold; the first few are printed, the others are in its compressed block."""
 NAME_LENGTH: Final = 90
 _TEXT_LENGTH: Final = 120
 NO_NAME: Final = "(no name)"
 
 Floats = npt.NDArray[np.float64]
 
-# controls, lone surrogates, and the marks that turn the direction of the text around them
+# control characters, lone surrogates, and marks that change the direction of surrounding text
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _PARAMETERS: Final = re.compile(r"\([^()]*\)")
 _LAMBDA: Final = re.compile(r"(?:::)?\[lambda[^\]]*\]|(?:::)?\{lambda[^}]*\}(?:#\d+)?")
@@ -41,10 +41,10 @@ _NESTING: Final = (9, 3, 2, 1)  # levels of template arguments to try to keep
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, with the unit that all its cells share.
+    """A column heading, with the unit of all its cells.
 
-    name: the column's name with its unit as suffix, for exports. scale: None for text. largest: what a full bar stands
-    for, 0 where there are no bars. is_minor: on a screen with scripts it is shown on request.
+    name: the column's name with its unit as suffix, for exports. scale: None for text. largest: the value of a full
+    bar, 0 for no bars. is_minor: on a screen with scripts the column is shown on request.
     """
 
     title: str
@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """One value as text; `share` (0 to 100) draws a bar under it, `full` is the name that `text` shortens."""
+    """One value as text; `share` (0 to 100) draws a bar under it; `full` is the full name if `text` is shortened."""
 
     text: str
     full: str = ""
@@ -68,7 +68,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row: what it is about, how deep it is nested, and its values."""
+    """A row: its name, its values, and its nesting level."""
 
     name: Cell
     cells: tuple[Cell, ...]
@@ -77,11 +77,11 @@ class Row:
 
 @dataclass(frozen=True)
 class TableView:
-    """A table as it is printed; `more` says what was left out, a folded one opens on request.
+    """A table as it is printed; `more` says what was left out; a folded table opens on request.
 
-    whole: all rows, for the page to hold beside those printed; None where these are all. name: what the table is
-    called in the page and in files made from it. timeline, names: what its rows are in the timeline, and what their
-    names are. has_details: the first column's full texts add to the short ones and do not repeat them.
+    whole: all rows, which the page holds in addition to the printed ones, or None. name: identifies the table in the
+    page and in downloaded files. timeline: what its rows correspond to in the timeline. names: what kind of names it
+    has. has_details: the first column's full texts add to the short ones instead of repeating them.
     """
 
     caption: str
@@ -97,32 +97,32 @@ class TableView:
 
 
 def name_cell(name: str, shorten: Callable[[str], str]) -> Cell:
-    """Return a cell with the short form of `name`, and the full one where that differs."""
+    """Return a cell with the short form of `name`, and the full form if that differs."""
     short, full = shorten(name), printable(name)
     return Cell(short, full if full != short else "")
 
 
 def printable(text: object) -> str:
-    """Make text of any origin safe to lay out: one line, no controls, no change of direction, not empty."""
+    """Make any text safe to print: one line, no control characters, no change of direction, not empty."""
     if not isinstance(text, str):
-        # a missing one
+        # a missing value
         return NO_NAME
     text = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"[\t\n\r]+", " ", text)).strip()
     return text or NO_NAME
 
 
 def short_name(name: str, length: int = NAME_LENGTH) -> str:
-    """Shorten a C++ kernel name: no return type, namespaces, parameter list, and fewer inner template arguments."""
+    """Shorten a C++ kernel name: drop return type, namespaces and parameters, then inner template arguments."""
     text = _readable(name)
     shorter = [_without_inner_arguments(text, nesting) for nesting in _NESTING]
     return _word_cut(next((form for form in shorter if len(form) <= length), shorter[-1]), length)
 
 
 def _readable(name: str) -> str:
-    """Return a kernel's name as people say it, with all of its template arguments."""
+    """Return a kernel's name as people read it, with all of its template arguments."""
     plain = printable(name)
     text = _until_stable(_PARAMETERS, unqualified(plain))
-    # names that are not C++, or are cut off, still have their namespaces
+    # `unqualified` cannot parse names that are truncated or not C++: these still have their namespaces
     for pattern in (_OPERATOR, _LAMBDA, _QUALIFIERS, _LEFTOVERS):
         text = pattern.sub("", text)
     text = re.sub(r",(?=\S)", ", ", re.sub(r"\s+", " ", text)).strip()
@@ -130,9 +130,9 @@ def _readable(name: str) -> str:
 
 
 class Labels:
-    """Short forms of the kernels' names that are on one page: where kernels differ, so do their labels of a length.
+    """Short kernel names of one page: different kernels have different labels, at any length limit.
 
-    nsys and ncu spell one kernel in two ways, which have one label.
+    nsys and ncu spell the same kernel differently; both spellings have the same label.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -142,7 +142,7 @@ class Labels:
         self._made: dict[int, dict[str, str]] = {}
 
     def short(self, name: str, length: int = NAME_LENGTH) -> str:
-        """Shorten a name; the number of a replay before it stays."""
+        """Shorten a name to at most `length` characters; a replay number in front of it is kept."""
         if length not in self._made:
             labels = _told_apart([spelt[0] for spelt in self._kernels.values()], length)
             of_all = ((spelt, labels[spelt[0]]) for spelt in self._kernels.values())
@@ -154,7 +154,7 @@ class Labels:
 
 
 def _told_apart(names: Sequence[str], length: int) -> dict[str, str]:
-    """Shorten names; those that would read the same have what differs in the place of what is alike."""
+    """Shorten names; names that would read the same show the words that differ instead of those they share."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(short_name(name, length), []).append(name)
@@ -162,16 +162,16 @@ def _told_apart(names: Sequence[str], length: int) -> dict[str, str]:
     for alike in (alike for alike in groups.values() if len(alike) > 1):
         for name, words in zip(alike, _differing(alike), strict=True):
             label = _around(name, words, length)
-            # what differs may itself be too long, or be nothing that is readable
+            # the differing words can themselves be too long, or empty: then a number tells the labels apart
             tries = (f"{label[: length - 4]} #{number}" for number in range(2, len(names) + 2))
             labels[next(text for text in (label, *tries) if text not in labels)] = name
     return {name: label for label, name in labels.items()}
 
 
 def _differing(names: Sequence[str]) -> list[str]:
-    """Return of each name the words that not all have, or else those between the ends that all have."""
+    """Return for each name the words that not all names contain, else those between the common start and end."""
     texts = [_readable(name) for name in names]
-    if len(set(texts)) < len(texts):  # namespaces or parameters tell them apart
+    if len(set(texts)) < len(texts):  # they differ only in namespaces or parameters
         texts = [printable(name) for name in names]
     words = [_WORD.findall(text) for text in texts]
     common = frozenset[str].intersection(*map(frozenset, words))
@@ -185,20 +185,20 @@ def _differing(names: Sequence[str]) -> list[str]:
 
 
 def _around(name: str, words: str, length: int) -> str:
-    """Write the beginning of a short name, and the words that tell it from others."""
+    """Return the start of a short name, followed by the words that distinguish it from others."""
     words = middle_cut(words, length - length // 5 - 2)
     return f"{_HALF_AT_END.sub('', short_name(name, 10 * length)[: length - len(words) - 2])}…{words}…"
 
 
 def counted(number: float, noun: str) -> str:
-    """Write a number of things: `1 kernel`, `1,224 kernels`, `2 copies`, `3 launches`."""
+    """Format a count with its noun: `1 kernel`, `1,224 kernels`, `2 copies`, `3 launches`."""
     if number != 1:
         noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'es' if noun.endswith('ch') else 's'}"
     return f"{number:,.0f} {noun}"
 
 
 def middle_cut(text: str, length: int) -> str:
-    """Cut the middle out of a text that is longer than `length`."""
+    """Cut the middle out of a text that is longer than `length` characters."""
     if len(text) <= length:
         return text
     tail = (length - 1) // 2
@@ -206,12 +206,12 @@ def middle_cut(text: str, length: int) -> str:
 
 
 def short_text(text: str) -> str:
-    """Return printable text, of a length that fits a table."""
+    """Return printable text, cut to a length that fits a table."""
     return middle_cut(printable(text), _TEXT_LENGTH)
 
 
 def texts_of(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return name and value pairs fit to print, without the empty ones."""
+    """Return printable (name, value) pairs; those with an empty value are dropped."""
     return tuple((printable(name), printable(value)) for name, value in values.items() if value)
 
 
@@ -223,12 +223,12 @@ def _unchanged(frame: pd.DataFrame) -> pd.DataFrame:
 class Layout:
     """How one kind of table is shown.
 
-    noun: what its rows are, in the plural. header: the heading of the first column, which shows column `name`.
-    full: the column that says more about each name, "" for the name itself where that is shortened. bars: columns with
-    a bar in each cell. minor: columns to show on request, of a table that is too wide. most: the number of rows
-    printed. `prepare` rearranges the frame before. is_folded: a chart says the same. timeline, names: see TableView.
-    others: how names in columns but the first are shortened. numbered: the column whose texts begin with the number of
-    a replay. kernels: the columns that hold names of kernels, and how long those may be (`labelled`).
+    noun: its rows, in the plural. header: the heading of the first column, which shows column `name`. full: the column
+    with more about each name; "" for the full name itself. bars: columns with a bar in each cell. minor: columns shown
+    on request, for tables that are too wide. most: the number of printed rows. prepare: rearranges the frame first.
+    is_folded: the table opens on request, because a chart shows the same. timeline, names: see TableView. others: how
+    to shorten names in other columns. numbered: the column whose texts start with a replay number. kernels: the columns
+    with kernel names, and the length limit of each (`labelled`).
     """
 
     noun: str
@@ -248,14 +248,14 @@ class Layout:
     kernels: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def labelled(self, labels: Labels) -> "Layout":
-        """Shorten names of kernels so that those of the page are told apart."""
+        """Return this layout with kernel names shortened to the page's unique labels."""
         of_kernels = {name: partial(labels.short, length=length) for name, length in self.kernels.items()}
         return replace(self, shorten=of_kernels.pop(self.name, self.shorten), others={**self.others, **of_kernels})
 
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """All rows of a table: the prepared frame (first MOST_ROWS rows), how many there are, and how they are shown."""
+    """All rows of a table: the prepared frame (at most MOST_ROWS rows), the total count, and the layout."""
 
     frame: pd.DataFrame
     count: int
@@ -263,11 +263,12 @@ class Whole:
 
 
 def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str = "") -> TableView:
-    """Show the first rows of `frame`; the column `level`, if there is one, indents them."""
+    """Lay out the first rows of `frame`; a column `level`, if there is one, indents them."""
     frame = layout.prepare(frame)
     whole = Whole(frame.head(MOST_ROWS), len(frame), layout)
     shown = frame.head(layout.most)
     values = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]
+    # units come from all rows that a script can show, so that they do not change when more rows appear
     columns = [
         replace(_column(whole.frame[name], with_bars=name in layout.bars), is_minor=name in layout.minor)
         for name in values
@@ -299,7 +300,7 @@ def _names(frame: pd.DataFrame, layout: Layout) -> list[Cell]:
 
 
 def floats(column: "pd.Series[Any]") -> Floats:
-    """Return a column as floats, NaN for what is not there."""
+    """Return a column as floats, NaN for missing values."""
     return pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
 
 
@@ -317,12 +318,12 @@ def _known(kinds: "pd.Series[str]") -> "pd.Series[str]":
 
 
 def is_numeric(column: "pd.Series[Any]") -> bool:
-    """Tell numbers from text; a column with a unit is numbers even if all are missing."""
+    """Whether a column holds numbers; one with a unit does, even if all values are missing."""
     return bool(split(str(column.name))[1]) or pd.api.types.is_numeric_dtype(column.dtype)
 
 
 def _until_stable(pattern: re.Pattern[str], text: str) -> str:
-    """Remove what `pattern` finds, innermost first, until nothing is left to find."""
+    """Remove all matches of `pattern` until none is left: nested ones appear after the inner ones are gone."""
     count = 1
     while count:
         text, count = pattern.subn("", text)
@@ -330,13 +331,13 @@ def _until_stable(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _word_cut(text: str, length: int) -> str:
-    """Cut the middle out as `middle_cut` does, and a little more where that spares the reader halves of words."""
+    """Cut like `middle_cut`, and a little more where this avoids leaving half a word."""
     head, cut, tail = middle_cut(text, length).partition("…")
     return f"{_HALF_AT_END.sub('', head)}…{_HALF_AT_START.sub('', tail)}" if cut else head
 
 
 def _without_inner_arguments(text: str, nesting: int) -> str:
-    """Drop template arguments below `nesting` levels; a name whose brackets do not match stays as it is."""
+    """Drop template arguments nested deeper than `nesting` levels; a name with unbalanced brackets stays as it is."""
     kept: list[str] = []
     depth = 0
     for character in text:
@@ -350,7 +351,7 @@ def _without_inner_arguments(text: str, nesting: int) -> str:
 
 
 def _column(column: "pd.Series[Any]", *, with_bars: bool) -> Column:
-    """Choose the unit and digits of a column."""
+    """Choose the unit and number of decimals of a column."""
     name = str(column.name)
     title, unit = heading(name), split(name)[1]
     if not is_numeric(column):
@@ -368,13 +369,13 @@ def _cells(values: "pd.Series[Any]", column: Column, shorten: Callable[[str], st
     if not column.largest:
         return [Cell(text) for text in texts]
     shares = (100.0 * numbers / column.largest).clip(0, 100).round(2).tolist()
-    # no bar is not an empty one
+    # a missing value has no bar, which differs from a bar of length 0
     bars = (share if np.isfinite(share) else None for share in shares)
     return [Cell(text, share=bar) for text, bar in zip(texts, bars, strict=True)]
 
 
 def _largest(column: "pd.Series[Any]") -> float:
-    """Return what a full bar stands for: all of it for a share, else the column's largest value."""
+    """Return the value of a full bar: 100 for percentages, else the column's largest value."""
     if str(column.name).endswith("_pct"):
         return 100.0
     values = floats(column)
@@ -382,7 +383,7 @@ def _largest(column: "pd.Series[Any]") -> float:
 
 
 def left_out(shown: int, count: int, noun: str) -> str:
-    """Say which rows of a table are shown, "" if all are."""
+    """Return a note on how many rows are shown, "" if all are."""
     if count <= shown:
         return ""
-    return f"The first {shown:,} of {count:,} {noun}. The JSON and CSV forms of this report have all of them."
+    return f"The first {shown:,} of {count:,} {noun}. The JSON and CSV forms of this report contain all of them."
