@@ -220,7 +220,7 @@ def test_range_and_maximum_are_said_in_words() -> None:
     (panel,) = chart(frame, kind=TWO, window_ns=30_000).panels
     assert panel.label == ""
     assert panel.remark == "maximum 3.000 kB at 10.00 µs"
-    assert panel.summary == "Level, from 0 to 30.00 µs: between 2 B and 3.000 kB, the maximum 3.000 kB at 10.00 µs"
+    assert panel.summary == "Level, from 0 to 30.00 µs: between 2 B and 3.000 kB, maximum 3.000 kB at 10.00 µs"
     assert panel.peak is not None
     assert panel.peak.x == pytest.approx(33.33)
 

@@ -115,19 +115,19 @@ def test_what_is_rare_can_be_seen_and_nothing_cannot() -> None:
 def test_numbers_are_in_the_titles_and_in_words() -> None:
     view = drawn(KIND, table((1000, 1250, 1, 1100), (5000, 6300, 3, 16_500)))
     assert [item.title for item in view.panels[0].bins] == [
-        "1 µs to 1.25 µs: 1 thing, 1.100 µs together (25.0 % of all)",
-        "5 µs to 6.3 µs: 3 things, 16.50 µs together (75.0 % of all)",
+        "1 µs to 1.25 µs: 1 thing, 1.100 µs in total (25.0 % of all)",
+        "5 µs to 6.3 µs: 3 things, 16.50 µs in total (75.0 % of all)",
     ]
     assert view.panels[0].remark == "4 things, median 1.000 µs, 95th percentile 5.000 µs"
     assert view.panels[0].summary == f"Things: {view.panels[0].remark}"
-    assert view.panels[1].remark == "17.60 µs, 93.8 % of it in those of 5 µs and longer"
+    assert view.panels[1].remark == "17.60 µs, 93.8 % of it at 5 µs or longer"
 
 
 def test_what_is_shorter_than_the_axis_begins_is_one_class() -> None:
     classes = [(0.0, 1.0, 2, 0), (80.0, 100.0, 3, 270), (100.0, 125.0, 5, 500), (4000.0, 5000.0, 7, 30_000)]
     view = drawn(replace(ONE, least=100.0), table(*classes))
     first, second, _ = view.panels[0].bins
-    assert first.title.startswith("0 ns to 100 ns: 5 things, 270 ns together")
+    assert first.title.startswith("0 ns to 100 ns: 5 things, 270 ns in total")
     assert (first.x, view.times[0].text) == (0, "<100 ns")
     assert second.x >= first.x + first.width
     assert sum(int(re.findall(r": ([\d,]+) thing", item.title)[0]) for item in view.panels[0].bins) == 17

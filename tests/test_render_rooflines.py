@@ -148,7 +148,7 @@ def test_a_point_says_in_words_what_it_is() -> None:
     (point,) = chart(points((0, "FP32", 1e13, 100.0, 10.0)).assign(name="7. void gemm(int)")).points
     assert point.title == (
         "7. gemm, FP32: 10.00 TFLOP/s, 50.0 % of its roof, 100 FLOP/byte of DRAM, 10 FLOP/byte of L2; "
-        "limited by no roof, the nearest is FP32 with 50.0 %"
+        "limited by no roof; the nearest is FP32 at 50.0 %"
     )
     # the DRAM of H200 here does 1 TB/s
     (point,) = chart(points((0, "FP32", 0.9e12, 1.0, math.nan))).points

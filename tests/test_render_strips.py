@@ -144,7 +144,7 @@ def test_of_many_processes_the_first_are_drawn_and_the_others_counted() -> None:
     frame = pd.concat([table([1000, 2000], pid=pid) for pid in range(10)], ignore_index=True)
     (view,) = strips(frame, NO_MEDIANS)
     assert [strip.label for strip in view.strips] == [f"step, process {pid}" for pid in range(8)]
-    assert view.notes[-1].startswith("2 more, of other processes or ranges,")
+    assert view.notes[-1].startswith("2 more strips, of other processes or ranges,")
 
 
 @pytest.mark.parametrize("column", ["path", "number", "time_ns", "gpu_busy_ns"])

@@ -1,1 +1,1 @@
-"""Pictures as SVG and CSS, finished without scripts: bars, curves, histograms, roofs."""
+"""Pictures in SVG and CSS that need no scripts: bars, curves, histograms, scatter plots, rooflines."""

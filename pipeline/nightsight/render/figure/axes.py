@@ -1,4 +1,4 @@
-"""Axes: round levels, decades, and where values are on them, in percent of the plot."""
+"""Axes: round tick values, decades, and positions of values, in percent of the plot."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,27 +13,27 @@ from nightsight.render.table.view import Floats, floats
 from nightsight.units import Scale, scale_for
 
 HIGHEST: Final = 1e18
-"""Beyond all that is measured in ns or bytes; sums and products of it stay finite."""
+"""Above any measured time (ns) or size (bytes); sums and products of it stay finite."""
 
 _LOWEST: Final = 1e-9
 LEVELS: Final = 3
 _ROUND: Final = (1.0, 2.0, 2.5, 4.0, 5.0)
-_LEAST: Final = 1.0  # decade: what is all of one size is not drawn larger than life
-_ZERO: Final = 0.2  # decades to the left of a logarithmic axis where zeros have their place
-_ROOM: Final = 12.0  # percent of the plot
+_LEAST: Final = 1.0  # decade: values of nearly one size must not be spread over the whole plot
+_ZERO: Final = 0.2  # decades to the left of a logarithmic axis, reserved for zeros
+_ROOM: Final = 12.0  # percent of the plot that the text of the zero tick needs
 _TICKS: Final = 7
-_LAST: Final = 97.0  # percent
-_NARROW: Final = 2.1  # pixels that a percent of the plot has on a narrow screen
-_LETTER: Final = 7.0  # pixels at most, of a text on an axis
-# up to so many decades, these of each have a tick
+_LAST: Final = 97.0  # percent: a centered text further right would be cut
+_NARROW: Final = 2.1  # pixels per percent of the plot on a narrow screen
+_LETTER: Final = 7.0  # pixels: maximum width of a letter on an axis
+# (maximum number of decades, factors of each decade that have a tick)
 _FINE: Final = ((1.7, (1, 2, 5)), (2.7, (1, 3)))
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A round value on an axis, in percent from the left or from the top.
+    """A round value on an axis; `place` is in percent from the left or from the top.
 
-    is_spare: a narrow plot has no room for it.
+    is_spare: a narrow plot leaves the tick out.
     """
 
     place: float
@@ -42,13 +42,13 @@ class Tick:
 
     @property
     def classes(self) -> str:
-        """What the style needs to know: no room for half of the text beyond it, or for any on a narrow screen."""
+        """CSS classes: `last` if centered text would be cut at the edge, `spare` if narrow screens leave it out."""
         return " ".join(["last"] * (self.place > _LAST) + ["spare"] * self.is_spare)
 
 
 @dataclass(frozen=True)
 class LogAxis:
-    """Logarithms (base 10) from `low` to `high` of values of one unit; with a `zero`, zeros stand under it before."""
+    """A logarithmic axis: `low` and `high` are base-10 logarithms; `zero` labels a place for zeros, "" for none."""
 
     low: float
     high: float
@@ -56,24 +56,24 @@ class LogAxis:
     zero: str = ""
 
     def places(self, values: Floats) -> Floats:
-        """Return the distance from the left in percent; what is not more than 0 is where zeros are."""
+        """Return the distances from the left in percent; values of 0 or less go to the place for zeros."""
         logs = np.log10(np.where(values > 0, values, 1.0))
         logs = np.where(values > 0, np.clip(logs, self.low, self.high), self._begin)
         return np.round(100.0 * (logs - self._begin) / (self.high - self._begin), 2)
 
     def ticks(self) -> tuple[Tick, ...]:
-        """Return round values, each with its unit, from left to right."""
+        """Return ticks at round values, each with its unit, from left to right."""
         values = [value for value in self._values() if self.low - 1e-9 <= math.log10(value) <= self.high + 1e-9]
         places = self.places(np.array(values, dtype=np.float64)).tolist()
         ticks = tuple(Tick(place, round_text(value, self.unit)) for place, value in zip(places, values, strict=True))
         if not self.zero:
             return ticks
-        # no tick's text may touch that of zero
+        # drop ticks whose text would touch that of zero
         return (Tick(self.zero_width / 2, self.zero), *(tick for tick in ticks if tick.place > _ROOM))
 
     @property
     def zero_width(self) -> float:
-        """How wide the place of zeros is, from the left."""
+        """The width of the place for zeros, in percent from the left."""
         return round(100.0 * (self.low - self._begin) / 2 / (self.high - self._begin), 2)
 
     @property
@@ -89,7 +89,7 @@ class LogAxis:
 
 
 def log_axis(values: Floats, *, unit: str, zero: str = "", margin: float = 0.0) -> LogAxis:
-    """Return the axis that holds all values above 0, `margin` decades wider on both sides, one decade at least."""
+    """Return the axis for all values above 0, with `margin` decades on both sides, at least one decade long."""
     known = np.maximum(values[(values > 0) & np.isfinite(values)], _LOWEST)
     low, high = (float(np.log10(known.min())), float(np.log10(known.max()))) if len(known) else (0.0, 0.0)
     missing = max(_LEAST - (high - low), 2 * margin) / 2
@@ -97,7 +97,7 @@ def log_axis(values: Floats, *, unit: str, zero: str = "", margin: float = 0.0) 
 
 
 def spaced(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
-    """Mark every second tick as spare if their texts would nearly touch on a narrow screen."""
+    """Mark every second tick as spare if their texts would touch, or nearly, on a narrow screen."""
     widths = [_LETTER * (len(tick.text) + 1) / _NARROW for tick in ticks]
     is_dense = any(
         other.place - one.place < (width + other_width) / 2
@@ -107,27 +107,27 @@ def spaced(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
 
 
 def round_text(value: float, unit: str) -> str:
-    """Write a round value with its unit and without decimals that say nothing."""
+    """Format a round value with its unit, without trailing zeros."""
     scale = scale_for(unit, [value])
     return f"{value / scale.divisor:,.10g} {scale.symbol}".strip()
 
 
 def round_levels(highest: float) -> tuple[float, int]:
-    """Return the round step, and how many of them, that leave the least room above the highest level."""
+    """Return the round step and the number of steps that leave the least empty space above `highest`."""
     counts = {step: math.ceil(highest / step) for step in round_steps(highest)}
     fit = [(step, count) for step, count in counts.items() if 1 < count <= LEVELS]
     return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]), default=(1.0, 1))
 
 
 def round_steps(extent: float) -> list[float]:
-    """Return round whole numbers from about a tenth of `extent` up to it, in order."""
+    """Return round integers from about a tenth of `extent` up to `extent`, in ascending order."""
     power = 10.0 ** math.floor(math.log10(extent))
     steps = (factor * power / scale for scale in (10, 1) for factor in _ROUND)
     return [step for step in steps if step >= 1 and step == int(step)]
 
 
 def step_scale(unit: str, extent: float, step: float) -> Scale:
-    """Return the scale for values up to `extent`, with the decimals that multiples of `step` need."""
+    """Return the scale for values up to `extent`, with as many decimals as multiples of `step` need."""
     scale = scale_for(unit, [extent])
     written = step / scale.divisor
     decimals = next((digits for digits in range(3) if math.isclose(round(written, digits), written)), 3)
@@ -135,7 +135,7 @@ def step_scale(unit: str, extent: float, step: float) -> Scale:
 
 
 def level_ticks(highest: float, *, unit: str) -> tuple[float, tuple[Tick, ...]]:
-    """Return the top of an axis from 0 that holds `highest`, and its round levels from the top down."""
+    """Return the top value of an axis from 0 that includes `highest`, and its ticks from the top down."""
     step, count = round_levels(max(highest, 1.0))
     scale = step_scale(unit, step * count, step)
     places = range(count, -1, -1)
@@ -145,11 +145,11 @@ def level_ticks(highest: float, *, unit: str) -> tuple[float, tuple[Tick, ...]]:
 
 
 def measured(column: "pd.Series[Any]") -> Floats:
-    """Return a column as floats no larger than what can be measured, NaN for what is not there or not finite."""
+    """Return a column as floats clipped to +-HIGHEST, NaN for missing or infinite values."""
     values = floats(column)
     return np.where(np.isfinite(values), np.clip(values, -HIGHEST, HIGHEST), np.nan)
 
 
 def percent(share: float) -> float:
-    """Write a share of 1 as a place on the plot."""
+    """Convert a share (0 to 1) to percent of the plot."""
     return round(100.0 * float(share), 2)

@@ -1,4 +1,4 @@
-"""The geometry of charts: where bars and dots go, in percent of the plot, and the text beside them."""
+"""Geometry of bar charts and dot plots: positions in percent of the plot, and the text next to them."""
 
 import math
 import statistics
@@ -13,12 +13,12 @@ from nightsight.units import Scale, format_value, scale_for, split
 
 MIX_COLORS: Final = 6
 _LEAST_NAMED: Final = 1.0  # percent
-_LEAST_WIDTH: Final = 0.1  # percent: what there is must be seen
+_LEAST_WIDTH: Final = 0.1  # percent: a value above zero must stay visible
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar from the left edge; `series` picks its colour, `label` says the same in words."""
+    """One bar from the left edge; `series` selects its color, `label` names it for screen readers."""
 
     series: str
     label: str
@@ -29,7 +29,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Group:
-    """The bars that belong to one thing."""
+    """The bars of one item, for example of one device."""
 
     label: str
     bars: tuple[Bar, ...]
@@ -37,10 +37,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Chart:
-    """Groups of horizontal bars over one common scale from zero; `note` says what a reader could get wrong.
+    """Groups of horizontal bars on a common scale from zero; `note` prevents a likely misreading.
 
-    kind: the classes of style sheets: `code` where labels are names of a program, `sums` and `peaks` for bars of
-    several things in a group, `noted` where every bar has a note.
+    kind: CSS classes: `code` if labels are names from a program, `sums` and `peaks` if groups have bars of several
+    kinds, `noted` if every bar has a note.
     """
 
     title: str
@@ -60,7 +60,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class DotPlot:
-    """One dot per trial in the order they ran; `median` is the height of the median's line."""
+    """One dot per trial, in the order they ran; `median` is the place of the median line, in percent from the top."""
 
     title: str
     dots: tuple[Dot, ...]
@@ -71,7 +71,7 @@ class DotPlot:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a stacked bar, in percent from the left; what is too small to name has no `text`."""
+    """A part of a stacked bar, in percent from the left; a part too small to label has an empty `text`."""
 
     series: str
     text: str
@@ -81,7 +81,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Stack:
-    """The parts of one thing in one bar; `summary` names them in words."""
+    """One stacked bar; `summary` lists its parts in words."""
 
     label: str
     segments: tuple[Segment, ...]
@@ -90,7 +90,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Mix:
-    """Stacked bars of shares, each 100 % wide at most; a kind of part has the same colour in all of them."""
+    """Stacked bars of shares, at most 100 % wide; each kind of part has the same color in all of them."""
 
     title: str
     stacks: tuple[Stack, ...]
@@ -98,9 +98,9 @@ class Mix:
 
 
 def stacks(labels: Sequence[str], shares: Mapping[str, Floats]) -> tuple[Stack, ...]:
-    """Return one bar per label, its parts in the order of `shares` (percent, by kind of part).
+    """Return one bar per label; its parts are in the order of `shares` (percent, by kind of part).
 
-    The kinds with the largest sums have a colour of their own, the others share one.
+    The MIX_COLORS kinds with the largest sums have their own colors; all others share one.
     """
     known = {kind: np.nan_to_num(values, posinf=0.0, neginf=0.0).clip(0, 100) for kind, values in shares.items()}
     ranks = sorted(known, key=lambda kind: -float(known[kind].sum()))
@@ -125,9 +125,9 @@ def _stack(label: str, parts: Mapping[str, float], series: Mapping[str, str]) ->
 def ranking(
     labels: Sequence[str], values: Floats, *, column: str, series: str, notes: Sequence[str] = ()
 ) -> tuple[Group, ...]:
-    """Return one bar per label for the first `values`, and one more for the sum of those that have no label.
+    """Return one bar per label for the first `values`, and one bar for the sum of the unlabeled rest.
 
-    `notes` says something of each bar; without them it is the bar's share of the sum.
+    `notes` are the notes of the bars; by default each bar's share of the total.
     """
     values = np.nan_to_num(values)
     total, others = float(values.sum()), values[len(labels) :]
@@ -144,14 +144,14 @@ def ranking(
 
 
 def _text(value: float, scale: Scale, column: str) -> str:
-    """Write a value at the chart's scale, or at its own where that one is too coarse or too fine for it."""
+    """Format a value at the chart's scale, or at its own scale if the chart's is too coarse or too fine for it."""
     text = scale.with_unit(value)
     unfit = text.startswith("<") or value >= 1e4 * scale.divisor
     return format_value(value, column) if unfit else text
 
 
 def trials(title: str, values: Sequence[float]) -> DotPlot:
-    """Place one dot per value (ns) between the lowest and the highest."""
+    """Return a dot plot of `values` (ns), scaled from the lowest to the highest."""
     low, high = min(values), max(values)
     scale = scale_for("ns", values)
     heights = [_height(value, low, high) for value in values]
@@ -162,14 +162,14 @@ def trials(title: str, values: Sequence[float]) -> DotPlot:
 
 
 def width(value: float, largest: float) -> float:
-    """Return the length of a bar in percent; what is not zero stays visible."""
+    """Return the length of a bar in percent; any value above zero stays visible."""
     if not largest or not math.isfinite(value) or value <= 0:
         return 0.0
     return _round(max(100.0 * value / largest, _LEAST_WIDTH))
 
 
 def share(value: float, total: float) -> str:
-    """Write `value` as a share of `total`."""
+    """Format `value` as a percentage of `total`; "" if the total is 0."""
     return Scale(1, "%", 1).with_unit(100.0 * value / total) if total else ""
 
 

@@ -1,4 +1,4 @@
-"""Which picture goes with which result, and what its labels say."""
+"""Selects the pictures of each result, and writes their titles, labels and notes."""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ _KERNELS: Final = 12
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of a section, in the order in which they are shown."""
+    """The pictures of a section, in the order they are shown."""
 
     charts: tuple[Chart, ...] = ()
     wholes: tuple[Whole, ...] = ()
@@ -67,13 +67,13 @@ class Pictures:
 
 
 def pictures_of(name: str, report: Report, labels: Labels) -> Pictures:
-    """Return the pictures that belong to a result; most have one, some none. labels: of the kernels on the page."""
+    """Return the pictures of a result, if it has any; `labels` are those of the kernels on the page."""
     return _PICTURES[name](_Drawn(report, labels)) if name in _PICTURES else Pictures()
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What pictures are drawn of."""
+    """The input of every picture."""
 
     report: Report
     labels: Labels
@@ -82,14 +82,14 @@ class _Drawn:
         return self.report.rows(entry)
 
     def labelled(self, entry: Entry, length: int = NAME_LENGTH) -> Frame:
-        """Return a table with the labels of its kernels in the place of their names."""
+        """Return a table whose kernel names are replaced by their labels."""
         frame = self.report.rows(entry)
         names = [self.labels.short(text, length) for text in frame["name"].astype("str")]
         return frame.assign(name=pd.Series(names, frame.index, dtype="str"))
 
 
 def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
-    """Per device, how much of the window was busy, and the summed times of what ran beside it."""
+    """Per device: the busy time of the window, and the summed times of each kind of work."""
     present = [column for column in _KINDS if column in frame and floats(frame[column]).any()]
     kinds = {column: _KINDS[column] for column in dict.fromkeys(("busy_ns", "kernel_ns", *present))}
     window = _most(frame, "window_ns")
@@ -100,8 +100,8 @@ def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
     )
     full = f"{format_value(largest, 'window_ns')}, {'the window' if largest == window else 'the largest sum'}"
     note = (
-        f"Full width: {full}. Only what ran inside the window counts, and percentages are of the window. Busy counts "
-        "overlaps once; a sum counts every operation, so work on several streams can add up to more than busy."
+        f"Full width: {full}. Only time inside the window counts; percentages are of the window. Busy counts "
+        "overlapping operations once. A sum counts every operation in full, so sums of several streams can exceed busy."
     )
     return (Chart("Busy time, and sums by kind", groups, note=note, has_track=True, kind="sums"),)
 
@@ -130,7 +130,7 @@ def _most(frame: Frame, column: str) -> float:
 
 
 def _ranked(title: str, column: str, series: str, kind: str = "code") -> Callable[[Frame], tuple[Chart, ...]]:
-    """Make a chart of one column, its first rows by name, in the order of the table."""
+    """Return a function that charts one column: the first rows by name, in the order of the table."""
 
     def chart(frame: Frame) -> tuple[Chart, ...]:
         names = [short_text(name) for name in frame["name"].head(_BARS).astype("str")]
@@ -152,7 +152,7 @@ def _memory(frame: Frame) -> tuple[Chart, ...]:
 
 
 def _launches(frame: Frame) -> tuple[Chart, ...]:
-    """Rank kernels by the CPU's time in their launches; none where no launching call was recorded."""
+    """Rank kernels by CPU time in their launch calls; no chart if no launch call was recorded."""
     total, launches = floats(frame["api_total_ns"]), floats(frame["launches"])
     if not (total > 0).any():
         return ()
@@ -166,11 +166,11 @@ def _launches(frame: Frame) -> tuple[Chart, ...]:
     ]
     notes.append(counted(launches[_BARS:].sum(), "launch"))
     groups = ranking(names.tolist(), total, column="api_total_ns", series="api", notes=notes)
-    return (Chart("Total API time of the launches, by kernel", groups, kind="code noted"),)
+    return (Chart("Total launch API time by kernel", groups, kind="code noted"),)
 
 
 def _replayed(frame: Frame) -> tuple[Chart, ...]:
-    """Per kernel, how much of the GPU's peaks it reached; no bar for what was not collected."""
+    """Per kernel: the share of the GPU's peaks that it reached; metrics that were not collected have no bar."""
     rows = zip(frame["name"], frame.to_dict("records"), strict=True)
     groups = tuple(
         Group(
@@ -184,10 +184,10 @@ def _replayed(frame: Frame) -> tuple[Chart, ...]:
         for label, row in list(rows)[:_KERNELS]
     )
     note = (
-        "Full width: the peak that can be sustained; of occupancy, all warps that a multiprocessor holds. Where "
-        "compute and memory are both low, a kernel mostly waits or leaves units without work."
+        "Full width: the peak that can be sustained; for occupancy, all warps that a multiprocessor can hold. If "
+        "compute and memory are both low, a kernel mostly waits or leaves units idle."
     )
-    title = "Throughput of compute and memory, and achieved occupancy"
+    title = "Compute and memory throughput, and achieved occupancy"
     drawn = tuple(group for group in groups if group.bars)
     return (Chart(title, drawn, note, True, "code peaks"),) if drawn else ()
 
@@ -200,12 +200,12 @@ _PEAKS: Final = {
 
 
 def _stalls(frame: Frame) -> tuple[Mix, ...]:
-    note = "The five largest reasons of each kernel; a reason below 1 % is not named."
-    return _mix("Reasons why warps did not issue an instruction", by_reason(frame), note)
+    note = "The five largest reasons per kernel; reasons below 1 % have no label."
+    return _mix("Why warps did not issue an instruction", by_reason(frame), note)
 
 
 def _mix(title: str, frame: Frame, note: str) -> tuple[Mix, ...]:
-    """Stack the columns of percentages, in their order."""
+    """Stack the percentage columns, in the order of the table."""
     top = frame.head(_KERNELS)
     shares = {short_text(heading(column)): floats(top[column]) for column in top.columns if column.endswith("_pct")}
     drawn = tuple(stack for stack in stacks(top["name"].tolist(), shares) if stack.segments)
@@ -214,7 +214,7 @@ def _mix(title: str, frame: Frame, note: str) -> tuple[Mix, ...]:
 
 _BUSY_SHARE: Final = Kind(
     source=GPU_UTILIZATION,
-    title="Busy share over time, by equal stretches of the window",
+    title="Busy share over time, in equal intervals of the window",
     time="from_ns",
     levels=(("busy_pct", ""),),
     unit="pct",
@@ -228,7 +228,7 @@ _IN_FLIGHT: Final = Kind(
     levels=(("in_flight_max", "maximum"), ("in_flight_avg", "mean")),
     unit="",
     series="api",
-    note="Maximum and mean of equal stretches of the window. At zero, the GPU waits for the CPU.",
+    note="Maximum and mean in equal intervals of the window. At zero, the GPU waits for the CPU.",
 )
 _MEMORY: Final = Kind(
     source=MEMORY_OVER_TIME,
@@ -243,18 +243,18 @@ DURATIONS: Final = Distribution(
     title="How long kernels take",
     layers=(
         Layer("kernel duration", "count", "Kernels", "kernel", "kernel"),
-        Layer("kernel duration", "total_ns", "Their time together", "kernel", "kernel"),
+        Layer("kernel duration", "total_ns", "Their total time", "kernel", "kernel"),
     ),
-    note="Ten classes per decade of duration: above how many kernels each has, below how much time these took.",
+    note="Ten bins per decade of duration. Top: number of kernels in each. Bottom: their total time.",
 )
 LATENCIES: Final = Distribution(
     source=LAUNCH_LATENCIES,
-    title="What launches take",
+    title="How long launches take",
     layers=(
-        Layer("API time", "count", "API time: the CPU in the launch call", "launch", "api"),
-        Layer("launch latency", "count", "Launch latency, where the stream was empty", "launch", "set"),
+        Layer("API time", "count", "API time: CPU time in the launch call", "launch", "api"),
+        Layer("launch latency", "count", "Launch latency, if the stream was empty", "launch", "set"),
     ),
-    note="Number of launches by duration, first and steady ones; ten classes per decade.",
+    note="Number of launches by duration, first and steady launches together; ten bins per decade.",
     least=100.0,
 )
 
@@ -285,9 +285,9 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     NCU_STALLS.name: lambda drawn: Pictures(mixes=_stalls(drawn.labelled(NCU_STALLS, BRIEF))),
     NCU_INSTRUCTIONS.name: lambda drawn: Pictures(
         mixes=_mix(
-            "Instructions that warps executed",
+            "Instructions executed by warps",
             by_kind(drawn.labelled(NCU_INSTRUCTIONS, BRIEF)),
-            "A kind below 1 % is not named.",
+            "Kinds below 1 % have no label.",
         )
     ),
     RANGE_ITERATIONS.name: lambda drawn: Pictures(

@@ -1,4 +1,4 @@
-"""The geometry of charts over time: step curves per device over common axes, their round ticks, and what they say."""
+"""Geometry of charts over time: one panel of step curves per device, on common axes with round ticks."""
 
 import math
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ from nightsight.results import Entry
 from nightsight.units import scale_for
 
 GRID: Final = 1000
-"""Paths are drawn on a grid of this many steps each way: whole numbers, and a resolution of 0.1 %."""
+"""Paths are drawn on a grid of this many steps in both directions: short integers, and a resolution of 0.1 %."""
 PANELS: Final = 16
 _TIMES: Final = 5
-_HIGHEST: Final = 1e18  # beyond all that is counted; sums and products of it stay finite
+_HIGHEST: Final = 1e18  # above any measured value; sums and products of it stay finite
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What to draw of a result that has a column `device`: a step at each `time` (ns), from there on at `levels`.
+    """What to draw of a result with a column `device`: at each `time` (ns) the curves step to the values in `levels`.
 
-    levels: columns of one `unit`, the highest first, each with its name in the legend. full: the top of the axis, 0
-    for the highest level.
+    levels: (column, name in the legend) of one `unit`, the highest curve first. full: the top of the axis, 0 for the
+    highest value.
     """
 
     source: Entry
@@ -41,7 +41,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Panel:
-    """One device's curves as SVG paths on the GRID, in the order of the legend; `summary` says the same in words."""
+    """One device's curves as SVG paths on the GRID, in the order of the legend; `summary` describes them in words."""
 
     label: str
     remark: str
@@ -52,7 +52,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class TimeChart:
-    """Panels over the same axes. `window`: where that begins and how wide it is (percent), None where it is all."""
+    """Panels on common axes. `window`: its start and width (percent), None if it fills the plot."""
 
     title: str
     series: str
@@ -67,7 +67,7 @@ class TimeChart:
 
 @dataclass(frozen=True)
 class _Axes:
-    """Time from `begin` to `end` and levels from 0 to `top`, with what their values are written at."""
+    """Time from `begin` to `end` (ns) and values from 0 to `top` in `unit`."""
 
     begin: float
     end: float
@@ -94,7 +94,7 @@ class _Axes:
 
 
 def over_time(kind: Kind, frame: pd.DataFrame, *, window_ns: float) -> tuple[TimeChart, ...]:
-    """Draw a table over the window and whatever it has before and after; nothing for one that has nothing to draw."""
+    """Return the chart of a table, including what lies outside the window; empty if there is nothing to draw."""
     known, window_ns = _known(kind, frame), max(window_ns, 0.0)
     if known.empty:
         return ()
@@ -120,7 +120,7 @@ def over_time(kind: Kind, frame: pd.DataFrame, *, window_ns: float) -> tuple[Tim
 
 
 def _known(kind: Kind, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the finite rows in order of time, no level below 0; none for a table that lacks a column."""
+    """Return the finite rows in order of time, values clipped to 0; empty if the table lacks a column."""
     columns = [column for column, _ in kind.levels]
     if not {"device", kind.time, *columns} <= set(frame.columns):
         return pd.DataFrame()
@@ -131,7 +131,7 @@ def _known(kind: Kind, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _axes(kind: Kind, known: pd.DataFrame, window_ns: float) -> tuple[_Axes, tuple[Tick, ...]]:
-    """Choose the axes, and the round levels from the top down to 0."""
+    """Choose the axes, and the ticks of the values from the top down to 0."""
     time = known[kind.time]
     highest = kind.full or float(known[[column for column, _ in kind.levels]].to_numpy().max())
     top, levels = level_ticks(highest, unit=kind.unit)
@@ -140,7 +140,7 @@ def _axes(kind: Kind, known: pd.DataFrame, window_ns: float) -> tuple[_Axes, tup
 
 
 def _times(axes: _Axes) -> Iterator[Tick]:
-    """Return the round times within the axis; the last one has the unit."""
+    """Yield ticks at round times; only the last one has the unit."""
     step = next(step for step in round_steps(axes.length) if axes.length / step <= _TIMES)
     scale = step_scale("ns", axes.length, step)
     first, last = math.ceil(axes.begin / step), math.floor(axes.end / step)
@@ -157,7 +157,7 @@ def _panel(kind: Kind, rows: pd.DataFrame, axes: _Axes, *, label: str) -> Panel:
     low, high = (axes.level_text(value) for value in (lower.min(), upper.max()))
     is_flat = low == high
     remark = f"{high} throughout" if is_flat else f"maximum {high} at {axes.time_text(time[place])}"
-    between = remark if is_flat else f"between {low} and {high}, the {remark}"
+    between = remark if is_flat else f"between {low} and {high}, {remark}"
     span = f"from {axes.time_text(axes.begin)} to {axes.time_text(axes.end)}"
     peak = Dot(percent(across[place]), percent(down[0][place]))
     return Panel(
@@ -170,9 +170,9 @@ def _panel(kind: Kind, rows: pd.DataFrame, axes: _Axes, *, label: str) -> Panel:
 
 
 def _path(across: Floats, down: Floats) -> str:
-    """Draw a step curve from the base line up and back down to it.
+    """Return the SVG path of a step curve that starts and ends on the base line.
 
-    Of the steps that fall on the same place of the grid the highest and the last remain, so no maximum is lost.
+    Of several steps in one grid column, the highest and the last remain, so no maximum is lost.
     """
     column, row = (np.rint(GRID * share).astype(int) for share in (across, down))
     first = np.flatnonzero(np.diff(column, prepend=-1))
@@ -187,7 +187,7 @@ def _path(across: Floats, down: Floats) -> str:
 
 
 def _stretch(axes: _Axes, window_ns: float) -> tuple[float, float] | None:
-    """Return where the window is, unless there is none or nothing beside it."""
+    """Return start and width of the window in percent; None if there is no window or it fills the plot."""
     begin, end = axes.across(np.array([0.0, window_ns]))
     return None if not window_ns or end - begin > 0.999 else (percent(begin), percent(end - begin))
 
@@ -198,4 +198,4 @@ def _notes(kind: Kind, devices: int, *, outside: bool) -> Iterator[str]:
     if outside:
         yield "Shaded: the window; time 0 is its start."
     if devices > PANELS:
-        yield f"The first {PANELS} of {devices:,} devices. The JSON and CSV forms of this report have all of them."
+        yield f"The first {PANELS} of {devices:,} devices. The JSON and CSV forms of this report contain all of them."

@@ -1,4 +1,4 @@
-"""The geometry of distributions: one histogram per figure and device over a common logarithmic axis of time."""
+"""Geometry of histograms: one panel per figure and device, on a common logarithmic time axis."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from nightsight.units import format_value, split
 Frame = pd.DataFrame
 
 PANELS: Final = 16
-_LEAST_HEIGHT: Final = 1.5  # percent: what there is must be seen
+_LEAST_HEIGHT: Final = 1.5  # percent: a bin that is not empty must stay visible
 _MARKS: Final = (("med_ns", "median"), ("p95_ns", "p95"))
-# percent of the plot: what the text of a mark takes, and where it has to turn to the other side
+# percent of the plot: the width of a mark's text, and from where on the text moves to the other side of its line
 _TEXT: Final = 20.0
 _TURN: Final = (14.0, 90.0)
 _NUMBERS: Final = ("from_ns", "below_ns", "count", "total_ns", "med_ns", "p95_ns")
@@ -25,7 +25,7 @@ _NUMBERS: Final = ("from_ns", "below_ns", "count", "total_ns", "med_ns", "p95_ns
 
 @dataclass(frozen=True)
 class Layer:
-    """A panel: the `column` (count or total_ns) of the rows of one `figure`, and what is counted."""
+    """A panel: the `column` (count or total_ns) of the rows of one `figure`, and the noun of what is counted."""
 
     figure: str
     column: str
@@ -36,9 +36,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class Distribution:
-    """What to draw of a result of classes; `note` says what a reader could get wrong.
+    """What to draw of a result that has bins; `note` explains how to read it.
 
-    least: in ns; what is shorter is one class, which stands before the axis together with zeros.
+    least: in ns; everything shorter is one bin, drawn to the left of the axis with the zeros.
     """
 
     source: Entry
@@ -50,7 +50,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Bin:
-    """One class, in percent from the left and of the height; `title` is its numbers in words."""
+    """One bin, in percent from the left and of the height; `title` has its numbers in words."""
 
     x: float
     width: float
@@ -59,13 +59,13 @@ class Bin:
 
     @property
     def y(self) -> float:
-        """Where its top is, in percent from the top."""
+        """The top edge, in percent from the top."""
         return round(100.0 - self.height, 2)
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A statistic as a line across, and its name beside it; `row` 1 where another name is in the way."""
+    """A statistic: a vertical line with its name next to it; `row` is 1 to avoid another name."""
 
     name: str
     x: float
@@ -75,7 +75,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Panel:
-    """One histogram; `summary` says it in words."""
+    """One histogram; `summary` describes it in words."""
 
     label: str
     remark: str
@@ -88,7 +88,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Panels over the same axis."""
+    """Panels on a common axis."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -97,7 +97,7 @@ class Histogram:
 
 
 def histograms(kind: Distribution, frame: Frame) -> tuple[Histogram, ...]:
-    """Draw a table of classes (device, figure, _NUMBERS); nothing for one without any, or that lacks a column."""
+    """Return histograms of a table of bins (device, figure, _NUMBERS); empty if it has no rows or lacks a column."""
     known = (
         _known(frame, kind.least) if {"device", "figure", *_NUMBERS} <= set(frame.columns) else Frame({"figure": []})
     )
@@ -119,7 +119,7 @@ def histograms(kind: Distribution, frame: Frame) -> tuple[Histogram, ...]:
 
 
 def _known(frame: Frame, least: float) -> Frame:
-    """Return the classes that have anything, from short to long, those up to `least` as one."""
+    """Return the bins that are not empty, from short to long; those up to `least` are merged into one."""
     numbers = {name: measured(frame[name]) for name in _NUMBERS}
     known = pd.DataFrame({**numbers, "device": frame["device"].to_numpy(), "figure": frame["figure"].astype("str")})
     known = known.dropna()
@@ -151,7 +151,7 @@ def _titles(layer: Layer, rows: Frame) -> Iterator[str]:
         share = 100.0 * row[layer.column] / total[layer.column] if total[layer.column] else 0.0
         yield (
             f"{low} to {high}: {counted(row['count'], layer.noun)}, {format_value(row['total_ns'], 'total_ns')} "
-            f"together ({format_value(share, 'share_pct')} of all)"
+            f"in total ({format_value(share, 'share_pct')} of all)"
         )
 
 
@@ -163,16 +163,16 @@ def _remark(layer: Layer, rows: Frame) -> str:
 
 
 def _longest(rows: Frame) -> str:
-    """Say from which length on the classes hold half of all time."""
+    """Return the length from which the bins hold half of the total time, in words."""
     longer = rows["total_ns"].iloc[::-1].cumsum()
     at = longer.index[int((longer >= longer.iloc[-1] / 2).to_numpy().argmax())]
     share = 100.0 * longer[at] / longer.iloc[-1] if longer.iloc[-1] else 0.0
     least = round_text(float(rows.loc[at, "from_ns"]), "ns")
-    return f"{format_value(share, 'share_pct')} of it in those of {least} and longer"
+    return f"{format_value(share, 'share_pct')} of it at {least} or longer"
 
 
 def _marks(rows: Frame, axis: LogAxis) -> Iterator[Mark]:
-    """Name the median to the left of its line and the 95th percentile to the right, if there is room."""
+    """Put the name of the median to the left of its line, that of the 95th percentile to the right, if they fit."""
     first = rows.iloc[0]
     median, high = (float(place) for place in axis.places(first[[name for name, _ in _MARKS]].to_numpy(dtype=float)))
     turned = median < _TURN[0], high > _TURN[1]
@@ -184,4 +184,4 @@ def _marks(rows: Frame, axis: LogAxis) -> Iterator[Mark]:
 def _notes(note: str, shown: int, devices: int) -> Iterator[str]:
     yield note
     if devices > shown:
-        yield f"The first {shown} of {devices:,} devices. The JSON and CSV forms of this report have all of them."
+        yield f"The first {shown} of {devices:,} devices. The JSON and CSV forms of this report contain all of them."

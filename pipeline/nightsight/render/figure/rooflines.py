@@ -1,6 +1,6 @@
-"""The geometry of rooflines: decades as axes, the roofs of one GPU, and where each kernel's arithmetic lies below them.
+"""Geometry of rooflines: axes in decades, the roofs of one GPU, and a point for each kind of arithmetic of a kernel.
 
-All of it is in percent of the plot from the top left; logarithms are of base 10.
+Positions are in percent of the plot from the top left; logarithms are base 10.
 """
 
 import math
@@ -18,19 +18,19 @@ from nightsight.render.table.view import Labels, counted, floats, short_text
 from nightsight.units import format_value, scale_for
 
 Frame = pd.DataFrame
-_Place = tuple[Dot, float, float]  # a dot, and pixels from it
+_Place = tuple[Dot, float, float]  # a dot, and an offset from it in pixels
 
 MOST: Final = 40
 _CHARTS: Final = 4
 _TICKS: Final = 7
 _RATE: Final = "flop_per_s"
-_MINOR: Final = 0.01
-_LIMITED_PCT: Final = 60.0  # as ncu's rules on the speed of light
-_LEAST, _HIGHEST = 1e-9, 1e21  # beyond all that is measured; sums of their logarithms stay small
-_SAME: Final = 0.01  # decades: roofs that look like one line
+_MINOR: Final = 0.01  # of a kernel's highest rate: below that, a kind of arithmetic is not drawn
+_LIMITED_PCT: Final = 60.0  # the threshold of ncu's speed-of-light rules
+_LEAST, _HIGHEST = 1e-9, 1e21  # below and above anything measured; sums of their logarithms stay small
+_SAME: Final = 0.01  # decades: roofs this close look like one line and share a label
 _LABEL_HEIGHT: Final = 6.0
-_LEAST_HEIGHT: Final = 3.5  # of letters that nearly touch the lines above and below
-# corners around the place of a point, in pixels
+_LEAST_HEIGHT: Final = 3.5  # percent: text between two lines that it nearly touches
+# SVG paths of the markers, in pixels around the point
 SHAPES: Final = (
     "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
     "M-4.5-4.5h9v9h-9z",
@@ -39,18 +39,18 @@ SHAPES: Final = (
     "M0 6L6-4.5H-6z",
     "M-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z",
 )
-# where the number of a point may stand: pixels from it, and the side of the text that is there
+# where the number of a point can go: offset in pixels, and the text anchor
 _SIDES: Final = ((9, 4, "start"), (-9, 4, "end"), (0, -10, "middle"), (0, 18, "middle"))
-# pixels of a plot on a wide screen and on a narrow one: what may touch is judged by them
+# plot size in pixels on a wide and on a narrow screen; used to test whether labels would touch
 _SIZE: Final = (600, 340)
 _NARROW: Final = (210, 336)
 _ROOM: Final = (16, 12)
-_LETTER: Final = (6.5, 18)  # pixels of a label's letters, and of a line
+_LETTER: Final = (6.5, 18)  # pixels: width of a letter and height of a line in labels
 
 
 @dataclass(frozen=True)
 class Key:
-    """A kind of arithmetic: the colour and the shape of its points."""
+    """A legend entry: a kind of arithmetic with the color and the marker of its points."""
 
     kind: str
     series: str
@@ -59,10 +59,10 @@ class Key:
 
 @dataclass(frozen=True)
 class Roof:
-    """A straight line with a label at one of its places; `anchor` is the side of the text that is there.
+    """A straight line with a label at the dot `at`; `anchor` is the text anchor of the label.
 
-    position: of the label, `over` or `under` a level roof, `between` it and the next one where these are near, `slope`
-    for others. amount: goes on with the label where a screen has room for it.
+    position: of the label: `over` or `under` a flat roof, `between` it and the next one if these are close, `slope` for
+    sloping roofs. amount: continues the label on screens that have room for it.
     """
 
     label: str
@@ -76,7 +76,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Point:
-    """A kernel's arithmetic of one kind; `l2` is where it is by bytes of L2, `side` where its number stands."""
+    """One kind of arithmetic of a kernel; `l2` is its position by L2 bytes, `side` the place of its number."""
 
     key: Key
     number: str
@@ -88,7 +88,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Roofline:
-    """One GPU's plot; `summary` says it in words."""
+    """The plot of one GPU; `summary` describes it in words."""
 
     title: str
     keys: tuple[Key, ...]
@@ -102,7 +102,7 @@ class Roofline:
 
 @dataclass(frozen=True)
 class _Axes:
-    """The decades shown: from `left` to `right` FLOP/byte and from `bottom` to `top` FLOP/s."""
+    """The range shown, as powers of ten: `left` to `right` in FLOP/byte, `bottom` to `top` in FLOP/s."""
 
     left: int
     right: int
@@ -116,7 +116,7 @@ class _Axes:
 
 
 def rooflines(points: Frame, roofs: Frame, labels: Labels) -> tuple[Roofline, ...]:
-    """Draw the points that have a rate and bytes; nothing for tables that have none, or lack a column.
+    """Return a roofline per GPU of the points with a rate and bytes; empty if there are none or a column is missing.
 
     points: name, device, kind, flop_per_s, flop_per_byte, l2_flop_per_byte and peak_pct. roofs: device, gpu, roof,
     bytes_per_s and flop_per_s.
@@ -142,7 +142,7 @@ def _known(points: Frame) -> Frame:
 
 
 def _log(column: "pd.Series[Any]") -> "pd.Series[float]":
-    """Return the logarithms of what is more than 0, missing for the rest."""
+    """Return the logarithms of values above 0, NaN for all others."""
     values = pd.Series(floats(column), column.index)
     values = values.where((values > 0) & np.isfinite(values)).clip(_LEAST, _HIGHEST)
     return pd.Series(np.log10(values.to_numpy()), column.index)
@@ -172,13 +172,13 @@ def _roofline(points: Frame, roofs: Frame) -> Roofline:
 
 
 def _slopes(roofs: Frame) -> dict[str, float]:
-    """Return the logarithm of each memory's bytes per second, the slowest first."""
+    """Return the logarithm of each memory's bandwidth (bytes/s), the slowest memory first."""
     logs = dict(zip(roofs["roof"].astype("str"), _log(roofs["bytes_per_s"]), strict=True))
     return dict(sorted(((name, log) for name, log in logs.items() if math.isfinite(log)), key=lambda pair: pair[1]))
 
 
 def _levels(roofs: Frame, kinds: Sequence[str]) -> dict[float, tuple[str, str]]:
-    """Return labels and rates of the kinds' roofs by the rate's logarithm, the lowest first; equal ones share one."""
+    """Return the flat roofs of `kinds`: log of the rate to (label, rate), the lowest first; equal roofs are merged."""
     rows = roofs[roofs["roof"].isin(kinds)]
     rows = rows.assign(log=_log(rows[_RATE])).dropna(subset="log").sort_values(["log", "roof"])
     levels: dict[float, list[str]] = {}
@@ -191,7 +191,7 @@ def _levels(roofs: Frame, kinds: Sequence[str]) -> dict[float, tuple[str, str]]:
 
 
 def _axes(points: Frame, slopes: Sequence[float], levels: Sequence[float]) -> _Axes:
-    """Choose whole decades around all points, roofs, and the ridges where these meet."""
+    """Choose whole decades that include all points, all roofs, and the ridge points where roofs meet."""
     ridges = [level - slope for level in levels for slope in slopes]
     across = [*ridges, *points["log_flop_per_byte"], *points["log_l2_flop_per_byte"].dropna()]
     up = [*levels, *points["log_flop_per_s"]]
@@ -201,7 +201,10 @@ def _axes(points: Frame, slopes: Sequence[float], levels: Sequence[float]) -> _A
 
 
 def _slope_roofs(slopes: Mapping[str, float], levels: Iterable[float], axes: _Axes) -> Iterator[Roof]:
-    """Draw each memory's roof from where it enters the plot up to the highest level; labels on its outer sides."""
+    """Yield the sloping roof of each memory, from where it enters the plot to the highest flat roof.
+
+    Labels go on opposite outer sides, so that those of two parallel roofs do not touch.
+    """
     ceiling = max(levels, default=float(axes.top))
     for place, (name, slope) in enumerate(slopes.items()):
         begin, end = max(axes.left, axes.bottom - slope), min(axes.right, ceiling - slope)
@@ -217,7 +220,10 @@ def _slope_roofs(slopes: Mapping[str, float], levels: Iterable[float], axes: _Ax
 def _level_roofs(
     slopes: Mapping[str, float], levels: Mapping[float, tuple[str, str]], axes: _Axes, points: Sequence[Point]
 ) -> Iterator[Roof]:
-    """Draw each kind's roof from its ridge with the fastest memory to the right; no label crosses the line above."""
+    """Yield the flat roof of each kind, from its ridge with the fastest memory to the right edge.
+
+    Of the places where a label does not cross a neighboring line, the one that covers the fewest points is chosen.
+    """
     dots = [_pixels(dot) for point in points for dot in (point.at, point.l2) if dot]
     fastest = max(slopes.values(), default=math.inf)
     heights = [100.0, *(axes.dot(axes.right, level).y for level in levels), -100.0]
@@ -237,7 +243,7 @@ def _level_roofs(
 
 
 def _covered(letters: float, place: tuple[Dot, str, str], dots: Sequence[tuple[float, float]]) -> int:
-    """Count the points that a label would lie on: at a dot, with the text on one side of it, over or under a line."""
+    """Count the points that a label at `place` (dot, text anchor, over or under the line) would cover."""
     at, anchor, position = place
     (x, y), (letter, line) = _pixels(at), _LETTER
     width = letter * letters
@@ -269,7 +275,10 @@ def _is_there(row: Mapping[Any, Any]) -> bool:
 
 
 def _free_side(dot: Dot, taken: list[_Place], lines: Sequence[float]) -> tuple[int, int, str]:
-    """Choose a side on which a number touches no point, number or level line, on narrow screens too, and take it."""
+    """Choose the side where a number touches the fewest points, numbers and flat roofs, and add it to `taken`.
+
+    A collision counts twice on a wide screen, and once on a narrow one.
+    """
     places = [(dot, 1.4 * across, down - 4.0) for across, down, _ in _SIDES]
     costs = [
         2 * _touches(place, taken, _SIZE) + _touches(place, taken, _NARROW) + 2 * _is_on_line(place, lines)
@@ -305,7 +314,7 @@ def _title(row: Mapping[Any, Any]) -> str:
 
 
 def _limit(row: Mapping[Any, Any], slopes: Mapping[str, float]) -> str:
-    """Name the roof that a point is nearest to: as ncu's rules say, what is far from all of them waits for latency."""
+    """Name the roof nearest to a point; like ncu's rules, a point far below all roofs is limited by latency instead."""
     memories = {"DRAM": row["log_flop_per_byte"], "L2": row["log_l2_flop_per_byte"]}
     shares = {
         memory: 100 * 10 ** (row["log_flop_per_s"] - slopes[memory] - intensity)
@@ -320,7 +329,7 @@ def _limit(row: Mapping[Any, Any], slopes: Mapping[str, float]) -> str:
     share = format_value(shares[nearest], "peak_pct")
     if shares[nearest] >= _LIMITED_PCT:
         return f"; limited by {nearest}, {share} of its roof"
-    return f"; limited by no roof, the nearest is {nearest} with {share}"
+    return f"; limited by no roof; the nearest is {nearest} at {share}"
 
 
 def _decades(first: int, last: int) -> range:
@@ -328,23 +337,23 @@ def _decades(first: int, last: int) -> range:
 
 
 def _rate_text(place: int) -> str:
-    """Write a power of ten FLOP/s as `10 T`."""
+    """Format a power of ten in FLOP/s as `10 T`."""
     scale = scale_for(_RATE, [10.0**place])
     return f"{10.0**place / scale.divisor:,.10g} {scale.symbol.removesuffix('FLOP/s')}".strip()
 
 
 def _summary(gpu: str, points: Frame) -> str:
     low, high = (format_value(rate, _RATE) for rate in (points[_RATE].min(), points[_RATE].max()))
-    return f"Roofline of {gpu}: {counted(len(points), 'point')}, {low} to {high}; the table has their values"
+    return f"Roofline of {gpu}: {counted(len(points), 'point')}, {low} to {high}; see the table for their values"
 
 
 def _notes(minor: int, count: int, *, has_l2: bool) -> Iterator[str]:
-    hollow = " Hollow, joined with it: per byte from and to L2." if has_l2 else ""
+    hollow = " Hollow points, joined to them: per byte from and to L2." if has_l2 else ""
     yield (
-        f"Numbers are those of the kernels. Full points: per byte from and to DRAM.{hollow} A point near a sloping "
-        "roof is limited by that memory, one near a level roof by that arithmetic, one far below both by neither."
+        f"Numbers identify the kernels. Filled points: per byte from and to DRAM.{hollow} A point near a sloping roof "
+        "is limited by that memory, near a flat roof by that arithmetic, and far below both by neither."
     )
     if minor:
-        yield f"Not drawn: {counted(minor, 'kind')} of arithmetic with less than 1 % of what their kernel does most of."
+        yield f"Not drawn: {counted(minor, 'kind')} of arithmetic below 1 % of the kernel's highest rate."
     if count > MOST:
         yield f"The first {MOST} of {count:,} points."

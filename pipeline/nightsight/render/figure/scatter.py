@@ -1,4 +1,4 @@
-"""The geometry of copies: their rate by size, both in decades, and the peaks of what they cross."""
+"""Geometry of the copy plot: copy rate by size, both in decades, with the peak bandwidths as lines."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Frame = pd.DataFrame
 _NEEDED: Final = {"operation", "host_kind", "count", "total_bytes", "total_ns", "rate_bytes_per_s"}
 _MARGIN: Final = 0.15  # decades
 _LABEL_HEIGHT: Final = 7.0  # percent
-# what copies cross: the column of gpu_peaks, the part of it that a copy can have, and the words for it
+# the link or memory that limits a copy: column of gpu_peaks, the share of it that one copy can use, and its name
 _LINK: Final = ("host_link_bytes_per_s", 1.0, "Link to the host, one way")
 _PEER: Final = ("nvlink_bytes_per_s", 1.0, "NVLink, one way")
 _MEMORY: Final = ("memory_bytes_per_s", 0.5, "Device memory, read and write")
@@ -37,7 +37,7 @@ _CROSSED: Final[Mapping[str, tuple[str, float, str]]] = {
 
 @dataclass(frozen=True)
 class Spot:
-    """Copies of one kind and size class; `title` is their numbers in words."""
+    """The copies of one kind and size class; `title` has their numbers in words."""
 
     key: Key
     at: Dot
@@ -46,7 +46,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Peak:
-    """A level line, and on which side of it its text is: `over` or `under`."""
+    """A horizontal line; its label is `over` or `under` it."""
 
     label: str
     y: float
@@ -55,7 +55,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class Scatter:
-    """One plot; `trails` join the sizes of one kind, each with the series of its key."""
+    """One plot; `trails` are lines that join the spots of one kind by size: series, start and end."""
 
     title: str
     keys: tuple[Key, ...]
@@ -69,7 +69,7 @@ class Scatter:
 
 
 def copy_rates(frame: Frame, peaks: Frame) -> tuple[Scatter, ...]:
-    """Draw each class of copy_sizes that has a size and a rate; nothing for a table without, or that lacks a column.
+    """Return a plot of the classes of copy_sizes with a size and a rate; empty if none has or a column is missing.
 
     peaks: gpu_peaks, which may be empty.
     """
@@ -97,7 +97,7 @@ def copy_rates(frame: Frame, peaks: Frame) -> tuple[Scatter, ...]:
 
 
 def _known(frame: Frame) -> Frame:
-    """Return what has a logarithm: kind (in words), operation, count, size (mean, bytes), time (ns) and rate."""
+    """Return the rows that a logarithmic axis can show: kind, operation, count, mean size (bytes), time (ns), rate."""
     count, size, time, rate = (
         measured(frame[name]) for name in ("count", "total_bytes", "total_ns", "rate_bytes_per_s")
     )
@@ -111,7 +111,7 @@ def _known(frame: Frame) -> Frame:
 
 
 def _levels(known: Frame, peaks: Frame) -> dict[str, float]:
-    """Return the peaks (bytes/s) of what is crossed by what they are, the lowest first; GPUs may differ."""
+    """Return the peak bandwidths (bytes/s) that limit these copies, by label, the lowest first; GPUs can differ."""
     crossed = dict.fromkeys(_CROSSED[name] for name in known["operation"] if name in _CROSSED)
     levels = {}
     for column, part, words in crossed:
@@ -145,7 +145,7 @@ def _trails(spots: tuple[Spot, ...]) -> Iterator[tuple[str, Dot, Dot]]:
 
 
 def _peaks(levels: Mapping[str, float], rates: LogAxis) -> Iterator[Peak]:
-    """Place each label over its line, or under where that would cross the line above."""
+    """Yield the lines; a label goes over its line, or under it if it would cross the line above."""
     heights: Floats = 100.0 - rates.places(np.array(list(levels.values())))
     for place, label in enumerate(levels):
         is_near = place + 1 < len(heights) and heights[place] - heights[place + 1] < _LABEL_HEIGHT
@@ -163,8 +163,8 @@ def _summary(known: Frame, levels: Mapping[str, float]) -> str:
 
 def _notes(levels: Mapping[str, float]) -> Iterator[str]:
     yield (
-        "Each mark: all copies of one kind in a class of sizes that doubles, at their mean size and their bytes over "
-        "their time. Small copies are limited by latency, not by what they cross."
+        "Each mark is all copies of one kind in one size class (powers of two), at their mean size and at their total "
+        "bytes divided by their total time. Latency limits small copies, not bandwidth."
     )
     if not levels:
-        yield "No peak is drawn: none is known for this GPU."
+        yield "No peaks are drawn because none are known for this GPU."

@@ -1,4 +1,4 @@
-"""The geometry of where the time went: one bar per device, its parts beside one another from busy to idle."""
+"""Geometry of *Where the time went*: one stacked bar per device, busy parts first, then idle parts."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from nightsight.units import format_value
 Frame = pd.DataFrame
 
 _NEEDED: Final = ("device", "group", "category", "time_ns")
-# percent of a bar: where it begins to have room for a share, and what each letter of a text takes beside a margin
+# percent of a bar: minimum width for a share, width of a letter, and margin around a text
 _LEAST: Final = 6.5
 _LETTER: Final = 0.95
 _SPACE: Final = 1.5
-# solid where the GPU is busy, striped where it is idle: the colours may return
+# busy parts are solid and idle parts striped, so both can use the same colors
 _COLORS: Final[Mapping[str, str]] = {
     results.COMPUTE: "kernel",
     results.COMMUNICATION: "set",
@@ -38,7 +38,7 @@ _COLORS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a bar, in percent from the left; `inside` is what there is room for: all, the share, or nothing."""
+    """A part of a bar, in percent from the left; `inside` is the text that fits: "all", "share", or "" for none."""
 
     label: str
     series: str
@@ -52,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Whole:
-    """The window of one device; `busy` is how wide its busy parts are together, `summary` says all in words."""
+    """The window of one device; `busy` is the total width of its busy parts, `summary` describes it in words."""
 
     label: str
     parts: tuple[Part, ...]
@@ -64,7 +64,7 @@ class Whole:
 
 
 def wholes(frame: Frame) -> tuple[Whole, ...]:
-    """Draw time_split; nothing for a table without any time, or that lacks a column."""
+    """Return one bar per device of time_split; empty if the table has no time or lacks a column."""
     if not set(_NEEDED) <= set(frame.columns):
         return ()
     time = measured(frame["time_ns"])
@@ -74,7 +74,7 @@ def wholes(frame: Frame) -> tuple[Whole, ...]:
 
 
 def _whole(rows: Frame, label: str) -> Whole:
-    # parts may not be out of order: what is busy has one bracket over it
+    # one bracket spans all busy parts, so these must come first
     rows = rows.sort_values("group", key=lambda group: group != "busy", kind="stable")
     total, busy = float(rows["time_ns"].sum()), float(rows.loc[rows["group"] == "busy", "time_ns"].sum())
     parts = tuple(_parts(rows, total))

@@ -1,4 +1,4 @@
-"""The geometry of repetitions: a strip per repeated range and process with each instance's time, outliers named."""
+"""Geometry of strips: the time of each instance of a repeated range, one strip per range and process."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,35 +14,35 @@ from nightsight.render.table.view import Floats, counted, short_text
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
-_Side = tuple[str, int]  # anchor and down of a ring
+_Side = tuple[str, int]  # text anchor of a ring's name, and pixels from the middle down to its base line
 
 _PATHS: Final = 3
 _PANELS: Final = 8
 _NUMBERS: Final = ("number", "time_ns", "gpu_busy_ns")
 _OUTLIER: Final = 1.5  # times the median, as in the table
-_BEYOND: Final = 4.0  # times the median: what takes longer would press all others to the ground
+_BEYOND: Final = 4.0  # times the median: a longer instance would flatten all others
 _HEADROOM: Final = 0.2
 _RINGS: Final = 12
 _NAMED: Final = 5
 _HOVERED: Final = 100
 _DENSE: Final = 150
 _TICKS: Final = 6
-# percent of the plot from where on a name stands to the left of its ring, if there is nothing in its way
+# percent of the plot from which on a name goes to the left of its ring, if nothing is in the way
 _TURN: Final = 55.0
-_NARROW: Final = (210.0, 96.0)  # pixels of a plot on a narrow screen
-_LETTER: Final = 6.5  # pixels of a letter
-_BESIDE: Final = (-9, 18)  # pixels from the middle of a ring to the line of a name above or below it
-_RADIUS: Final = 7.0  # pixels of a ring
+_NARROW: Final = (210.0, 96.0)  # plot size in pixels on a narrow screen
+_LETTER: Final = 6.5  # width of a letter in pixels
+_BESIDE: Final = (-9, 18)  # pixels from the middle of a ring to the base line of a name above or below it
+_RADIUS: Final = 7.0  # radius of a ring in pixels
 _HALF_LINE: Final = 5.0
-# percent of the plot around a name that no other name may have
+# percent of the plot around a name that must stay free of other names
 _ROOM: Final = (24.0, 14.0)
 
 
 @dataclass(frozen=True)
 class Ring:
-    """An outlier; `text` names it, `anchor` is the side of the text that is there, `is_beyond` says it is off scale.
+    """An outlier; `text` names it, `anchor` is the text anchor, `is_beyond` means off scale.
 
-    down: pixels from the middle to the line that the text stands on. is_further: too long for a narrow plot.
+    down: pixels from the middle down to the base line of the text. is_further: narrow plots leave the text out.
     """
 
     at: Dot
@@ -56,7 +56,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Instance:
-    """Where the pointer gets the numbers of one instance, in percent from the left."""
+    """The hover area with the numbers of one instance, in percent from the left."""
 
     x: float
     width: float
@@ -65,9 +65,9 @@ class Instance:
 
 @dataclass(frozen=True)
 class Strip:
-    """One path in one process: `time` and `busy` are dots as SVG paths on the GRID.
+    """One range path in one process: `time` and `busy` are dots as SVG paths on the GRID.
 
-    median: in percent from the top. is_dense: the dots would touch one another.
+    median: in percent from the top. is_dense: so many dots that they touch.
     """
 
     label: str
@@ -85,7 +85,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Strips:
-    """Strips with a scale each."""
+    """All strips; each has its own scale."""
 
     title: str
     strips: tuple[Strip, ...]
@@ -95,9 +95,9 @@ class Strips:
 
 
 def strips(frame: Frame, medians: Frame) -> tuple[Strips, ...]:
-    """Draw iteration_times, a strip per path and process; nothing for a table without rows, or that lacks a column.
+    """Return a strip per path and process of iteration_times; empty if it has no rows or lacks a column.
 
-    medians: range_iterations, of all instances; without it the median is that of the rows.
+    medians: range_iterations, with the medians of all instances; without it the median is that of the rows.
     """
     known = _known(frame) if {"path", *_NUMBERS} <= set(frame.columns) else Frame()
     if known.empty:
@@ -117,11 +117,11 @@ def strips(frame: Frame, medians: Frame) -> tuple[Strips, ...]:
     is_beyond = any(ring.is_beyond for strip in drawn for ring in strip.rings)
     has_busy = any(strip.busy for strip in drawn)
     notes = tuple(_notes(beyond=is_beyond, left_out=len(series) - len(drawn)))
-    return (Strips("Time of each instance, in the order they began", drawn, has_busy, notes),)
+    return (Strips("Time of each instance, in the order they started", drawn, has_busy, notes),)
 
 
 def _known(frame: Frame) -> Frame:
-    """Return the instances with a time, those of a path and process one after the other in the order of the table."""
+    """Return the instances with a time, grouped by path and process in the order of the table."""
     numbers = {name: measured(frame[name]) for name in _NUMBERS}
     known = pd.DataFrame({**numbers, "path": _texts(frame, "path"), "pid": _texts(frame, "pid")})
     known = known.dropna(subset=["number", "time_ns"])
@@ -131,12 +131,12 @@ def _known(frame: Frame) -> Frame:
 
 
 def _texts(frame: Frame, column: str) -> list[str]:
-    """Return a column as texts, empty ones if the table lacks it: one of an earlier version has no process."""
+    """Return a column as texts, all empty if it is missing: tables of earlier versions have no process."""
     return frame[column].astype("str").tolist() if column in frame else [""] * len(frame)
 
 
 def _is(frame: Frame, series: tuple[str, str]) -> "pd.Series[bool]":
-    """Tell which rows are of a path in a process."""
+    """Flag the rows of one path in one process."""
     return (frame["path"] == series[0]) & (frame["pid"] == series[1])
 
 
@@ -145,7 +145,7 @@ def _strip(label: str, rows: Frame, medians: Frame) -> Strip:
     count, median = _statistics(rows, medians)
     limit = _BEYOND * median if median > 0 else float(time.max())
     highest = max(time[time <= limit].max(initial=0.0), np.nan_to_num(busy[busy <= limit]).max(initial=0.0))
-    # names of what is beyond stand at the upper edge: room for them above the dots
+    # names of instances beyond the scale are at the top edge: leave room for them above the dots
     top, levels = level_ticks(float(highest) * (1.0 + _HEADROOM * bool((time > limit).any())), unit="ns")
     across = 100.0 * (rows["number"].to_numpy() + 0.5) / count
     down, busy_down = (100.0 * (1 - np.clip(values / top, 0, 1)) for values in (time, busy))
@@ -166,7 +166,7 @@ def _strip(label: str, rows: Frame, medians: Frame) -> Strip:
 
 
 def _statistics(rows: Frame, medians: Frame) -> tuple[int, float]:
-    """Return how many instances there are, those that are not drawn included, and their median time."""
+    """Return the number of all instances, drawn or not, and their median time (ns)."""
     most, median = int(rows["number"].max()) + 1, float(rows["time_ns"].median())
     if not len(medians) or not {"instances", "med_ns"} <= set(medians.columns):
         return most, median
@@ -179,19 +179,19 @@ def _statistics(rows: Frame, medians: Frame) -> tuple[int, float]:
 def _remark(count: int, median: float, busy: Floats) -> str:
     texts = [counted(count, "instance"), f"median {format_value(median, 'time_ns')}"]
     if np.isfinite(busy).any():
-        texts.append(f"GPU busy {format_value(float(np.nanmedian(busy)), 'time_ns')} of each (median)")
+        texts.append(f"median GPU busy time {format_value(float(np.nanmedian(busy)), 'time_ns')}")
     return ", ".join(texts)
 
 
 def _dots(across: Floats, down: Floats) -> str:
-    """Draw points without length: their line caps are what is seen."""
+    """Return a path of zero-length lines: only their round caps are visible, as dots."""
     known = np.isfinite(across) & np.isfinite(down)
     places = (np.rint(GRID / 100.0 * values[known]).astype(int).tolist() for values in (across, down))
     return "".join(f"M{x} {y}h0" for x, y in zip(*places, strict=True))
 
 
 def _rings(rows: Frame, across: Floats, down: Floats, *, median: float, top: float) -> Iterator[Ring]:
-    """Ring the outliers, the slowest first; of too many to tell apart, those that have room for a name."""
+    """Yield rings around the outliers, the slowest first; with too many outliers, only those whose name fits."""
     time, number = rows["time_ns"].to_numpy(), rows["number"].tolist()
     slow = np.flatnonzero(time > _OUTLIER * median) if median > 0 else np.empty(0, dtype=np.int64)
     slow = slow[np.argsort(-time[slow], kind="stable")]
@@ -218,12 +218,12 @@ def _dot(across: Floats, down: Floats, place: int) -> Dot:
 
 
 def _side(at: Dot, *, is_dense: bool) -> _Side:
-    """Return where a name stands: beside its ring, or above where dots of the same height would run through it."""
+    """Return the place of a name: next to its ring, or slightly above if a row of dots would run through it."""
     return "end" if at.x > _TURN else "start", -7 if is_dense and at.y > _ROOM[1] else 4
 
 
 def _narrow_side(at: Dot, usual: _Side, letters: int, others: Sequence[Dot]) -> _Side | None:
-    """Choose a place where a name lies on no other dot and within a narrow plot, so in a wide one too; None if none."""
+    """Choose a place where a name covers no dot and fits a narrow plot (then it fits a wide one too); None if none."""
     width, height = _NARROW
     flipped = "start" if usual[0] == "end" else "end"
     x, y, length = at.x / 100 * width, at.y / 100 * height, _LETTER * letters
@@ -239,12 +239,12 @@ def _narrow_side(at: Dot, usual: _Side, letters: int, others: Sequence[Dot]) -> 
 
 
 def _is_on(dot: tuple[float, float], left: float, right: float, line: float) -> bool:
-    """Tell whether a dot, or the ring around it, touches a text."""
+    """Whether a dot, or the ring around it, touches a text."""
     return left - _RADIUS < dot[0] < right + _RADIUS and abs(dot[1] - line) < _RADIUS + _HALF_LINE
 
 
 def _named(dots: list[Dot], anchors: list[str]) -> set[int]:
-    """Choose those whose name touches no other ring's name, nor one of the rings if these are few."""
+    """Choose the rings to name: names must not touch each other, nor cover other rings if these are few."""
     taken: list[tuple[float, float]] = []
     named: set[int] = set()
     for position, (at, anchor) in enumerate(zip(dots, anchors, strict=True)):
@@ -275,8 +275,8 @@ def _numbers(count: int) -> Iterator[Tick]:
 
 
 def _notes(*, beyond: bool, left_out: int) -> Iterator[str]:
-    yield "The line is the median; rings are outliers of more than 1.5 times that. Each strip has a scale of its own."
+    yield "The line is the median; rings mark outliers above 1.5 times the median. Each strip has its own scale."
     if beyond:
-        yield f"Triangles at the upper edge take more than {_BEYOND:.0f} times the median, beyond the scale."
+        yield f"Triangles at the top edge are off the scale: more than {_BEYOND:.0f} times the median."
     if left_out:
-        yield f"{left_out:,} more, of other processes or ranges, are in report.json (iteration_times) only."
+        yield f"{left_out:,} more strips, of other processes or ranges, are only in report.json (iteration_times)."
