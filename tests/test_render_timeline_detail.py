@@ -172,8 +172,8 @@ def test_of_many_streams_the_busiest_are_drawn(streams: int) -> None:
     assert {"Stream 55", "Stream 1234"} < set(labels[:3])
     assert decoded.header["totals"]["events"] == len(spans)
     drawn, counted = decoded.header["thinned"]
-    assert drawn == f"The 150 busiest of {decoded.header['totals']['rows']:,} rows are drawn."
-    assert counted.startswith("Statistics of a span are of all events")
+    assert drawn == f"Only the 150 busiest of {decoded.header['totals']['rows']:,} rows are drawn."
+    assert counted.startswith("Statistics of a selection cover all events")
     assert_rows_are_sound(decoded)
 
 
@@ -181,7 +181,7 @@ def test_many_streams_in_a_small_budget_are_fewer_rows() -> None:
     profile = with_kernels([(stream, 977 * stream, 977 * stream + 10 + stream % 7) for stream in range(2000)])
     decoded = decode(timeline_payload(profile, most_bytes=1500))
     assert len(decoded.header["rows"]) == 40
-    assert decoded.header["thinned"][-2] == "The 40 busiest of 2,000 rows are drawn."
+    assert decoded.header["thinned"][-2] == "Only the 40 busiest of 2,000 rows are drawn."
 
 
 def test_threads_keep_their_rows_beside_many_streams() -> None:
@@ -211,7 +211,8 @@ def test_of_too_many_names_the_rarest_are_folded() -> None:
     header = decode(timeline_payload(Profile({"kernels": kernels}))).header
     assert (header["names"][0], header["names"][-1]) == ("often", OTHERS)
     assert len(header["labels"]) == len(header["names"]) == 20_000
-    assert f"The 19,999 most frequent of 30,001 names are shown, all else as {OTHERS}." in header["thinned"]
+    said = f"Only the 19,999 most frequent of 30,001 names are shown; all others appear as {OTHERS}."
+    assert said in header["thinned"]
 
 
 def test_of_too_many_details_none_are_given() -> None:
@@ -219,7 +220,7 @@ def test_of_too_many_details_none_are_given() -> None:
     kernels = with_kernels([(7, 10 * number, 10 * number + 5) for number in range(count)]).table("kernels")
     header = decode(timeline_payload(Profile({"kernels": kernels.assign(grid_x=np.arange(count))}))).header
     assert header["labels"] == [[0, ""]]
-    assert header["thinned"] == ["There are too many different kernels to give details of each."]
+    assert header["thinned"] == ["Details are left out: there are too many different kernels."]
 
 
 def test_a_budget_for_nothing_gives_no_timeline() -> None:

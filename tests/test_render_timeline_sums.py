@@ -189,7 +189,7 @@ def test_a_thinned_timeline_has_the_sums_of_its_tables(most_bytes: int) -> None:
     columns = decoded.sums.header["columns"].values()
     assert sum(count * width for count, width in columns) < most_bytes
     (said,) = [sentence for sentence in decoded.header["thinned"] if "Statistics" in sentence]
-    assert said.startswith("Statistics of a span are of all events, in steps of ")
+    assert said.startswith("Statistics of a selection cover all events, in steps of ")
 
 
 def test_an_exact_timeline_needs_no_sums() -> None:
@@ -199,8 +199,8 @@ def test_an_exact_timeline_needs_no_sums() -> None:
 def test_without_room_for_sums_the_timeline_says_so() -> None:
     header = decode(timeline_payload(busy_profile(4000), most_bytes=2_900)).header
     assert header["sums"] is None
-    assert [sentence for sentence in header["thinned"] if "statistics" in sentence] == [
-        "There is no room for statistics of a span but in the exact part."
+    assert [sentence for sentence in header["thinned"] if "Statistics" in sentence] == [
+        "Statistics of a selection are available only in the exact part (page size limit, --max-bytes)."
     ]
 
 

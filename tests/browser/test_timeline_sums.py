@@ -85,7 +85,7 @@ def test_statistics_are_of_all_events_where_the_picture_is_thinned(seed: int, br
     if seed == 0:
         asked = [0, header["span_ns"]]
     with timeline_visit(browser, file) as page:
-        assert "Statistics of a span are of all events" in text(page, "notes")
+        assert "Statistics of a selection cover all events" in text(page, "notes")
         show(page, from_ns=asked[0], to_ns=asked[1])
         low, high = counted_span(page, decoded)
         assert asked[0] - step < low <= asked[0]

@@ -43,7 +43,7 @@ def coarse() -> str:
         {"quantum_ns": 1, "from_ns": 8 * MS, "to_ns": 12 * MS, "is_merged": False, "merge_ns": 0},
     ]
     row = Row(0, "Stream 7", "kernel", (blocks, events(spans[399:600])))
-    thinned = ["Shorter events are drawn as one block; exact from 8 ms to 12 ms."]
+    thinned = ["Shorter events are merged; exact from 8 ms to 12 ms."]
     return packed([row], span_ns=20 * MS, names=["add"], layers=layers, thinned=thinned)
 
 

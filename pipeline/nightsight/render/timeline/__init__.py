@@ -1,1 +1,1 @@
-"""The timeline in the page: rows, levels of detail, sums, and how they are written into it."""
+"""The timeline of the page: rows, levels of detail, sums, and the packed payload."""

@@ -1,4 +1,4 @@
-"""The step curves that stand under the rows of a timeline's GPUs: memory, operations in flight, the GPU's counters."""
+"""The step curves below the rows of each GPU in the timeline: memory, operations in flight, GPU metrics."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ _HIGHEST: Final = 1e18
 
 @dataclass(frozen=True)
 class Curve:
-    """What a value of a device is from each time (the profile's, in ns, rising) to the next."""
+    """A step curve of a device: each value holds from its time (the profile's, in ns, ascending) to the next."""
 
     device: int
     label: str
@@ -35,9 +35,9 @@ class Curve:
 
 
 def curves(profile: Profile, results: Sequence[Result], *, window: tuple[int, int], most_points: int) -> list[Curve]:
-    """Return the curves there are, by device, with so many points in all; where thinned, the largest value is kept.
+    """Return the available curves in order of device, with at most `most_points` points in total.
 
-    The times of `results` count from the start of the window.
+    Thinning keeps the largest value of each piece. Times in `results` are relative to the start of the window (ns).
     """
     found = [*_of_results(results, window), *_of_metrics(profile)]
     found = sorted(found, key=lambda curve: curve.device)[:MOST_CURVES]
@@ -52,7 +52,7 @@ def _of_results(results: Sequence[Result], window: tuple[int, int]) -> Iterator[
             for device, rows in result.rows.groupby("device", sort=True):
                 time, value = floats(rows["time_ns"]), floats(rows[column])
                 if result.name in _OF_WINDOW:
-                    # the last stretch ends where the window does
+                    # the last interval ends with the window
                     time, value = np.append(time, window[1] - window[0]), np.append(value, 0.0)
                 yield from _curve(_number(device), label, unit, _points(time, value, window[0]))
 
@@ -73,13 +73,14 @@ def _number(device: object) -> int:
 
 def _curve(device: int, label: str, unit: str, points: tuple[Ints, Floats]) -> Iterator[Curve]:
     time, value = points
+    # values are never negative, so the first point always counts as a change
     changes = np.diff(value, prepend=-1) != 0
     if changes.any():
         yield Curve(device, label, unit, time[changes], value[changes])
 
 
 def _points(time: Floats, value: Floats, origin: int) -> tuple[Ints, Floats]:
-    """Return the finite points in order of time, none below 0."""
+    """Return the finite points in order of time, values clipped to 0."""
     known = np.isfinite(time) & np.isfinite(value)
     time, value = time[known], value[known].clip(0, _HIGHEST)
     order = np.argsort(time, kind="stable")
@@ -87,9 +88,9 @@ def _points(time: Floats, value: Floats, origin: int) -> tuple[Ints, Floats]:
 
 
 def _thinned(curve: Curve, most: int) -> Curve:
-    """Keep at most so many points: of each piece of time its first moment, with the largest value that is in it.
+    """Thin a curve to at most `most` points: the first time of each piece, with the largest value in that piece.
 
-    The last point, from which on the curve stays as it is, is a piece of its own.
+    The last point is a piece of its own, because its value holds to the end of the capture.
     """
     time, value = curve.time, curve.value
     if len(time) <= most:

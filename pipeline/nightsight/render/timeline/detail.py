@@ -1,4 +1,4 @@
-"""How finely a timeline is drawn: exactly if there is room, else coarser with an exact stretch, else merged."""
+"""Chooses the level of detail of the timeline: exact if it fits, else rounded or merged, with one exact part."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -21,21 +21,21 @@ Span = tuple[int, int]
 _LEAST_REPETITIONS: Final = 3
 _MOST_REPETITIONS: Final = 5
 _CANDIDATES: Final = 8
-# of what there is room for, at most this much is for the exact stretch
+# at most this share of the room is for the exact part
 _SHARE: Final = 1 / 3
 _TRIES: Final = 3
-# of the room, to be content
+# stop trying once this share of the room is used
 _ENOUGH: Final = 0.9
 
 
 def exactly(events: Events, sample: Sample, *, span_ns: int, room: float) -> list[Layer]:
-    """Return all events as one exact layer, or nothing if that takes more than about `room` bytes, compressed."""
+    """Return all events as one exact layer; empty if that takes more than about `room` bytes, compressed."""
     found = _whole(events, 1, span_ns=span_ns, room=room) if sample.exact_size <= room else None
     return [found] if found else []
 
 
 def thinned(events: Events, sample: Sample, *, span_ns: int, window: Span, room: float) -> list[Layer]:
-    """Return the layers that take about `room` bytes at most, compressed: the whole, and an exact stretch of it.
+    """Return layers that take at most about `room` bytes, compressed: a coarse one of everything, and an exact part.
 
     `window`: the time of most interest, in ns.
     """
@@ -46,7 +46,7 @@ def thinned(events: Events, sample: Sample, *, span_ns: int, window: Span, room:
 
 
 def sentences(drawn: list[Layer], *, origin_ns: int) -> list[str]:
-    """Say what of the layers is not exact; times count from the origin, as those of the page's tables do."""
+    """Describe in sentences what is not exact; times are relative to the origin, like those in the page's tables."""
     first, *details = drawn
     if first.quantum_ns == 1 and not first.merge_ns:
         return []
@@ -54,15 +54,18 @@ def sentences(drawn: list[Layer], *, origin_ns: int) -> list[str]:
         f"; exact from {_time(one.begin_ns - origin_ns)} to {_time(one.end_ns - origin_ns)}" for one in details
     )
     if first.merge_ns:
-        return [f"Shorter events that begin in the same {_round(first.merge_ns)} are drawn as one block{exactly}."]
+        return [f"Shorter events that start in the same {_round(first.merge_ns)} are merged into one block{exactly}."]
     return [f"Starts and ends are rounded to {_round(first.quantum_ns)}{exactly}."]
 
 
 def on_statistics(sums: Sums | None, *, has_exact_part: bool) -> str:
-    """Say what the statistics of a span are of where not all events are drawn exactly."""
+    """Say what the statistics of a selection cover, for a timeline that does not draw all events exactly."""
     if sums:
-        return f"Statistics of a span are of all events, in steps of {_round(sums.width_ns)}."
-    return f"There is no room for statistics of a span{' but in the exact part' if has_exact_part else ''}."
+        return f"Statistics of a selection cover all events, in steps of {_round(sums.width_ns)}."
+    return (
+        f"Statistics of a selection are {'available only in the exact part' if has_exact_part else 'not available'} "
+        "(page size limit, --max-bytes)."
+    )
 
 
 def _time(time_ns: int) -> str:
@@ -80,7 +83,7 @@ def _whole(events: Events, quantum_ns: int, *, span_ns: int, room: float) -> Lay
 
 
 def _coarse(events: Events, sample: Sample, *, span_ns: int, room: float) -> Layer:
-    # the coarser, the smaller
+    # coarser layers are smaller, so a binary search on the estimated sizes finds where to start
     first = bisect_left(QUANTA, True, key=lambda quantum_ns: sample.size(quantum_ns) <= room)
     for quantum_ns in QUANTA[first:]:
         if found := _whole(events, quantum_ns, span_ns=span_ns, room=room):
@@ -89,7 +92,10 @@ def _coarse(events: Events, sample: Sample, *, span_ns: int, room: float) -> Lay
 
 
 def _blocks(events: Events, sample: Sample, *, span_ns: int, room: float) -> Layer:
-    """Merge no more than must be: a sample foretells too much of blocks, so its error is learned from a first try."""
+    """Return the finest layer of merged blocks that fits.
+
+    The sample overestimates the size of blocks. The error of each try corrects the target of the next one.
+    """
     most = room
     tried: list[Layer] = []
     for _ in range(_TRIES):
@@ -100,6 +106,7 @@ def _blocks(events: Events, sample: Sample, *, span_ns: int, room: float) -> Lay
         if _ENOUGH * room <= size <= room:
             break
         most *= room / size * (1 + _ENOUGH) / 2
+    # of the tries that fit, the finest; if none fits, still the finest, and the caller tries with less room
     return min(tried, key=lambda layer: (len(layer.columns.body.compressed) > room, layer.merge_ns))
 
 
@@ -108,15 +115,19 @@ def _fits(sample: Sample, room: float, merge_ns: int) -> bool:
 
 
 def _two_digits(number: int) -> int:
-    """Round up to two digits, for people."""
+    """Round up to two digits, because the page prints this length."""
     unit: int = 10 ** max(len(str(number)) - 2, 0)
     return -(-number // unit) * unit
 
 
 def _stretch(events: Events, window: Span, *, room: float, event_bytes: float) -> list[Layer]:
-    """Return the exact layer: repetitions around a typical one of the longest range that fits, else mid-window."""
+    """Return the exact part: a few repetitions of a range around a typical one, else the middle of the window.
+
+    Ranges are tried in order of their total time; of each, as many repetitions as fit.
+    """
     most_events = int(room / event_bytes)
     for start, end in _repeated(events, window):
+        # the repetition of median length
         place = int(np.argsort(end - start, kind="stable")[(len(start) - 1) // 2])
         for more in range(_MOST_REPETITIONS - 1, -1, -1):
             first = min(max(place - more // 2, 0), max(len(start) - 1 - more, 0))
@@ -124,6 +135,7 @@ def _stretch(events: Events, window: Span, *, room: float, event_bytes: float) -
             begin, stop = int(start[first]), int(end[last])
             if count_inside(events, begin, stop) > most_events:
                 continue
+            # the GPU work can end much later than the range, so check again
             stop = _with_launched(events, begin, stop)
             if count_inside(events, begin, stop) <= most_events:
                 return [stretch(events, begin, stop)]
@@ -131,7 +143,7 @@ def _stretch(events: Events, window: Span, *, room: float, event_bytes: float) -
 
 
 def _middle(events: Events, window: Span, most_events: int) -> list[Layer]:
-    """Return the exact layer of as much of the middle of the window as there is room for; none for nothing."""
+    """Return an exact layer of as much of the middle of the window as fits; empty if nothing fits."""
     middle = sum(window) // 2
     reach, too_far = 0, max(window[1] - window[0], 2)
     while too_far - reach > max(reach // 20, 1):
@@ -145,7 +157,7 @@ def _middle(events: Events, window: Span, most_events: int) -> list[Layer]:
 
 
 def _repeated(events: Events, window: Span) -> Iterator[tuple[Ints, Ints]]:
-    """Yield starts and ends of the ranges in the window that repeat, those that take most time together first."""
+    """Yield starts and ends of each range that repeats in the window, in descending order of total time."""
     rows = [row for row, drawn in enumerate(events.rows) if drawn.kind == "range"]
     where = np.concatenate([np.empty(0, np.int64), *(np.arange(*events.bounds[row : row + 2]) for row in rows)])
     others = events.labels.names.index(OTHERS) if OTHERS in events.labels.names else -1
@@ -161,13 +173,13 @@ def _repeated(events: Events, window: Span) -> Iterator[tuple[Ints, Ints]]:
 
 
 def _patterns(events: Events, where: Ints) -> Ints:
-    """Return a number for each row and name without its numbers."""
+    """Return a number for each combination of row and name, ignoring digits: `step 1` and `step 2` are the same."""
     of_label, patterns = pd.factorize(without_numbers(pd.Index(events.labels.names)))
     return events.row[where] * len(patterns) + of_label[events.label[where]]
 
 
 def _with_launched(events: Events, begin: int, end: int) -> int:
-    """Return when all has ended that calls from `begin` to `end` launched."""
+    """Return the end of all GPU work launched by calls from `begin` to `end`, at least `end`."""
     launched = np.flatnonzero(events.launch >= 0)
     called = events.start[events.launch[launched]]
     mine = launched[(called >= begin) & (called < end)]

@@ -1,4 +1,4 @@
-"""What the events of a timeline are called, and what is said of them beside: one label for all that say the same."""
+"""Labels of timeline events: a name and details (grid, bytes, ...); equal events share one label."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ _DETAIL_LENGTH: Final = 200
 
 @dataclass(frozen=True)
 class Labels:
-    """Names and details of equal length: what each label says. `without`: what events have their details left out."""
+    """Name and details of each label. `without`: kinds of events whose details are left out."""
 
     names: tuple[str, ...]
     details: tuple[str, ...]
@@ -31,13 +31,13 @@ class Labels:
 
     @cached_property
     def places(self) -> list[int]:
-        """The number of each label's name, the distinct ones being numbered as they come."""
+        """The number of each label's name; distinct names are numbered in order of appearance."""
         numbers = {name: number for number, name in enumerate(dict.fromkeys(self.names))}
         return [numbers[name] for name in self.names]
 
 
 def label_events(table: str, frame: pd.DataFrame) -> tuple[Ints, Labels]:
-    """Return for each event of a table the position of its label, and the labels."""
+    """Return the index of each event's label, and the labels of the table."""
     named, names = event_names(table, frame)
     columns = [name for name in _FACTS.get(table, ()) if name in frame]
     if not columns:
@@ -52,7 +52,7 @@ def label_events(table: str, frame: pd.DataFrame) -> tuple[Ints, Labels]:
 
 
 def together(parts: Iterable[Labels]) -> Labels:
-    """Put labels one after another."""
+    """Concatenate labels."""
     known = list(parts)
     names = chain.from_iterable(part.names for part in known)
     details = chain.from_iterable(part.details for part in known)
@@ -65,7 +65,7 @@ def _plain(names: Sequence[str]) -> Labels:
 
 
 def _combinations(keys: list[Ints]) -> tuple[Ints, Ints]:
-    """Number the distinct combinations; return each event's number, and an event of each."""
+    """Number the distinct combinations; return each event's number, and one event of each combination."""
     varying = [key for key in keys if len(key) and key.min() != key.max()] or keys[:1]
     code, combinations = distinct(varying)
     first = np.zeros(len(combinations), dtype=np.int64)
@@ -139,17 +139,17 @@ _WORDS: Final[Mapping[str, Callable[[Facts], str]]] = {
 
 @dataclass(frozen=True)
 class Economy:
-    """What a timeline may say: how many labels at most, and how long a name may be."""
+    """Limits on text in the timeline: number of labels, and length of a name in characters."""
 
     most_labels: int
     name_length: int
 
 
 def fold(label: Ints, labels: Labels, economy: Economy) -> tuple[Ints, Labels, list[str]]:
-    """Number the labels that occur by how often they do, the most frequent first, within an economy.
+    """Reduce the labels to an economy and number them by frequency, the most frequent first: small numbers pack better.
 
-    Where there are too many, details are left out first, then the rarest become OTHERS. Return the new label of each
-    event, the labels, and what was left out, in sentences.
+    If there are too many, details go first, then the rarest names become OTHERS. Return the new label of each event,
+    the labels, and sentences on what was left out.
     """
     count = np.bincount(label, minlength=len(labels.names))
     names = tuple(middle_cut(name, economy.name_length) for name in labels.names)
@@ -161,17 +161,17 @@ def fold(label: Ints, labels: Labels, economy: Economy) -> tuple[Ints, Labels, l
         place, found = _by_frequency(_plain(names), count)
         without = ("events",)
     if without:
-        left_out.append(f"There are too many different {' and '.join(without)} to give details of each.")
+        left_out.append(f"Details are left out: there are too many different {' and '.join(without)}.")
     if (all_ := len(found.names)) > economy.most_labels:
         kept = economy.most_labels - 1
         place = np.minimum(place, kept)
         found = Labels((*found.names[:kept], OTHERS), (*found.details[:kept], ""))
-        left_out.append(f"The {kept:,} most frequent of {all_:,} names are shown, all else as {OTHERS}.")
+        left_out.append(f"Only the {kept:,} most frequent of {all_:,} names are shown; all others appear as {OTHERS}.")
     return place[label], found, left_out
 
 
 def _by_frequency(labels: Labels, count: Ints) -> tuple[Ints, Labels]:
-    """Return the place of each label among the distinct ones that occur, and those."""
+    """Return the new number of each label, and the distinct labels that occur, the most frequent first."""
     pairs = list(zip(labels.names, labels.details, strict=True))
     totals: dict[tuple[str, str], int] = {}
     for pair, times in zip(pairs, count.tolist(), strict=True):

@@ -1,6 +1,6 @@
-"""On which of its owner's rows an event is drawn, so that no two events of a row overlap.
+"""Assigns timeline events to the rows of their owner (a stream or thread), so that no two events of a row overlap.
 
-Times are doubled in here, so that a span without length comes before or after one that touches it, not inside.
+Times are doubled in this module, so that a zero-length event can lie between two events that touch.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from nightsight.render.lanes import apart, crossing_lanes, free_lanes
 
 
 def separate_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
-    """Put events sorted by (group, start, shortest first) on lanes of their groups; what overlaps nothing on lane 0."""
+    """Assign events, sorted by (group, start, shortest first), to lanes; events that overlap nothing are on lane 0."""
     lane = np.zeros(len(start), dtype=np.int64)
     some = _with(group, _overlapping(group, start, end))
     if len(some):
@@ -21,9 +21,9 @@ def separate_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def nested_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
-    """Put events sorted by (group, start, longest first) on the lane that is the number of events around them.
+    """Assign events, sorted by (group, start, longest first), to lanes by nesting depth.
 
-    Those that cross others, begun inside and ended outside of them, are on lanes below all these.
+    Events that cross others (start inside and end outside of one) go on further lanes below all nested ones.
     """
     lane = _levels(group, start, end)
     crossed = _with(group, _overlapping_on_lanes(group, lane, start, end))
@@ -43,7 +43,7 @@ def _crossing_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _levels(group: Ints, start: Ints, end: Ints) -> Ints:
-    """Return how many earlier events of the group are open when each one begins."""
+    """Return how many earlier events of the group are still open when each event starts."""
     level = np.zeros(len(start), dtype=np.int64)
     some = np.flatnonzero(_shares_time(group, start, end))
     if len(some):
@@ -54,7 +54,7 @@ def _levels(group: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _shares_time(group: Ints, start: Ints, end: Ints) -> Flags:
-    """Tell which events are not alone: those of a heap, from one at which nothing is open to the next such."""
+    """Flag the events of clusters: those that share time with another event of their group, directly or in a chain."""
     if not _overlapping(group, start, end).any():
         return np.zeros(len(start), dtype=bool)
     begin, stop = apart(group, start, end)
@@ -64,7 +64,7 @@ def _shares_time(group: Ints, start: Ints, end: Ints) -> Flags:
 
 
 def _overlapping(group: Ints, start: Ints, end: Ints) -> Flags:
-    """Tell which events begin before the one before them in their group has ended, or at its start."""
+    """Flag the events that start before the previous event of their group has ended, or together with it."""
     flags = np.zeros(len(start), dtype=bool)
     flags[1:] = ((start[1:] < end[:-1]) | (start[1:] == start[:-1])) & (group[1:] == group[:-1])
     return flags
@@ -81,7 +81,7 @@ def _overlapping_on_lanes(group: Ints, lane: Ints, start: Ints, end: Ints) -> Fl
 
 
 def _with(group: Ints, flags: Flags) -> Ints:
-    """Return the positions of all events whose group has one that is flagged."""
+    """Return the positions of all events of the groups that contain a flagged event."""
     if not flags.any():
         return np.empty(0, dtype=np.int64)
     chosen = np.zeros(int(group[-1]) + 1, dtype=bool)

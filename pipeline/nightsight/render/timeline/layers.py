@@ -1,4 +1,4 @@
-"""The layers a timeline can be drawn from: all events at some resolution, those of a stretch of time, merged blocks."""
+"""The layers of a timeline: all events at some resolution, the exact events of one interval, or merged blocks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,17 +12,18 @@ from nightsight.intervals import Flags, Ints
 from nightsight.render.timeline.columns import Columns, columns
 from nightsight.render.timeline.rows import Events
 
-# a block is drawn to this share of the stretch it was merged from
+# times of blocks are rounded to the merge interval divided by this
 _SHARE: Final = 32
 _SAMPLED: Final = 150_000
 
 
 @dataclass(frozen=True)
 class Spans:
-    """The events of one layer in order of (row, start), one array entry each; times in quanta since its begin.
+    """The events of one layer, sorted by (row, start), one array entry each; times are quanta since the layer's begin.
 
-    `bounds`: where each row begins, and the end of the last. `label`: rising with how rare it is. `launch`: where here
-    the call is that launched each, or -1. `count`: how many events each stands for, None where that is one each.
+    `bounds`: the first event of each row, and the end of the last row. `label`: frequent labels have small numbers.
+    `launch`: the index of the call that launched each event, or -1. `count`: how many events each entry stands for;
+    None if one each.
     """
 
     bounds: Ints
@@ -33,7 +34,7 @@ class Spans:
     count: Ints | None = None
 
     def columns(self) -> Columns:
-        """Return what is written of them: times from each event to the next one of its row, positions to the next."""
+        """Pack the events as differences, which are small: times to the previous event of the row, and call indices."""
         before = np.append(0, self.end[:-1])
         before[self.bounds[:-1][np.diff(self.bounds) > 0]] = 0
         values = {"gap": self.start - before, "duration": self.end - self.start, "label": self.label}
@@ -46,9 +47,9 @@ class Spans:
 
 @dataclass(frozen=True)
 class Layer:
-    """What is drawn of the time from `begin_ns` to `end_ns`: written in quanta, and merged in stretches of `merge_ns`.
+    """The packed events from `begin_ns` to `end_ns`, rounded to `quantum_ns` and merged in intervals of `merge_ns`.
 
-    counts: how many events each row has. merge_ns: 0 where every event is drawn by itself.
+    counts: the number of entries of each row. merge_ns: 0 if every event is drawn by itself.
     """
 
     quantum_ns: int
@@ -59,7 +60,7 @@ class Layer:
     merge_ns: int = 0
 
     def header(self, at: int) -> dict[str, Any]:
-        """Describe the layer, of which the columns begin at `at` in the binary."""
+        """Return the JSON description of the layer, whose columns start at byte `at` of the binary."""
         return {
             "quantum_ns": self.quantum_ns,
             "from_ns": self.begin_ns,
@@ -72,17 +73,17 @@ class Layer:
 
 
 def whole(events: Events, span_ns: int, *, quantum_ns: int) -> Layer:
-    """Draw all events, times rounded to the quantum."""
+    """Return a layer of all events, with times rounded to the quantum."""
     return _layer(_rounded(_spans(events), quantum_ns), quantum_ns, 0, span_ns)
 
 
 def stretch(events: Events, begin_ns: int, end_ns: int) -> Layer:
-    """Draw the events that have any time from `begin_ns` to `end_ns`, exactly."""
+    """Return an exact layer of the events that overlap `begin_ns` to `end_ns`."""
     return _layer(_spans(inside(events, begin_ns, end_ns), begin_ns), 1, begin_ns, end_ns)
 
 
 def merged(events: Events, span_ns: int, *, merge_ns: int) -> Layer:
-    """Draw as one what is shorter than `merge_ns` and begins in the same stretch of that length (see `_blocks`)."""
+    """Return a layer that merges events shorter than `merge_ns` that start in the same interval (see `_blocks`)."""
     quantum_ns = max(merge_ns // _SHARE, 1)
     return _layer(_rounded(_blocks(events, merge_ns), quantum_ns), quantum_ns, 0, span_ns, merge_ns)
 
@@ -93,19 +94,19 @@ def _layer(spans: Spans, quantum_ns: int, begin_ns: int, end_ns: int, merge_ns: 
 
 
 def inside(events: Events, begin_ns: int, end_ns: int) -> Events:
-    """Return the events that have any time from `begin_ns` to `end_ns`; without length, that begin there."""
+    """Return the events that overlap `begin_ns` to `end_ns`; zero-length events count if they start there."""
     spans = zip(*_edges(events, begin_ns, end_ns), strict=True)
     return _only(events, np.concatenate([np.empty(0, np.int64), *(np.arange(low, high) for low, high in spans)]))
 
 
 def count_inside(events: Events, begin_ns: int, end_ns: int) -> int:
-    """Return how many these are."""
+    """Return the number of events that `inside` would return."""
     low, high = _edges(events, begin_ns, end_ns)
     return sum(high) - sum(low)
 
 
 def _edges(events: Events, begin_ns: int, end_ns: int) -> tuple[list[int], list[int]]:
-    """Return for each row the first event in a stretch of time, and the first one after it."""
+    """Return for each row the first event inside an interval, and the first one after it."""
     low, high = [], []
     for first, last in pairwise(events.bounds.tolist()):
         start, end = events.start[first:last], events.end[first:last]
@@ -116,7 +117,7 @@ def _edges(events: Events, begin_ns: int, end_ns: int) -> tuple[list[int], list[
 
 
 def _only(events: Events, chosen: Ints) -> Events:
-    """Keep the events at rising positions, and what launched them if that is kept."""
+    """Keep the events at ascending positions; a `launch` whose call is dropped becomes -1."""
     new = np.full(len(events.start) + 1, -1, dtype=np.int64)
     new[chosen] = np.arange(len(chosen))
     return replace(
@@ -130,13 +131,13 @@ def _only(events: Events, chosen: Ints) -> Events:
 
 
 def _spans(events: Events, origin_ns: int = 0) -> Spans:
-    # copies take memory
+    # avoid copies: these arrays can have millions of entries
     start, end = (times - origin_ns if origin_ns else times for times in (events.start, events.end))
     return Spans(events.bounds, start, end, events.label, events.launch)
 
 
 def _rounded(spans: Spans, quantum_ns: int) -> Spans:
-    """Round starts and ends to the quantum, which keeps them in order."""
+    """Round starts and ends to the quantum; rounding both the same way keeps events in order and apart."""
     if quantum_ns == 1:
         return spans
     half = quantum_ns // 2
@@ -144,9 +145,9 @@ def _rounded(spans: Spans, quantum_ns: int) -> Spans:
 
 
 def _blocks(events: Events, merge_ns: int) -> Spans:
-    """Merge events of a row that are shorter than `merge_ns` and begin in the same stretch of that length.
+    """Merge the events of a row that are shorter than `merge_ns` and start in the same interval of that length.
 
-    A block begins where its first event does, is as long as they are together, and has the label of the longest.
+    A block starts with its first event, lasts as long as all its events added up, and has the label of the longest.
     """
     length = events.end - events.start
     first = np.flatnonzero(_begins_block(events, length, merge_ns))
@@ -177,7 +178,7 @@ def _begins_block(events: Events, length: Ints, merge_ns: int) -> Flags:
 
 
 class Sample:
-    """A piece of each row, by which the compressed size of a layer is foretold without making it."""
+    """A sample of each row, which estimates the compressed size of a layer without building it."""
 
     def __init__(self, events: Events) -> None:
         count = np.diff(events.bounds)
@@ -191,21 +192,21 @@ class Sample:
             start=events.start[position],
             end=events.end[position],
             label=events.label[position],
-            # positions among all events: only the steps between them are written
+            # indices among all events are fine here: only the differences between them are packed
             launch=events.launch[position],
         )
 
     @cached_property
     def exact_size(self) -> float:
-        """About how many bytes all events take, compressed, if they are exact."""
+        """The estimated size of an exact layer of all events, in bytes, compressed."""
         return self.size(1)
 
     def size(self, quantum_ns: int) -> float:
-        """Return about how many bytes all events take, compressed."""
+        """Return the estimated size of a layer of all events, in bytes, compressed."""
         return self._compressed(_rounded(_spans(self._events), quantum_ns))
 
     def merged_size(self, merge_ns: int) -> float:
-        """Return about how many bytes all blocks take, compressed."""
+        """Return the estimated size of a layer of merged blocks, in bytes, compressed."""
         return self._compressed(_rounded(_blocks(self._events, merge_ns), max(merge_ns // _SHARE, 1)))
 
     def _compressed(self, spans: Spans) -> float:
@@ -213,7 +214,7 @@ class Sample:
 
 
 def finest(fits: Callable[[int], bool], least: int, most: int) -> int:
-    """Return about the least number from `least` to `most` that fits, by halving ratios; `most` if none does."""
+    """Return about the smallest number from `least` to `most` that fits, by bisection on a log scale; else `most`."""
     while most > least * 1.05 and most - least > 1:
         middle = int((least * most) ** 0.5)
         middle = min(max(middle, least + 1), most - 1)

@@ -1,4 +1,4 @@
-"""The timeline of the page as data: what is drawn, and how finely, in the bytes that there is room for."""
+"""Packs the timeline for the page: decides what is drawn, and in how much detail, within a size limit."""
 
 import json
 import struct
@@ -27,7 +27,7 @@ from nightsight.render.timeline.sums import Sums, fitting, sums_of
 FORMAT: Final = 2
 MOST_BYTES: Final = 1_200_000
 
-# rows, points of all curves, and words
+# limits on rows, on the points of all curves, and on text; tried in this order until the payload fits
 _ECONOMIES: Final = (
     (MOST_ROWS, 20_000, Economy(20_000, 4096)),
     (MOST_ROWS, 10_000, Economy(4_000, 500)),
@@ -35,22 +35,22 @@ _ECONOMIES: Final = (
     (40, 500, Economy(100, 80)),
     (10, 0, Economy(20, 40)),
 )
-# of the bytes there are, at most this share is for names and other words
+# at most this share of the bytes is for names and other text
 _WORDS: Final = 1 / 3
-# and for the sums of all events this much, where not each of them is drawn exactly
+# and at most this share for sums, which are needed if not every event is drawn exactly
 _SUMS: Final = 1 / 8
 _ATTEMPTS: Final = 3
 _LESS: Final = 0.95
-# what the numbers of a row's events, and what is said of a layer, take in the header, compressed
+# compressed size in the header of a row's event counts, and of a layer's description
 _ROW_BYTES: Final = 8
 _LAYER_BYTES: Final = 80
 Span = tuple[int, int]
 
 
 def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_bytes: int = MOST_BYTES) -> bytes | None:
-    """Return the timeline as the base64 text that the page unpacks; None without events, or without room for any.
+    """Return the timeline as base64 of gzip, at most `most_bytes` long; None if there are no events or none fit.
 
-    `results` are those of the profile's report: curves of memory and of operations in flight are in them.
+    `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
     """
     events = everything = lay_events(profile, most_rows=maxsize)
     if not len(events.start):
@@ -67,7 +67,7 @@ def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_b
 
 @dataclass(frozen=True)
 class _Scene:
-    """All that is drawn, times in ns since its begin; `words` is the header but for what depends on the layers.
+    """Everything to draw, with times in ns since its begin; `words` is the header without what depends on the layers.
 
     everything: the events of all rows, drawn or not.
     """
@@ -96,6 +96,7 @@ class _Scene:
 def _scene(profile: Profile, events: Events, everything: Events, drawn: Sequence[Curve], economy: Economy) -> _Scene:
     recorded = Timeline(profile).window
     window = (recorded.start_ns, recorded.end_ns)
+    # include the whole window and all curves, even where there are no events
     begin = min(int(everything.start.min()), window[0], *(int(curve.time[0]) for curve in drawn))
     end = max(int(everything.end.max()), window[1], *(int(curve.time[-1]) for curve in drawn))
     label, labels, left_out = fold(everything.label, everything.labels, economy)
@@ -130,7 +131,7 @@ def _names(labels: Labels) -> dict[str, Any]:
 
 
 def _groups(profile: Profile, events: Events, drawn: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
-    """Describe the groups, GPUs before processes, and what stands in them."""
+    """Return the groups, GPUs before processes, and the rows and curves in them, for the header."""
     gpus = Places(profile)
     of_curves = [gpus.gpu(curve.device)[1] for curve in drawn]
     of_gpus = [*(row.group for row in events.rows if row.kind == "kernel"), *of_curves]
@@ -145,7 +146,7 @@ def _groups(profile: Profile, events: Events, drawn: Sequence[Curve], *, begin_n
 
 
 def _curve(curve: Curve, begin_ns: int) -> dict[str, Any]:
-    # whole numbers are shorter without their decimals
+    # write 3.0 as 3, which is shorter in JSON
     value = [int(value) if value == int(value) else round(value, 3) for value in curve.value.tolist()]
     time = (curve.time - begin_ns).tolist()
     return {"label": curve.label, "unit": curve.unit, "time_ns": time, "value": value, "max": max(value)}
@@ -154,11 +155,12 @@ def _curve(curve: Curve, begin_ns: int) -> dict[str, Any]:
 def _rows_left_out(events: Events) -> list[str]:
     if len(events.rows) == events.total_rows:
         return []
-    return [f"The {len(events.rows)} busiest of {events.total_rows:,} rows are drawn."]
+    return [f"Only the {len(events.rows)} busiest of {events.total_rows:,} rows are drawn."]
 
 
 def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
-    """Write the scene as finely as fits; None if it does not fit at all, or only without most of the events."""
+    """Pack the scene in as much detail as fits; None if it does not fit, or text leaves little room for events."""
+    # base64 needs four characters for three bytes
     most = most_bytes // 4 * 3
     words = len(deflated(_json(scene.words)).compressed)
     if words > most * _WORDS and words + scene.sample.exact_size > most:
@@ -168,6 +170,7 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
         payload = _written(scene, room)
         if len(payload) <= most_bytes:
             return payload
+        # sizes are estimates: take off what was too much, and a little more
         room = _LESS * room - (len(payload) * 0.75 - most)
     return None
 
@@ -188,7 +191,7 @@ def _written(scene: _Scene, room: float) -> bytes:
 
 
 def _fitted(scene: _Scene, room: float) -> tuple[list[Layer], Sums | None]:
-    """Return the layers that fit; and sums of all events, unless the layers have every event exactly."""
+    """Return the layers that fit, and sums of all events unless the layers already have every event exactly."""
     drawn = exactly(scene.events, scene.sample, span_ns=scene.span_ns, room=room)
     if drawn and scene.is_all:
         return drawn, None

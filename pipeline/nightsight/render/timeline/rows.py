@@ -1,4 +1,4 @@
-"""Which events a timeline draws, and on which rows: GPUs with streams first, then processes with threads."""
+"""Assigns the events of a profile to timeline rows: first GPUs with their streams, then processes with threads."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _THREAD_BITS: Final = 0xFFFFFF
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the timeline: the group it stands in, and its name there."""
+    """A row of the timeline: its group, and its label within the group."""
 
     group: str
     label: str
@@ -33,11 +33,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Events:
-    """What is drawn: one array entry per event, in order of (row, start); no two events of a row overlap.
+    """The events to draw: one array entry each, sorted by (row, start); no two events of a row overlap.
 
-    Times are the profile's, in ns. `bounds`: where each row begins, and the end of the last. `label`: a position in
-    `labels`. `launch`: the position here of the call that launched each, or -1. `total` and `total_rows` count what
-    there is, drawn or not.
+    Times are the profile's, in ns. `bounds`: the first event of each row, and the end of the last row. `label`: an
+    index into `labels`. `launch`: the index here of the call that launched each event, or -1. `total` and `total_rows`
+    count all events and rows, drawn or not.
     """
 
     rows: tuple[Row, ...]
@@ -58,7 +58,7 @@ class Events:
 
 @dataclass(frozen=True)
 class _Sort:
-    """One kind of rows: where its events come from, whose they are, and how they share the rows of one owner."""
+    """One kind of row: the tables of its events, the keys of their owner, and how they are assigned to rows (lanes)."""
 
     kind: RowKind
     tables: tuple[str, ...]
@@ -70,7 +70,7 @@ class _Sort:
 
 _ON_THREAD: Final = ("process", "thread")
 _NVTX: Final = "NVTX"
-# what torch.profiler records of record_function and its steps
+# the label of what torch.profiler records for record_function and its steps
 _ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
     _Sort("kernel", GPU_TABLES, ("gpu", "process", "context", "stream"), separate_lanes),
@@ -84,9 +84,9 @@ _SORTS: Final = (
 
 @dataclass(frozen=True)
 class _Laid:
-    """The events of one sort in order of (row, start); `owners[owner[row]]` are the keys of a row's owner.
+    """The events of one sort, sorted by (row, start); `owners[owner[row]]` are the keys of a row's owner.
 
-    `source`: where each stood in the tables of this sort, which are one after the other.
+    `source`: the position of each event in the concatenated tables of this sort.
     """
 
     sort: _Sort
@@ -102,12 +102,12 @@ class _Laid:
 
     @cached_property
     def busy(self) -> Ints:
-        """How long the events of each row are together, in ns."""
+        """The total duration of the events of each row, in ns."""
         return np.add.reduceat(self.end - self.start, self.bounds[:-1]) if len(self.owner) else self.owner
 
 
 def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS) -> Events:
-    """Lay the events of a profile on at most so many rows: where there are more, on those that are busy longest."""
+    """Assign the events of a profile to rows; if there are more than `most_rows`, keep the busiest rows."""
     laid = mapped(lambda sort: _lay(profile, sort), _SORTS)
     places = _Naming(profile, laid)
     chosen = sorted(_busiest(laid, most_rows), key=places.order)
@@ -140,7 +140,7 @@ _ALL: Final = slice(None)
 
 
 def _rows(frame: pd.DataFrame, sort: _Sort) -> Ints | None:
-    """Return which rows of a table are of this sort, None for all."""
+    """Return the rows of a table that belong to this sort; None for all, which avoids a copy."""
     if "style" not in frame:
         return None
     style = frame["style"].cat
@@ -161,7 +161,7 @@ def _labels(frames: Sequence[tuple[str, pd.DataFrame]]) -> tuple[list[Ints], Lab
 
 
 def _groups(keys: Sequence[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
-    """Number the distinct combinations of keys in their order; return each event's number, and the combinations."""
+    """Number the distinct combinations of keys in sorted order; return each event's number, and the combinations."""
     varying = [key for key in keys if len(key) and key.min() != key.max()]
     group, combinations = distinct(varying) if varying else (np.zeros(len(keys[0]), dtype=np.int64), [0])
     if not len(keys[0]):
@@ -172,17 +172,17 @@ def _groups(keys: Sequence[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
 
 
 def _order(group: Ints, start: Ints, then: Ints) -> Ints:
-    """Return the order of (group, start, then); tables come in order of time, so that little is to do."""
+    """Return the order by (group, start, then); tables are usually sorted by time, which makes this fast."""
     order = np.arange(len(start)) if (start[1:] >= start[:-1]).all() else np.argsort(start, kind="stable")
     if len(group) and group.max() > 0:
-        # small numbers are sorted by counting them
+        # numpy sorts 16-bit integers with a radix sort
         order = order[np.argsort(_small(group)[order], kind="stable")]
     wrong = (np.diff(start[order]) == 0) & (np.diff(then[order]) < 0) & (np.diff(group[order]) == 0)
     return np.lexsort((then, start, group)) if wrong.any() else order
 
 
 def _by_lane(group: Ints, lane: Ints) -> tuple[_Order, Ints, Ints, Ints]:
-    """Return the order of (group, lane), the group and the lane of each row, and where the rows begin and end."""
+    """Return the order by (group, lane), the group and lane of each row, and the bounds of the rows."""
     again: _Order = _ALL
     if lane.any():
         place = group * (int(lane.max()) + 1) + lane
@@ -197,11 +197,11 @@ def _small(values: Ints) -> np.ndarray[Any, Any]:
 
 
 _Place = tuple[int, int]
-"""A row: the position of its sort, and its own there."""
+"""A row: the index of its sort, and its index within that sort."""
 
 
 def _busiest(laid: Sequence[_Laid], most: int) -> list[_Place]:
-    """Return the rows that are busy longest, half of them of GPUs if there are as many as that."""
+    """Return the busiest rows; GPU rows get at least half of the places if there are that many."""
     places = [(sort, row) for sort, some in enumerate(laid) for row in range(len(some.owner))]
     if len(places) <= most:
         return places
@@ -214,7 +214,7 @@ def _busiest(laid: Sequence[_Laid], most: int) -> list[_Place]:
 
 
 def _of_marks(marks: _Laid, laid: Sequence[_Laid]) -> Ints:
-    """Return what stands for the busy time of rows of marks, which take none: that of their thread's busiest row."""
+    """Return the rank of rows of marks, which have no duration: the busy time of their thread's busiest row."""
     busiest: dict[tuple[int, ...], int] = {}
     for some in laid:
         for owner, busy in zip(some.owner.tolist(), some.busy.tolist(), strict=True):
@@ -224,7 +224,7 @@ def _of_marks(marks: _Laid, laid: Sequence[_Laid]) -> Ints:
 
 
 class _Naming:
-    """Names and order of the rows: GPUs before processes; in each the busiest stream or thread first."""
+    """Names and order of the rows: GPUs before processes; within each, the busiest stream or thread first."""
 
     def __init__(self, profile: Profile, laid: Sequence[_Laid]) -> None:
         self._places = Places(profile)
@@ -245,14 +245,14 @@ class _Naming:
         return some.sort, some.owners[some.owner[place[1]]], int(some.lane[place[1]])
 
     def order(self, place: _Place) -> tuple[float, ...]:
-        """Return what rows are sorted by."""
+        """Return the sort key of a row."""
         sort, owner, lane = self._of(place)
         where = (0, owner[0]) if sort.kind == "kernel" else (1, self._places.pids[owner[0]])
         whose = -1 if sort.is_start_end else 0
         return (*where, *owner[: 0 if sort.kind == "kernel" else 1], whose, -self._busy[owner], *owner, place[0], lane)
 
     def row(self, place: _Place) -> Row:
-        """Name a row."""
+        """Return the group and label of a row."""
         sort, owner, lane = self._of(place)
         further = f" ({lane + 1})" if lane else ""
         if sort.kind == "kernel":
@@ -271,7 +271,7 @@ class _Naming:
 
     def _thread(self, owner: Sequence[int]) -> str:
         process, thread = owner
-        # nsys's key of a thread ends in its number; Kineto's is its number
+        # the low bits of an nsys thread key are the thread id; a Kineto key is the thread id
         tid = thread & _THREAD_BITS
         name = self._places.thread((process, thread, tid), 0).name
         return {"thread": f"Thread {tid}", "main thread": "Main thread"}.get(name, name)
@@ -301,11 +301,11 @@ def _joined(profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], n
 
 
 def _launches(profile: Profile, rows: Sequence[Row], bounds: Ints, source: Ints) -> Ints:
-    """Return for each GPU operation the position of the call that launched it, else -1."""
+    """Return for each event the position of the call that launched it, -1 if none is drawn."""
     calls, operations = _positions(rows, bounds, "api"), _positions(rows, bounds, "kernel")
     found = np.full(len(source), -1, dtype=np.int64)
     if len(calls) and len(operations):
-        # one more, for operations without a call
+        # one extra entry: index -1 stands for operations without a call
         drawn = np.full(len(profile.table("api_calls")) + 1, -1, dtype=np.int64)
         drawn[source[calls]] = calls
         found[operations] = drawn[launching_calls(profile)[source[operations]]]

@@ -1,4 +1,4 @@
-"""Sums of all events in equal bins of time: what the page counts a span by where it draws too little for that."""
+"""Sums of all events in equal time bins: the page computes statistics from them where it lacks exact events."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,27 +13,27 @@ from nightsight.render.timeline.rows import Events
 
 MOST_BINS: Final = 4096
 DOUBLINGS: Final = 8
-# no fewer, so that all doublings leave some
+# at least two bins remain after all doublings of the width
 _LEAST_BINS: Final = 2 << DOUBLINGS
-# sums that are made at once; where there are more, only those that are not 0
+# limit for dense arrays of sums; above it, only sums that are not 0 are stored
 _MOST_SUMS: Final = 1 << 21
-# doublings of the width, and names in each bin of each section: the best first
+# (doublings of the bin width, names per section and bin), the most detailed first
 _FINENESS: Final = (
     *((0, 64), (1, 64), (1, 24), (2, 24), (2, 8), (3, 8), (4, 8), (5, 8), (6, 8), (6, 3), (7, 3)),
     (DOUBLINGS, 3),
 )
-# what is longer than so many times the room will not fit compressed
+# data larger than this many times the room will not fit even compressed
 _DENSEST: Final = 4
-# what a cell, and what an event that crosses an edge, takes before that at least
+# minimum uncompressed size of a cell or crossing event
 _ENTRY_BYTES: Final = 3
-# what the words on a section take, compressed
+# compressed size of a section's description
 _SECTION_BYTES: Final = 20
 Section = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Slots:
-    """What is summed up apart: names of sections. `count`: how many names it is, of those that share a slot."""
+    """The names in each section that have sums of their own. `count`: how many names share a slot."""
 
     section: Ints
     name: Ints
@@ -42,7 +42,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Cells:
-    """Events by slot and bin of their start, in this order: how many, and how long they are in all."""
+    """Events by slot and bin of their start, sorted by both: their number and total duration (ns)."""
 
     slot: Ints
     bin: Ints
@@ -52,7 +52,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Crossings:
-    """The events that reach over an edge of a bin, in order of (row, start)."""
+    """The events that extend over a bin edge, sorted by (row, start)."""
 
     row: Ints
     start: Ints
@@ -62,7 +62,7 @@ class Crossings:
 
 @dataclass(frozen=True)
 class Overlaps:
-    """By section and bin, what is above 0: the time of all events in a bin, less the time in which any of them runs."""
+    """Per section and bin, only if above 0: the total event time in the bin minus the time in which any event runs."""
 
     section: Ints
     bin: Ints
@@ -71,7 +71,7 @@ class Overlaps:
 
 @dataclass(frozen=True)
 class Sums:
-    """All events by bins of time: bin 0 begins at `begin_ns`. `sections` are group and kind of rows."""
+    """All events by time bin; bin 0 starts at `begin_ns`. `sections` are (group, kind) of rows."""
 
     begin_ns: int
     width_ns: int
@@ -83,7 +83,7 @@ class Sums:
     overlaps: Overlaps
 
     def coarser(self, doublings: int) -> "Sums":
-        """Return the same by bins that are 2 ** `doublings` times as wide."""
+        """Return the same sums with bins that are 2 ** `doublings` times as wide."""
         cells, overlaps, width = self.cells, self.overlaps, self.width_ns << doublings
         bins = ((self.bins - 1) >> doublings) + 1
         key, (time,) = _reduced(overlaps.section * bins + (overlaps.bin >> doublings), overlaps.time)
@@ -97,9 +97,9 @@ class Sums:
         )
 
     def with_names(self, most: float) -> "Sums":
-        """Return the same with the further names of each section together, beyond `most` of them in each bin.
+        """Return the same sums with fewer names: beyond about `most` per bin, the names of a section are merged.
 
-        Those come first that have most time per bin that they are in; what is together comes last.
+        Names with the most time per bin in which they occur are kept; the merged ones come last.
         """
         slots, new = _together(self.slots, self.cells, most * self.bins)
         cells, crossings = self.cells, self.crossings
@@ -112,9 +112,10 @@ class Sums:
 
     @cached_property
     def columns(self) -> Columns:
-        """What is written of them; the names must be in order.
+        """The packed columns; slots must be sorted (`with_names`).
 
-        A place is one number, of what it belongs to and of the bin or edge: it rises, and is written as a step.
+        A place combines the owner (slot, row or section) and the bin or edge in one number. Places are ascending, so
+        their differences are packed.
         """
         cells, crossings, overlaps = self.cells, self.crossings, self.overlaps
         edge = (crossings.start - self.begin_ns) // self.width_ns + 1
@@ -134,11 +135,11 @@ class Sums:
 
     @property
     def size(self) -> int:
-        """About how many bytes they take with their header, compressed."""
+        """The approximate size with the header, in bytes, compressed."""
         return len(self.columns.body.compressed) + _SECTION_BYTES * len(self.sections)
 
     def header(self, at: int) -> dict[str, Any]:
-        """Describe the sums, of which the columns begin at `at` in the binary."""
+        """Return the JSON description of the sums, whose columns start at byte `at` of the binary."""
         ends = np.searchsorted(self.slots.section, np.arange(len(self.sections)), side="right")
         columns = (np.diff(ends, prepend=0), self.slots.count[ends - 1])
         sections = [
@@ -150,7 +151,7 @@ class Sums:
 
 
 def fitting(sums: Sums | None, room: float) -> Sums | None:
-    """Return sums with as narrow bins, and as many names, as `room` bytes allow, compressed; None if none do."""
+    """Return sums with bins as narrow, and names as many, as fit `room` bytes, compressed; None if nothing fits."""
     if sums is None:
         return None
     done = 0
@@ -167,7 +168,7 @@ def _steps(places: Ints) -> Ints:
 
 
 def sums_of(events: Events, *, span_ns: int, origin_ns: int) -> Sums | None:
-    """Sum up all events, with an edge of a bin at the origin; None if they are of too many sections."""
+    """Sum up all events, with a bin edge at the origin; None if there are too many sections."""
     sections, section = _sections(events)
     most = min(MOST_BINS, _MOST_SUMS // len(sections))
     if most < _LEAST_BINS:
@@ -179,6 +180,7 @@ def sums_of(events: Events, *, span_ns: int, origin_ns: int) -> Sums | None:
     place //= width
     crossings = _crossings(_last_of_bins(events, place, slot), begin, width)
     cells = _first_cells(slot, place, bins, events.end - events.start)
+    # large arrays, not needed any more: lower the peak memory
     del slot, place
     sums = Sums(begin, width, bins, sections, slots, cells, crossings, _NO_OVERLAPS)
     return replace(sums, overlaps=_overlaps(events, section, sums))
@@ -188,15 +190,15 @@ _NO_OVERLAPS: Final = Overlaps(*np.empty((3, 0), dtype=np.int64))
 
 
 def _sections(events: Events) -> tuple[tuple[Section, ...], Ints]:
-    """Return the sections in order of their first rows, and the one of each row."""
+    """Return the sections in order of their first rows, and the section of each row."""
     keys = [(row.group, row.kind) for row in events.rows]
     places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
     return tuple(places), np.array([places[key] for key in keys], dtype=np.int64)
 
 
 def _scale(span_ns: int, origin_ns: int, most: int) -> tuple[int, int]:
-    """Return the begin and the width of the bins: a round number of ns, with an edge at the origin."""
-    # the first bin may lie before all time, so that edges are at the origin in coarser bins too
+    """Return the begin and the width of the bins; the width is a round number of ns, and the origin is a bin edge."""
+    # the first bin can start before the capture, so that the origin stays an edge when bins are doubled
     least = span_ns // (most - (1 << DOUBLINGS) - 2) + 1
     unit = 10 ** (len(str(least)) - 1)
     width = next(step * unit for step in (1, 2, 4, 5, 8, 10) if step * unit >= least)
@@ -204,7 +206,7 @@ def _scale(span_ns: int, origin_ns: int, most: int) -> tuple[int, int]:
 
 
 def _slots(events: Events, section: Ints) -> tuple[Ints, Slots]:
-    """Give each name of a section a slot; return each event's, and the slots."""
+    """Give each name of a section a slot; return the slot of each event, and the slots."""
     name = np.array(events.labels.places, dtype=np.int64)
     names = int(name.max()) + 1
     pair = np.repeat(section * names, np.diff(events.bounds))
@@ -214,7 +216,7 @@ def _slots(events: Events, section: Ints) -> tuple[Ints, Slots]:
 
 
 def _last_of_bins(events: Events, place: Ints, slot: Ints) -> Crossings:
-    """Return what may reach over an edge: of the events of a row, only the last one to begin in a bin."""
+    """Return the events that can extend over an edge: per row, only the last to start in each bin."""
     ends = np.union1d(np.flatnonzero(place[1:] != place[:-1]), events.bounds[1:] - 1)
     last = ends[ends >= 0]
     row = np.searchsorted(events.bounds, last, side="right") - 1
@@ -222,7 +224,7 @@ def _last_of_bins(events: Events, place: Ints, slot: Ints) -> Crossings:
 
 
 def _crossings(some: Crossings, begin_ns: int, width_ns: int) -> Crossings:
-    """Return those that reach over an edge."""
+    """Return the events that extend over an edge of bins of this width."""
     next_edge = begin_ns + ((some.start - begin_ns) // width_ns + 1) * width_ns
     reach: Flags = some.end > next_edge
     return Crossings(some.row[reach], some.start[reach], some.end[reach], some.slot[reach])
@@ -242,13 +244,13 @@ def _first_cells(slot: Ints, place: Ints, bins: int, time: Ints) -> Cells:
 
 
 def _cells(slot: Ints, place: Ints, bins: int, cells: Cells) -> Cells:
-    """Return the cells at their new places, those at the same one together."""
+    """Return the cells at their new places; cells that share a place are added up."""
     key, (count, time) = _reduced(slot * bins + place, cells.count, cells.time)
     return Cells(key // bins, key % bins, count, time)
 
 
 def _reduced(key: Ints, *values: Ints) -> tuple[Ints, list[Ints]]:
-    """Add up the values of each key; return the keys in order, and their sums."""
+    """Add up the values of each key; return the sorted keys and their sums."""
     if not len(key):
         return key, list(values)
     if (key[1:] < key[:-1]).any():
@@ -259,14 +261,14 @@ def _reduced(key: Ints, *values: Ints) -> tuple[Ints, list[Ints]]:
 
 
 def _together(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
-    """Put the slots of each section in order, and together what is beyond `most` cells; return the new one of each."""
+    """Sort the slots of each section and merge those beyond `most` cells; return the slots, and the new one of each."""
     size = np.bincount(cells.slot)
     density = np.bincount(cells.slot, cells.time) / size
     is_several = slots.count > 1
     order = np.lexsort((slots.name, -density, is_several, slots.section))
     section = slots.section[order]
     first = np.searchsorted(section, section)
-    # a slot takes about as much as one more cell
+    # a slot itself takes about as much space as one more cell
     size = size[order] + 1
     taken = np.cumsum(size)
     taken -= taken[first] - size[first]
@@ -280,7 +282,7 @@ def _together(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
 
 
 def _overlaps(events: Events, section: Ints, sums: Sums) -> Overlaps:
-    """Compare the time of all events in each bin to that of their union, for sections of more than one row."""
+    """Return total event time minus union time per bin, for sections of several rows: one row never overlaps itself."""
     time = _time_inside(section, sums)
     edges = sums.begin_ns + np.arange(sums.bins + 1) * sums.width_ns
     rows = np.bincount(section, minlength=len(sums.sections))
@@ -294,7 +296,7 @@ def _overlaps(events: Events, section: Ints, sums: Sums) -> Overlaps:
 
 
 def _time_inside(section: Ints, sums: Sums) -> Ints:
-    """Return for each section and bin the time of all events inside of the bin."""
+    """Return for each section and bin the total time of events inside the bin."""
     shape, width = (len(sums.sections), sums.bins), sums.width_ns
     cells, crossings = sums.cells, sums.crossings
     of = section[crossings.row]
@@ -304,7 +306,7 @@ def _time_inside(section: Ints, sums: Sums) -> Ints:
     def placed(place: Ints, time: Ints) -> Ints:
         return _grid(of, place, time, shape)
 
-    # a crossing event is in its first bin as a whole: take from there what is in the others
+    # a cell counts a crossing event in its first bin with its full length: move the rest to the later bins
     time = _grid(sums.slots.section[cells.slot], cells.bin, cells.time, shape)
     time -= placed(first, end - (first + 1) * width)
     time += placed(last, end - last * width)
