@@ -74,7 +74,7 @@ def test_an_interrupt_after_the_measurement_names_the_capture_and_the_command_th
     folder = only_run(tmp_path, "my_train")
     assert sorted(path.name for path in folder.iterdir()) == ["capture", "log"]
     (kept,) = (folder / "capture").glob(f"*{ending}")
-    assert error == f"interrupted before the report was written; what was captured is kept: {kept}"
+    assert error == f"interrupted before the report was written; the capture is kept: {kept}"
     words = shlex.split(hint)
     assert words[0] == "nightsight"
     assert words[-1] == str(kept)

@@ -43,7 +43,7 @@ def another_spelling(path: Path) -> Path:
 def test_a_report_is_never_written_over_what_it_is_made_of(run: Any, trace: Path, style: str, other_name: Any) -> None:
     output = other_name(trace)
     error, hint = error_lines(run("report", trace, "--format", style, "-o", output, expect=USAGE))
-    assert error == f"{output} is the file that is read: writing there would destroy it"
+    assert error == f"{output} is also the input file: writing would destroy it"
     assert "-o" in hint
     assert trace.read_bytes() == TRACE.read_bytes()
 
@@ -182,13 +182,13 @@ def test_stats_print_to_dev_stdout_and_take_no_device_for_a_prefix(
     assert run(*command, "/dev/stdout").stdout == run(*command, "-").stdout
     os.mkfifo(tmp_path / "pipe")
     for special in ("/dev/null", tmp_path / "pipe"):
-        assert "not the beginning of a file name" in run(*command, special, expect=USAGE).stderr
+        assert "invalid output prefix" in run(*command, special, expect=USAGE).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_what_is_read_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"capture")
-    with pytest.raises(UsageError, match="in is the file that is read"):
+    with pytest.raises(UsageError, match="in is also the input file"):
         write_file(tmp_path / "in", b"page", inputs=[tmp_path / "other", tmp_path / "in"])
 
 

@@ -117,24 +117,24 @@ def test_what_was_replayed_is_said_as_it_was_chosen(fake_nsys: FakeNcu, fake_ncu
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--no-ncu", "--ncu-all"), "--ncu-all means nothing with --no-ncu"),
-        (("--no-ncu", "--clock-control", "base"), "--clock-control means nothing with --no-ncu"),
-        (("--collector", "torch", "--ncu-kernel", "x"), "--ncu-kernel means nothing with --collector torch"),
-        (("--collector", "ncu", "--no-ncu"), "--no-ncu means nothing with --collector ncu"),
-        (("--collector", "ncu", "--ncu-coverage", "50"), "--ncu-coverage means nothing with --collector ncu"),
-        (("--ncu-range", "a", "--ncu-coverage", "50"), "--ncu-coverage means nothing with --ncu-range"),
-        (("--ncu-all", "--ncu-kernels", "3", "--ncu-kernel", "x"), "--ncu-kernel, --ncu-kernels means nothing with"),
-        (("--replay-mode", "range", "--ncu-kernel", "x"), "--ncu-kernel means nothing with --replay-mode range"),
-        (("--replay-mode", "app-range", "--graph-profiling", "graph"), "--graph-profiling means nothing with"),
+        (("--no-ncu", "--ncu-all"), "--ncu-all has no effect with --no-ncu"),
+        (("--no-ncu", "--clock-control", "base"), "--clock-control has no effect with --no-ncu"),
+        (("--collector", "torch", "--ncu-kernel", "x"), "--ncu-kernel has no effect with --collector torch"),
+        (("--collector", "ncu", "--no-ncu"), "--no-ncu has no effect with --collector ncu"),
+        (("--collector", "ncu", "--ncu-coverage", "50"), "--ncu-coverage has no effect with --collector ncu"),
+        (("--ncu-range", "a", "--ncu-coverage", "50"), "--ncu-coverage has no effect with --ncu-range"),
+        (("--ncu-all", "--ncu-kernels", "3", "--ncu-kernel", "x"), "--ncu-kernel, --ncu-kernels has no effect with"),
+        (("--replay-mode", "range", "--ncu-kernel", "x"), "--ncu-kernel has no effect with --replay-mode range"),
+        (("--replay-mode", "app-range", "--graph-profiling", "graph"), "--graph-profiling has no effect with"),
         (("--ncu-kernel", "("), "'(' is not a regular expression that ncu accepts: missing )"),
         (("--ncu-kernel", "(?i)gelu"), "global flags"),
         (("--ncu-kernel", "(?<=a)b"), "(?<= is not in its grammar"),
         (("--ncu-kernel", "(?P<x>b)"), "(?P< is not in its grammar"),
-        (("--ncu-set", ""), "'' has an empty name"),
-        (("--ncu-metrics", ""), "'' has an empty name"),
-        (("--ncu-sections", ","), "',' has an empty name"),
-        (("--collector", "ncu", "--trace", "cuda"), "--trace means nothing with --collector ncu"),
-        (("--collector", "ncu", "--nsys-arg=-x"), "--nsys-arg means nothing with --collector ncu"),
+        (("--ncu-set", ""), "'' contains an empty name"),
+        (("--ncu-metrics", ""), "'' contains an empty name"),
+        (("--ncu-sections", ","), "',' contains an empty name"),
+        (("--collector", "ncu", "--trace", "cuda"), "--trace has no effect with --collector ncu"),
+        (("--collector", "ncu", "--nsys-arg=-x"), "--nsys-arg has no effect with --collector ncu"),
         (("--ncu-budget", "0"), "0.0 is not in the range x>0"),
         (("--ncu-budget", "nan"), "nan is not a number"),
         (("--ncu-coverage", "0"), "not in the range 0<x<=100"),
@@ -252,7 +252,7 @@ def test_where_only_peers_ran_nothing_is_replayed(
     assert result.exit_code == 0
     assert not ncu.with_name("ncu.seen.json").exists()
     (finding,) = (finding for finding in report.findings if finding.rule == "no_kernel_metrics")
-    assert finding.title.startswith("Nothing was replayed: there are only NCCL, NVSHMEM")
+    assert finding.title.startswith("Nothing was replayed: the capture has only NCCL, NVSHMEM")
 
 
 def test_how_it_was_measured_is_on_the_page(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def made_or_refused(text: str, *forms: str) -> bool:
         report = Report.from_json(text)
         refuse_incomplete(report)
     except PipelineError as error:
-        assert error.message.startswith(("not a nightsight report.json: ", "this report.json has another format"))
+        assert error.message.startswith(("not a nightsight report.json: ", "unsupported format version"))
         assert error.hint
         return False
     page(report)

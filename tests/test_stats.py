@@ -264,7 +264,7 @@ def test_tables_go_to_files_named_as_asked_or_after_the_capture(
     printed = written("-")
     assert printed == [Path(f"{prefix}_{report}.csv").read_text() for report in selection.reports]
     for output in ("@grep x", ""):
-        with pytest.raises(UsageError, match="not the beginning of a file name"):
+        with pytest.raises(UsageError, match="invalid output prefix"):
             written(output)
 
 

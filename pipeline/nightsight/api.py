@@ -25,36 +25,36 @@ _HTML: Final = FORMATS["html"]
 
 @dataclass(frozen=True)
 class Report:
-    """The report of a capture: tables by the names of their results, and what was found.
+    """The report of a capture: its tables by result name, and its findings.
 
-    `report["cuda_gpu_kern_sum"]` is a DataFrame (its columns: docs/report-json.md); `list(report)` names all results.
+    `report["cuda_gpu_kern_sum"]` is a DataFrame (columns: docs/report-json.md); `list(report)` lists all results.
     """
 
     source: Source
 
     def __getitem__(self, name: str) -> pd.DataFrame:
-        """Return the table of a result; KeyError for an unknown name, MissingTable where the capture lacks it."""
+        """Return the table of a result; KeyError for an unknown name, MissingTable if the capture lacks its events."""
         result = self.source.report.result(name)
         if result.table is None:
             raise MissingTable(f"{name} is not available: {result.unavailable}")
         return result.table
 
     def __iter__(self) -> Iterator[str]:
-        """Name the results in the order of the report."""
+        """Iterate over the names of the results, in report order."""
         return (result.name for result in self.source.report.results)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found: of the capture first, then advice by gain."""
+        """The findings: those about the capture first, then advice by gain."""
         return self.source.report.findings
 
     def to_html(self, path: str | Path) -> Path:
-        """Write the page to a file, and return its path."""
+        """Write the HTML page to a file and return its path."""
         write_file(Path(path), _HTML.render(self.source)[""])
         return Path(path)
 
     def to_json(self, path: str | Path) -> Path:
-        """Write report.json, and return its path."""
+        """Write the report as JSON to a file and return its path."""
         write_file(Path(path), self.source.report.to_json().encode())
         return Path(path)
 
@@ -71,9 +71,10 @@ class Report:
 
 
 def report(path: str | Path, *, nsys: str | Path | None = None, most_bytes: int = MOST_BYTES) -> Report:
-    """Open a captured file: a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, ncu's CSV, a torch trace.
+    """Open a capture: a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
 
-    Or a report.json, which holds no events: its page has no timeline. CaptureError for anything else.
+    Or a report.json, which has no events, so that its page has no timeline. CaptureError for anything else, and for a
+    trace larger than `most_bytes` uncompressed.
     """
     reading = Reading(Path(nsys) if nsys else None, most_bytes, progress=lambda _: None)
     return Report(open_file(Path(path), _HTML, reading))
@@ -88,10 +89,10 @@ def profile(  # noqa: PLR0913 (all by name)
     timeout_s: float = 3600.0,
     ncu: bool = True,
 ) -> Report:
-    """Profile a workload, a script or a command (`["train.py", "--epochs", "1"]`), and open its report.
+    """Profile a workload, a script or a command (`["train.py", "--epochs", "1"]`) and open its report.
 
-    It is kept in `reports` as `nightsight profile` keeps it. WorkloadError where the program fails, after its report
-    was written. Without `ncu` no kernel is replayed.
+    The run is kept in the folder `reports`, as with `nightsight profile`. WorkloadError if the program fails, after
+    the report was written. With `ncu=False`, no kernels are replayed.
     """
     first, *rest = command
     chosen = interpreter(python)

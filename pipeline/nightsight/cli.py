@@ -1,6 +1,6 @@
-"""The command line: what can be asked for, in Click's terms, and the one place where an error becomes an exit status.
+"""The command line: Click commands and options, and the one place where errors become exit statuses.
 
-Nothing heavy is imported before a command runs: `--help` answers without pandas.
+Heavy imports wait until a command runs, so that `--help` does not load pandas.
 """
 
 import atexit
@@ -38,7 +38,7 @@ _MALLOC: Final = {-1: 2**31 - 1, -4: 0, -8: 1}
 
 
 class _Group(click.Group):
-    """Turns our errors into two lines and an exit status; anything else is a bug and shows its traceback."""
+    """Prints our errors as two lines and sets the exit status; any other exception is a bug and shows its traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's signature)
         # a program that ends soon needs no search for garbage, while it works or when it ends: a fifth of the CPU time
@@ -58,14 +58,14 @@ class _Group(click.Group):
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            click.echo("Error: cannot write to standard output: there is no space left", err=True)
+            click.echo("Error: cannot write to standard output: no space left on device", err=True)
             ctx.exit(PipelineError.exit_code)
         finally:
             gc.enable()
 
 
 class _WithRest(click.Command):
-    """A command that keeps all that follows `--` for the program it starts."""
+    """A command that keeps everything after `--` for the program it starts."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         cut = args.index("--") if "--" in args else len(args)
@@ -74,7 +74,7 @@ class _WithRest(click.Command):
 
 
 def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what can be said of the replay of kernels."""
+    """Add the options of the kernel replay."""
     count, above_zero = click.IntRange(min=1), Number(min=0, min_open=True)
     share = Number(0, 100, min_open=True)
     shown = partial(click.option, show_default=True)
@@ -83,23 +83,29 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="NAME,...",
         callback=no_empty_name,
-        help="Collect these; not the default set then.",
+        help="Collect these instead of the default set.",
     )
     decorators = (
-        click.option("--ncu", type=_TOOL, metavar="PATH", help="The ncu to use (default: found by itself)."),
-        click.option("--no-ncu", is_flag=True, help="Do not replay kernels with ncu after nsys."),
+        click.option("--ncu", type=_TOOL, metavar="PATH", help="The ncu to use (default: detected)."),
+        click.option("--no-ncu", is_flag=True, help="Do not replay kernels with ncu after the nsys run."),
         shown("--ncu-coverage", type=share, default=90, metavar="PERCENT", help=_COVERAGE),
-        shown(
-            "--ncu-kernels", type=count, default=12, metavar="N", help="At most so many; of those chosen by name too."
-        ),
-        shown("--ncu-launches", type=count, default=1, metavar="N", help="Replay so many launches of each."),
+        shown("--ncu-kernels", type=count, default=12, metavar="N", help=_MOST),
+        shown("--ncu-launches", type=count, default=1, metavar="N", help="Replay this many launches of each kernel."),
         click.option("--ncu-kernel", default="", metavar="REGEX", callback=expression, help=_KERNEL),
-        click.option("--ncu-range", default="", metavar="NAME", help="Replay what runs in this push/pop NVTX range."),
-        click.option("--ncu-all", is_flag=True, help="Replay every kernel, grid and block; without a limit."),
-        click.option("--ncu-set", metavar="SET", callback=no_empty_name, help="What is collected.  [default: full]"),
+        click.option("--ncu-range", default="", metavar="NAME", help="Replay only work in this NVTX push/pop range."),
+        click.option("--ncu-all", is_flag=True, help="Replay every kernel, grid and block, without limit."),
+        click.option(
+            "--ncu-set", metavar="SET", callback=no_empty_name, help="Section set to collect.  [default: full]"
+        ),
         several("--ncu-sections"),
         several("--ncu-metrics"),
-        shown("--ncu-budget", type=above_zero, default=300, metavar="SECONDS", help="Keep what is done by then."),
+        shown(
+            "--ncu-budget",
+            type=above_zero,
+            default=300,
+            metavar="SECONDS",
+            help="Time limit of the replay. Keeps the results so far.",
+        ),
         shown("--clock-control", type=click.Choice(["none", "base", "reset"]), default="none", help=_CLOCKS),
         shown("--cache-control", type=click.Choice(["all", "none"]), default="all", help=_CACHES),
         shown("--replay-mode", type=click.Choice(_MODES), default="kernel", help=_AGAIN),
@@ -110,16 +116,17 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-_COVERAGE: Final = "Replay the fewest kernels, each with grid and block, that take this share of the GPU time."
-_KERNEL: Final = "Replay kernels whose base name has this in it."
-_CLOCKS: Final = "Whether ncu locks the GPU's clocks."
-_CACHES: Final = "Whether ncu empties the caches before each pass."
+_COVERAGE: Final = "Replay the fewest kernels (by name, grid and block) that make up this share of the GPU time."
+_MOST: Final = "Replay at most this many kernels, even if --ncu-kernel matches more."
+_KERNEL: Final = "Replay kernels whose base name contains a match of this expression."
+_CLOCKS: Final = "How ncu controls the GPU clocks."
+_CACHES: Final = "Whether ncu flushes the GPU caches before each replay pass."
 _MODES: Final = ("kernel", "application", "range", "app-range")
 _AGAIN: Final = (
-    "How ncu repeats the work; application: by running the whole program again; range: --ncu-range, or what "
-    "cudaProfilerStart begins, as a whole."
+    "How ncu repeats the work. application: run the whole program again. range: replay --ncu-range, or the part "
+    "between cudaProfilerStart and cudaProfilerStop, as a whole."
 )
-_GRAPHS: Final = "Whether ncu replays kernels, those of CUDA graphs too, or whole graphs alone."
+_GRAPHS: Final = "node: replay single kernels, including those of CUDA graphs. graph: replay only whole graphs."
 
 input_option = click.option(
     "--max-input",
@@ -127,14 +134,14 @@ input_option = click.option(
     default=1_000_000_000,
     show_default=True,
     metavar="BYTES",
-    help="Refuse a torch.profiler trace that is larger, unpacked; reading takes about 5 times its size in memory.",
+    help="Refuse torch.profiler traces larger than this, uncompressed. Reading takes about 5 times the size in memory.",
 )
 _python_option = click.option(
     "--python",
     metavar="PATH",
     help="The Python that runs workloads and scripts (default: the active environment's, else python3 on PATH).",
 )
-nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: found by itself).")
+nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: detected).")
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -153,35 +160,39 @@ def main() -> None:
     type=click.Choice(["auto", "nsys", "ncu", "torch"]),
     default="auto",
     show_default=True,
-    help="auto: nsys, then ncu, where there is a GPU and nsys, else torch.profiler.",
+    help="auto: nsys, then ncu, if there is a GPU and nsys; otherwise torch.profiler.",
 )
 @nsys_option
-@click.option("--trace", default="cuda,nvtx", show_default=True, help="What nsys traces.")
+@click.option("--trace", default="cuda,nvtx", show_default=True, help="APIs that nsys traces.")
 @click.option(
     "--capture-range",
     type=click.Choice(["auto", "cudaProfilerApi", "nvtx", "none"]),
     default="auto",
     show_default=True,
-    help="What nsys records; auto: the measured part of our workloads, all of others.",
+    help="What nsys records. auto: the measured part of nightsight's workloads; all of any other program.",
 )
-@click.option("--gpu-metrics", is_flag=True, help="Let nsys sample the GPU's counters (needs the right to read them).")
-@click.option("--python-backtrace", is_flag=True, help="Let nsys record who made copies, allocations and waits.")
-@click.option("--memory-usage", is_flag=True, help="Let nsys record each allocation of GPU memory.")
+@click.option(
+    "--gpu-metrics", is_flag=True, help="Sample GPU metrics with nsys (needs permission to read the counters)."
+)
+@click.option(
+    "--python-backtrace", is_flag=True, help="Record with nsys the call stacks of copies, allocations and waits."
+)
+@click.option("--memory-usage", is_flag=True, help="Record every allocation of GPU memory with nsys.")
 @_ncu_options
-@click.option("--nsys-arg", multiple=True, metavar="ARG", help="A further option for nsys profile.")
+@click.option("--nsys-arg", multiple=True, metavar="ARG", help="Additional option for nsys profile.")
 @click.option(
     "--keep-env",
     multiple=True,
     metavar="NAME",
-    help="Let the program see this variable; NAME* lets it see all that begin so, but for what looks like a secret.",
+    help="Pass this variable to the program. NAME* passes all that start with NAME, except likely secrets.",
 )
 @click.option(
     "--timeout",
     type=Number(min=0, min_open=True),
     metavar="SECONDS",
     default=3600,
-    help="Stop after this time (with the run that is only timed) and keep what was captured. Saving it adds 150 s at "
-    "most, a program that ignores signals 20 s.  [default: 3600]",
+    help="Stop after this time (including the timing run) and keep what was captured. Saving adds up to 150 s, a "
+    "program that ignores signals up to 20 s.  [default: 3600]",
 )
 @_python_option
 @click.option(
@@ -190,14 +201,14 @@ def main() -> None:
     default=Path("reports"),
     show_default=True,
     metavar="DIR",
-    help="Where runs are kept.",
+    help="Folder for the runs.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Pass the program's output on.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
 @click.pass_context
 def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
     """Run a workload, a script or any command under a profiler and write its report.
 
-    What follows -- goes to the program; without a name before it, it is the command itself.
+    Arguments after -- go to the program. Without a target before it, they are the command to run.
 
     \b
     Examples:
@@ -208,7 +219,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
       nightsight profile -- torchrun --nproc-per-node 2 train.py
     """
     if sys.platform != "linux":
-        raise ToolError("Collecting works on Linux only", "To see a capture made there: nightsight report FILE")
+        raise ToolError("Profiling works on Linux only", "To view a capture made there: nightsight report FILE")
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.tools import withheld
     from nightsight.collect.workloads import resolve
@@ -230,8 +241,8 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     if names := withheld(options.keep_env):
         click.echo(f"The program does not see {', '.join(names)}; --keep-env NAME passes one on", err=True)
     plan = Plan(program, options.collector, options.reports, parameters)
-    # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) end the program and keep what was captured, as Ctrl-C;
-    # but not where they were to be ignored, as under nohup
+    # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) stop the program and keep the capture, as Ctrl-C does;
+    # not if the signal is ignored, as under nohup
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -240,7 +251,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     click.echo(f"report: {path}")
 
 
-@main.command(short_help="Make the report of files captured elsewhere.")
+@main.command(short_help="Create reports from capture files.")
 @click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
 @click.option(
     "-o",
@@ -248,13 +259,13 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     type=click.Path(path_type=Path),
     metavar="PATH",
     callback=standard_output,
-    help="Where to write: a file (- for standard output); a folder for csv, parquet or several files.",
+    help="Output file (- for standard output), or a folder for csv, parquet or several files.",
 )
 @click.option(
     "--format",
     "style",
     type=click.Choice(FORMATS),
-    help="What to write (default: what the ending of the file says, or html).",
+    help="Output format (default: from the file name extension, otherwise html).",
 )
 @click.option(
     "--max-bytes",
@@ -262,14 +273,14 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     default=2_000_000,
     show_default=True,
     metavar="N",
-    help="Draw the timeline as finely as a page of this size can hold.",
+    help="Size limit of the page; the timeline is as detailed as this allows.",
 )
 @input_option
 @nsys_option
 def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
-    """Make the report of files captured elsewhere.
+    """Create reports from capture files.
 
-    They may be a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
+    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, CSV pages of ncu, and torch traces.
 
     \b
     Examples:
@@ -297,24 +308,25 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     multiple=True,
     required=True,
     metavar="REPORT[:ARGUMENT]",
-    help="As `nsys stats` names it; again, or after a comma, for several.",
+    help="Report name as in `nsys stats`. For several, repeat the option or separate names with commas.",
 )
 @click.option("--format", "style", type=click.Choice(["csv", "table", "json"]), default="table", show_default=True)
 @click.option("--timeunit", default="ns", show_default=True, metavar="UNIT", help="ns, us, ms or s.")
-@click.option("--filter-time", default="", metavar="START/END", help="Only events in this time: 1.5s/2s, 300ms/.")
-@click.option("--filter-nvtx", default="", metavar="RANGE[@DOMAIN][/INDEX]", help="Only events in the time of a range.")
+@click.option("--filter-time", default="", metavar="START/END", help="Only events in this span: 1.5s/2s, 300ms/.")
+@click.option("--filter-nvtx", default="", metavar="RANGE[@DOMAIN][/INDEX]", help="Only events during this NVTX range.")
 @click.option(
     "-o",
     "--output",
     default="-",
     metavar="PREFIX",
     callback=standard_output,
-    help="Write PREFIX_REPORT.csv and so on; . is the captured file's own name, - standard output.  [default: -]",
+    help="Write PREFIX_REPORT.csv and so on. PREFIX . is the name of the capture file; - writes to standard output."
+    "  [default: -]",
 )
 @input_option
 @nsys_option
 def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
-    """Print the tables of `nsys stats`, to the digit, without nsys.
+    """Print the tables of `nsys stats`, identical to the digit, without nsys.
 
     \b
     Examples:
@@ -337,7 +349,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
 
 @main.command(short_help="List the workloads.")
 def workloads() -> None:
-    """List the workloads that `profile` knows by name.
+    """List the workloads that `profile` can run by name.
 
     Example: nightsight workloads
     """
@@ -352,7 +364,7 @@ def workloads() -> None:
 @nsys_option
 @_python_option
 def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
-    """Check what profiling needs on this machine, and say what to do about what is missing.
+    """Check this machine for what profiling needs, and say how to fix what is missing.
 
     Example: nightsight doctor
     """
@@ -373,7 +385,7 @@ def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Show what is being done: a live line on a terminal, plain lines elsewhere, always on stderr."""
+    """Show progress on stderr: a live line on a terminal, plain lines elsewhere."""
     if not sys.stderr.isatty():
         yield lambda message: click.echo(f"{message} ...", err=True)
         return
@@ -384,9 +396,9 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _keep_memory() -> None:
-    """Let freed arrays be used again: glibc gives large ones back to the system, which then has to clear new pages.
+    """Reuse the memory of freed arrays: glibc returns large ones to the system, which must then zero new pages.
 
-    For commands that end soon, as the peak of memory is kept. Elsewhere than on glibc nothing changes.
+    For short-lived commands only, since memory use stays at its peak. Has no effect without glibc.
     """
     import ctypes
 

@@ -1,8 +1,8 @@
-"""The kinds of failure a user can meet, each with the exit code it ends the command with."""
+"""The kinds of failure that users can meet, each with the exit code of the command."""
 
 
 class PipelineError(Exception):
-    """Something the user can act on: `message` says what happened, `hint` what to do about it."""
+    """A failure that the user can act on: `message` says what happened, `hint` what to do about it."""
 
     exit_code = 3
 
@@ -13,24 +13,24 @@ class PipelineError(Exception):
 
 
 class UsageError(PipelineError):
-    """What was asked for cannot be: an unknown workload, a script that is not there."""
+    """The request is invalid: an unknown workload, a script that does not exist."""
 
     exit_code = 2
 
 
 class ToolError(PipelineError):
-    """A profiler is absent, too old, broken or not permitted to work."""
+    """A profiler is missing, too old, broken or not permitted to run."""
 
 
 class WorkloadError(PipelineError):
-    """The profiled program itself failed; ours did not."""
+    """The profiled program failed; nightsight did not."""
 
     exit_code = 1
 
 
 class CaptureError(PipelineError):
-    """A file that cannot be read as a capture, or a place that cannot be written to."""
+    """A file cannot be read as a capture, or a place cannot be written to."""
 
 
 class MissingTable(PipelineError):
-    """A result was asked for whose events were not captured."""
+    """The events of a requested result were not captured."""

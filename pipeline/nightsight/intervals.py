@@ -1,6 +1,6 @@
-"""Algorithms on half-open time spans [start, end), all vectorised: unions, enclosing spans, contained events.
+"""Vectorized algorithms on half-open time spans [start, end): unions, enclosing spans, contained events.
 
-With ten million spans most of the time goes into fresh memory, so the ones that are used most work in place.
+With ten million spans, allocating memory takes most of the time, so the functions used most work in place.
 """
 
 from typing import Any
@@ -10,11 +10,11 @@ import numpy as np
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Spans = tuple[Ints, Ints]
-"""Starts and ends of disjoint spans in order of time, none of them empty."""
+"""Starts and ends of disjoint, non-empty spans in order of time."""
 
 
 def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Merge overlapping or touching spans; return disjoint ones in order of time."""
+    """Merge overlapping or touching spans; return disjoint spans in order of time."""
     if not len(start):
         return start, end
     if not (start[1:] >= start[:-1]).all():
@@ -26,10 +26,11 @@ def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def outer(end: Ints) -> Ints:
-    """For spans sorted by (start, longest first), return the position of the tightest earlier span that outlasts each.
+    """Return for each span the position of the latest earlier span that ends no earlier, or -1.
 
-    In nested spans that is the parent; -1 where there is none. Each round lets a span jump over the one it
-    looked at and all that this one has already jumped over, so the rounds grow with the logarithm of the count.
+    Spans must be sorted by (start, longest first). If they are nested, the result is the parent. In each round a span
+    jumps over its current candidate and over all that this one has already jumped over, so the number of rounds grows
+    with the logarithm of the number of spans.
     """
     position = np.arange(-1, len(end) - 1, dtype=np.int64)
     while True:
@@ -40,9 +41,9 @@ def outer(end: Ints) -> Ints:
 
 
 def innermost(start: Ints, end: Ints, parent: Ints, time: Ints) -> Ints:
-    """Return for each time the position of the latest-started span that is open then, or -1.
+    """Return for each time the position of the last-started span that is open then, or -1.
 
-    Spans sorted by (start, longest first), `parent` from `outer`.
+    Spans must be sorted by (start, longest first); `parent` is the result of `outer`.
     """
     if not len(start):
         return np.full(len(time), -1, dtype=np.int64)
@@ -55,7 +56,7 @@ def innermost(start: Ints, end: Ints, parent: Ints, time: Ints) -> Ints:
 
 
 def contained(start: Ints, end: Ints, inner_start: Ints, inner_end: Ints) -> tuple[Ints, Ints]:
-    """Return every pair (span, inner event) where the event lies wholly inside; inner events sorted by start."""
+    """Return every pair (span, event) where the event lies fully inside the span; events must be sorted by start."""
     low = np.searchsorted(inner_start, start, side="left")
     high = np.searchsorted(inner_start, end, side="right")
     count = np.maximum(high - low, 0)
@@ -76,7 +77,7 @@ def inside(start: Ints, end: Ints, window: tuple[int, int]) -> Spans:
 
 
 def gaps(spans: Spans, window: tuple[int, int]) -> Spans:
-    """Return what `spans` leave of a window."""
+    """Return the parts of `window` that `spans` do not cover."""
     low = np.concatenate(([window[0]], np.clip(spans[1], *window)))
     high = np.concatenate((np.clip(spans[0], *window), [window[1]]))
     kept = high > low
@@ -84,7 +85,7 @@ def gaps(spans: Spans, window: tuple[int, int]) -> Spans:
 
 
 def shared(first: Spans, second: Spans) -> Spans:
-    """Return the time that is in both; touching pieces of it stay apart."""
+    """Return the intersection; touching pieces are not merged."""
     if len(first[0]) > len(second[0]):
         first, second = second, first
     low = np.searchsorted(second[1], first[0], side="right")
@@ -101,7 +102,7 @@ def shared(first: Spans, second: Spans) -> Spans:
 
 
 def without(first: Spans, second: Spans) -> Spans:
-    """Return the time that is in `first` and not in `second`."""
+    """Return the time in `first` but not in `second`."""
     if not len(first[0]) or not len(second[0]):
         return first
     rest = gaps(second, (int(first[0][0]), int(first[1][-1])))
@@ -109,19 +110,19 @@ def without(first: Spans, second: Spans) -> Spans:
 
 
 def length(spans: Spans) -> int:
-    """Return how long they are together."""
+    """Return the total length."""
     return int((spans[1] - spans[0]).sum())
 
 
 def touches(spans: Spans, start: Ints, end: Ints) -> Flags:
-    """Tell which [start, end) have any time in common with `spans`."""
+    """Return which [start, end) overlap `spans`."""
     following = np.searchsorted(spans[1], start, side="right")
     flags: Flags = np.append(spans[0], np.iinfo(np.int64).max)[following] < end
     return flags & (start < end)
 
 
 def covered(spans: Spans, start: Ints, end: Ints) -> Ints:
-    """Return how much of each [start, end) lies in `spans`."""
+    """Return how much time of each [start, end) lies in `spans`."""
     before = np.concatenate(([0], np.cumsum(spans[1] - spans[0])))
     edge = np.concatenate(([np.iinfo(np.int64).min], spans[1]))
 
@@ -138,7 +139,7 @@ def covered(spans: Spans, start: Ints, end: Ints) -> Ints:
 
 
 def grouped_busy(group: Ints, start: Ints, end: Ints, count: int) -> tuple[Ints, Ints]:
-    """Return, for groups 0 to count - 1, the length of the union of their spans, and from first start to last end."""
+    """Return for groups 0 to count - 1 the length of the union of their spans, and the time from first to last."""
     busy_ns, extent = np.zeros((2, count), dtype=np.int64)
     if not len(group):
         return busy_ns, extent
@@ -148,29 +149,29 @@ def grouped_busy(group: Ints, start: Ints, end: Ints, count: int) -> tuple[Ints,
     first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
     own = group[first]
     extent[own] = np.maximum.reduceat(end, first) - start[first]
-    # laid one after the other, groups do not overlap, and one running maximum serves them all
+    # shifted to lie one after the other, groups do not overlap, so that one running maximum serves all of them
     base = np.cumsum(extent[own]) - extent[own]
     shift = np.repeat(base - start[first], np.diff(np.append(first, len(group))))
     start = start + shift
     reach = np.maximum.accumulate(np.add(end, shift, out=shift), out=shift)
-    # what each span adds to those before it
+    # the part of each span that no earlier one covers
     start[1:] = np.maximum(start[1:], reach[:-1])
     busy_ns[own] = np.add.reduceat(reach - start, first)
     return busy_ns, extent
 
 
 def depth(start: Ints, end: Ints, time: Ints) -> Ints:
-    """Return how many spans are open at each time; `start` and `end` each sorted by itself."""
+    """Return how many spans are open at each time; `start` and `end` must each be sorted."""
     return np.searchsorted(start, time, side="right") - np.searchsorted(end, time, side="right")
 
 
 def open_time(start: Ints, end: Ints, time: Ints) -> Ints:
-    """Return the time that all spans together have been open before each time; sorted as for `depth`."""
+    """Return the total time that all spans have been open before each time; sorted as for `depth`."""
 
     def passed(edges: Ints) -> Ints:
         sums = np.concatenate(([0], np.cumsum(edges)))
         begun = np.searchsorted(edges, time, side="right")
         return begun * time - sums[begun]
 
-    # these sums may wrap around; their difference is right all the same
+    # the sums may overflow and wrap around, but their difference is still right
     return passed(start) - passed(end)

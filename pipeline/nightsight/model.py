@@ -1,4 +1,4 @@
-"""The values that the stages hand to one another: Capture -> Profile -> Report."""
+"""The values that the stages pass on: Capture -> Profile -> Report."""
 
 import json
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ from nightsight.units import split
 REPORT_FORMAT: Final = 1
 Severity = Literal["error", "warning", "info", "advice"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
-"""The worst first; advice is about the program, the others are about what can be believed of the report."""
+"""The worst first. Advice is about the program; the others say how far the report can be trusted."""
 Json = Any
-"""A value of a JSON document, of a type that is still to be checked."""
-MAKE_AGAIN: Final = "make it again from the capture: nightsight report FILE --format json"
-"""What to do about a report.json that cannot be read."""
+"""A value of a JSON document whose type has not been checked yet."""
+MAKE_AGAIN: Final = "Make it again from the capture: nightsight report FILE --format json"
+"""The hint for a report.json that cannot be read."""
 _LARGEST: Final = 2**63 - 1
 _IN_WORDS: Final = {
     str: "a text",
@@ -36,9 +36,9 @@ _CELLS: Final = {str: "text", int: "number", float: "number", bool: "number"}
 
 @dataclass(frozen=True)
 class Environment:
-    """What may be said of the machine and the tools: this list of fields is the allow-list.
+    """What a report may contain about the machine and the tools: these fields are the allow-list.
 
-    Never here, so never in a report: host, user, paths, variables, command lines, serial numbers.
+    Never here, and so never in a report: host, user, paths, variables, command lines, serial numbers.
     """
 
     collector: str = ""
@@ -57,10 +57,10 @@ class Environment:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing the reader of a report should know, with what to do about it.
+    """One thing that the reader of a report should know, and what to do about it.
 
-    `evidence` are the cases it rests on, `source` the name of the result that has them all. `gain_ns` and `gain_pct`
-    (of the window) say how much shorter the window could get at most; None where that is not known.
+    `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns` and
+    `gain_pct` (of the window): upper bound of how much shorter the window could get, None if unknown.
     """
 
     rule: str
@@ -76,7 +76,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Step times of the workload run without any profiler: one number per trial, each a mean over its steps."""
+    """Step times of the workload without a profiler: one value in ns per trial, each the mean over its steps."""
 
     step_ns: tuple[float, ...]
     steps_per_trial: int
@@ -84,9 +84,9 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Capture:
-    """What a collector left on disk, and what the run that made it has to say; paths stay out of reports.
+    """The files that a collector wrote, and the facts about the run that made them; paths stay out of reports.
 
-    `failure` is a sentence when the program failed or was stopped: the files then hold only a part of it.
+    `failure` is a sentence if the program failed or was stopped: the files then hold only a part of the run.
     """
 
     workload: str
@@ -102,7 +102,7 @@ class Capture:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The canonical tables of one capture (see `nightsight.tables`); `missing` says why one is not there."""
+    """The canonical tables of one capture (see `nightsight.tables`); `missing` gives the reason for each absent one."""
 
     tables: Mapping[str, pd.DataFrame]
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -110,13 +110,13 @@ class Profile:
     findings: tuple[Finding, ...] = ()
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return a canonical table; MissingTable, with the reason, if it was not captured."""
+        """Return a canonical table; MissingTable with the reason if it was not captured."""
         if name not in self.tables:
             raise MissingTable(f"no {name.replace('_', ' ')} in this capture: {self.why_missing(name)}")
         return self.tables[name]
 
     def joined(self, other: "Profile") -> "Profile":
-        """Add what another profile of the same program has; of tables and facts that both have, ours stay."""
+        """Add the tables and facts of another profile of the same program; ours win where both have one."""
         tables = {**other.tables, **self.tables}
         ours = asdict(self.environment)
         environment = {name: ours[name] or value for name, value in asdict(other.environment).items()}
@@ -124,15 +124,15 @@ class Profile:
         return Profile(tables, missing, Environment(**environment), (*self.findings, *other.findings))
 
     def why_missing(self, name: str) -> str:
-        """Return the reason why a table is not there, in the reader's words."""
+        """Return why a table is missing, worded for the reader."""
         return self.missing.get(name, "this kind of capture does not record them")
 
 
 @dataclass(frozen=True)
 class Result:
-    """One table of a report. `table` is None when it could not be made; then `unavailable` says why.
+    """One table of a report. `table` is None if it could not be made; `unavailable` then gives the reason.
 
-    A table without rows means: looked, found none. `notes` are sentences that belong under the table.
+    An empty table means that nothing was found. `notes` are sentences to print under the table.
     """
 
     name: str
@@ -150,9 +150,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that is shown, compared or kept of one run. Same input, same bytes.
+    """Everything shown, compared or kept of one run. The same input gives the same bytes.
 
-    unchecked: rules of advice that could not look, each with the reason.
+    `unchecked`: the advice rules that could not be checked, each with the reason.
     """
 
     title: str
@@ -166,18 +166,18 @@ class Report:
     unchecked: Mapping[str, str] = field(default_factory=dict)
 
     def result(self, name: str) -> Result:
-        """Return a result by name; KeyError if this report has none such."""
+        """Return a result by name; KeyError if the report does not have it."""
         for result in self.results:
             if result.name == name:
                 return result
         raise KeyError(name)
 
     def rows(self, entry: Entry) -> pd.DataFrame:
-        """Return the table of a result, without rows or columns where the report has none."""
+        """Return the table of a result; an empty frame if the report does not have it."""
         return next((result.rows for result in self.results if result.name == entry.name), pd.DataFrame())
 
     def to_json(self) -> str:
-        """Write the report as JSON (docs/report-json.md)."""
+        """Return the report as JSON (docs/report-json.md)."""
         fields = {name: value for name, value in vars(self).items() if name not in ("results", "environment")}
         fields["findings"] = [asdict(finding) for finding in self.findings]
         fields["benchmark"] = self.benchmark and asdict(self.benchmark)
@@ -193,17 +193,17 @@ class Report:
     def from_json(cls, text: str | bytes) -> "Report":
         """Read what `to_json` wrote; CaptureError for anything else."""
         try:
-            # NaN and Infinity, which `to_json` never writes, are numbers that are missing
+            # NaN and Infinity, which `to_json` never writes, become missing numbers
             document = json.loads(text, parse_constant=_missing, parse_float=_finite, parse_int=_whole)
             if document.pop("format") != REPORT_FORMAT:
-                raise CaptureError("this report.json has another format version", f"expected {REPORT_FORMAT}")
+                raise CaptureError("unsupported format version of report.json", f"expected {REPORT_FORMAT}")
             return _report_from_dict(document)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CaptureError(f"not a nightsight report.json: {error}", MAKE_AGAIN) from error
 
 
 def _missing(_: str) -> None:
-    """Read NaN, Infinity and -Infinity, which JSON does not have, as nothing."""
+    """Read NaN, Infinity and -Infinity, which are not JSON, as None."""
 
 
 def _finite(text: str) -> float | None:
@@ -225,9 +225,9 @@ def _report_from_dict(document: dict[str, Any]) -> Report:
 
 
 def _read_as(kind: Json, value: Json, what: str) -> Json:
-    """Return the JSON of `what` as a value of the type `kind`; ValueError, with what was expected, if it is another.
+    """Convert the JSON `value`, called `what` in messages, to the type `kind`; ValueError names the expected type.
 
-    Types are those that the fields of our dataclasses have.
+    Supports the types of the fields of our dataclasses.
     """
     origin: Json = get_origin(kind)
     parts = get_args(kind)
@@ -262,14 +262,14 @@ def _dataclass_of(kind: Json, document: Json, what: str) -> Json:
 
 
 def _a(kind: Json, value: Json, what: str) -> Json:
-    """Return a value that is of the type; ValueError for another: true is not a number."""
+    """Return `value` if it has the type `kind`, otherwise raise ValueError; true and false are not numbers."""
     if not isinstance(value, (int, float) if kind is float else kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{what} is not {_IN_WORDS[kind]}")
     return value
 
 
 def _without_infinite(value: Json) -> Json:
-    """Return fields of a report with None for numbers that JSON does not have."""
+    """Return fields of a report with None for nan and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
         return {name: _without_infinite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -280,7 +280,7 @@ def _without_infinite(value: Json) -> Json:
 def _result_to_dict(result: Result) -> dict[str, Any]:
     table = None
     if result.table is not None:
-        # what is not a number, and what is larger than any, is missing
+        # NaN and infinity become null
         plain = result.table.astype(object)
         values = plain.where(plain.notna() & ~plain.isin([inf, -inf]), None).to_numpy().tolist()
         table = {"columns": list(result.table.columns), "rows": values}
@@ -288,11 +288,11 @@ def _result_to_dict(result: Result) -> dict[str, Any]:
 
 
 def _table_of(document: Json, what: str) -> pd.DataFrame:
-    """Return a table that has a name for each column and a cell for each of them in each row, of one kind a column."""
+    """Return the table of a result; ValueError unless rows match the columns and each column has cells of one type."""
     columns, rows = (_a(list, _a(dict, document, what)[part], f"{part} of {what}") for part in ("columns", "rows"))
     names = [_a(str, name, f"a column of {what}") for name in columns]
     if len(set(names)) < len(names):
-        raise ValueError(f"{what} has a column twice")
+        raise ValueError(f"{what} has a duplicate column")
     for place, row in enumerate(rows, start=1):
         if not isinstance(row, list) or len(row) != len(names):
             raise ValueError(f"row {place} of {what} does not have one cell for each of its {len(names)} columns")
@@ -306,7 +306,7 @@ def _table_of(document: Json, what: str) -> pd.DataFrame:
 
 
 def _infer_type(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Keep whole numbers whole where some are missing: pandas on its own would turn them into floats."""
+    """Keep integers as integers if some are missing; pandas would turn them into floats."""
     values = column.dropna()
     whole = len(values) < len(column) and len(values) and all(type(value) is int for value in values)
     return column.astype("int64[pyarrow]") if whole else column.infer_objects()

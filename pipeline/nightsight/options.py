@@ -1,4 +1,4 @@
-"""The options of each command, and what is checked of them before a program has run for them."""
+"""The options of each command, and the checks made before any program runs."""
 
 import re
 from collections.abc import Callable, Collection
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 RECORDINGS: Final = ("gpu_metrics", "python_backtrace", "memory_usage")
 
-# what a backslash or a set makes plain
+# escaped characters and bracket expressions: nothing in them is special
 _PLAIN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _NOT_ECMASCRIPT: Final = re.compile(r"\(\?(?![:=!])(?:P?<[=!]?|P?.?)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions:
-    """What `profile` is told about ncu; the names are those of the options."""
+    """The ncu options of `profile`, named as on the command line."""
 
     ncu: Path | None
     no_ncu: bool
@@ -45,7 +45,7 @@ class ReplayOptions:
 
     @property
     def replay(self) -> "Replay | None":
-        """What ncu is asked for; None if nothing is to be replayed."""
+        """The replay that ncu is asked for; None if nothing is to be replayed."""
         from nightsight.collect.replay import Replay
 
         if self.no_ncu:
@@ -77,7 +77,7 @@ class ReplayOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions(ReplayOptions):
-    """What `profile` is told; the names are those of the options."""
+    """The options of `profile`, named as on the command line."""
 
     collector: "Choice"
     nsys: Path | None
@@ -94,7 +94,7 @@ class ProfileOptions(ReplayOptions):
     verbose: bool
 
     def request(self, progress: Callable[[str], None]) -> "Request":
-        """Say it in the terms of the collectors."""
+        """Return these options as the collectors take them."""
         from nightsight.collect.workloads import Request
 
         return Request(
@@ -112,9 +112,9 @@ class ProfileOptions(ReplayOptions):
         )
 
     def refuse_contradictions(self, given: Collection[str]) -> None:
-        """Refuse options of ncu that others make meaningless: nothing that was asked for is left out without a word.
+        """Raise UsageError for options that others override, so that nothing the user asked for is silently ignored.
 
-        `given` are the names of those that were on the command line.
+        `given`: the names of the options that were on the command line.
         """
         on_line = set(given)
         without = "--no-ncu" if self.no_ncu else "--collector torch" if self.collector == "torch" else ""
@@ -133,7 +133,7 @@ class ProfileOptions(ReplayOptions):
         for names, other in meaningless:
             if other and names & on_line:
                 said = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(names & on_line))
-                raise click.UsageError(f"{said} means nothing with {other}.")
+                raise click.UsageError(f"{said} has no effect with {other}.")
 
 
 _OF_NCU: Final = frozenset(ReplayOptions.__dataclass_fields__) - {"no_ncu"}
@@ -141,7 +141,7 @@ _OF_NCU: Final = frozenset(ReplayOptions.__dataclass_fields__) - {"no_ncu"}
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """What `report` is told; the names are those of the options."""
+    """The options of `report`, named as on the command line."""
 
     output: Path | None
     style: str | None
@@ -152,7 +152,7 @@ class ReportOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StatsOptions:
-    """What `stats` is told; the names are those of the options."""
+    """The options of `stats`, named as on the command line."""
 
     reports: tuple[str, ...]
     style: str
@@ -165,7 +165,7 @@ class StatsOptions:
 
     @property
     def selection(self) -> "Selection":
-        """The tables that are asked for, and of which events."""
+        """The requested tables, and which events they cover."""
         from nightsight.stats import Selection
 
         reports = [report for given in self.reports for report in given.split(",")]
@@ -179,18 +179,18 @@ class StatsOptions:
 
 
 class Number(click.FloatRange):
-    """A number in a range; nan, which compares as if it were in any, is refused."""
+    """A number in a range. Rejects nan, which passes Click's range checks."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """Convert as Click does, and refuse nan."""
+        """Convert as Click does; fail for nan."""
         number = float(super().convert(value, param, ctx))
         return self.fail(f"{value} is not a number.", param, ctx) if isnan(number) else number
 
 
 def expression(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Refuse what ncu does not take as a regular expression: its grammar is ECMAScript's, of C++."""
+    """Reject regular expressions that ncu does not accept: it uses the ECMAScript grammar of C++."""
     try:
-        # ncu gets it in a group, and its grammar has no flags
+        # checked as ncu gets it: inside a group, where inline flags are an error
         re.compile(f".(?:{value})")
     except re.error as error:
         raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {error.msg}.") from error
@@ -205,10 +205,10 @@ def no_empty_name(_: click.Context, __: click.Parameter, value: Any) -> Any:  # 
     """Refuse an empty name, alone or between commas."""
     for given in (value,) if isinstance(value, str) else value or ():
         if not all(name.strip() for name in given.split(",")):
-            raise click.BadParameter(f"{given!r} has an empty name.")
+            raise click.BadParameter(f"{given!r} contains an empty name.")
     return value
 
 
 def standard_output(_: click.Context, __: click.Parameter, value: Any) -> Any:  # noqa: ANN401 (a path, or its text)
-    """Take the system's name for standard output as `-`: what it is a link to is not ours to replace."""
+    """Treat /dev/stdout as `-`: replacing the file that it links to would be wrong."""
     return type(value)("-") if str(value) == "/dev/stdout" else value

@@ -1,4 +1,4 @@
-"""Work that several cores can share: numpy lets other threads run while it computes, most of Python does not."""
+"""Thread pools for work on arrays: numpy releases the GIL while it computes, most Python code does not."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from threading import RLock
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-# each task has arrays of its own, so more of them take more memory
+# each task has its own arrays, so more threads take more memory
 _MOST_THREADS: Final = 2
 
 _Item = TypeVar("_Item")
@@ -16,20 +16,20 @@ _Value = TypeVar("_Value")
 
 
 def threads() -> ThreadPoolExecutor:
-    """Return threads for tasks like these, for a `with` statement."""
+    """Return a thread pool for such tasks, to be used in a `with` statement."""
     return ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS))
 
 
 def mapped(function: Callable[[_Item], _Value], items: Iterable[_Item]) -> list[_Value]:
-    """Return the function's value for each item, in their order, computed by several threads."""
+    """Apply the function to each item in several threads; return the values in the order of the items."""
     with threads() as pool:
         return list(pool.map(function, items))
 
 
 def once(compute: Callable[[_Item], _Value]) -> Callable[[_Item], _Value]:
-    """Thread-safe memoization by weak reference to the argument.
+    """Memoize a function of one argument, thread-safely and with weak references to the arguments.
 
-    Deadlocks if the function waits for a worker that calls it.
+    Deadlocks if the function waits for a worker thread that calls it.
     """
     known: WeakKeyDictionary[_Item, _Value] = WeakKeyDictionary()
     lock = RLock()

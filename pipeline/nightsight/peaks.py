@@ -1,14 +1,14 @@
-"""What NVIDIA publishes as the peak of each GPU's memory, links and arithmetic; no profiler records these."""
+"""Published peak rates of NVIDIA GPUs: memory, links and arithmetic. Profilers do not record them."""
 
 import re
 from typing import Final, NamedTuple
 
 
 class Peaks(NamedTuple):
-    """Peaks of one GPU model in GB/s (10^9 bytes), as published; None where nothing is, or boards of one name differ.
+    """Published peaks of one GPU model in GB/s (10^9 bytes); None if unpublished, or if boards of that name differ.
 
-    `pcie_gb_per_s` (sixteen lanes) and `nvlink_gb_per_s` are of both directions together: a copy has one half.
-    Arithmetic is in 10^12 operations per second; tensor cores on FP16, of dense matrices.
+    `pcie_gb_per_s` (sixteen lanes) and `nvlink_gb_per_s` count both directions: a copy can use half of it. Arithmetic
+    is in 10^12 operations per second; tensor cores with FP16 inputs, without sparsity.
     """
 
     memory_gb_per_s: float | None
@@ -22,7 +22,7 @@ class Peaks(NamedTuple):
 
 
 def published(name: str) -> Peaks:
-    """Return the peaks of the GPU that the driver calls `name`; nothing but None for others, and for MIG slices."""
+    """Return the peaks of the GPU with this driver name; all None for unknown GPUs and for MIG slices."""
     for pattern, peaks in _PEAKS.items():
         if re.fullmatch(rf"(?:NVIDIA |Tesla )?{pattern}", name):
             return peaks
@@ -32,7 +32,7 @@ def published(name: str) -> Peaks:
 _NOT_KNOWN: Final = Peaks(None, None, None, None, None, None, None, "")
 
 
-# PCIe boards can be bridged by NVLink or not, and the name does not say which: None
+# PCIe boards may or may not have an NVLink bridge, and the name does not tell: None
 _PEAKS: Final = {
     r"V100-SXM2-(?:16|32)GB": Peaks(900, 3, 32, 300, 6, 15.7, 125, "V100 datasheet (2020); Volta whitepaper"),
     r"V100-PCIE-(?:16|32)GB": Peaks(900, 3, 32, None, 6, 14, 112, "V100 datasheet (2020); Volta whitepaper"),
@@ -47,7 +47,7 @@ _PEAKS: Final = {
     r"H100 80GB HBM3": Peaks(3350, 5, 128, 900, 50, 67, 989, "H100 SXM datasheet (2023); Hopper whitepaper"),
     r"H100 PCIe": Peaks(2000, 5, 128, None, 50, 51, 756, "H100 PCIe datasheet (2022); Hopper whitepaper"),
     r"H200": Peaks(4800, 5, 128, 900, None, 67, 989, "H200 datasheet (2024)"),
-    # published with PCIe 5 in one place and with 6 in another
+    # NVIDIA's documents disagree: PCIe 5 in one, PCIe 6 in another
     r"B200": Peaks(
         8000,
         None,

@@ -1,4 +1,4 @@
-"""What ncu replays after nsys, and when it replays nothing: the one place that knows both the timeline and ncu."""
+"""Decides what ncu replays after nsys, if anything: the one place that knows both the timeline and ncu."""
 
 import re
 from dataclasses import replace
@@ -23,24 +23,24 @@ _NONE: Final = pd.DataFrame()
 def usable_ncu(collector: str, request: Request) -> Path | None:
     """Return the ncu to replay with, None if nothing is to be replayed.
 
-    Before anything runs: ToolError if --ncu names one that is not there, UsageError for kernels that were chosen for a
-    collector without ncu.
+    Called before anything runs. ToolError if --ncu names a file that is not a program, UsageError if kernels were
+    selected for a collector without ncu.
     """
     replay = request.replay
     if replay and collector != "torch":
         return find_ncu(request.ncu)
     if replay and replay.is_chosen:
         raise UsageError(
-            "--ncu-kernel, --ncu-range and --ncu-all need ncu, and this machine's collector is torch.profiler",
-            "Leave them out, or run where there are a GPU and nsys; without nsys: --collector ncu.",
+            "--ncu-kernel, --ncu-range and --ncu-all need ncu, but the collector on this machine is torch.profiler",
+            "Omit them, or run on a machine with a GPU and nsys; without nsys: --collector ncu.",
         )
     return None
 
 
 def with_replay(program: Program, request: Request, capture: Capture, profile: Profile) -> tuple[Capture, Profile]:
-    """Run the program again under ncu and add what that measures; what goes wrong is a finding.
+    """Run the program again under ncu and add the measurements; a failure becomes a finding.
 
-    Which kernels are replayed the options say, else their share of the time in `profile`.
+    The options select the kernels to replay; by default, their share of the time in `profile` does.
     """
     replay = request.replay
     if replay is None or not any(len(profile.tables.get(name, ())) for name in ("kernels", "graph_launches")):
@@ -61,23 +61,23 @@ def with_replay(program: Program, request: Request, capture: Capture, profile: P
     try:
         return capture, profile.joined(read(replayed.report))
     except PipelineError as error:
-        # of a library that does not load, its path
+        # hide paths: the message names a library that did not load
         said = re.sub(r"\S*/\S*", "<…>", error.message)
         finding = Finding("no_kernel_metrics", "warning", "ncu's report cannot be read", said, error.hint)
         return replace(capture, findings=(*capture.findings, finding)), profile
 
 
 def not_collected(request: Request, profile: Profile) -> tuple[Finding, ...]:
-    """Tell of metrics that were asked for and that ncu did not collect."""
+    """Return a finding for requested metrics that ncu did not collect."""
     if request.replay is None or "kernel_metrics" not in profile.tables:
         return ()
     return uncollected(request.replay, profile.table("kernel_metrics")["metric"].cat.categories)
 
 
 def _replayed(program: Program, request: Request, replay: Replay, profile: Profile) -> Replayed:
-    """Replay what was asked for, or what the timeline says is worth it."""
+    """Replay what was asked for, otherwise what the timeline shows to be worth it."""
     if replay.is_whole and _may_wait_for_peers(profile):
-        reason = "Nothing was replayed: in a range or graph replayed as a whole, kernels would wait for their peers"
+        reason = "Nothing was replayed: kernels in a range or graph replayed as a whole would wait for their peers"
         return not_replayed(reason, "Replay its kernels one by one: --replay-mode kernel --graph-profiling node.")
     if "ranges" in profile.tables:
         replay = replace(replay, ranges=tuple(profile.table("ranges")["name"].cat.categories))
@@ -93,7 +93,7 @@ def _worth_most(replay: Replay, profile: Profile) -> tuple[Replay, Replayed | No
     chosen = choose_kernels(profile, coverage_pct=replay.coverage_pct, most=replay.most)
     if not chosen.names:
         return replay, not_replayed(
-            f"Nothing was replayed: there are only {COMMUNICATING}, or CUDA graphs that were traced as a whole",
+            f"Nothing was replayed: the capture has only {COMMUNICATING}, or CUDA graphs traced as a whole",
             "To see the kernels of graphs: --nsys-arg=--cuda-graph-trace=node.",
         )
     expected = chosen.launches * replay.launches
@@ -101,16 +101,16 @@ def _worth_most(replay: Replay, profile: Profile) -> tuple[Replay, Replayed | No
 
 
 def _graphs(replay: Replay, profile: Profile) -> tuple[Replay, Replayed | None]:
-    """Choose CUDA graphs, whether they were traced as a whole or by their kernels."""
+    """Choose CUDA graphs, whether traced as a whole or by their kernels."""
     kernels = profile.tables.get("kernels", _NONE)
     in_graphs = "graph_node" in kernels and kernels["graph_node"].notna().any()
     if not in_graphs and not len(profile.tables.get("graph_launches", _NONE)):
-        return replay, not_replayed("Nothing was replayed: no CUDA graph was launched", "Leave out --graph-profiling.")
+        return replay, not_replayed("Nothing was replayed: no CUDA graph was launched", "Omit --graph-profiling.")
     return replace(replay, names=GRAPHS, base="function", expected=replay.launches), None
 
 
 def _may_wait_for_peers(profile: Profile) -> bool:
-    """Whether there is more than one process or GPU, or a kernel that communicates: graphs do not show theirs."""
+    """Whether there is more than one process or GPU, or a communicating kernel; graphs do not show their kernels."""
     work = [profile.tables[name] for name in ("kernels", "graph_launches") if len(profile.tables.get(name, ()))]
     places = {
         place for table in work for place in table[["process", "device"]].drop_duplicates().itertuples(index=False)

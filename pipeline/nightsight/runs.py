@@ -1,4 +1,4 @@
-"""The layout of reports/: where a run leaves its files, which run is the latest, and what was run so far.
+"""The layout of reports/: the files of each run, the link to the latest run, and the list of all runs.
 
 reports/index.html
 reports/<workload>/latest -> <run-id>
@@ -32,12 +32,12 @@ class Run:
 
     @property
     def logs(self) -> Path:
-        """Where the output of the program and of the tools is kept; never part of a report."""
+        """Where the output of the program and the tools is kept; never part of a report."""
         return self.folder / "log"
 
 
 def new_run(root: Path, workload: str, *, started: dt.datetime) -> Run:
-    """Make the folder of a new run, named by its time in UTC; CaptureError if it cannot be written."""
+    """Create the folder of a new run, named by its start time in UTC; CaptureError if that fails."""
     stamp = f"{started.astimezone(dt.UTC):%Y%m%d-%H%M%S}"
     for number in count(1):
         folder = root / workload / (stamp if number == 1 else f"{stamp}-{number}")
@@ -46,7 +46,7 @@ def new_run(root: Path, workload: str, *, started: dt.datetime) -> Run:
         except FileExistsError:
             if folder.is_dir():
                 continue
-            raise _unwritable(root, "a file is in its place") from None
+            raise _unwritable(root, "there is a file with the name of the folder") from None
         except OSError as error:
             raise _unwritable(root, error.strerror or "unknown error") from error
         return Run(folder)
@@ -54,7 +54,7 @@ def new_run(root: Path, workload: str, *, started: dt.datetime) -> Run:
 
 
 def publish(run: Run, files: Mapping[str, bytes]) -> None:
-    """Write the files of a run and make it its workload's latest."""
+    """Write the files of a run and make it the latest of its workload; CaptureError if that fails."""
     for name, content in files.items():
         write_file(run.folder / name, content)
     link = run.folder.parent / "latest"
@@ -68,18 +68,16 @@ def publish(run: Run, files: Mapping[str, bytes]) -> None:
 
 
 def write_file(path: Path, content: bytes, *, inputs: Iterable[Path] = ()) -> None:
-    """Write a file aside and rename it, so that it appears whole or not at all; links are followed.
+    """Write a temporary file and rename it, so that the file appears whole or not at all; follows links.
 
-    A device or a named pipe is written to as it stands. UsageError if this is one of the `inputs`, under whatever
-    name; CaptureError if it cannot be written.
+    Devices and named pipes are written to directly. UsageError if `path` is one of the `inputs`, under any name;
+    CaptureError if it cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         there = _status(path)
         if there and any(os.path.samestat(there, known) for known in map(_status, inputs) if known):
-            raise UsageError(
-                f"{path} is the file that is read: writing there would destroy it", "Name another file with -o."
-            )
+            raise UsageError(f"{path} is also the input file: writing would destroy it", "Name another file with -o.")
         if there and not stat.S_ISREG(there.st_mode):
             path.write_bytes(content)
         else:
@@ -107,7 +105,7 @@ def _replace(path: Path, content: bytes, *, mode: int) -> None:
 
 
 def runs(root: Path) -> list[tuple[Path, Mapping[str, Any]]]:
-    """Return the folder and run.json of every run, the newest first; what is no run.json is passed over."""
+    """Return the folder and run.json of every run, newest first; skips files that are not a valid run.json."""
     found = []
     for path in root.glob("*/*/run.json"):
         if path.parent.is_symlink():
@@ -128,4 +126,4 @@ def _umask() -> int:
 
 
 def _unwritable(path: Path, reason: str) -> CaptureError:
-    return CaptureError(f"cannot write {path}: {reason}", "free some space, or choose another place")
+    return CaptureError(f"cannot write {path}: {reason}", "Free some space, or choose another place.")

@@ -1,4 +1,4 @@
-"""Where folders lie that travel with the package: inside it in a wheel, at the top of the repository in a checkout."""
+"""Finds the folders shipped with the package: inside it in a wheel, at the top of the repository in a checkout."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""The canonical tables that every reader fills and every analysis reads, and the statistics we print of them.
+"""The canonical tables that every reader fills and every analysis reads, and the statistics computed from them.
 
-Times are int64 nanoseconds. `process` and `thread` are keys to join on, never to show; `pid` and `tid` are for
-people. Text is a category (its values sorted); a nullable integer is Arrow-backed.
+Times are int64 nanoseconds. `process` and `thread` are join keys and never shown; `pid` and `tid` are for display.
+Text is categorical (categories sorted); nullable integers are Arrow-backed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ NULLABLE: Final = "int64[pyarrow]"
 TEXT: Final = "category"
 
 _SPAN: Final = {"start_ns": INT, "end_ns": INT}
-# device: the process's own number of it, as CUDA and NVIDIA's tables give it; gpu: the machine's, if the capture says
+# device: the CUDA device number within the process; gpu: the number on the machine, if the capture has it
 _ON_STREAM: Final = {
     "process": NULLABLE,
     "device": INT,
@@ -46,7 +46,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "registers": NULLABLE,
         "static_shared_bytes": NULLABLE,
         "dynamic_shared_bytes": NULLABLE,
-        # of those a CUDA graph launched; nsys exports that do not tell these lack the column
+        # set for kernels that a CUDA graph launched; the column is absent if an nsys export does not tell
         "graph_node": NULLABLE,
     },
     # operation: the direction of a copy ("Host-to-Device") or "memset"; the kinds: "Pageable", "Pinned", "Device"...
@@ -59,34 +59,34 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "bytes": NULLABLE,
         "graph_node": NULLABLE,
         "green_context": NULLABLE,
-        # of the pages that unified memory moved
+        # virtual address of pages that unified memory migrated
         "address": NULLABLE,
     },
-    # one row per launch of a CUDA graph that was traced as a whole; the kernels inside it are in no other table
+    # one row per launch of a CUDA graph traced as a whole; the kernels inside it are not in any table
     "graph_launches": {**_SPAN, **_ON_STREAM, "graph": INT},
     # layer: "runtime" or "driver"
     "api_calls": {**_SPAN, **_ON_THREAD, "correlation": NULLABLE, "name": TEXT, "layer": TEXT, "status": NULLABLE},
-    # style: "PushPop", "StartEnd" or "Annotation" (torch); is_open: it never ended and is cut at the last event
+    # style: "PushPop", "StartEnd" or "Annotation" (torch); is_open: it never ended and is cut off at the last event
     "ranges": {
         **_SPAN,
         **_ON_THREAD,
         "end_thread": NULLABLE,
         "domain": TEXT,
-        # when its domain was given that name; missing in the default one
+        # when the domain got its name; missing for the default domain
         "domain_start_ns": NULLABLE,
         "name": TEXT,
         "style": TEXT,
         "is_open": "bool",
-        # the row of the capture it was read from, counted from 1
+        # the row in the capture, counted from 1
         "number": NULLABLE,
     },
-    # instants: start and end are the same; category: its name, or the number of one without
+    # instants: start and end are equal; category: its name, or its number if it has none
     "marks": {**_SPAN, **_ON_THREAD, "domain": TEXT, "category": TEXT, "name": TEXT},
     "syncs": {**_SPAN, **_ON_STREAM, "kind": INT},
     "cpu_ops": {**_SPAN, **_ON_THREAD, "name": TEXT},
     "threads": {"thread": INT, "name": TEXT, "priority": NULLABLE},
     "os_calls": {**_SPAN, **_ON_THREAD, "name": TEXT},
-    # page faults of unified memory: each of the CPU's, and the GPU's in groups
+    # page faults of unified memory: CPU faults one by one, GPU faults in groups
     "cpu_page_faults": {
         "time_ns": INT,
         "process": INT,
@@ -96,7 +96,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "source_line": NULLABLE,
     },
     "gpu_page_faults": {**_SPAN, "process": INT, "device": INT, "address": INT, "faults": INT},
-    # what the program allocated from CUDA and freed; device: the machine's number of it
+    # allocations and frees of GPU memory; device: its number on the machine
     "memory_usage": {
         "start_ns": INT,
         "process": INT,
@@ -104,16 +104,16 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "kind": TEXT,
         "bytes": INT,
         "is_allocation": "bool",
-        # all that was allocated on the device after it, and what PyTorch had reserved, if the profiler says so
+        # total allocated on the device after this event, and total reserved by PyTorch, if the profiler records them
         "level_bytes": NULLABLE,
         "reserved_bytes": NULLABLE,
     },
-    # samples of the GPU's counters; device: the machine's number of it; metric: with the unit of value in brackets
+    # samples of the GPU's counters; device: its number on the machine; metric: with the unit of `value` in brackets
     "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": "float64"},
-    # the innermost frame of the stack that made the call of this thread that began at this time
+    # the most telling frame of the call stack of the CUDA call that this thread began at this time
     "call_frames": {"thread": INT, "start_ns": INT, "frame": TEXT},
-    # what ncu replayed, in that order; kind: "kernel", or "range", "graph" or "command list", whose grid and block are
-    # 0; range_path: the NVTX push/pop ranges around it, "step / forward"
+    # what ncu replayed, in that order; kind: "kernel", "range", "graph" or "command list" (grid and block are 0 for
+    # all but kernels); range_path: the NVTX push/pop ranges around it, "step / forward"
     "profiled_launches": {
         "launch": INT,
         "kind": TEXT,
@@ -134,8 +134,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "range_path": TEXT,
         "compute_capability": TEXT,
     },
-    # value: in base units (bytes, ns, Hz, and their quotients), NaN for what is words: those are in text; instance:
-    # empty, but for parts that have a name ("FMUL" of sass__inst_executed_per_opcode); no row: not collected
+    # value: in base units (bytes, ns, Hz and their quotients), NaN if the value is words, which are in `text`;
+    # instance: the name of a part ("FMUL" of sass__inst_executed_per_opcode), otherwise empty; no row: not collected
     "kernel_metrics": {
         "launch": INT,
         "metric": TEXT,
@@ -145,7 +145,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "text": TEXT,
     },
     # kind: "info", "optimization", "warning" or "error"; speedup_kind: "local" (of one unit), "global" (of the kernel)
-    # or "", and then speedup_pct is NaN; estimates overlap and do not add up
+    # or "" if speedup_pct is NaN; estimates overlap, so they do not add up
     "kernel_rules": {
         "launch": INT,
         "section": TEXT,
@@ -157,7 +157,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "speedup_kind": TEXT,
         "speedup_pct": "float64",
     },
-    # one row per machine instruction; pc_bytes: its offset in the kernel; stall: why most of its samples did not issue
+    # one row per SASS instruction; pc_bytes: its offset in the kernel; stall: the most frequent stall reason
     "kernel_lines": {
         "launch": INT,
         "file": TEXT,
@@ -180,33 +180,33 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "memory_bandwidth_bytes_per_s": NULLABLE,
         "clock_hz": NULLABLE,
     },
-    # what the file holds and no reader asked for; source: as the file calls it
+    # what the file contains but no reader asked for; source: its name in the file
     "unread": {"kind": TEXT, "events": INT, "source": TEXT},
-    # severity: "info", "warning" or "error", as the profiler itself said it
+    # messages of the profiler; severity: "info", "warning" or "error"
     "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
 }
 
 SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 RESOURCES: Final = ["registers", "static_shared_bytes", "dynamic_shared_bytes"]
-"""What the launch of a kernel asks for: its grid and block, and what each of its threads and blocks takes."""
+"""What a kernel launch requests: its grid and block, registers per thread, and shared memory per block."""
 
 DETAILS: Final[Mapping[str, frozenset[str]]] = {
     "kernels": frozenset({"short_name", "mangled_name", "green_context", *SHAPE, *RESOURCES}),
     "api_calls": frozenset({"status", "tid"}),
     "ranges": frozenset({"domain_start_ns"}),
 }
-"""Columns that are in NVIDIA's own tables and in no report: most of what a large capture holds."""
+"""Columns that only NVIDIA's tables need, and our reports do not: most of the data of a large capture."""
 
 PUSH_POP: Final = "PushPop"
 START_END: Final = "StartEnd"
 ANNOTATION: Final = "Annotation"
-"""The styles of ranges: NVTX's two, and those of torch.profiler."""
+"""The styles of ranges: the two of NVTX, and the one of torch.profiler."""
 
 OF_REPLAY: Final = ("profiled_launches", "kernel_metrics", "kernel_rules", "kernel_lines")
 """The tables that only ncu fills."""
 NOT_REPLAYED: Final = "no kernel was replayed with ncu"
-"""Why a timeline has none of them."""
+"""Why a timeline without a replay lacks these tables."""
 
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
 
@@ -217,15 +217,15 @@ STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")
 
 
 def empty(table: str) -> pd.DataFrame:
-    """Return a canonical table without rows: looked for, found none."""
+    """Return a canonical table without rows, for events that were looked for and did not occur."""
     return conform(table, pd.DataFrame(columns=list(TABLES[table])))
 
 
 def conform(table: str, frame: pd.DataFrame, *, details: bool = True) -> pd.DataFrame:
-    """Give `frame` exactly the columns, order and types of a canonical table; KeyError if it lacks one.
+    """Return `frame` with exactly the columns, order and types of a canonical table; KeyError if it lacks one.
 
-    A nullable number that it lacks, or an optional text, is missing in every row. Without `details`, DETAILS are left
-    out.
+    Nullable numbers and optional texts that it lacks are filled with missing values. Without `details`, the columns
+    in DETAILS are dropped.
     """
     left_out = frozenset[str]() if details else DETAILS.get(table, frozenset())
     types = {name: kind for name, kind in TABLES[table].items() if name not in left_out}
@@ -235,18 +235,18 @@ def conform(table: str, frame: pd.DataFrame, *, details: bool = True) -> pd.Data
 
 
 def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":
-    """Make a category of the texts `values[codes]` without building that long list; equal texts become one."""
+    """Return the texts `values[codes]` as a categorical without building the long list; merges equal texts."""
     distinct, positions = np.unique(values.astype(object), return_inverse=True)
     return pd.Categorical.from_codes(positions.astype(np.int64)[codes], categories=pd.Index(distinct, dtype="str"))
 
 
 def renamed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Index[Any]"]) -> "pd.Categorical[Any]":
-    """Change every text of a category column, at the cost of its distinct ones."""
+    """Apply `change` to a categorical text column, once per distinct text."""
     return categorical(change(texts.cat.categories).to_numpy(dtype=object), texts.cat.codes.to_numpy())
 
 
 def used_devices(tables: Mapping[str, pd.DataFrame]) -> set[int]:
-    """Return the GPUs of the machine that anything in these tables ran on."""
+    """Return the numbers of the GPUs, as the machine counts them, that anything in these tables ran on."""
     used: set[int] = set()
     for name in _OF_GPU:
         if name in tables:
@@ -256,7 +256,7 @@ def used_devices(tables: Mapping[str, pd.DataFrame]) -> set[int]:
 
 
 def whole(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":
-    """Turn floats back into nullable whole numbers; NaN, and what is larger than those can be, into missing."""
+    """Convert floats to nullable int64; NaN and values out of range become missing."""
     missing = ~(np.abs(values) < 2.0**63)
     return pd.Series(pa.array(np.where(missing, 0, values).astype(np.int64), mask=missing), dtype=NULLABLE)
 
@@ -264,8 +264,8 @@ def whole(values: np.ndarray[Any, Any]) -> "pd.Series[Any]":
 def summarize(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
     """Return one row per group of `by` with the STATISTICS of `value`, groups in ascending order.
 
-    The median averages the two middle values; the standard deviation is the sample one (n-1), and missing for a
-    single value. Missing values are not counted; a group with none has no statistics.
+    The median averages the two middle values; the standard deviation is that of a sample (n-1), missing for a single
+    value. Missing values are not counted; a group of missing values has missing statistics.
     """
     grouped = frame.groupby(list(by), observed=True, sort=True)[value]
     table = grouped.agg(["count", "sum", "mean", "median", "min", "max", "std"])
@@ -274,16 +274,16 @@ def summarize(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
 
 
 def total(sizes: "pd.Series[Any]", by: Sequence[Any]) -> "pd.Series[Any]":
-    """Sum sizes by group; one that is not known makes its sum unknown, where pandas would take it for 0."""
+    """Sum sizes by group. One missing size makes the sum missing; pandas alone would count it as 0."""
     grouped = sizes.groupby(list(by), observed=True, dropna=False)
     return grouped.sum().where(grouped.count() == grouped.size())
 
 
 def memory_levels(events: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return what is allocated after each moment at which memory_usage says a change, moments in order per group.
+    """Return the bytes allocated after each time at which memory_usage has a change, per group of `keys`, in order.
 
-    What was there before the capture (`earlier`) is what the profiler says of the first change of each process, else
-    what was freed without having been allocated.
+    `earlier` is the memory allocated before the capture: the level before the first change of each process if the
+    profiler recorded levels, otherwise the memory that was freed without an allocation in the capture.
     """
     keys = list(keys)
     change = events["bytes"].where(events["is_allocation"], -events["bytes"])
@@ -299,12 +299,12 @@ def memory_levels(events: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def integers(column: "pd.Series[Any]") -> Ints:
-    """Return a nullable column as plain int64, -1 where it is NULL."""
+    """Return a nullable column as plain int64, with -1 for NULL."""
     return column.to_numpy(dtype=np.int64, na_value=-1) if column.dtype != np.int64 else column.to_numpy()
 
 
 def duration(frame: pd.DataFrame) -> "pd.Series[int]":
-    """Return the length of each row's span in ns."""
+    """Return the duration of each row in ns."""
     return frame["end_ns"] - frame["start_ns"]
 
 
@@ -323,9 +323,9 @@ def time_summary(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def nest(spans: pd.DataFrame) -> pd.DataFrame:
-    """Sort spans by thread and start; add `parent`, the row of the tightest span around each on its thread, or -1.
+    """Sort spans by thread and start; add `parent`, the row of the innermost enclosing span on the thread, or -1.
 
-    And `level`: how many spans are around it.
+    Also add `level`, the number of enclosing spans.
     """
     order = ["thread", "start_ns", "end_ns"]
     spans = spans.sort_values(order, ascending=[True, True, False], kind="stable", ignore_index=True)
@@ -338,7 +338,7 @@ def nest(spans: pd.DataFrame) -> pd.DataFrame:
 
 
 def _levels(parent: Ints) -> Ints:
-    """Count the ancestors of each; every round looks twice as far up."""
+    """Count the ancestors of each row; every round looks twice as far up."""
     level, above = (parent >= 0).astype(np.int64), parent.copy()
     rows = np.flatnonzero(above >= 0)
     while len(rows):
@@ -350,7 +350,7 @@ def _levels(parent: Ints) -> Ints:
 
 
 def ancestors(parent: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Yield, one level up at a time, the rows that still have an ancestor there and the row of that ancestor."""
+    """Yield, level by level upwards, the rows that still have an ancestor there, and the rows of those ancestors."""
     rows = np.flatnonzero(parent >= 0)
     above = parent[rows]
     while len(rows):

@@ -1,4 +1,4 @@
-"""How a number is shown: its unit is the suffix of its column name, and the scale follows the value."""
+"""Formats numbers for display: the unit is the suffix of the column name, the scale depends on the value."""
 
 import math
 from collections.abc import Iterable
@@ -41,14 +41,14 @@ _WORDS: Final = {
 
 @dataclass(frozen=True)
 class Scale:
-    """What a raw value is divided by for display, the unit that follows it, and the decimals."""
+    """How to display a value: what to divide it by, the unit symbol, and the number of decimals."""
 
     divisor: float
     symbol: str
     decimals: int
 
     def format(self, value: float | None) -> str:
-        """Write `value` without its unit; what is not there is an en dash, and what is not zero never reads as zero."""
+        """Format `value` without its unit; a missing one as an en dash. Only zero reads as zero."""
         if value is None or not math.isfinite(value):
             return ABSENT
         if value == 0:
@@ -59,7 +59,7 @@ class Scale:
         return f"{scaled:,.{self.decimals}f}"
 
     def with_unit(self, value: float | None) -> str:
-        """Write `value` and its unit."""
+        """Format `value` with its unit."""
         text = self.format(value)
         return text if text == ABSENT else f"{text} {self.symbol}".rstrip()
 
@@ -67,7 +67,7 @@ class Scale:
 def split(column: str) -> tuple[str, str]:
     """Split a column name into stem and unit: `api_total_ns` is (`api_total`, `ns`).
 
-    A rate may be all of its name: `flop_per_s` is (`flop_per_s`, `flop_per_s`).
+    The name of a rate may be all suffix: `flop_per_s` is (`flop_per_s`, `flop_per_s`).
     """
     for suffix in SUFFIXES:
         if column == suffix and "_per_" in suffix:
@@ -84,7 +84,7 @@ def heading(column: str) -> str:
 
 
 def scale_for(unit: str, values: Iterable[float]) -> Scale:
-    """Choose one scale for all of a column, by its median size, so that its rows compare at a glance."""
+    """Choose one scale for a whole column, by the median of its absolute values, so that rows are easy to compare."""
     sizes = sorted(abs(value) for value in values if value and math.isfinite(value))
     typical = sizes[len(sizes) // 2] if sizes else 0.0
     divisor, symbol = SCALES[unit][0]
@@ -95,12 +95,12 @@ def scale_for(unit: str, values: Iterable[float]) -> Scale:
 
 
 def format_value(value: float | None, column: str) -> str:
-    """Write one number with its unit, at the scale that suits it alone."""
+    """Format one number with its unit, at the scale that suits it best."""
     return ABSENT if value is None else scale_for(split(column)[1], [value]).with_unit(value)
 
 
 def format_cell(value: float | None, column: str, *, scale: Scale) -> str:
-    """Write a number at its column's scale, without the unit; with a unit of its own where that says only `<0.001`."""
+    """Format a number at its column's scale without the unit; if that gives only `<0.001`, at its own with unit."""
     text = scale.format(value)
     if not text.startswith(_SLIVERS):
         return text
@@ -109,24 +109,24 @@ def format_cell(value: float | None, column: str, *, scale: Scale) -> str:
 
 
 def _suits(divisor: float, sizes: list[float]) -> bool:
-    """Tell whether a larger unit spares a column six-digit numbers and still shows its smallest value.
+    """Whether a larger unit shortens the largest numbers of a column and still shows the smallest one.
 
-    A column of seven digits before the point has the larger unit whatever its smallest value: that has one of its own.
+    If the largest is at least 1000 of the larger unit, the smallest does not matter: it gets its own unit.
     """
     least = 10.0**-MOST_DECIMALS
     return bool(sizes) and (sizes[-1] >= 1000 * divisor or (sizes[-1] >= 10 * divisor and sizes[0] >= least * divisor))
 
 
 def _spares_rates(unit: str, divisor: float, sizes: list[float]) -> bool:
-    """Tell whether a unit leaves a column of rates three digits of the smallest, or spares it more than five digits.
+    """Whether a unit keeps the digits of the smallest rate of a column, or is needed because the largest is too long.
 
-    Rates are no parts of a sum: the small ones count as much as the large ones.
+    Rates are not parts of a sum: the small ones matter as much as the large ones.
     """
     return not _is_rate(unit) or not sizes or sizes[0] >= divisor / 10 or sizes[-1] >= 100 * divisor
 
 
 def _decimals(unit: str, divisor: float, sizes: list[float]) -> int:
-    """Decimals that give the typical value four digits, the smallest one (of rates three), three decimals at most."""
+    """Return how many decimals give the typical value four digits and the smallest one (rates: three); at most 3."""
     if unit == "pct":
         return 1
     if not sizes or (divisor == 1 and all(size == int(size) for size in sizes)):
@@ -141,5 +141,5 @@ def _is_rate(unit: str) -> bool:
 
 
 def _magnitude(value: float) -> int:
-    """Return the power of ten of the first digit: 0 for 1 to 9.99."""
+    """Return the decimal exponent: 0 for 1 to 9.99."""
     return math.floor(math.log10(value))

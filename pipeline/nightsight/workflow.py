@@ -1,4 +1,4 @@
-"""The stages in their order: what `profile`, `report` and `stats` do, one after the other."""
+"""The commands `profile`, `report` and `stats`, stage by stage."""
 
 import datetime as dt
 import json
@@ -40,7 +40,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is profiled, by what, and where its report goes. `parameters` are added to those that are measured."""
+    """What to profile, with which collector, and where the report goes. `parameters` extend the measured ones."""
 
     program: Program
     collector: Choice
@@ -49,15 +49,15 @@ class Plan:
 
 
 def profile_program(plan: Plan, request: Request) -> Path:
-    """Run a program under a profiler and leave its report; return the path of report.html.
+    """Run a program under a profiler, write its report and return the path of report.html.
 
-    The folders of `request` are set here. WorkloadError if the program failed, after the report of what was captured
-    is written, and for an interrupt that comes when the program has ended: it names the capture.
+    Sets the folders of `request`. WorkloadError if the program failed (the report of what was captured is written
+    first), or on an interrupt after the program ended; the message then names the capture.
     """
     program = plan.program
     collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=request.recordings)
     ncu = usable_ncu(collector, request)
-    # not by way of the folder that the program works in, which it may delete
+    # absolute: the program may delete its working directory
     reports = plan.reports.resolve()
     run = new_run(reports, program.name, started=dt.datetime.now(dt.UTC))
     request = replace(request, captures=run.captures, logs=run.logs, ncu=ncu)
@@ -75,18 +75,18 @@ def profile_program(plan: Plan, request: Request) -> Path:
     path = plan.reports / run.folder.relative_to(reports) / "report.html"
     if capture.failure:
         raise WorkloadError(
-            f"{capture.failure}; the report covers what was captured until then: {path}", f"its output: {run.logs}"
+            f"{capture.failure}; the report covers what was captured until then: {path}", f"Its output: {run.logs}"
         )
     return path
 
 
 @contextmanager
 def _interrupts_name_the_capture(request: Request) -> Iterator[None]:
-    """Turn an interrupt into an error that says where the capture is, and what makes its report."""
+    """Turn an interrupt into a WorkloadError that names the capture and the command that makes its report."""
     try:
         yield
     except KeyboardInterrupt:
-        # an export before what it was made of
+        # an export before the file that it was made from
         files = (
             path
             for ending in (".sqlite", ".json.gz", ".nsys-rep", ".ncu-rep")
@@ -98,16 +98,16 @@ def _interrupts_name_the_capture(request: Request) -> Iterator[None]:
         tool = ("--nsys", str(request.nsys)) if request.nsys and capture.suffix == ".nsys-rep" else ()
         command = shlex.join(("nightsight", "report", *tool, str(capture)))
         raise WorkloadError(
-            f"interrupted before the report was written; what was captured is kept: {capture}",
+            f"interrupted before the report was written; the capture is kept: {capture}",
             f"Make its report: {command}",
         ) from None
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is written where: `path` is a file (`-`: standard output), or with several captures the folder of the files.
+    """What to write where: `path` is a file (`-`: standard output), or for several captures a folder.
 
-    By default they go into the current one. Without a `style` the ending of the path says it. A page has `most_bytes`.
+    Default: the current folder. Without a `style`, the extension of `path` decides. A page has at most `most_bytes`.
     """
 
     path: Path | None
@@ -117,7 +117,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Reading:
-    """How captured files are read: the nsys that exports a .nsys-rep, and the most bytes of a trace, unpacked."""
+    """How to read captures: the nsys that exports a .nsys-rep, and the size limit of an uncompressed trace in bytes."""
 
     nsys: Path | None
     most_bytes: int
@@ -125,11 +125,13 @@ class Reading:
 
 
 def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Iterator[str]:
-    """Render the report of each captured file, yielding where it was written."""
+    """Render the report of each capture; yield the path of each one written. UsageError for an impossible `output`."""
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
     if form.is_folder and str(output.path) == "-":
-        raise UsageError(f"{style} is several files, which cannot go to standard output", "name a folder with -o")
+        raise UsageError(
+            f"{style} consists of several files and cannot go to standard output", "Name a folder with -o."
+        )
     for path, target in zip(paths, _targets(paths, output.path, form.suffix), strict=True):
         contents = form.render(replace(open_file(path, form, reading), most_bytes=output.most_bytes))
         if str(target) == "-":
@@ -144,17 +146,18 @@ def _targets(paths: Sequence[Path], output: Path | None, suffix: str) -> list[Pa
     if len(paths) == 1 and output:
         return [output]
     if str(output) == "-":
-        raise UsageError("several reports cannot go to standard output together", "name a folder with -o")
+        raise UsageError("cannot write several reports to standard output", "Name a folder with -o.")
     targets = [(output or Path()) / f"{_title(path)}.report{suffix}" for path in paths]
     if len(set(targets)) < len(targets):
         raise UsageError(
-            "several of these files have the same name, and so would their reports", "render them one by one"
+            "some of these files have the same name, so their reports would overwrite each other",
+            "Render them one by one.",
         )
     return targets
 
 
 def _title(path: Path) -> str:
-    """Name a report after its file, whose usual endings say nothing."""
+    """Return the title of a report: the file name without the usual extensions."""
     name = path.name
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
@@ -165,13 +168,14 @@ _ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report"
 
 
 def print_stats(profile: Profile, selection: Selection, *, path: Path, output: str) -> Iterator[str]:
-    """Yield NVIDIA's tables of the capture in `path`; for those that go to files, the line `table: FILE`.
+    """Yield NVIDIA's tables of the capture in `path`, or the line `table: FILE` for each one written to a file.
 
-    `output` is `-` for the tables themselves, `.` for files beside the captured one, or what their names begin with.
+    `output`: `-` for the tables themselves, `.` for files next to the capture, otherwise a file name prefix (UsageError
+    if it cannot be one).
     """
     prefix = path.with_suffix("") if output == "." else Path(output)
     if output.startswith("@") or not prefix.name or prefix.is_char_device() or prefix.is_fifo():
-        raise UsageError(f"{output!r} is not the beginning of a file name", "Write -o PREFIX, -o . or -o - > FILE.")
+        raise UsageError(f"invalid output prefix {output!r}", "Use -o PREFIX, -o . or -o - > FILE.")
     for ending, text in stats_texts(profile, selection):
         if output == "-":
             yield text
@@ -184,7 +188,7 @@ def print_stats(profile: Profile, selection: Selection, *, path: Path, output: s
 def build_report(
     profile: Profile, title: str, *, capture: Capture | None = None, findings: tuple[Finding, ...] = ()
 ) -> Report:
-    """Analyse a profile; what a capture adds (parameters, step times, stages) is there when we collected it."""
+    """Analyze a profile. A `capture` that we collected adds parameters, step times, stage times and findings."""
     capture = capture or Capture(title, "", ())
     results, trust = analyze(profile)
     trusted = (*capture.findings, *findings, *trust, *profile.findings, *advise(results))
@@ -214,19 +218,19 @@ def _doubtful(doubts: Sequence[str]) -> Finding:
         "doubtful_benchmark",
         "warning",
         "The step times without the profiler are doubtful",
-        f"{said[:1].upper()}{said[1:]}. Something else than the program was measured: other work on the machine, "
-        "clocks that change, or a warm-up that was too short.",
+        f"{said[:1].upper()}{said[1:]}. Something other than the program affected them: other work on the machine, "
+        "changing clocks, or too short a warm-up.",
         "Run it again on an idle machine, with more steps per trial.",
     )
 
 
 def open_file(path: Path, form: Format, reading: Reading) -> Source:
-    """Read a captured file, or a report.json, for a format of its report."""
+    """Read a capture, or a report.json, with what the output format `form` needs."""
     if recognize(path) == "report":
         report = Report.from_json(path.read_bytes())
         refuse_incomplete(report)
         return Source(report)
-    # a page can do without grids and blocks, which in a large capture cost time and memory
+    # a page does not need grids and blocks, which cost time and memory in a large capture
     details = form.of_events or path.stat().st_size < _SMALL_BYTES
     with profile_of(path, reading, details=details) as profile:
         return Source(build_report(profile, _title(path)), profile)
@@ -234,7 +238,7 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
 
 @contextmanager
 def profile_of(path: Path, reading: Reading, *, details: bool = True) -> Iterator[Profile]:
-    """Read a captured file; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
+    """Read a capture; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
     if recognize(path) != "nsys-rep":
         yield read(path, details=details, most_bytes=reading.most_bytes)
         return
@@ -247,7 +251,7 @@ def profile_of(path: Path, reading: Reading, *, details: bool = True) -> Iterato
 
 
 def _merge(read_off: Environment, said: Environment) -> Environment:
-    """Prefer what the capture's own file says; but which program collected it, its runner knows best."""
+    """Prefer the facts in the capture file, except the collector's version, which its runner knows best."""
     filled = {name: value or getattr(said, name) for name, value in asdict(read_off).items()}
     version = said.collector_version or read_off.collector_version
     return replace(Environment(**filled), collector_version=version)
@@ -266,7 +270,7 @@ def _run_files(source: Source, *, failed: bool) -> dict[str, bytes]:
 
 
 def _index(root: Path) -> str:
-    """List the runs by their run.json; where a run lies now, its folder says."""
+    """List the runs by their run.json; ids and links come from the folders, since runs may have been moved."""
     wanted = IndexEntry.__dataclass_fields__.keys() - set(_OF_FOLDER)
     entries = [
         IndexEntry(
@@ -281,7 +285,7 @@ def _index(root: Path) -> str:
 
 
 def _describes_a_run(document: Mapping[str, object]) -> bool:
-    """Whether run.json has what the list shows, in the right types: other versions, and people, write them too."""
+    """Whether run.json has all fields of the list, with the right types: it may be from another version, or edited."""
     types = get_type_hints(IndexEntry)
     defaults = {field.name: field.default for field in fields(IndexEntry) if field.default is not MISSING}
     given = {**defaults, **document}
