@@ -95,7 +95,7 @@ def test_a_failing_program_keeps_its_partial_report_and_the_status_says_so(
     [
         ("importer", "its importer did not start"),
         ("no report", "nsys wrote no report"),
-        ("silent export", "could not be exported"),
+        ("silent export", "cannot export"),
     ],
 )
 def test_what_nsys_can_do_wrong_is_told_without_a_traceback(
@@ -139,14 +139,14 @@ def test_without_nsys_the_error_names_the_way_out(run: Any, script: Any, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mlpp"], "there is no workload 'mlpp'"),
-        (["none.py"], "there is no script none.py"),
+        (["mlpp"], "unknown workload 'mlpp'"),
+        (["none.py"], "script none.py does not exist"),
         (["--", "no-such-program"], "no-such-program was not found"),
         ([], "Name a workload or a script"),
         (["mlp", "extra"], "unexpected extra argument"),
         (["--timeout", "0", "mlp"], "--timeout"),
-        (["--gpu-metrics", "mlp"], "--gpu-metrics: only nsys records this"),
-        (["--collector", "torch", "--python-backtrace", "mlp"], "only nsys records this"),
+        (["--gpu-metrics", "mlp"], "--gpu-metrics: only nsys can record this"),
+        (["--collector", "torch", "--python-backtrace", "mlp"], "only nsys can record this"),
     ],
 )
 def test_what_cannot_be_run_is_a_usage_error(run: Any, arguments: list[str], message: str, tmp_path: Path) -> None:

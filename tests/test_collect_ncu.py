@@ -254,9 +254,15 @@ def test_it_is_ended_without_a_program_called_kill(
     [
         ("no permission", ("may not read the GPU's performance counters", "CAP_SYS_ADMIN|SYS_ADMIN")),
         ("busy", ("Another profiler", "dcgmi")),
-        ("unknown section", ("does not know what it was to collect", "refused NoSuch", "--list-sections")),
-        ("unknown metric", ("does not know what it was to collect", "refused no_such", "--query-metrics")),
-        ("unknown set", ("does not know what it was to collect", "--list-sets")),
+        (
+            "unknown section",
+            ("does not know the requested set, section or metric", "refused NoSuch", "--list-sections"),
+        ),
+        (
+            "unknown metric",
+            ("does not know the requested set, section or metric", "refused no_such", "--query-metrics"),
+        ),
+        ("unknown set", ("does not know the requested set, section or metric", "--list-sets")),
         ("no kernels", ("No kernel was replayed", "matches gelu in the range step", "gelu_kernel, elementwise_kernel")),
         ("unheard of", ("ncu ended with exit status 1, and nothing was replayed", "ncu.log")),
         ("killed", ("ncu was ended by SIGKILL", "ncu.log")),
@@ -305,11 +311,11 @@ def test_a_program_that_fails_before_its_first_kernel_is_its_own_error(
     ("replay", "words"),
     [
         (Replay(names=("_Z3add", "_Z3mul")), "None of the 2 kernels chosen in the timeline"),
-        (Replay(nvtx_range="step"), "ncu found none in the range step.*push/pop"),
+        (Replay(nvtx_range="step"), "ncu found nothing to replay in the range step.*push/pop"),
         (Replay(nvtx_range="step", ranges=("stop", "x")), "in the range step.*Ranges of the program: stop, x"),
-        (Replay(replay_mode="range"), "marks no part.*--ncu-range NAME"),
-        (Replay(replay_mode="range", nvtx_range="a"), "none in the range a"),
-        (Replay(), "The program launched none.*--capture-range none"),
+        (Replay(replay_mode="range"), "does not mark one.*--ncu-range NAME"),
+        (Replay(replay_mode="range", nvtx_range="a"), "nothing to replay in the range a"),
+        (Replay(), "The program launched no kernel.*--capture-range none"),
     ],
 )
 def test_what_was_looked_for_in_vain_is_named(

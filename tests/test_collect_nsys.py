@@ -304,9 +304,9 @@ def test_a_stale_report_is_never_taken_for_a_new_one(fake_nsys: Callable[..., Pa
 @pytest.mark.parametrize(
     ("behaviour", "program", "error", "message"),
     [
-        ("damaged", OK, ToolError, "tiny.nsys-rep could not be exported: nsys export ended with exit status 1"),
-        ("damaged", FAILS, WorkloadError, "tiny ended with exit status 3, and what was captured cannot be read"),
-        ("silent export", OK, ToolError, "tiny.nsys-rep could not be exported: nsys wrote nothing"),
+        ("damaged", OK, ToolError, "cannot export tiny.nsys-rep: nsys export ended with exit status 1"),
+        ("damaged", FAILS, WorkloadError, "tiny ended with exit status 3, and the capture cannot be read"),
+        ("silent export", OK, ToolError, "cannot export tiny.nsys-rep: nsys wrote nothing"),
     ],
 )
 def test_an_export_that_fails_leaves_no_database(

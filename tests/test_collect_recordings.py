@@ -66,7 +66,7 @@ def test_the_name_of_the_option_for_counters_is_that_of_the_version(
     [
         ("no right to counters", "NVreg_RestrictProfilingToAdminUsers=0"),
         ("counters in use", "dcgmi profile --pause"),
-        ("old GPU", "leave out --gpu-metrics"),
+        ("old GPU", "omit --gpu-metrics"),
     ],
 )
 def test_counters_that_nsys_cannot_sample(
@@ -108,7 +108,7 @@ def test_a_program_that_fails_without_its_stacks_has_both_findings(
 
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_torch_records_none_of_it(recording: str) -> None:
-    with pytest.raises(UsageError, match=f"--{recording}: only nsys records this.*--collector torch") as raised:
+    with pytest.raises(UsageError, match=f"--{recording}: only nsys can record this.*--collector torch") as raised:
         choose_collector("torch", SCRIPT, recordings=(recording,))
     assert "--collector nsys" in raised.value.hint
     assert choose_collector("torch", SCRIPT) == ("torch", None)

@@ -118,7 +118,7 @@ def test_without_a_trace_there_is_no_capture(
 
 
 def test_a_command_is_not_for_torch(request_: Request) -> None:
-    with pytest.raises(ToolError, match="needs a Python script or a workload") as raised:
+    with pytest.raises(ToolError, match="is not a Python script or a workload") as raised:
         collect_torch(Program("ls", "command", ("/bin/ls",)), request_)
     assert "--collector nsys" in raised.value.hint
 
@@ -133,7 +133,7 @@ def test_a_python_without_torch(request_: Request, tmp_path: Path) -> None:
 
 
 def test_a_python_that_cannot_be_run(request_: Request) -> None:
-    with pytest.raises(ToolError, match="/no/python cannot be started"):
+    with pytest.raises(ToolError, match="cannot start /no/python"):
         collect_torch(Program("tiny", "script", ("/no/python", "tiny.py")), request_)
 
 

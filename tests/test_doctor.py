@@ -115,7 +115,7 @@ def test_nsys_whose_importer_lacks_libdw(machine: Path) -> None:
 def test_nsys_whose_importer_lacks_another_library(machine: Path) -> None:
     nsys_of_nsight_compute(machine, "libother.so.2")
 
-    assert check("nsys").remedy == "Install the package that holds libother.so.2."
+    assert check("nsys").remedy == "Install the package that contains libother.so.2."
 
 
 @pytest.mark.parametrize("body", ["echo 2025.3.1", "echo unknown option --version >&2; exit 1"])
@@ -243,8 +243,8 @@ CPU_TORCH = fake_torch("2.11.0+cpu", None, available=False)
     ("torch", "has_gpu", "status", "said"),
     [
         (CUDA_TORCH, True, "ok", "2.11.0+cu130, CUDA 13.0"),
-        (BLIND_TORCH, False, "ok", "2.11.0+cu130, CPU only, as this machine is"),
-        (CPU_TORCH, False, "ok", "2.11.0+cpu, CPU only, as this machine is"),
+        (BLIND_TORCH, False, "ok", "2.11.0+cu130, CPU only, like this machine"),
+        (CPU_TORCH, False, "ok", "2.11.0+cpu, CPU only, like this machine"),
         (BLIND_TORCH, True, "broken", "2.11.0+cu130 finds no GPU, though the driver does"),
         (CPU_TORCH, True, "broken", "2.11.0+cpu is built without CUDA"),
     ],
@@ -268,7 +268,7 @@ def test_torch_that_cannot_be_imported(module: Install) -> None:
     found = check("torch")
 
     assert found.status == "broken"
-    assert found.detail == "it cannot be imported: ImportError: libcudart.so.13: cannot open"
+    assert found.detail == "cannot be imported: ImportError: libcudart.so.13: cannot open"
     assert "pip install" in found.remedy
 
 

@@ -1,4 +1,4 @@
-"""Collectors: run a program under a profiler and leave a Capture. Which one, if none is asked for, is decided here."""
+"""Collectors: each runs a program under a profiler and returns a Capture. This module chooses the default one."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,17 +26,18 @@ COLLECTORS: Final[Mapping[str, Callable[[Program, Request], Capture]]] = {
 def choose_collector(
     asked: Choice, program: Program, *, nsys: Path | None = None, recordings: Sequence[str] = ()
 ) -> tuple[str, Finding | None]:
-    """Choose a collector by name; a finding tells the reader of the report when it is not the one hoped for.
+    """Return the name of a collector, and a finding for the report if it is only a fallback.
 
-    "auto" is nsys where there is an nsys and a GPU, or when the program is a command, which only nsys can profile.
-    UsageError if `recordings` are wanted and it is not nsys.
+    "auto" is nsys if there is an nsys and a GPU, or if the program is a command, which only nsys can profile. ToolError
+    if nsys is required but not found, or if torch.profiler is asked to profile a command; UsageError if `recordings`
+    are wanted and the collector is not nsys.
     """
     if asked == "torch":
         refuse_command(program)
-        _refuse_recordings(recordings, "it was asked for with --collector torch")
+        _refuse_recordings(recordings, "--collector torch was given")
         return "torch", None
     if asked == "ncu":
-        _refuse_recordings(recordings, "ncu was asked for with --collector ncu")
+        _refuse_recordings(recordings, "--collector ncu was given")
         return "ncu", None
     if asked == "nsys" or program.kind == "command":
         required_nsys(nsys)
@@ -53,8 +54,8 @@ def _refuse_recordings(recordings: Sequence[str], reason: str) -> None:
     if recordings:
         options = ", ".join(f"--{name}" for name in recordings)
         raise UsageError(
-            f"{options}: only nsys records this, and it is not used here: {reason}",
-            "Leave the option out, or use --collector nsys.",
+            f"{options}: only nsys can record this, and nsys is not used: {reason}",
+            "Omit the option, or use --collector nsys.",
         )
 
 
@@ -63,9 +64,9 @@ def _without_nsys() -> Finding:
         "collector_fallback",
         "warning",
         "Collected with torch.profiler: there is no nsys on this machine",
-        "torch.profiler sees the process that runs torch. Not in this report: GPU work of other processes, CUDA calls "
-        "and NVTX ranges of code outside torch, synchronizations as nsys records them.",
-        "Install Nsight Systems (`nightsight doctor` says how), or name it with --nsys, and run again.",
+        "torch.profiler sees only the process that runs torch. Not in this report: GPU work of other processes, CUDA "
+        "calls and NVTX ranges of code outside torch, and synchronizations as nsys records them.",
+        "Install Nsight Systems (`nightsight doctor` says how), or give its path with --nsys, and run again.",
     )
 
 
@@ -74,7 +75,7 @@ def _without_gpu() -> Finding:
         "collector_fallback",
         "warning",
         "Collected with torch.profiler on the CPU: there is no GPU on this machine",
-        "What is shown are torch's operators and the program's ranges as the CPU ran them. Not in this report: GPU "
+        "The report shows torch operators and the program's ranges as they ran on the CPU. Not in this report: GPU "
         "kernels, copies, CUDA calls and launch overhead.",
-        "Run it on a machine with an NVIDIA GPU and nsys to see the GPU's work.",
+        "Run the program on a machine with an NVIDIA GPU and nsys to see its GPU work.",
     )

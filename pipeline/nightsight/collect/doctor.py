@@ -1,4 +1,4 @@
-"""What a machine must have for the collectors to work, how its absence shows, and what mends it."""
+"""Checks what the collectors need on this machine, and says how to fix what is missing or broken."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from nightsight.errors import ToolError
 
 _NVIDIA: Final = "https://developer.nvidia.com/nsight"
 _UNLOADABLE: Final = re.compile(r"error while loading shared libraries: ([^\s:]+)")
-# the versions of packages, which are not imported: that takes seconds
+# reads the versions of packages without importing them, which takes seconds
 _PROBE: Final = """
 import importlib.metadata, importlib.util, json, platform
 def version(name):
@@ -32,7 +32,7 @@ _ASK_TORCH: Final = "import torch; print(torch.__version__, torch.version.cuda, 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at; `remedy` says what to do when it is not ok."""
+    """The result of one check; `remedy` says what to do if it is not ok."""
 
     name: str
     status: Literal["ok", "missing", "broken"]
@@ -41,7 +41,7 @@ class Check:
 
 
 def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Check, ...]:
-    """Look at everything that the collectors need. What is absent or broken is a Check, never an error."""
+    """Check everything that the collectors need. Missing or broken tools are reported in a Check, never raised."""
     chosen = interpreter(python)
     found, versions = _python(chosen)
     install = f"{chosen.path} -m pip install"
@@ -53,8 +53,8 @@ def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Che
         _gpu(),
         found,
         _torch(chosen, versions),
-        _package("triton", chosen, versions, f"It comes with PyTorch's builds for CUDA on Linux: {install} torch"),
-        _package("nvtx", chosen, versions, f"Without it nsys and ncu see no ranges of the workloads: {install} nvtx"),
+        _package("triton", chosen, versions, f"It comes with the CUDA builds of PyTorch for Linux: {install} torch"),
+        _package("nvtx", chosen, versions, f"Without it, nsys and ncu see no ranges of the workloads: {install} nvtx"),
     )
 
 
@@ -66,20 +66,21 @@ def _nsys(explicit: Path | None) -> Check:
     return Check(
         "nsys",
         "broken",
-        f"{tool.detail}, but its importer cannot load {library}: it will print 'Importer error status: An unknown "
-        "error occurred.' and leave a .qdstrm file without a .nsys-rep",
+        f"{tool.detail}, but its importer cannot load {library}: nsys will print 'Importer error status: An unknown "
+        "error occurred.' and leave a .qdstrm file instead of a .nsys-rep",
         _remedy_for(library),
     )
 
 
 def _privacy() -> Check:
     if isolation():
-        return Check("privacy", "ok", "nsys can be kept from seeing other processes (PID namespaces)")
+        return Check("privacy", "ok", "nsys cannot see other processes (PID namespaces work)")
     return Check(
         "privacy",
         "missing",
-        "this system allows no PID namespaces: nsys writes the environment of other processes into its files",
-        "Publish report.html, not the files under capture/. To allow it: run as root, or let the container unshare.",
+        "this system does not allow PID namespaces, so nsys writes the environment of other processes into its files",
+        "Publish report.html, not the files under capture/. To allow PID namespaces: run as root, or allow "
+        "`unshare` in the container.",
     )
 
 
@@ -87,9 +88,7 @@ def _tool(name: str, find: Callable[[], Path | None], product: str) -> tuple[Che
     try:
         path = find()
         if path is None:
-            remedy = (
-                f"Install Nsight {product.title()} ({_NVIDIA}-{product}), or name it: {name.upper()}=/path/to/{name}"
-            )
+            remedy = f"Install Nsight {product.title()} ({_NVIDIA}-{product}), or set {name.upper()}=/path/to/{name}"
             return Check(name, "missing", "not on PATH and not in NVIDIA's folders", remedy), None
         return Check(name, "ok", f"{tools.tool_version(path)} at {path}"), path
     except ToolError as error:
@@ -97,9 +96,9 @@ def _tool(name: str, find: Callable[[], Path | None], product: str) -> tuple[Che
 
 
 def _unloadable_library(nsys: Path) -> str:
-    """Name the library that keeps nsys's importer from starting; "" if none does, or if it is not beside nsys.
+    """Return the missing library that keeps nsys's importer from starting; "" if it starts, or is not next to nsys.
 
-    nsys itself answers `--version` and profiles without it: only the report is never written.
+    Without it, nsys still answers `--version` and profiles; only the report is never written.
     """
     for importer in sorted(nsys.resolve().parent.parent.glob("*/QdstrmImporter")):
         try:
@@ -112,21 +111,21 @@ def _unloadable_library(nsys: Path) -> str:
 
 def _remedy_for(library: str) -> str:
     if not library.startswith("libdw."):
-        return f"Install the package that holds {library}."
+        return f"Install the package that contains {library}."
     return (
         "apt-get install libdw1 (Debian, Ubuntu) or dnf install elfutils-libs (Fedora, RHEL). "
-        "Offline: bring the packages libdw1 and libelf1, unpack each with dpkg -x FILE.deb / and run ldconfig."
+        "Offline: copy the packages libdw1 and libelf1 here, unpack each with dpkg -x FILE.deb / and run ldconfig."
     )
 
 
 def _counters() -> Check:
-    """Check who may read the GPU's performance counters: ncu cannot work without, nsys can but for --gpu-metrics."""
+    """Check access to the GPU's performance counters: ncu needs it, nsys only for --gpu-metrics."""
     parameters = tools.read_system("proc/driver/nvidia/params")
     if not parameters:
         return Check("counters", "missing", "no NVIDIA driver is loaded", "ncu needs an NVIDIA GPU and its driver.")
     if tools.may_read_counters():
         restricted = re.search(r"^RmProfilingAdminOnly: *1", parameters, re.MULTILINE)
-        whose = "only administrators may read them, and this process is one (CAP_SYS_ADMIN)"
+        whose = "only administrators may read the GPU's performance counters, and this process may (CAP_SYS_ADMIN)"
         return Check("counters", "ok", whose if restricted else "every user may read the GPU's performance counters")
     return Check(
         "counters",
@@ -140,23 +139,23 @@ def _counters() -> Check:
 def _gpu() -> Check:
     nvidia_smi = shutil.which("nvidia-smi")
     if nvidia_smi is None:
-        remedy = "Install the NVIDIA driver. Without a GPU, captures made elsewhere can still be reported."
+        remedy = "Install the NVIDIA driver. Without a GPU, you can still make reports of captures from other machines."
         return Check("gpu", "missing", "nvidia-smi is not on PATH: no NVIDIA driver is installed here", remedy)
     try:
         answer = tools.ask([nvidia_smi, "--query-gpu=name,driver_version", "--format=csv,noheader"])
     except ToolError as error:
         return Check(
-            "gpu", "broken", error.message, "Run nvidia-smi by hand: the driver may need a reload or a reboot."
+            "gpu", "broken", error.message, "Run nvidia-smi by hand. You may need to reload the driver or reboot."
         )
     gpus = Counter(line.strip().replace(", ", ", driver ") for line in answer.splitlines() if "," in line)
     if not gpus:
-        return Check("gpu", "missing", "nvidia-smi lists no GPU", "In a container, pass the GPUs on: --gpus all")
+        return Check("gpu", "missing", "nvidia-smi lists no GPU", "In a container, pass the GPUs through: --gpus all")
     kinds = [gpu if count == 1 else f"{count} × {gpu}" for gpu, count in gpus.items()]
     return Check("gpu", "ok", "; ".join(kinds))
 
 
 def _python(chosen: Interpreter) -> tuple[Check, dict[str, str]]:
-    """Check the Python that runs workloads and scripts, and return the versions of what is installed for it."""
+    """Check the Python that runs workloads and scripts; also return the versions of Python and its packages."""
     try:
         versions: dict[str, str] = json.loads(tools.ask_python(chosen.path, _PROBE))
     except ToolError as error:
@@ -170,21 +169,21 @@ def _torch(chosen: Interpreter, versions: Mapping[str, str]) -> Check:
     install = f"{chosen.path} -m pip install torch"
     if "torch" not in versions:
         remedy = (
-            f"The workloads need it: {install}. Or activate the environment that has it, or name its Python: --python"
+            f"The workloads need it: {install}. Or activate an environment that has it, or name its Python: --python"
         )
         return Check("torch", "missing", f"not installed for {chosen.path}", remedy)
     try:
         version, cuda, available = tools.ask_python(chosen.path, _ASK_TORCH).split()[-3:]
     except ToolError as error:
         reason = error.hint.splitlines()[-1]
-        return Check("torch", "broken", f"it cannot be imported: {reason}", f"Install it again: {install}")
+        return Check("torch", "broken", f"cannot be imported: {reason}", f"Reinstall it: {install}")
     if available == "True":
         return Check("torch", "ok", f"{version}, CUDA {cuda}")
     if not tools.has_gpu():
-        return Check("torch", "ok", f"{version}, CPU only, as this machine is")
+        return Check("torch", "ok", f"{version}, CPU only, like this machine")
     if cuda == "None":
         return Check("torch", "broken", f"{version} is built without CUDA", "Install a CUDA build: https://pytorch.org")
-    remedy = f"The driver must be recent enough for CUDA {cuda}, and CUDA_VISIBLE_DEVICES must not hide the GPU."
+    remedy = f"Check that the driver is recent enough for CUDA {cuda}, and that CUDA_VISIBLE_DEVICES shows the GPU."
     return Check("torch", "broken", f"{version} finds no GPU, though the driver does", remedy)
 
 

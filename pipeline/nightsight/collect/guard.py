@@ -1,11 +1,11 @@
-"""Runs a command and leaves no process of it behind: not at its end, and not when nightsight ends, killed or not.
+"""Runs a command and leaves no process behind when the command ends, or when nightsight ends or is killed.
 
-It is run by its path, with the standard library alone. Its standard input is a socket that nightsight holds: there it
-says once the command's process id, or below 0 the error number of a command that cannot be started; and when the other
-end closes, which the system does for a nightsight that was killed, it kills all that runs.
+Started by its path, so it may import only the standard library. Its standard input is a socket to nightsight: it writes
+the process id of the command there once, or the negative error number if the command cannot be started. When the other
+end closes, as it does if nightsight is killed, it kills everything that still runs.
 
-Whatever cuts itself off from the command (a daemon, a session or an environment of its own) becomes a child of this
-process as soon as its parent is gone.
+Processes that detach from the command (daemons, new sessions, a changed environment) become children of this process
+when their parent ends, because it is a subreaper.
 """
 
 import ctypes
@@ -26,10 +26,11 @@ _SET_CHILD_SUBREAPER: Final = 36
 
 
 def main(command: Sequence[str]) -> int:
-    """Run the command; its exit status is ours, 128 + n for signal n."""
+    """Run the command and return its exit status, 128 + n for signal n."""
     prctl, guard = ctypes.CDLL(None).prctl, os.getpid()
     prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # They are sent to our group and meant for the command. A handler, for what is ignored would be ignored there too.
+    # These signals go to our process group and are meant for the command. Handle them instead of ignoring them: the
+    # command would inherit that they are ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
 
@@ -39,7 +40,7 @@ def main(command: Sequence[str]) -> int:
             os._exit(128 + signal.SIGKILL)
 
     try:
-        # there is no other thread yet
+        # preexec_fn is safe: there is no other thread yet
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_the_guard)  # noqa: PLW1509
     except OSError as error:
         os.write(_LIFELINE, str(-(error.errno or 1)).encode())
@@ -62,7 +63,7 @@ def _watch_the_lifeline() -> None:
 
 
 def _kill_children() -> None:
-    # Again and again, since the children of one that dies become ours. Not for ever, since one may be unkillable.
+    # Repeat, since the children of a killed process become ours; not forever, since a process may be unkillable.
     for _ in range(100):
         children = _children()
         if not children:
@@ -78,7 +79,7 @@ def _children() -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # the name before the last parenthesis may hold anything
+            # the program name may contain anything, so skip to the last parenthesis
             state, parent = stat.read_bytes().rpartition(b")")[2].split()[:2]
             if int(parent) == os.getpid() and state != b"Z":
                 found.append(int(stat.parent.name))

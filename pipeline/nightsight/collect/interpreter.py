@@ -1,4 +1,4 @@
-"""Which Python runs workloads and scripts: the user's, which is not nightsight's where that is installed apart."""
+"""Chooses the Python that runs workloads and scripts: the user's, which may differ from the one of nightsight."""
 
 import os
 import shutil
@@ -9,14 +9,17 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python, and in words without a path why it is this one."""
+    """A Python, and why it was chosen, in words that name no path."""
 
     path: str
     reason: str
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the one that runs nightsight: of the same environment, for those share the program itself."""
+        """Whether it is the Python that runs nightsight.
+
+        Compares the folders too: virtual environments share the program itself.
+        """
         try:
             return all(map(os.path.samefile, _places(self.path), _places(sys.executable)))
         except OSError:
@@ -24,7 +27,7 @@ class Interpreter:
 
 
 def interpreter(asked: str | None = None) -> Interpreter:
-    """Choose a Python: the one asked for, the active environment's, the one on PATH, and at last nightsight's own."""
+    """Choose a Python: the one asked for, that of the active environment, python3 on PATH, or nightsight's own."""
     if asked:
         found = shutil.which(Path(asked).expanduser())
         return Interpreter(str(Path(found).absolute()) if found else asked, "named with --python")

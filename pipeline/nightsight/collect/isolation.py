@@ -1,8 +1,8 @@
-"""How a profiler is kept from seeing other processes than the program's.
+"""Keeps a profiler from seeing any processes but those of the program.
 
-nsys writes the environment of every process that it can look at into the .nsys-rep (seen with 2025.3.1, in spite of
---inherit-environment=false and of a clean environment of its own): that of the shell, and so of the CI job, too. In a
-PID namespace of its own there is nobody else to look at.
+nsys writes the environment of every process that it can see into the .nsys-rep, including that of the shell or the CI
+job (seen with 2025.3.1, despite --inherit-environment=false and a clean environment of its own). In a separate PID
+namespace it sees no other processes.
 """
 
 import subprocess
@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Final
 
 _UNSHARE: Final = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-# what an ordinary user may do where user namespaces are allowed
+# works for ordinary users if user namespaces are allowed
 _AS_USER: Final = ("unshare", "--user", "--map-current-user", *_UNSHARE[1:])
 
 
 def isolation() -> tuple[str, ...]:
-    """Return what to put before a command to run it in a PID namespace of its own; () where the system forbids it."""
+    """Return the prefix that runs a command in its own PID namespace; () if the system forbids that."""
     return next((prefix for prefix in (_UNSHARE, _AS_USER) if _works(prefix)), ())
 
 
 def inside(prefix: Sequence[str], pid: int, command: Sequence[str]) -> tuple[str, ...]:
-    """Return a command that runs `command` beside the program that `prefix` started as process `pid`."""
+    """Return a command that runs `command` in the namespace of the program that `prefix` started as process `pid`.
+
+    () if that program is not running.
+    """
     if not prefix:
         return tuple(command)
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

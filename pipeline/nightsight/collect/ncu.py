@@ -1,4 +1,4 @@
-"""Nsight Compute: which launches it replays, how it is ended with what is done, and the ways in which it fails."""
+"""Collects with Nsight Compute: starts the replay, ends it when enough is done, and explains its failures."""
 
 import difflib
 import re
@@ -33,7 +33,7 @@ from nightsight.collect.workloads import (
 from nightsight.errors import PipelineError, ToolError, UsageError
 from nightsight.model import Capture, Finding
 
-# words of ncu
+# messages of ncu
 _BEGUN: Final = '==PROF== Profiling "'
 _DONE: Final = re.compile(r"100% - \d+ pass(?:es)?$")
 _RUN: Final = re.compile(r"==PROF== Profiling .*Application replay pass (\d+)$")
@@ -45,33 +45,33 @@ _AVAILABLE: Final = re.compile(r"\d+\. (.+)")
 _LONGEST_LINE: Final = 1 << 16
 _MOST_ERRORS: Final = 100
 _NEAREST: Final = 8
-# it may be in the middle of the passes of a long kernel
+# ncu may be in the middle of the passes of a long kernel
 _PATIENCE_S: Final = 60.0
-_NO_METRICS: Final = "So it is not known why each kernel takes the time that it takes."
+_NO_METRICS: Final = "The report cannot show why each kernel takes as long as it does."
 _NO_COUNTERS: Final = "This user may not read the GPU's performance counters"
 _SEE_LOG: Final = "See ncu.log among the logs of this run."
-# words of ncu, after which it replays nothing more; what has happened; what to do
+# messages after which ncu replays nothing more (a regular expression); what happened; what to do
 _FAILURES: Final = (
     ("ERR_NVGPUCTRPERM", _NO_COUNTERS, ALLOW_COUNTERS),
     (
         "driver resource was unavailable|DriverResourceUnavailable|already under profiling",
         "Another profiler holds the GPU's counters",
-        "End it (nsys --gpu-metrics, another ncu), or pause DCGM: dcgmi profile --pause",
+        "Stop it (nsys --gpu-metrics, another ncu), or pause DCGM: dcgmi profile --pause",
     ),
     (
         f"did not match any|Failed to find metric|is not a valid set|--list-se|{_NOTHING_TO_COLLECT}",
-        "ncu does not know what it was to collect",
-        "It lists what it knows: ncu --list-sets, --list-sections, --query-metrics. Metrics differ by GPU.",
+        "ncu does not know the requested set, section or metric",
+        "List what is available: ncu --list-sets, --list-sections, --query-metrics. Metrics depend on the GPU.",
     ),
-    ("LibraryNotLoaded", "ncu cannot load the driver's libraries here", "gVisor and the like forbid it. " + _SEE_LOG),
+    ("LibraryNotLoaded", "ncu cannot load the driver's libraries here", "Sandboxes like gVisor forbid it. " + _SEE_LOG),
 )
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came of it: the report, None if there is none, and what went wrong or was cut short as findings.
+    """The result of a replay: the report, or None, and findings for what failed or was cut short.
 
-    `outcome` says how ncu ended, None if it was not started; `broke_off` that the program failed, or was interrupted.
+    `outcome`: how ncu ended, None if it was not started; `broke_off`: the program failed or was interrupted.
     """
 
     report: Path | None
@@ -81,22 +81,26 @@ class Replayed:
     broke_off: bool = False
 
     def described(self, replay: Replay) -> dict[str, str]:
-        """What a reader of the figures must know of how they were measured; nothing without figures."""
+        """How the metrics were measured, for the reader of a report; empty without a report."""
         return {**replay.described, "ncu version": self.version} if self.report else {}
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """How long the replay took."""
         return self.outcome.seconds if self.outcome else 0.0
 
 
 def collect_ncu(program: Program, request: Request) -> Capture:
-    """Run a program under ncu alone; ToolError when it leaves no report, WorkloadError when the program failed."""
+    """Run a program under ncu alone.
+
+    ToolError if ncu leaves no report, WorkloadError if the program fails before that, UsageError if ranges or graphs
+    are to be replayed as a whole.
+    """
     replay = request.replay or Replay()
     if replay.is_whole:
         raise UsageError(
-            "ncu alone does not replay ranges and graphs as a whole: kernels in them may wait for their peers",
-            f"{COMMUNICATING} are never replayed, and only a timeline tells of them: leave out --collector ncu.",
+            "--collector ncu cannot replay whole ranges or graphs: kernels in them may wait for their peers",
+            f"Omit --collector ncu: {COMMUNICATING} must not be replayed, and only a timeline shows where they are.",
         )
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     replayed = replay_kernels(program, request, replay)
@@ -111,7 +115,7 @@ def collect_ncu(program: Program, request: Request) -> Capture:
         collector="ncu",
         files=(replayed.report,),
         environment=replace(described("ncu", replayed.version, {}), captured_utc=started),
-        # without a timeline nothing tells which kernels take most of the time
+        # without a timeline, we do not know which kernels take most of the time
         parameters=replayed.described(replace(replay, everything=True)),
         findings=findings,
         stages_s={"replay": replayed.seconds},
@@ -120,21 +124,21 @@ def collect_ncu(program: Program, request: Request) -> Capture:
 
 
 def replay_kernels(program: Program, request: Request, replay: Replay) -> Replayed:
-    """Run a program under ncu; a failure is a finding, as what else was captured stands without it."""
+    """Run a program under ncu. A failure is returned as a finding: other captures are complete without the replay."""
     tool = find_ncu(request.ncu)
     if tool is None:
-        hint = f"Looked at --ncu, $NCU, PATH and /{', /'.join(NCU_PLACES)}."
-        return not_replayed("ncu was not found", f"{hint} Install Nsight Compute, or name it with --ncu.")
+        hint = f"Searched --ncu, $NCU, PATH and /{', /'.join(NCU_PLACES)}."
+        return not_replayed("ncu was not found", f"{hint} Install Nsight Compute, or give its path with --ncu.")
     if not may_read_counters():
         return not_replayed(_NO_COUNTERS, ALLOW_COUNTERS)
     limit = min(replay.budget_s, request.timeout_s)
     if limit <= 0:
-        return not_replayed("No time was left to replay kernels", "Allow the whole run more: --timeout SECONDS.")
+        return not_replayed("No time was left to replay kernels", "Give the whole run more time: --timeout SECONDS.")
     try:
         version = tool_version(tool)
     except ToolError:
-        # what it said names paths
-        return not_replayed("ncu does not run", "Try it by hand: ncu --version. Another one is named with --ncu.")
+        # its message contains paths, so it is not quoted
+        return not_replayed("ncu does not run", "Try it by hand: ncu --version. To use another one: --ncu PATH.")
     report, log = request.captures / f"{program.name}.ncu-rep", request.logs / "ncu.log"
     fresh(report)
     child = _child(tool, program, request, replay, report=report)
@@ -150,14 +154,14 @@ def replay_kernels(program: Program, request: Request, replay: Replay) -> Replay
 
 
 def not_replayed(title: str, remedy: str) -> Replayed:
-    """Return what comes of a replay that is not begun, with the reason and what to do about it."""
+    """Return the result of a replay that was not started: a finding with the reason and what to do about it."""
     return Replayed(None, "", (Finding("no_kernel_metrics", "info", title, _NO_METRICS, remedy),))
 
 
 class _Heard:
-    """What ncu has said while it worked: how far it is, and what went wrong.
+    """Follows the output of ncu: how far it is, and what went wrong.
 
-    The program prints between its lines, and within them: of what is not ncu's nothing is kept, and nothing quoted.
+    The program's output is mixed in, even within lines of ncu; it is neither kept nor quoted.
     """
 
     def __init__(self, progress: Callable[[str], None], replay: Replay) -> None:
@@ -174,17 +178,17 @@ class _Heard:
 
     @property
     def failure(self) -> tuple[str, str, str] | None:
-        """The one of _FAILURES that has happened."""
+        """The entry of _FAILURES that has occurred, if any."""
         said = "\n".join(self.errors)
         return next((failure for failure in _FAILURES if re.search(failure[0], said)), None)
 
     @property
     def program_failed(self) -> bool:
-        """Whether ncu says that the program did."""
+        """Whether ncu reported that the program failed."""
         return any(_PROGRAM_FAILED in line for line in self.errors)
 
     def hear(self, text: str) -> bool:
-        """Take in what ncu and the program print; say whether that was enough."""
+        """Process new output of ncu and the program; return whether ncu can be stopped."""
         *lines, self._rest = (self._rest + text).split("\n")
         self._rest = self._rest[-_LONGEST_LINE:]
         if not self._started and _BEGUN in text:
@@ -223,7 +227,7 @@ class _Heard:
 
 def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, report: Path) -> Child:
     known, captured = _known_options(ncu), captured_by(program, request) == "cudaProfilerApi"
-    # ncu takes a % in the name of its file for the start of a pattern
+    # in file names, ncu expands patterns that start with %
     output = str(report.with_suffix("")).replace("%", "%%")
     options = ["-o", output, "--force-overwrite", "--target-processes", "all", *replay.collected, *replay.chosen]
     options += ["--clock-control", replay.clock_control, "--cache-control", replay.cache_control, "--nvtx"]
@@ -236,13 +240,13 @@ def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, rep
     if captured and not replay.is_range:
         options += ["--profile-from-start", "off"]
     environment = child_environment(request)
-    # a signal to ncu alone: it ends the program and keeps what is done; slim containers have no kill but the shell's
+    # signal only ncu: it ends the program and keeps its results; slim containers have no `kill` but that of the shell
     command = (str(ncu), *options, *program.command)
     return Child(command, environment, lambda pid: ("sh", "-c", f"kill -TERM {pid}"), patience_s=_PATIENCE_S)
 
 
 def _quoted(name: str) -> str:
-    """Escape what has a meaning in an NVTX filter of ncu."""
+    """Escape the special characters of an NVTX filter of ncu."""
     return re.sub(r"([@,\[\]/*+\\])", r"\\\1", name)
 
 
@@ -254,7 +258,7 @@ def _known_options(ncu: Path) -> str:
 
 
 def _nothing_captured(program: Program, request: Request, replayed: Replayed) -> PipelineError:
-    """Turn the finding into the error that it is where there is nothing else to show."""
+    """Turn the finding of a replay into an error, for runs that have nothing else to show."""
     log = request.logs / "ncu.log"
     (problem,) = replayed.findings
     if replayed.outcome is None:
@@ -266,7 +270,7 @@ def _nothing_captured(program: Program, request: Request, replayed: Replayed) ->
 
 
 def _nothing(outcome: Outcome, heard: _Heard, replay: Replay) -> Finding:
-    """Word the finding for a run that left no report."""
+    """Return the finding for a replay that left no report."""
     if heard.failure:
         title, detail, remedy = heard.failure[1], _refused(heard, replay), heard.failure[2]
     elif outcome.interrupted:
@@ -276,7 +280,7 @@ def _nothing(outcome: Outcome, heard: _Heard, replay: Replay) -> Finding:
         remedy = _more_time(outcome, replay)
     elif heard.program_failed:
         title, remedy = f"The program under ncu {outcome.ending}, and nothing was replayed", _SEE_LOG
-        detail = "ncu needs memory of the GPU beside the program's, and makes it slower. " + _NO_METRICS
+        detail = "ncu needs GPU memory in addition to the program's, and slows it down. " + _NO_METRICS
     elif heard.available is not None:
         what = "range" if replay.is_range else "kernel"
         title, (detail, remedy) = f"No {what} was replayed", _none_matched(heard.available, replay)
@@ -286,41 +290,41 @@ def _nothing(outcome: Outcome, heard: _Heard, replay: Replay) -> Finding:
 
 
 def _refused(heard: _Heard, replay: Replay) -> str:
-    """Name what was asked for and refused: of ncu's words nothing is quoted, which may be the program's."""
+    """List what ncu refused to collect. Does not quote ncu, since the program's output may be mixed in."""
     asked = [name for value in replay.collected[1::2] for name in value.split(",")]
     named = [name for name in asked if any(name in line for line in heard.errors)]
     return f"It refused {', '.join(named)}. {_NO_METRICS}" if named else _NO_METRICS
 
 
 def _none_matched(available: list[str], replay: Replay) -> tuple[str, str]:
-    """Return what was looked for in vain, with what there was, and what to do."""
+    """Return why nothing matched, with what is available, and what to do."""
     inside = f" in the range {replay.nvtx_range}" * bool(replay.nvtx_range)
     nearest = difflib.get_close_matches(replay.pattern, available, _NEAREST, 0.0) if replay.pattern else available
     there = f" Kernels of the program: {', '.join(nearest[:_NEAREST])}." if available else ""
     if replay.is_range and not replay.nvtx_range:
-        remedy = "Name one: --ncu-range NAME, or call cudaProfilerStart and cudaProfilerStop around it."
-        return "ncu found none: the program marks no part of itself.", remedy
+        remedy = "Name a range: --ncu-range NAME, or call cudaProfilerStart and cudaProfilerStop around it."
+        return "ncu found no range: the program does not mark one.", remedy
     if replay.names:
         detail = f"None of the {len(replay.names)} kernels chosen in the timeline was launched again.{there}"
-        return detail, "The program must do the same in each run. Choose others: --ncu-kernel REGEX."
+        return detail, "The program must do the same work in each run. Choose other kernels: --ncu-kernel REGEX."
     if replay.pattern:
-        return f"ncu found none that matches {replay.pattern}{inside}.{there}", "Choose others: --ncu-kernel REGEX."
+        return f"No kernel matches {replay.pattern}{inside}.{there}", "Choose other kernels: --ncu-kernel REGEX."
     if replay.nvtx_range:
         near = difflib.get_close_matches(replay.nvtx_range, replay.ranges, _NEAREST, 0.0)
         others = f" Ranges of the program: {', '.join(near)}." if near else ""
-        detail = f"ncu found none{inside}.{there}{others}"
-        return detail, "It must be a push/pop range of the default domain, open while kernels are launched."
-    remedy = "Does it call cudaProfilerStart? To replay in the whole run: --capture-range none."
-    return f"The program launched none that can be replayed while ncu looked.{there}", remedy
+        detail = f"ncu found nothing to replay{inside}.{there}{others}"
+        return detail, "Name a push/pop range of the default domain that is open while kernels are launched."
+    remedy = "Does the program call cudaProfilerStart? To replay kernels of the whole run: --capture-range none."
+    return f"The program launched no kernel that can be replayed while ncu was profiling.{there}", remedy
 
 
 def _incomplete(outcome: Outcome, heard: _Heard, replay: Replay) -> Iterator[Finding]:
-    """Yield what a report lacks."""
+    """Yield findings for what is missing from the report."""
     if outcome.timed_out:
         of = f" of {replay.expected}" if replay.expected else ""
         title = f"{heard.done}{of} chosen launches were replayed within {outcome.limit_s:.4g} s"
         remedy = f"{_more_time(outcome, replay)} Or collect less: --ncu-set basic."
-        yield Finding("replay_cut_short", "info", title, "The others have no figures of ncu.", remedy)
+        yield Finding("replay_cut_short", "info", title, "The other launches have no ncu metrics.", remedy)
     elif heard.failure or not outcome.ok:
         title = heard.failure[1] if heard.failure else f"The program under ncu {outcome.ending}"
         detail = (
@@ -328,11 +332,11 @@ def _incomplete(outcome: Outcome, heard: _Heard, replay: Replay) -> Iterator[Fin
         )
         yield Finding("replay_failed", "warning", title, detail, heard.failure[2] if heard.failure else _SEE_LOG)
     elif outcome.satisfied and not replay.names:
-        title, detail = f"Only the first {heard.done} launches were replayed", "Others have no figures of ncu."
-        remedy = "More of them: --ncu-kernels N; all of them: --ncu-all."
+        title, detail = f"Only the first {heard.done} launches were replayed", "The others have no ncu metrics."
+        remedy = "To replay more: --ncu-kernels N; to replay all: --ncu-all."
         yield Finding("replay_cut_short", "info", title, detail, remedy)
 
 
 def _more_time(outcome: Outcome, replay: Replay) -> str:
     option = "--ncu-budget" if outcome.limit_s == replay.budget_s else "--timeout"
-    return f"Allow it more time: {option} SECONDS."
+    return f"Give it more time: {option} SECONDS."

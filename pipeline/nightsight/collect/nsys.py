@@ -1,4 +1,4 @@
-"""Nsight Systems: how it is started so that its report holds nothing private, and the ways in which it fails."""
+"""Collects with Nsight Systems: starts it so that its report holds nothing private, and explains its failures."""
 
 import re
 import tempfile
@@ -37,21 +37,25 @@ from nightsight.collect.workloads import (
 from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
 from nightsight.model import Capture
 
-# nsys exports a million kernels in seconds: what takes an hour has hung.
+# nsys exports a million kernels in seconds: an export that takes an hour hangs
 _EXPORT_LIMIT_S: Final = 3600.0
 _HEAD_BYTES: Final = 1 << 16
 _STARTED_BY: Final = {
     "cudaProfilerApi": "by a call of cudaProfilerStart on a GPU",
-    "nvtx": "by the range that --nsys-arg=--nvtx-capture=NAME names",
+    "nvtx": "by the range named with --nsys-arg=--nvtx-capture=NAME",
 }
 _BREAKS_ENV_VAR: Final = re.compile(r"[,\"'\\\n]|^$")
-# the words of a report that is being written, up to those that name it
+# nsys is writing its report: from the first of these messages until it prints the file name
 _SAVING: Final = r"(?s)(?:Generating |Processing events)(?!.*Generated:)"
 _RECORDED: Final = re.compile(r"^(Generated:|Generating |Processing events)", re.MULTILINE)
 
 
 def collect_nsys(program: Program, request: Request) -> Capture:
-    """Run a program under nsys and export what was recorded; one that fails half way leaves a partial capture."""
+    """Run a program under nsys and export the recording; a program that fails half way leaves a partial capture.
+
+    ToolError if nsys is missing or fails, WorkloadError if the program fails before anything is captured, CaptureError
+    if nsys captures nothing.
+    """
     nsys = required_nsys(request.nsys)
     version = tool_version(nsys)
     measured = run_benchmark(program, request)
@@ -79,22 +83,25 @@ def collect_nsys(program: Program, request: Request) -> Capture:
 
 
 def required_nsys(explicit: Path | None = None) -> Path:
-    """Find nsys; ToolError, with where it was looked for and what to do, when there is none."""
+    """Find nsys; ToolError if there is none."""
     nsys = find_nsys(explicit)
     if nsys is None:
         raise ToolError(
             "nsys was not found",
-            f"Looked at --nsys, $NSYS, PATH and /{', /'.join(NSYS_PLACES)}. Install it (from NVIDIA's repository: "
-            "apt-get install nsight-systems-cli), or do without it: --collector torch.",
+            f"Searched --nsys, $NSYS, PATH and /{', /'.join(NSYS_PLACES)}. Install it (from NVIDIA's repository: "
+            "apt-get install nsight-systems-cli), or profile without it: --collector torch.",
         )
     return nsys
 
 
 def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
-    """Export a .nsys-rep as SQLite to `target`, which appears whole or not at all; ToolError when nsys cannot."""
+    """Export a .nsys-rep as SQLite to `target`, which appears whole or not at all.
+
+    ToolError if nsys fails, CaptureError if `target` cannot be written.
+    """
     writable_folder(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as folder:
-        # there, for nsys exports nothing in a folder that is gone, and the program may have deleted ours
+        # run in this folder: nsys fails if its working directory is gone, and the program may have deleted ours
         there = Path(folder).absolute()
         aside = there / "export.sqlite"
         options = ("--type", "sqlite", "--force-overwrite=true", "-o", str(aside))
@@ -105,8 +112,8 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
         if not outcome.ok or not _has_content(aside):
             refuse_lost_folder(target.parent)
             how = "nsys wrote nothing" if outcome.ok else f"nsys export {outcome.ending}"
-            hint = f"nsys said:\n{last_lines(log) or 'nothing'}\nBy hand: nsys export --type sqlite {report}"
-            raise ToolError(f"{report.name} could not be exported: {how}", hint)
+            hint = f"nsys said:\n{last_lines(log) or 'nothing'}\nTry it by hand: nsys export --type sqlite {report}"
+            raise ToolError(f"cannot export {report.name}: {how}", hint)
         try:
             aside.replace(target)
         except OSError as error:
@@ -129,7 +136,7 @@ def _child(nsys: Path, program: Program, request: Request, *, report: Path, capt
     environment = child_environment(request)
     session = f"nightsight{uuid.uuid4().hex[:12]}"
     known = _known_options(nsys)
-    # nsys takes a % in this name for the start of a pattern
+    # in file names, nsys expands patterns that start with %
     options = ["-o", str(report.with_suffix("")).replace("%", "%%"), "--force-overwrite=true"]
     options += [f"--session-new={session}", f"--trace={request.trace}", "--cpuctxsw=none"]
     options += recording_options(request.recordings, known=known)
@@ -138,16 +145,16 @@ def _child(nsys: Path, program: Program, request: Request, *, report: Path, capt
     options += [*_environment_options(environment, known=known), *request.nsys_arguments]
     isolated = isolation()
     if not isolated:
-        request.progress("nsys will record the environment of other processes too: keep capture/ to yourself")
-    # At a signal nsys ends the program before its buffers are saved, and the report holds no kernels; at `stop` it
-    # saves them first.
+        request.progress("nsys will record the environment of other processes too: do not publish capture/")
+    # On a signal, nsys ends the program before its buffers are saved, and the report has no kernels; `nsys stop` saves
+    # them first.
     stop = (str(nsys), "stop", f"--session={session}")
     command = (*isolated, str(nsys), "profile", *options, *program.command)
     return Child(command, environment, lambda pid: inside(isolated, pid, stop), saving=_SAVING)
 
 
 def _known_options(nsys: Path) -> str:
-    """Return what nsys says of its options; "" if it does not say."""
+    """Return the help text of `nsys profile`; "" if there is none."""
     try:
         return ask([str(nsys), "profile", "--help"])
     except ToolError:
@@ -155,10 +162,10 @@ def _known_options(nsys: Path) -> str:
 
 
 def _environment_options(environment: Mapping[str, str], *, known: str) -> list[str]:
-    """Ask nsys not to add variables to ours, when it can be told so.
+    """Return the options that keep nsys from adding variables to `environment`, if this nsys has them.
 
-    It splits --env-var at commas and knows no way to quote one. The clean environment that it is started with keeps
-    the caller's variables out in any case.
+    nsys splits --env-var at commas, and commas cannot be quoted. The caller's variables stay out in any case, because
+    nsys itself is started with a clean environment.
     """
     if "--inherit-environment" not in known or any(_BREAKS_ENV_VAR.search(value) for value in environment.values()):
         return []
@@ -173,8 +180,8 @@ def _nothing_captured(
     if recording.exists():
         return ToolError(
             f"nsys recorded {program.name} but could not turn the recording into a report: its importer did not start",
-            "It lacks libdw as a rule: `apt-get install libdw1`, or without a network `dpkg -x` the packages libdw1 "
-            f"and libelf1 into / and run `ldconfig`. The recording is kept: {recording}. nsys said: {log}",
+            "Usually libdw is missing: `apt-get install libdw1`; offline, `dpkg -x` the packages libdw1 and libelf1 "
+            f"into / and run `ldconfig`. The recording is kept: {recording}. Output of nsys: {log}",
         )
     said = last_lines(log, 1000)
     if not outcome.ok and not outcome.stopped and not _RECORDED.search(said):
@@ -187,20 +194,20 @@ def _nothing_captured(
         return CaptureError(f"{program.name} ran, but nsys wrote no report", f"nsys said:\n{last_lines(log)}\n{log}")
     return CaptureError(
         f"nothing was captured: the capture range ({capture_range}) never started",
-        f"{program.name} ran to its end without starting it ({_STARTED_BY[capture_range]}). "
+        f"{program.name} ran to its end without starting the range ({_STARTED_BY[capture_range]}). "
         "To capture the whole run: --capture-range none.",
     )
 
 
 def _export_part(report: Path, target: Path, *, nsys: Path, log: Path, failure: str) -> float:
-    """Export, and return the seconds; where the program had failed, that is the error and not the export's."""
+    """Export and return the seconds it took. If the program had failed, report that rather than a failed export."""
     started = time.monotonic()
     try:
         export_sqlite(report, target, nsys=nsys, log=log)
     except ToolError as error:
         if not failure:
             raise
-        raise WorkloadError(f"{failure}, and what was captured cannot be read", error.hint) from error
+        raise WorkloadError(f"{failure}, and the capture cannot be read", error.hint) from error
     return time.monotonic() - started
 
 

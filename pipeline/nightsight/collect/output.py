@@ -1,4 +1,4 @@
-"""What a command prints: taken from it at once, kept in a log of bounded size, and passed on to who listens."""
+"""The output of a command: read at once, kept in a log of limited size, and passed on to listeners."""
 
 import codecs
 import os
@@ -22,18 +22,18 @@ _DRAIN_S: Final = 1.0
 
 
 class Output:
-    """A pipe to print into, and the log into which a thread of ours takes what comes.
+    """A pipe for a command's output, and a log that a thread of ours fills from it; CaptureError if that fails.
 
-    What prints never waits for more than that thread; and nobody waits for the end of the pipe, which a process that
-    got away could hold open. Of more than _MOST_BYTES the log keeps the first and the last part, also while it grows,
-    and says between them how much was left out.
+    The command waits for that thread only. Nobody waits for the end of the pipe, since a stray process could hold it
+    open. Beyond _MOST_BYTES the log keeps the first and the last part, with a line between them that says how much was
+    left out.
     """
 
     def __init__(self, log: Path, *, is_heard: bool) -> None:
         self._folder, self._is_heard = log.parent, is_heard
         writable_folder(log.parent)
         try:
-            # one descriptor to the end: the program may delete the folder
+            # keep this descriptor open to the end: the program may delete the folder
             self._log: BinaryIO = log.open("w+b")
         except OSError as error:
             raise unwritable(log.parent, error) from error
@@ -57,7 +57,7 @@ class Output:
             raise unwritable(self._folder, self._failure)
 
     def heard(self) -> str:
-        """Return what was printed since the last time."""
+        """Return what was printed since the last call."""
         chunks = []
         with suppress(queue.Empty):
             while True:
@@ -65,7 +65,7 @@ class Output:
         return self._decoder.decode(b"".join(chunks))
 
     def finish(self) -> None:
-        """Take what is still in the pipe; nothing can be printed into it any more."""
+        """Close our end of the pipe and read what is left in it, for at most _DRAIN_S."""
         self._drained_by = time.monotonic() + _DRAIN_S
         if self.writer >= 0:
             writer, self.writer = self.writer, -1
@@ -97,7 +97,7 @@ class Output:
             self._failure = error
 
     def _shorten(self) -> None:
-        """Leave out all between the first part and the last lines."""
+        """Cut out everything between the first part and the last lines."""
         self._log.seek(-_LAST_BYTES, os.SEEK_END)
         last = self._log.read(_LAST_BYTES)
         last = last[last.find(b"\n") + 1 :]

@@ -1,7 +1,7 @@
-"""How to run a command so that nothing of it is left: not at its end, not at a time limit, not at Ctrl-C, not at ours.
+"""Runs a command and leaves no process of it behind: when it ends, at a time limit, on Ctrl-C, or if we are killed.
 
-Each is started by guard.py, which sees to that. What is to be saved when a command must be ended is waited for; a
-command that does not care is not.
+guard.py starts each command and ensures this. A command that must be stopped gets time to save its files, but only
+while it is saving.
 """
 
 import errno
@@ -23,10 +23,10 @@ from nightsight.collect.output import Output
 from nightsight.collect.tools import not_started
 
 Listener = Callable[[str], bool]
-"""Takes what a process prints, and says whether that was enough of it."""
-# All of it together. nsys writes a large report for minutes.
+"""Takes new output of a process; returns True when the process can be stopped."""
+# limit for all saving; nsys may take minutes to write a large report
 SAVE_S = 120.0
-# Time to begin to save, or to end: a signal is seen by Python when a call into a library returns.
+# time to start saving, or to end: Python handles a signal only when a call into a library returns
 _REACT_S = 15.0
 _TERMINATE_S = 5.0
 _POLL_S = 0.2
@@ -37,7 +37,7 @@ _TAIL_BYTES: Final = 1 << 17
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process ended. `status` is a shell's: 128 + n for signal n; `satisfied`: a listener had heard enough."""
+    """How a process ended. `status` is as in a shell: 128 + n for signal n; `satisfied`: a listener stopped it."""
 
     status: int
     timed_out: bool
@@ -48,17 +48,17 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself, with status 0, or when a listener had heard enough."""
+        """Whether it ended by itself with status 0, or was stopped by a listener."""
         return self.satisfied or (self.status == 0 and not self.stopped)
 
     @property
     def stopped(self) -> bool:
-        """Whether we ended it."""
+        """Whether it was stopped by the time limit or by Ctrl-C."""
         return self.timed_out or self.interrupted
 
     @property
     def ending(self) -> str:
-        """The predicate of a sentence about it: "ended with exit status 3"."""
+        """How it ended, to complete a sentence: "ended with exit status 3"."""
         if self.interrupted:
             return f"was interrupted after {self.seconds:.3g} s"
         if self.timed_out:
@@ -71,12 +71,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Child:
-    """What is started, with which variables, and in which folder if not in ours.
+    """A command to start, its environment, and its working directory (None: ours).
 
-    `ask_to_end` makes, of its process id, a command that ends it politely.
-
-    It then has `patience_s` to do so. `saving` is a regular expression: while it is found in what was printed last,
-    something is being saved.
+    `ask_to_end` returns, for its process id, a command that asks it to end; it then has `patience_s` to do so. `saving`
+    is a regular expression: while it matches the latest output, the command is saving its files.
     """
 
     command: Sequence[str]
@@ -88,19 +86,19 @@ class Child:
 
 
 class _Running:
-    """A child that has been started, with the process id `pid`, by the guard in `process`."""
+    """A child that the guard `process` has started; `pid` is its own process id."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.pid, self._guard = 0, process
 
     @property
     def status(self) -> int | None:
-        """How it ended, as a shell says it; None while it runs."""
+        """The exit status as in a shell; None while it runs."""
         code = self._guard.poll()
         return code if code is None or code >= 0 else 128 - code
 
     def ends(self, within_s: float) -> bool:
-        """Wait for its end."""
+        """Wait for the end; return whether it came in time."""
         try:
             self._guard.wait(max(within_s, 0.0))
         except subprocess.TimeoutExpired:
@@ -115,11 +113,12 @@ class _Running:
 def run_logged(
     child: Child, *, log: Path, timeout_s: float, verbose: bool = False, listen: Listener | None = None
 ) -> Outcome:
-    """Run a child in a session of its own with all its output in `log`, and leave no process of it behind.
+    """Run a child in its own session with all output in `log`, and leave no process of it behind.
 
-    At the time limit, or at Ctrl-C, it is asked to end if it can be, then its group gets SIGINT and time to save its
-    files, then SIGTERM, then SIGKILL; a second Ctrl-C kills at once. `verbose` passes the output on to our stderr;
-    `listen` gets it as it comes, and ends the child in the same way when it has heard enough.
+    At the time limit or on Ctrl-C, the child is asked to end if possible; then its process group gets SIGINT and time
+    to save files, then SIGTERM, then SIGKILL. A second Ctrl-C kills it at once. `verbose` copies the output to stderr;
+    `listen` gets it as it comes, and can stop the child in the same way. ToolError if the child cannot be started,
+    CaptureError if the log cannot be written.
     """
     listeners = ([_to_stderr] if verbose else []) + ([listen] if listen else [])
     timed_out = interrupted = satisfied = False
@@ -133,13 +132,13 @@ def run_logged(
                 interrupted = True
             if running.status is None:
                 _stop(running, child, output, log=log)
-        # what is left is killed here, and one that even so has not ended
+        # leaving _started killed what was left; if even that has not ended it, report it as killed
         status = 128 + signal.SIGKILL if running.status is None else running.status
     return Outcome(status, timed_out, interrupted, time.monotonic() - started, timeout_s, satisfied)
 
 
 def last_lines(log: Path, count: int = 15) -> str:
-    """Return the last lines of a log without blank lines, progress bars and terminal codes; "" if there is no log."""
+    """Return the last lines of a log, without blank lines, progress bars and terminal codes; "" if there is no log."""
     plain = _PROGRESS.sub("\n", _tail(log).replace("\r", "\n"))
     lines = [_ESCAPES.sub("", line).rstrip() for line in plain.split("\n")]
     return "\n".join([line for line in lines if line][-count:])
@@ -156,7 +155,7 @@ def _tail(log: Path) -> str:
 
 @contextmanager
 def _started(child: Child, output: Output) -> Iterator[_Running]:
-    """Start a child, and leave no process of it."""
+    """Start a child; on exit, kill whatever is left of it."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         command = (sys.executable, "-I", "-S", guard.__file__, *child.command)
@@ -186,7 +185,7 @@ def _started(child: Child, output: Output) -> Iterator[_Running]:
 
 
 def _heard_enough(running: _Running, output: Output, *, timeout_s: float, listeners: Sequence[Listener]) -> bool:
-    """Wait for the end of a process or of its time, and say whether a listener had heard enough before."""
+    """Wait until the process ends or its time is up; return whether a listener asked to stop it before that."""
     deadline = time.monotonic() + timeout_s
     ended = False
     while not ended and (left := deadline - time.monotonic()) > 0:
@@ -220,11 +219,11 @@ def _stop(running: _Running, child: Child, output: Output, *, log: Path) -> None
                 if time.monotonic() > max(react_by, saved_by * is_saving):
                     break
     except KeyboardInterrupt:
-        pass  # the second Ctrl-C: whoever presses it waits for nothing
+        pass  # the second Ctrl-C: stop waiting
 
 
 def _ask_to_end(running: _Running, child: Child, output: Output) -> bool:
-    """Ask a child to end if it can be asked, and say whether that was done."""
+    """Ask a child to end, if there is a way to; return whether that succeeded."""
     command = child.ask_to_end(running.pid)
     if not command:
         return False

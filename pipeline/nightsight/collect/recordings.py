@@ -1,4 +1,4 @@
-"""What nsys records only when asked to: with which options, and in which words it refuses."""
+"""Optional recordings of nsys: their options, and the messages with which nsys refuses them."""
 
 import re
 from collections.abc import Sequence
@@ -11,40 +11,40 @@ RECORDINGS: Final = ("gpu-metrics", "python-backtrace", "memory-usage")
 _REMEDIES: Final = (
     ("ERR_NVGPUCTRPERM|Insufficient privilege", f"This user may not read the GPU's counters. {ALLOW_COUNTERS}"),
     ("Already under profiling", "Another program reads the GPU's counters. For DCGM: `dcgmi profile --pause`."),
-    ("Illegal --gpu-metrics-devices?", "nsys cannot sample this GPU: leave out --gpu-metrics."),
+    ("Illegal --gpu-metrics-devices?", "nsys cannot sample this GPU: omit --gpu-metrics."),
 )
 _UNSAMPLED: Final = re.compile("CPU IP/backtrace sampling not supported|backtraces will not be collected")
 
 
 def recording_options(wanted: Sequence[str], *, known: str) -> list[str]:
-    """Return the options of `nsys profile` that record what is wanted; `known` is its --help, "" if it has none."""
+    """Return the options of `nsys profile` for the wanted recordings; `known` is its --help text, "" if unknown."""
     sample = "process-tree" if "python-backtrace" in wanted else "none"
     devices = "device" if known and "--gpu-metrics-devices" not in known else "devices"
     options = {
         "gpu-metrics": [f"--gpu-metrics-{devices}=all"],
-        # Of calls that take at least 1000 ns. Stacks of launches would slow down what is to be measured.
+        # for calls of at least 1000 ns; not for launches, because their stacks would slow down what we measure
         "python-backtrace": ["--python-backtrace=cuda", "--cudabacktrace=memory:1000,sync:1000"],
         "memory-usage": ["--cuda-memory-usage=true"],
     }
-    # without samples of the CPU nsys takes no stacks
+    # nsys records no stacks without CPU sampling
     return [f"--sample={sample}", *(option for name in wanted for option in options[name])]
 
 
 def remedy_for(said: str) -> str:
-    """Return what helps when nsys did not start with these words; "" if nothing is known to."""
+    """Return what to do if nsys failed to start with this output; "" if unknown."""
     return next((remedy for words, remedy in _REMEDIES if re.search(words, said)), "")
 
 
 def unrecorded(wanted: Sequence[str], said: str) -> tuple[Finding, ...]:
-    """Return a finding for what was wanted and, by nsys's first words, is left out of a capture that it does make."""
+    """Return a finding for wanted recordings that nsys, by its first output `said`, leaves out of the capture."""
     if "python-backtrace" not in wanted or not _UNSAMPLED.search(said):
         return ()
     finding = Finding(
         "no_stacks",
         "warning",
         "No stacks were recorded",
-        "--python-backtrace needs samples of the CPU, and nsys cannot take them here.",
-        "`nsys status --environment` names the cause. As a rule: `sysctl kernel.perf_event_paranoid=2`, and for a "
+        "--python-backtrace needs CPU sampling, which nsys cannot do on this machine.",
+        "`nsys status --environment` shows the cause. The usual fix: `sysctl kernel.perf_event_paranoid=2`, and for a "
         "container --cap-add=SYS_ADMIN.",
     )
     return (finding,)

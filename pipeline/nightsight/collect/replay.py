@@ -1,4 +1,4 @@
-"""What Nsight Compute is asked for: which launches it replays, and how."""
+"""The options of a replay with Nsight Compute: which launches to replay, and how."""
 
 import re
 from collections.abc import Iterable
@@ -10,19 +10,21 @@ from nightsight.model import Finding
 
 COMMUNICATING: Final = "NCCL, NVSHMEM and other communicating kernels"
 GRAPHS: Final = ("graph",)
-"""What ncu calls all CUDA graphs that it replays as a whole."""
+"""The name that ncu gives to every CUDA graph that it replays as a whole."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Options of a replay. Without `names` and `pattern` all kernels are meant, but never those that communicate.
+    """The options of a replay. Without `names` and `pattern` it covers all kernels, but never communicating ones.
 
-    `names` are mangled or base names (`base`); `pattern` is an expression over base names in their place; `nvtx_range`
-    limits both to the time of a range. Of each kernel, grid and block `launches` are replayed after the first `skip`,
-    and `most` kernels, grids and blocks in all, 0 for no limit; `expected` is how many launches there are likely to
-    be, 0 if that is not known. Unless `is_chosen`, names are found in the timeline: the fewest that make up
-    `coverage_pct` of the time. Ranges and graphs as a whole are not chosen by name: `launches` of them are replayed.
-    `ranges` are the names that a range can have, as far as they are known.
+    - `names`: mangled or base names (`base` says which); `pattern`: an expression over base names instead of them;
+      `nvtx_range` limits both to work in this range.
+    - For each kernel, grid and block, the first `skip` launches are skipped and the next `launches` replayed. `most`
+      limits the number of kernels, grids and blocks (0: no limit). `expected`: the likely number of launches to replay
+      (0: unknown).
+    - Unless `is_chosen`, names come from the timeline: the fewest kernels that make up `coverage_pct` of the time.
+    - Ranges and graphs as a whole are not chosen by name: the first `launches` of them are replayed.
+    - `ranges`: the known names of the program's ranges, for messages.
     """
 
     coverage_pct: float = 90.0
@@ -45,30 +47,30 @@ class Replay:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether the user said what to replay."""
+        """Whether the user selected what to replay."""
         return bool(self.pattern or self.nvtx_range or self.everything)
 
     @property
     def is_range(self) -> bool:
-        """Whether ranges are replayed as one: those that NVTX or the program's cudaProfilerStart and Stop mark."""
+        """Whether whole ranges are replayed, as marked by NVTX or by cudaProfilerStart and cudaProfilerStop."""
         return self.replay_mode in ("range", "app-range")
 
     @property
     def is_whole(self) -> bool:
-        """Whether ranges or graphs are replayed as one: no filter keeps a kernel out of them."""
+        """Whether whole ranges or graphs are replayed, from which no filter can exclude a kernel."""
         return self.graph_profiling == "graph" or self.is_range
 
     @property
     def most_launches(self) -> int:
-        """How many launches are replayed at most; 0 for no limit."""
+        """The maximum number of launches to replay; 0 for no limit."""
         return self.most * self.launches
 
     @property
     def name_filter(self) -> tuple[str, str]:
-        """Which names are filtered, as --kernel-name-base says it, and the expression, which no peer's kernel matches.
+        """The value of --kernel-name-base and the expression to filter by, which no communicating kernel matches.
 
-        It is in ECMAScript's grammar, which has no flags. Where all kernels are meant, mangled names are compared:
-        they have the namespaces (deep_ep::dispatch).
+        The expression uses the ECMAScript grammar, which has no flags. To cover all kernels it matches mangled names,
+        because these include the namespaces that tell communicating kernels (deep_ep::dispatch).
         """
         if self.names:
             return self.base, f"^{NO_PEERS}(?:{'|'.join(re.escape(name) for name in self.names)})$"
@@ -76,7 +78,7 @@ class Replay:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The options by which ncu chooses what it replays: it refuses filters of kernels where it replays ranges."""
+        """The options by which ncu chooses what to replay. ncu refuses kernel filters when it replays ranges."""
         options = {"--replay-mode": self.replay_mode, "--launch-count": str(self.launches)}
         if self.skip:
             options["--launch-skip"] = str(self.skip)
@@ -84,7 +86,7 @@ class Replay:
             base, names = self.name_filter
             options |= {"--graph-profiling": self.graph_profiling, "--kernel-name-base": base}
             options["--kernel-name"] = f"regex:{names}"
-            # every launch of a graph is a configuration of its own to ncu
+            # to ncu, each launch of a graph is a separate configuration: --launch-count would not limit graphs
             if self.names != GRAPHS:
                 options["--filter-mode"] = "per-launch-config"
         return tuple(word for option in options.items() for word in option)
@@ -105,7 +107,7 @@ class Replay:
 
     @property
     def described(self) -> dict[str, str]:
-        """What a reader of the figures must know of how they were measured."""
+        """How the metrics were measured, for the reader of a report."""
         return {
             "ncu replays": self._selection,
             "ncu collects": " ".join(self.collected).replace("--", ""),
@@ -118,7 +120,7 @@ class Replay:
 
 
 def uncollected(replay: Replay, metrics: Iterable[str]) -> tuple[Finding, ...]:
-    """Tell of metrics that were asked for and are not among those of ncu's report, which leaves out unknown ones."""
+    """Return a finding for requested metrics that are missing from `metrics`: ncu's report omits unknown ones."""
     known = tuple(metrics)
     lists = zip(replay.collected[::2], replay.collected[1::2], strict=True)
     asked = [name for option, value in lists if option == "--metrics" for name in value.split(",") if ":" not in name]
@@ -126,5 +128,13 @@ def uncollected(replay: Replay, metrics: Iterable[str]) -> tuple[Finding, ...]:
     if not absent:
         return ()
     title = f"ncu did not collect {len(absent)} of {len(asked)} metrics"
-    detail = f"Not in its report: {', '.join(absent)}."
-    return (Finding("metrics_not_collected", "warning", title, detail, "Names differ by GPU: ncu --query-metrics."),)
+    detail = f"Missing from its report: {', '.join(absent)}."
+    return (
+        Finding(
+            "metrics_not_collected",
+            "warning",
+            title,
+            detail,
+            "Metric names depend on the GPU. List them: ncu --query-metrics.",
+        ),
+    )

@@ -1,4 +1,4 @@
-"""Where NVIDIA's tools lie, and what a child process may see of us: nsys records its environment in its report."""
+"""Finds NVIDIA's tools and builds the environment of child processes, which nsys records in its report."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from nightsight.collect.variables import ALLOWED, is_secret_name, is_secret_valu
 from nightsight.errors import CaptureError, ToolError
 
 ROOT = Path("/")
-"""Where the folders below and /proc/driver start: tests put another machine there."""
+"""The root of the folders below and of /proc: tests replace it."""
 NSYS_PLACES: Final = (
     "opt/nvidia/nsight-systems*/*/bin/nsys",
     "opt/nvidia/nsight-systems*/*/target-linux-*/nsys",
@@ -33,35 +33,35 @@ ALLOW_COUNTERS: Final = (
     "Run as root (a container: --cap-add=SYS_ADMIN), or allow every user: put 'options nvidia "
     "NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/nvidia.conf and reboot."
 )
-"""What a user who may not read the GPU's performance counters can do."""
+"""The hint for users who may not read the GPU's performance counters."""
 _CAP_SYS_ADMIN: Final = 1 << 21
 _LEAST_FREE_BYTES: Final = 1 << 20
 
 
 def find_nsys(explicit: Path | None = None) -> Path | None:
-    """Find nsys: `explicit`, $NSYS, PATH, then NVIDIA's folders, the newest of each first.
+    """Find nsys: `explicit`, $NSYS, PATH, then NVIDIA's folders, each with the newest version first.
 
-    ToolError when one was asked for by name and is not there.
+    None if there is none; ToolError if `explicit` or $NSYS names a file that is not a program.
     """
     return _find("nsys", explicit, NSYS_PLACES)
 
 
 def find_ncu(explicit: Path | None = None) -> Path | None:
-    """Find ncu in the same way; it is $NCU that names one."""
+    """Find ncu in the same way, with $NCU."""
     return _find("ncu", explicit, NCU_PLACES)
 
 
 def tool_version(path: Path) -> str:
-    """Ask a tool for its version, as in "2025.3.1.0"; ToolError when it cannot run or does not say."""
+    """Ask a tool for its version, such as "2025.3.1.0"; ToolError if it cannot run or prints none."""
     answer = ask([str(path), "--version"])
     found = re.search(r"\d+(\.\d+)+", answer)
     if found is None:
-        raise ToolError(f"{path} --version names no version", "Is this NVIDIA's program? Name another one.")
+        raise ToolError(f"{path} --version prints no version", "Is this NVIDIA's program? Name another one.")
     return found[0]
 
 
 def ask(command: Sequence[str], *, environment: Mapping[str, str] | None = None) -> str:
-    """Return what a short command prints to stdout; ToolError when it does not run, fails or takes too long."""
+    """Run a short command and return its stdout; ToolError if it does not start, fails or takes over 60 s."""
     name = Path(command[0]).name
     try:
         answer = subprocess.run(
@@ -93,7 +93,7 @@ def ask_python(python: str, code: str, *, environment: Mapping[str, str] | None 
 
 
 def has_gpu() -> bool:
-    """Say whether an NVIDIA GPU can be used here: nvidia-smi's word, else the driver's list."""
+    """Whether this machine has a usable NVIDIA GPU, according to nvidia-smi or else the driver's list."""
     nvidia_smi = shutil.which("nvidia-smi")
     if nvidia_smi is None:
         cards = ROOT / "proc/driver/nvidia/gpus"
@@ -105,7 +105,7 @@ def has_gpu() -> bool:
 
 
 def commit() -> str:
-    """Name the Git commit of the working directory, with a + if tracked files differ from it; "" if there is none."""
+    """Return the Git commit of the working directory, with a + if tracked files differ; "" if there is none."""
     try:
         head = ask(["git", "rev-parse", "--short=12", "HEAD"]).strip()
         return head + "+" * bool(ask(["git", "status", "--porcelain", "--untracked-files=no"]).strip())
@@ -114,7 +114,7 @@ def commit() -> str:
 
 
 def may_read_counters() -> bool:
-    """Say whether this process may read the GPU's performance counters; True where the driver does not say."""
+    """Whether this process may read the GPU's performance counters; True if the driver does not say."""
     if not re.search(r"^RmProfilingAdminOnly: *1", read_system("proc/driver/nvidia/params"), re.MULTILINE):
         return True
     capabilities = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", read_system("proc/self/status"), re.MULTILINE)
@@ -122,7 +122,7 @@ def may_read_counters() -> bool:
 
 
 def read_system(path: str) -> str:
-    """Return a file of the system's; "" if it is not there, which it is not on a machine without the driver."""
+    """Return the content of a system file; "" if it cannot be read, as on a machine without the driver."""
     try:
         return (ROOT / path).read_text(errors="replace")
     except OSError:
@@ -130,9 +130,9 @@ def read_system(path: str) -> str:
 
 
 def allowed_environment(keep: Sequence[str] = ()) -> dict[str, str]:
-    """Return the variables a child may see: our allow-list and `keep`, exact names or prefixes ending in `*`.
+    """Return the variables that a child may see: our allow-list and `keep`, exact names or prefixes ending in `*`.
 
-    What looks like a secret passes only when `keep` has its name exactly.
+    A likely secret passes only if `keep` has its exact name.
     """
     prefixes = tuple(pattern[:-1] for pattern in keep if pattern.endswith("*"))
     return {
@@ -145,12 +145,12 @@ def allowed_environment(keep: Sequence[str] = ()) -> dict[str, str]:
 
 
 def withheld(keep: Sequence[str] = ()) -> list[str]:
-    """Name the variables that look as if they steered CUDA or torch, and that a child does not see all the same."""
+    """Return the names of variables that look like settings of CUDA or torch but are not passed to a child."""
     return of_a_family(os.environ.keys() - allowed_environment(keep).keys())
 
 
 def writable_folder(folder: Path) -> Path:
-    """Make a folder, with its parents, and prove that a file can be written in it; CaptureError if not."""
+    """Create a folder with its parents and check that it is writable; CaptureError if not."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -160,11 +160,11 @@ def writable_folder(folder: Path) -> Path:
 
 
 def refuse_lost_folder(folder: Path) -> None:
-    """Raise CaptureError if a folder is gone or has no space left: tools that fail for it seldom say so."""
+    """Raise CaptureError if a folder is gone or out of space: tools that fail because of that rarely say so."""
     try:
         free = shutil.disk_usage(folder).free
     except FileNotFoundError as error:
-        hint = "If the program deletes the folder that it works in, keep the reports elsewhere: --reports DIR."
+        hint = "If the program deletes its working directory, keep the reports elsewhere: --reports DIR."
         raise CaptureError(f"{folder} was deleted while the program ran", hint) from error
     except OSError as error:
         raise unwritable(folder, error) from error
@@ -173,7 +173,7 @@ def refuse_lost_folder(folder: Path) -> None:
 
 
 def unwritable(folder: Path, error: OSError) -> CaptureError:
-    """Turn what the system said about a folder into our error."""
+    """Return the CaptureError for a folder that cannot be written to."""
     reason = error.strerror or str(error)
     return CaptureError(f"cannot write to {folder}: {reason}", "Free some space, or choose another folder.")
 
@@ -187,10 +187,10 @@ def _find(name: str, explicit: Path | None, places: Sequence[str]) -> Path | Non
         candidates = [Path(on_path)] if on_path else [path for place in places for path in _newest_first(place)]
         return next((path.absolute() for path in candidates if _is_program(path)), None)
     if _is_program(asked.expanduser()):
-        # a link stays one, but the way there does not lead through the working folder, which a program may delete
+        # resolve the folder, because a program may delete the working directory; keep a link to the tool as it is
         return asked.expanduser().parent.resolve() / asked.name
     by = f"--{name}" if explicit else f"${variable}"
-    raise ToolError(f"{asked} is not a program that can be run", f"{by} names it: correct it or leave it out.")
+    raise ToolError(f"{asked} is not an executable file", f"{by} names it: correct or remove it.")
 
 
 def _is_program(path: Path) -> bool:
@@ -202,5 +202,5 @@ def _newest_first(place: str) -> list[Path]:
 
 
 def not_started(program: str, error: OSError) -> ToolError:
-    """Turn what the system said about a program into our error."""
-    return ToolError(f"{program} cannot be started: {error.strerror}", "Is it there, and made for this machine?")
+    """Return the ToolError for a program that could not be started."""
+    return ToolError(f"cannot start {program}: {error.strerror}", "Does it exist, and is it built for this machine?")

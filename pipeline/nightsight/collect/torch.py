@@ -1,4 +1,4 @@
-"""torch.profiler: it runs inside the program's own interpreter, so it needs a Python program and torch there."""
+"""Collects with torch.profiler, which runs inside the program: that must be Python, with torch installed."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from nightsight.model import Capture
 
 # what workloads/traced.py prints
 _SAVING: Final = "nightsight: saving the trace"
-# It reads the version and does not import: that takes seconds.
+# reads the version without importing torch, which takes seconds
 _PROBE: Final = """
 import importlib.metadata, importlib.util, json, platform
 there = importlib.util.find_spec("torch") is not None
@@ -34,7 +34,11 @@ print(json.dumps({"torch": importlib.metadata.version("torch") if there else "",
 
 
 def collect_torch(program: Program, request: Request) -> Capture:
-    """Run a workload or script under torch.profiler; one that fails half way leaves a partial capture."""
+    """Run a workload or script under torch.profiler; a program that fails half way leaves a partial capture.
+
+    ToolError if torch cannot be used, WorkloadError if the program fails before it leaves a trace, CaptureError if it
+    leaves none otherwise.
+    """
     refuse_command(program)
     trace, log = request.captures / f"{program.name}.json.gz", request.logs / "profile.log"
     facts = _interpreter(program, child_environment(request))
@@ -68,10 +72,10 @@ def collect_torch(program: Program, request: Request) -> Capture:
 
 
 def refuse_command(program: Program) -> None:
-    """Raise ToolError for a program that is no Python program."""
+    """Raise ToolError if the program is not a Python script or workload."""
     if program.kind == "command":
         raise ToolError(
-            f"the torch collector cannot profile {program.name}: it needs a Python script or a workload",
+            f"--collector torch cannot profile {program.name}: it is not a Python script or a workload",
             "Name the script itself, or use --collector nsys, which can profile any program.",
         )
 
@@ -84,13 +88,13 @@ def _traced(program: Program, trace: Path) -> tuple[str, ...]:
 
 
 def _interpreter(program: Program, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions of the program's Python and torch; ToolError when there is no torch."""
+    """Return the versions of the program's Python and torch; ToolError if torch is not installed."""
     python = program.command[0]
     facts: dict[str, str] = json.loads(ask_python(python, _PROBE, environment=environment))
     if not facts["torch"]:
         raise ToolError(
             f"torch is not installed in {python}",
-            f"Install it there: {python} -m pip install torch. Or activate the environment that has it, or name its "
-            "Python with --python.",
+            f"Install it: {python} -m pip install torch. Or activate an environment that has it, or name its Python "
+            "with --python.",
         )
     return facts

@@ -1,4 +1,4 @@
-"""Which variables a child may see: by their names, for what only begins like one of those may hold a secret."""
+"""Which variables a child may see. Matched by full name: another variable with the same prefix may hold a secret."""
 
 import re
 from collections.abc import Iterable
@@ -173,14 +173,14 @@ ALLOWED: Final = frozenset(
         *_named("", "GOMP_CPU_AFFINITY OPENBLAS_NUM_THREADS"),
     )
 )
-# the first words of names that are ours to pass on, or to say that they are not
+# prefixes of variables that steer CUDA, torch or their libraries: we tell the user if we do not pass one on
 _FAMILIES: Final = re.compile("(CUDA|CUBLAS|CUBLASLT|CUDNN|NVIDIA|NCCL|NVSHMEM|PYTORCH|TRITON|OMP|MKL|KMP)_|TORCH")
 _SECRET: Final = re.compile(
-    # parts of words that mean nothing else
+    # unambiguous even as part of a word
     "TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|KEY|COOKIE|OAUTH|AUTHORI[SZ]ATION|BEARER|WEBHOOK|CONNECTION_STRING"
-    # and words, which are also parts of others: PATH, AUTHOR, COMPASS
+    # only as whole words, since they are also parts of others: PATH, AUTHOR, COMPASS
     "|(?<![A-Z])(?:PAT|AUTH|PASS|PWD|PW|CREDS?|SESSION|SESSID|JWT|SAS|DSN)(?![A-Z])"
-    # which end a name without a line between
+    # or at the end of a word: DBPASS
     "|[A-Z](?:PASS|PWD|AUTH)(?![A-Z])",
     re.IGNORECASE,
 )
@@ -188,15 +188,15 @@ _URL_WITH_USER: Final = re.compile(r"://[^/\s]*@")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a word in a name says that its value is secret."""
+    """Whether the name of a variable suggests that its value is secret."""
     return bool(_SECRET.search(name))
 
 
 def is_secret_value(value: str) -> bool:
-    """Whether a value is a URL that names a user, as a rule with a password or token."""
+    """Whether a value contains a URL with a user, which usually comes with a password or token."""
     return bool(_URL_WITH_USER.search(value))
 
 
 def of_a_family(names: Iterable[str]) -> list[str]:
-    """Return those names that look as if they steered CUDA, torch or what they use."""
+    """Return the names that look like settings of CUDA, torch or their libraries, sorted."""
     return sorted(name for name in names if _FAMILIES.match(name))

@@ -1,4 +1,4 @@
-"""What can be run: the registered workloads, scripts and commands; and what a workload says of its own speed."""
+"""The programs that can be profiled (workloads, scripts, commands), and the step times that workloads report."""
 
 import difflib
 import json
@@ -39,9 +39,9 @@ class Workload:
 
 @dataclass(frozen=True)
 class Program:
-    """What is profiled. `name` is safe as a folder and in a report; `command` starts it, with its arguments.
+    """A program to profile. `name` is safe as a folder name and in a report; `command` includes its arguments.
 
-    The command of a workload or a script begins with the Python that runs it.
+    The command of a workload or script starts with the Python that runs it.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Program:
 
 @dataclass(frozen=True)
 class Request:
-    """How a program is to be collected, by whichever collector.
+    """How to collect a program, for any collector.
 
-    `keep_env` names variables it may see beyond the allow-list. `nsys`, `trace`, `capture_range` (None: chosen by
-    the kind of program), `recordings` (of RECORDINGS) and `nsys_arguments` are for nsys alone; `ncu` and `replay` for
-    ncu, which is left out where `replay` is None.
+    `keep_env`: variables that the program may see beyond the allow-list. Only for nsys: `nsys`, `trace`,
+    `capture_range` (None: depends on the kind of program), `recordings` (from RECORDINGS) and `nsys_arguments`. Only
+    for ncu: `ncu` and `replay` (None: no replay).
     """
 
     captures: Path = Path("capture")
@@ -75,7 +75,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run without a profiler gave: step times, the parameters it really used, and facts of its machine."""
+    """The result of a run without a profiler: step times, the parameters that it used, and facts about the machine."""
 
     benchmark: Benchmark | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -85,12 +85,12 @@ class Measured:
 
     @property
     def seconds(self) -> float:
-        """How long it took: so much less time has the profiled run."""
+        """How long the run took; this is subtracted from the time limit of the profiled run."""
         return sum(self.stages_s.values())
 
 
 def registered() -> tuple[Workload, ...]:
-    """List the workloads of the registry, in its order."""
+    """Return the workloads in the order of the registry."""
     tables = tomllib.loads((PACKAGE / "registry.toml").read_text(encoding="utf-8"))
     return tuple(
         Workload(name, table["module"], table["summary"], table.get("options", "")) for name, table in tables.items()
@@ -98,15 +98,15 @@ def registered() -> tuple[Workload, ...]:
 
 
 def resolve(target: str | None, arguments: Sequence[str], *, python: str = sys.executable) -> Program:
-    """Turn what was typed into a program: a workload's name, a .py script or another executable file.
+    """Return the program for a command line: the name of a workload, a .py script or another executable file.
 
-    Without a target the arguments are the whole command. UsageError when there is no such thing to run.
+    Without a target, the arguments are the whole command. UsageError if there is no such program.
     """
     if target is None:
         return _command(arguments)
     for workload in registered():
         if workload.name == target:
-            # by the path of the package: what lies beside it is not for this Python
+            # run by path: putting the parent folder on sys.path would let this Python import modules not meant for it
             return Program(target, "workload", (python, str(PACKAGE), workload.module, *arguments))
     path = Path(target)
     if path.suffix == ".py":
@@ -117,17 +117,17 @@ def resolve(target: str | None, arguments: Sequence[str], *, python: str = sys.e
 
 
 def safe_name(text: str) -> str:
-    """Turn a path into a short name, harmless as a folder and in a page: ASCII letters, digits, `_` and `-`."""
+    """Turn a path into a short name that is safe as a folder and in HTML: ASCII letters, digits, `_` and `-`."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", Path(text).name)[:_LONGEST_NAME].strip("-_") or "program"
 
 
 def child_environment(request: Request) -> dict[str, str]:
-    """Return the environment of a child: the allowed variables."""
+    """Return the environment of the program: only the allowed variables."""
     return allowed_environment(request.keep_env)
 
 
 def captured_by(program: Program, request: Request) -> str:
-    """Return what switches profilers on and off: as asked for, else cudaProfilerApi for our workloads on a GPU."""
+    """Return the capture range: the one asked for, else cudaProfilerApi for our workloads on a GPU, else none."""
     on_cpu = re.search(r"--device[ =]cpu\b", " ".join(program.command))
     return request.capture_range or (
         "cudaProfilerApi" if program.kind == "workload" and has_gpu() and not on_cpu else "none"
@@ -135,7 +135,10 @@ def captured_by(program: Program, request: Request) -> str:
 
 
 def run_benchmark(program: Program, request: Request) -> Measured:
-    """Time a workload without a profiler; only our workloads can be. What goes wrong is a finding."""
+    """Time a workload without a profiler; other programs are not timed. A failure becomes a finding.
+
+    WorkloadError if the workload is stopped or rejects its options.
+    """
     if program.kind != "workload":
         return Measured()
     request.progress(f"timing {program.name} without a profiler")
@@ -147,7 +150,7 @@ def run_benchmark(program: Program, request: Request) -> Measured:
         timeout_s=request.timeout_s,
         verbose=request.verbose,
     )
-    # neither the time nor options that it does not accept will be better under a profiler
+    # a time limit or invalid options would also stop the profiled run
     if outcome.stopped or outcome.status == _USAGE:
         raise program_failed(program, outcome, log)
     stages = {"benchmark": outcome.seconds}
@@ -165,17 +168,17 @@ def read_benchmark(path: Path) -> Measured:
         document = json.loads(path.read_text(encoding="utf-8"))
         step_ns = tuple(float(value) for value in document["step_ns"])
         if not step_ns or not all(math.isfinite(value) and value > 0 for value in step_ns):
-            raise ValueError("its step times are not times")
+            raise ValueError("step times must be positive")
         benchmark = Benchmark(step_ns, int(document["steps_per_trial"]))
         return Measured(benchmark, _texts(document["parameters"]), _texts(document["facts"]))
     except OSError as error:
-        raise CaptureError("the workload wrote no benchmark", "Does it know the option --benchmark?") from error
+        raise CaptureError("the workload wrote no benchmark", "Does it support the option --benchmark?") from error
     except _DAMAGED as error:
         raise CaptureError("the workload's benchmark cannot be read", f"{path}: {error}") from error
 
 
 def described(collector: str, version: str, facts: Mapping[str, str]) -> Environment:
-    """Say with what, and on what, something was collected; the reader of the capture adds what its file knows."""
+    """Return the collector and the facts about its machine; the reader of the capture adds those in the file."""
     return Environment(
         collector=collector,
         collector_version=version,
@@ -188,7 +191,7 @@ def described(collector: str, version: str, facts: Mapping[str, str]) -> Environ
 
 
 def fresh(*paths: Path) -> None:
-    """Make way for files about to be written, so that what is found afterwards is new; CaptureError if we may not."""
+    """Delete old files of these names, so that files found later are new; CaptureError if that fails."""
     for path in paths:
         writable_folder(path.parent)
         try:
@@ -198,15 +201,15 @@ def fresh(*paths: Path) -> None:
 
 
 def program_failed(program: Program, outcome: Outcome, log: Path) -> WorkloadError:
-    """Word the error for a program that failed, or was stopped, before anything of it was captured."""
+    """Return the error for a program that failed or was stopped before anything was captured."""
     said = last_lines(log)
     words = f"Its last lines:\n{said}\n" if said else "It printed nothing.\n"
-    advice = "Allow it more time, or make it smaller. " if outcome.timed_out else ""
+    advice = "Give it more time, or less work. " if outcome.timed_out else ""
     return WorkloadError(f"{program.name} {outcome.ending}; nothing was captured", f"{words}{advice}Its output: {log}")
 
 
 def partial_capture(program: Program, outcome: Outcome) -> tuple[str, tuple[Finding, ...]]:
-    """Return the `failure` of a capture whose program did not come to its end, and the finding; neither if it did."""
+    """Return the `failure` and the finding of a capture whose program failed or was stopped; otherwise "" and ()."""
     if outcome.ok:
         return "", ()
     failure = f"{program.name} {outcome.ending}"
@@ -214,8 +217,8 @@ def partial_capture(program: Program, outcome: Outcome) -> tuple[str, tuple[Find
         "partial_capture",
         "error",
         "This is only a part of the program's run",
-        f"{failure}. What is shown ends there: its sums and averages are not those of a whole run.",
-        "Run it again, with more time." if outcome.timed_out else "Run it again, to its own end.",
+        f"{failure}. The capture ends there: its sums and averages are not those of a whole run.",
+        "Run it again, with more time." if outcome.timed_out else "Run it again, until it ends by itself.",
     )
     return failure, (finding,)
 
@@ -229,15 +232,15 @@ def _not_timed(reason: str) -> Finding:
         "benchmark_failed",
         "warning",
         "There are no step times without a profiler",
-        f"{reason}. So it is not known how much slower the profiler made the program.",
+        f"{reason}. So the report cannot show how much the profiler slowed the program down.",
         "See benchmark.log among the logs of this run.",
     )
 
 
 def _script(path: Path, arguments: Sequence[str], python: str) -> Program:
     if not path.is_file():
-        raise UsageError(f"there is no script {path}", f"Looked in {Path.cwd()}; check the path.")
-    # Absolute, as Python would take a name that begins with a dash for an option.
+        raise UsageError(f"script {path} does not exist", f"Looked in {Path.cwd()}; check the path.")
+    # absolute, because Python would take a name that starts with a dash for an option
     return Program(_own_name(path.stem), "script", (python, str(path.absolute()), *arguments))
 
 
@@ -247,8 +250,8 @@ def _command(arguments: Sequence[str]) -> Program:
     first, *rest = arguments
     found = shutil.which(first)
     if found is None:
-        reason = "is not a program that can be run" if Path(first).exists() else "was not found"
-        raise UsageError(f"{first} {reason}", "Give its path, put its folder on PATH, or `chmod +x` it.")
+        reason = "is not an executable file" if Path(first).exists() else "was not found"
+        raise UsageError(f"{first} {reason}", "Give its path, add its folder to PATH, or make it executable: chmod +x")
     executable = str(Path(found).absolute())
     if re.fullmatch(r"python[\d.]*", Path(first).name) and rest and rest[0].endswith(".py"):
         return _script(Path(rest[0]), rest[1:], executable)
@@ -256,7 +259,7 @@ def _command(arguments: Sequence[str]) -> Program:
 
 
 def _own_name(text: str) -> str:
-    """Name a program so that its runs do not mix with those of a workload, or with the sample."""
+    """Return a name for a program that keeps its runs apart from those of workloads and from the sample."""
     name = safe_name(text)
     taken = {"sample", *(workload.name for workload in registered())}
     return f"{name}_file" if name in taken else name
@@ -267,6 +270,6 @@ def _unknown(target: str) -> UsageError:
     near = difflib.get_close_matches(target, names, n=3)
     meant = f"Did you mean {' or '.join(near)}? " if near else ""
     return UsageError(
-        f"there is no workload {target!r}",
-        f"{meant}Workloads: {', '.join(names)}. For anything else give a path, or a command after `--`.",
+        f"unknown workload {target!r}",
+        f"{meant}Workloads: {', '.join(names)}. For other programs, give a path, or a command after `--`.",
     )
