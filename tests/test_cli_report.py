@@ -106,10 +106,10 @@ def test_a_capture_without_gpu_work_says_so(run: Any, capture_file: CaptureFile,
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"SQLite format 3\x00" + bytes(200), "cut off|cannot read"),
-        (b"\x1f\x8b\x08\x00garbage", "gzip|cut off|damaged|trace"),
+        (b"SQLite format 3\x00" + bytes(200), "truncated|cannot read"),
+        (b"\x1f\x8b\x08\x00garbage", "gzip|truncated|damaged|trace"),
         (b'{"traceEvents": [', "trace|JSON"),
-        (b"ID,Kernel Name\n", "no capture that nightsight knows"),
+        (b"ID,Kernel Name\n", "not a capture that nightsight can read"),
         (b'{\n "format": 7}', "format"),
     ],
 )

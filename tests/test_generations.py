@@ -271,7 +271,7 @@ def test_exports_before_2024_do_not_say_whether_ranges_were_traced(generation: s
     profile = read(build("cpu  S", tmp_path / "export.sqlite", generation=generation))
     assert profile.table("kernels").empty
     for name in ("ranges", "marks"):
-        assert profile.missing[name].startswith("this export does not hold them, and does not say")
+        assert profile.missing[name].startswith("this export does not have them, and does not say")
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)

@@ -113,7 +113,7 @@ def test_an_error_saved_as_csv_is_said_without_its_paths(tmp_path: Path) -> None
         "==PROF== Connected to process 7 (/home/me/train)\n==ERROR== ERR_NVGPUCTRPERM: see '/home/me/help'\n"
     )
     assert recognize(path) == "ncu-csv"
-    with pytest.raises(CaptureError, match=r"some\.csv holds no kernels.*ERR_NVGPUCTRPERM") as caught:
+    with pytest.raises(CaptureError, match=r"some\.csv has no kernels.*ERR_NVGPUCTRPERM") as caught:
         read(path)
     assert "/home" not in caught.value.message
     assert "root" in caught.value.hint
@@ -131,10 +131,10 @@ def test_a_filter_that_matched_nothing_is_said(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         (ncu.content("measure.summary.csv").decode(), "summary"),
-        ('"Kernel Name","k",\n"Address","Source"\n', "no kernels on a raw or details page"),
-        (RAW.replace('"words"\n"1"', '"wor\n"1"'), "a row of it is broken"),
-        (ncu.page(ncu.DETAILS, []), "no kernels on a raw or details page"),
-        (ncu.raw_page({"x__y.sum": ("", "1")}, []), "no kernels on a raw or details page"),
+        ('"Kernel Name","k",\n"Address","Source"\n', "no raw or details page of ncu with kernels"),
+        (RAW.replace('"words"\n"1"', '"wor\n"1"'), "has a broken row"),
+        (ncu.page(ncu.DETAILS, []), "no raw or details page of ncu with kernels"),
+        (ncu.raw_page({"x__y.sum": ("", "1")}, []), "no raw or details page of ncu with kernels"),
         (ncu.raw_page({"x__y.sum": ("", "1 (1; 2)")}), "instances"),
         (ncu.page((*ncu.IDENTITY, "x__y.sum"), [[*ncu.identity(), "1"]]), "row of units"),
         (
@@ -142,8 +142,8 @@ def test_a_filter_that_matched_nothing_is_said(tmp_path: Path) -> None:
             "lacks columns .*: Metric Name, Metric Unit",
         ),
         (ncu.page(ncu.DETAILS[:-1], [[*ncu.identity(), "a", "b", "c", "d"]]), "lacks columns .*: Metric Value"),
-        (ncu.page(ncu.DETAILS, [[*ncu.identity(), "a", "b", "c"]]), "lost cells"),
-        (ncu.page(ncu.DETAILS, [[*ncu.identity(), "a", "b", "c", "1", "2"]]), "lost cells"),
+        (ncu.page(ncu.DETAILS, [[*ncu.identity(), "a", "b", "c"]]), "lacks cells"),
+        (ncu.page(ncu.DETAILS, [[*ncu.identity(), "a", "b", "c", "1", "2"]]), "lacks cells"),
     ],
 )
 def test_what_is_no_page_of_kernels_is_refused(text: str, reason: str, written: Callable[..., Profile]) -> None:
@@ -160,7 +160,7 @@ def test_what_is_no_page_of_kernels_is_refused(text: str, reason: str, written: 
     ],
 )
 def test_columns_that_are_there_twice_are_refused(text: str, written: Callable[..., Profile]) -> None:
-    with pytest.raises(CaptureError, match="no page of ncu has"):
+    with pytest.raises(CaptureError, match="unlike any page of ncu"):
         written(text)
 
 
@@ -224,7 +224,7 @@ def test_rows_of_one_header_and_rows_without_one_are_not_lost(written: Callable[
 
 def test_two_runs_whose_numbers_are_the_same_are_not_one(written: Callable[..., Profile]) -> None:
     other = ncu.raw_page({"x__y.sum": ("Kbyte", "1.5")}, [ncu.identity(0, kernel="other(int)")])
-    with pytest.raises(CaptureError, match="different kernels of one number"):
+    with pytest.raises(CaptureError, match="different kernels with the same ID"):
         written(RAW + other)
     assert len(written(RAW + RAW).table("profiled_launches")) == 2
 

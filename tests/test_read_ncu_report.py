@@ -228,7 +228,7 @@ def test_garbage_behind_the_first_bytes_is_refused(content: bytes, tmp_path: Pat
     path = tmp_path / "some.ncu-rep"
     path.write_bytes(content)
     assert recognize(path) == "ncu-rep"
-    with pytest.raises(CaptureError, match=r"some\.ncu-rep is damaged or cut off"):
+    with pytest.raises(CaptureError, match=r"some\.ncu-rep is damaged or truncated"):
         read(path)
 
 
@@ -314,20 +314,20 @@ def test_ranges_and_graphs_are_launches_too(tmp_path: Path) -> None:
     ("blocks", "reason"),
     [
         ((ncu.block(SESSION),), "no launch"),
-        ((RESULT,), "not all there"),
-        ((ncu.block(SESSION), RESULT, ncu.block(ncu.field(1, 1), b"")), "not all there"),
+        ((RESULT,), "is missing"),
+        ((ncu.block(SESSION), RESULT, ncu.block(ncu.field(1, 1), b"")), "is missing"),
         ((ncu.block(SESSION), RESULT[:-1]), "ends inside"),
         ((ncu.block(SESSION), RESULT, b"\0\0"), "ends inside"),
-        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), KERNEL)), "name is not there"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), KERNEL)), "name of a metric is missing"),
         ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(13, b""))), "has no name"),
         ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), b"\xff" * 12)), "does not end"),
-        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), b"\x0b")), "no known kind"),
-        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), b"\x32\x09k")), "over the end"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), b"\x0b")), "unknown type"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), b"\x32\x09k")), "beyond the end"),
         ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(6, b"\xff"))), "not UTF-8"),
         ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(6, 3))), "where a text should"),
         ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(10, 3))), "where a message should"),
         ((ncu.block(SESSION), ncu.block(ncu.field(2, "x"))), "where a number should"),
-        ((ncu.block(SESSION), ncu.block(b"", KERNEL)), "another size"),
+        ((ncu.block(SESSION), ncu.block(b"", KERNEL)), "differs from its header"),
     ],
 )
 def test_each_kind_of_damage_is_named(blocks: tuple[bytes, ...], reason: str, tmp_path: Path) -> None:

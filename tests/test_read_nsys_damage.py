@@ -38,7 +38,7 @@ def test_a_cut_off_export_is_refused_by_name(tmp_path: Path, generation: str, sh
     path = build(PICTURE, tmp_path / "cut.sqlite", generation=generation)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(CaptureError, match=r"cut\.sqlite is cut off"):
+    with pytest.raises(CaptureError, match=r"cut\.sqlite is truncated"):
         read(path)
 
 
@@ -256,7 +256,7 @@ def test_only_ranges_of_one_stack_cross(damage: Damage, apart: str) -> None:
 def test_ranges_that_are_there_twice_are_said(damage: Damage) -> None:
     twice = "INSERT INTO NVTX_EVENTS SELECT * FROM NVTX_EVENTS WHERE eventType = 59"
     (finding,) = read(damage(twice)).findings
-    assert (finding.rule, finding.title) == ("repeated_events", "2 rows of NVTX_EVENTS are there more than once")
+    assert (finding.rule, finding.title) == ("repeated_events", "2 rows of NVTX_EVENTS are duplicates")
     assert read(damage(twice, "UPDATE NVTX_EVENTS SET text = rowid")).findings == ()
 
 
@@ -305,7 +305,7 @@ def test_a_driver_call_may_have_the_id_of_its_runtime_call(damage: Damage) -> No
 def test_kernels_that_are_there_twice_are_said(damage: Damage) -> None:
     profile = read(damage(f"INSERT INTO {KERNEL} SELECT * FROM {KERNEL}"))
     assert "repeated_events" in everything(profile)
-    assert profile.findings[0].title == f"3 rows of {KERNEL} are there more than once"
+    assert profile.findings[0].title == f"3 rows of {KERNEL} are duplicates"
 
 
 _ONE_ID = f"UPDATE {KERNEL} SET correlationId = 1000 WHERE rowid <= 2"

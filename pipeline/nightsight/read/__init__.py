@@ -1,4 +1,4 @@
-"""Readers: a file a profiler wrote becomes a Profile. Which profiler it was is told by the content, not the name."""
+"""Readers: turn a profiler's file into a Profile. The content decides which profiler it was, not the file name."""
 
 import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
@@ -26,13 +26,13 @@ _HEADS: Final[tuple[tuple[bytes, Kind], ...]] = (
     (b"{", "kineto"),
     (b"[", "kineto"),
 )
-# a report.json begins with its format; a Chrome trace never does
+# a report.json starts with its format; a Chrome trace never does
 _REPORT: Final = re.compile(rb'\s*\{\s*"format"\s*:')
-# a program may have written a lot before ncu's table
+# the program's output may come first, and ncu's table long after it
 _SEARCHED_BYTES: Final = 1 << 20
 _READABLE: Final = (
-    "readable: .nsys-rep, its SQLite export, .ncu-rep, ncu's CSV pages raw and details, "
-    "a torch.profiler trace (.json or .json.gz), report.json"
+    "Supported files: .nsys-rep, its SQLite export, .ncu-rep, the raw and details CSV pages of ncu, "
+    "torch.profiler traces (.json or .json.gz), report.json."
 )
 
 _READERS: Final[Mapping[Kind, Callable[[Path], Profile]]] = {
@@ -44,28 +44,28 @@ __all__ = ["MOST_BYTES", "Kind", "read", "recognize"]
 
 
 def recognize(path: Path) -> Kind:
-    """Say what kind of file this is; CaptureError if it cannot be opened or is none of ours."""
+    """Return the kind of a file; CaptureError if it cannot be opened or is not a supported file."""
     start = _beginning(path)
     if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         start = text_of(start).encode()
     head = start[:64]
     if not head:
-        raise CaptureError(f"{path.name} is empty", "the profiler did not finish writing it; capture again")
+        raise CaptureError(f"{path.name} is empty", "The profiler did not finish writing it. Capture again.")
     if _REPORT.match(head):
         return "report"
-    # before the heads: a program may have written what looks like JSON
+    # checked before the heads: the program's output may look like JSON
     if b"\0" not in start and NCU_CSV.search(start):
         return "ncu-csv"
     for sign, kind in _HEADS:
         if head.lstrip().startswith(sign):
             return kind
-    raise CaptureError(f"{path.name} is no capture that nightsight knows", _READABLE)
+    raise CaptureError(f"{path.name} is not a capture that nightsight can read", _READABLE)
 
 
 def _beginning(path: Path) -> bytes:
-    # a pipe gives its content once, when somebody writes to it, and readers look at a file more than once
+    # a pipe can be read only once, and readers open a file several times
     if path.exists() and not path.is_file():
-        raise CaptureError(f"{path} is not a regular file", "Save what it gives to a file first, and name that one.")
+        raise CaptureError(f"{path} is not a regular file", "Save its content to a file first.")
     try:
         with path.open("rb") as file:
             return file.read(_SEARCHED_BYTES)
@@ -76,10 +76,11 @@ def _beginning(path: Path) -> bytes:
 def read(path: Path, *, details: bool = True, most_bytes: int = MOST_BYTES) -> Profile:
     """Read an nsys SQLite export, ncu's report or CSV, or a torch.profiler trace.
 
-    CaptureError if it is damaged or something else; ToolError if there is no library to read a .ncu-rep with.
+    CaptureError if it is damaged or not a capture, or a trace larger than `most_bytes` uncompressed; ToolError if there
+    is no library to read a .ncu-rep.
 
-    Without `details`, columns that no report needs (DETAILS in nightsight.tables) may be left out: half the time and
-    memory of a large capture. A trace with more than `most_bytes`, unpacked, is refused.
+    Without `details`, columns that no report needs (DETAILS in nightsight.tables) may be left out, which saves half of
+    the time and memory for a large capture.
     """
     kind = recognize(path)
     if kind == "nsys-sqlite":
@@ -88,4 +89,4 @@ def read(path: Path, *, details: bool = True, most_bytes: int = MOST_BYTES) -> P
         return read_kineto(path, most_bytes=most_bytes)
     if kind in _READERS:
         return _READERS[kind](path)
-    raise CaptureError(f"{path.name} is a {kind} file, which holds no tables to read", _READABLE)
+    raise CaptureError(f"{path.name} is a {kind} file, which has no tables to read", _READABLE)

@@ -1,4 +1,4 @@
-"""How a Chrome trace comes out of its file: unpacked in pieces up to a limit, in both of the forms it may have."""
+"""Loads the JSON of a Chrome trace, plain or gzip, as an object or a list of events, up to a size limit."""
 
 import gzip
 import json
@@ -10,24 +10,24 @@ from typing import Any, Final
 from nightsight.errors import CaptureError
 
 MOST_BYTES: Final = 1_000_000_000
-"""How large a trace may be, unpacked, unless more is allowed; in memory it takes several times that."""
-EXPORT: Final = "expected what torch.profiler's export_chrome_trace writes (.json or .json.gz): export the trace again"
+"""The default size limit of a trace, uncompressed; in memory it takes several times as much."""
+EXPORT: Final = "Export the trace again with export_chrome_trace of torch.profiler (.json or .json.gz)."
 _GZIP: Final = b"\x1f\x8b"
 _PIECE: Final = 1 << 20
 
 
 def read_document(path: Path, most_bytes: int) -> Mapping[str, Any]:
-    """Return the JSON object of a trace, a list of events as the `traceEvents` of one; CaptureError if it is neither.
+    """Return the JSON object of a trace; a plain list of events becomes the `traceEvents` of an object.
 
-    A trace that is larger than `most_bytes` is refused before more than that is in memory.
+    CaptureError if it is neither, or larger than `most_bytes`; no more than that is ever loaded.
     """
-    # Kineto writes names as they are: control characters and broken UTF-8 in them must not lose the trace
+    # Kineto does not escape names: control characters and invalid UTF-8 in them must not make the trace unreadable
     text = _content(path, most_bytes).decode("utf-8-sig", errors="replace")
     try:
         document = _parse(text)
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "its nesting or a number is too large"
-        raise CaptureError(f"{path.name} is not JSON, or was cut off: {reason}", EXPORT) from error
+        raise CaptureError(f"{path.name} is not JSON, or is truncated: {reason}", EXPORT) from error
     if isinstance(document, list):
         return {"traceEvents": document}
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
@@ -41,7 +41,7 @@ def _parse(text: str) -> object:
     except json.JSONDecodeError:
         if not text.lstrip().startswith("["):
             raise
-        # what writes a list event by event may end without closing it, which Chrome allows
+        # Chrome allows a list of events without its closing bracket
         return json.loads(f"{text.rstrip().removesuffix(',')}]", strict=False)
 
 
@@ -56,9 +56,9 @@ def _content(path: Path, most_bytes: int) -> bytearray:
                     if len(content) > most_bytes:
                         raise _too_large(path, most_bytes, "unpacked " if is_packed else "")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CaptureError(f"{path.name} is a gzip file that is damaged or was cut off", EXPORT) from error
+        raise CaptureError(f"{path.name} is a damaged or truncated gzip file", EXPORT) from error
     except OSError as error:
-        raise CaptureError(f"{path.name} cannot be read: {error.strerror}", "check the path and its rights") from error
+        raise CaptureError(f"{path.name} cannot be read: {error.strerror}", "Check path and permissions.") from error
     if not content.strip():
         raise CaptureError(f"{path.name} is empty", EXPORT)
     return content
@@ -66,7 +66,7 @@ def _content(path: Path, most_bytes: int) -> bytearray:
 
 def _too_large(path: Path, most_bytes: int, unpacked: str) -> CaptureError:
     return CaptureError(
-        f"{path.name} was not read: {unpacked}it has more than {most_bytes:,} bytes",
-        "if you trust the file, and memory is there for several times its size, raise the limit: "
-        f"nightsight report {path.name} --max-input BYTES; or profile fewer steps",
+        f"{path.name} is too large: {unpacked}it has more than {most_bytes:,} bytes",
+        "If you trust the file and have several times its size in memory, raise the limit: "
+        f"nightsight report {path.name} --max-input BYTES. Or profile fewer steps.",
     )

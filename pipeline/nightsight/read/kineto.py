@@ -1,4 +1,4 @@
-"""The schema of the Chrome traces that torch.profiler (Kineto) exports: categories, argument names, relative time."""
+"""Reads the Chrome traces of torch.profiler (Kineto): their categories, argument names and time base."""
 
 import datetime as dt
 import re
@@ -20,37 +20,37 @@ from nightsight.tables import ANNOTATION, NOT_REPLAYED, OF_REPLAY, conform, empt
 _GPU: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALLS: Final = ("cuda_runtime", "cuda_driver")
 _CPU_MEMORY: Final = "[memory] of the CPU"
-# PyTorch's number of the CPU among the types of devices
+# PyTorch's device type of the CPU
 _CPU: Final = 0
-# what no reader asks for, in our words; other kinds are named as the trace does
+# names of the kinds of events that are not read; other kinds keep the name they have in the trace
 _KINDS: Final = {
     _CPU_MEMORY: "allocations and frees of CPU memory",
     "cuda_sync": "synchronizations as the GPU saw them",
     "gpu_user_annotation": "ranges projected onto the GPU",
     "fwdbwd (s)": "arrows from forward to backward operators",
     "python_function": "calls of Python functions",
-    "overhead": "spans of the profiler's own overhead",
+    "overhead": "spans of profiler overhead",
     "cuda_profiler_range": "kernels with counters (CUPTI range profiler)",
     "mtia_ccp_events": "operations of MTIA accelerators",
     "mtia_runtime": "calls of the MTIA runtime",
 }
-# of the program's CPU, so they do not tell whether an accelerator was recorded
+# CPU events: they do not tell whether an accelerator was recorded
 _OF_CPU: Final = ("python_function", "overhead", "fwdbwd (s)", "cpu_instant_event (i)")
-# the profiler's own span, and arrows that say what correlation ids do
+# the profiler's own span, and arrows that repeat what correlation ids say
 _NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)")
 _COPY: Final = re.compile(r"Memcpy ([HDAP])to([HDAP]) \((.+) -> (.+)\)")
 _SET: Final = re.compile(r"Memset \((.+)\)")
 _PLACES: Final = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
-# what fits into an int64
+# fits into an int64
 _SIZE: Final = re.compile(r"[0-9]{1,18}")
 _TEMPLATE: Final = re.compile(r"<[^<>]*>")
 
 _NO_CUDA: Final = "the trace has no CUDA events: it was recorded on the CPU only"
-# CUDA calls are recorded with the CPU's events, so they do not tell whether the GPU's were recorded
-_NO_GPU: Final = "the trace has CUDA calls but none of the work they gave the GPU (add ProfilerActivity.CUDA)"
+# CUDA calls are recorded with CPU events, so they do not tell whether GPU events were recorded
+_NO_GPU: Final = "the trace has CUDA calls but not the GPU work that they started (add ProfilerActivity.CUDA)"
 _NO_USAGE: Final = "no memory usage was recorded (torch.profiler.profile(profile_memory=True))"
 _NO_DEVICE: Final = "the trace names no GPU"
-# beginnings of the names of calls, in CUDA and in HIP
+# prefixes of calls that start GPU work, in CUDA and HIP
 _GIVES_WORK: Final = (
     "cudaLaunch",
     "cuLaunch",
@@ -70,21 +70,21 @@ _NEVER: Final = {
     "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
     "marks": "torch.profiler records no NVTX marks; --collector nsys does",
     "syncs": "they are not read from torch.profiler traces, whose API calls show every synchronization",
-    "overheads": "torch.profiler ties its own overhead to no process",
+    "overheads": "torch.profiler does not assign its overhead to a process",
 }
 
 
 def read_kineto(path: Path, *, most_bytes: int = MOST_BYTES) -> Profile:
-    """Read a Chrome trace that torch.profiler exported; CaptureError if it is none, is damaged or holds no events.
+    """Read a Chrome trace that torch.profiler exported.
 
-    One with more than `most_bytes`, unpacked, is refused. Static and dynamic shared memory are one number in these
-    traces: it stands in `static_shared_bytes`.
+    CaptureError if it is not one, is damaged, has no events, or is larger than `most_bytes` uncompressed. These traces
+    have one number for static and dynamic shared memory together: it goes into `static_shared_bytes`.
     """
     return _Trace(path.name, read_document(path, most_bytes)).profile()
 
 
 class _Trace(Events):
-    """One trace being read, and what its file says of devices, processes and times."""
+    """A trace while it is read, with the devices, processes and times that the file describes."""
 
     def profile(self) -> Profile:
         tables = {name: read(self) for name, read in _HOST_TABLES.items()}
@@ -103,17 +103,17 @@ class _Trace(Events):
         return Profile(kept, missing, self._environment(kept), tuple(self.findings))
 
     def _refuse_foreign(self, unread: Frame) -> None:
-        """Only of a trace that torch.profiler wrote can one say that nothing happened in it."""
+        """Raise CaptureError unless this is a trace of torch.profiler in which simply nothing happened."""
         if "schemaVersion" not in self.document or any(self.events.get(kind) for kind in self.asked):
             kinds = ", ".join(f"{row.events:,} {row.kind}" for row in unread[:3].itertuples())
             raise CaptureError(
-                f"{self.file} holds no torch.profiler events{kinds and f', only {kinds}'}",
-                "export the trace while the profiler holds the steps it recorded: in on_trace_ready, "
-                "or after the 'with' block when there is no schedule",
+                f"{self.file} has no torch.profiler events{kinds and f', only {kinds}'}",
+                "Export the trace while the profiler still holds the recorded steps: in on_trace_ready, "
+                "or after the 'with' block if there is no schedule.",
             )
 
     def _unread(self) -> Frame:
-        """Count the events that no reader asked for, by their kind."""
+        """Count the events that no reader asked for, by kind."""
         others = set(self.events) - self.asked - set(_NO_EVENTS)
         counts = Counter({kind: len(self.events[kind]) for kind in others}) + self.left_out
         rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items()]
@@ -121,7 +121,7 @@ class _Trace(Events):
         return frame.sort_values(["events", "source"], ascending=[False, True], ignore_index=True)
 
     def _not_recorded(self, tables: Mapping[str, Frame]) -> dict[str, str]:
-        """Tell what was not looked for from what was not found: the trace does not say which it is."""
+        """Return the tables that were not recorded, with reasons. Inferred from events: the trace does not say it."""
         missing = {"devices": _NO_DEVICE} if tables["devices"].empty else {}
         if MEMORY not in self.events:
             missing["memory_usage"] = _NO_USAGE
@@ -137,13 +137,13 @@ class _Trace(Events):
         return missing
 
     def sizes_of_calls(self) -> dict[int, int]:
-        """Return the bytes of calls that say them, by their correlation id: ROCm notes them there, as text."""
+        """Return the sizes in bytes that calls carry, by correlation id: ROCm stores them there, as text."""
         calls = self.arguments(self.events.get("cuda_runtime", ()))
         texts = ((fields.get("correlation"), str(fields.get("bytes", fields.get("size")))) for fields in calls)
         return {call: int(text) for call, text in texts if is_id(call) and _SIZE.fullmatch(text)}
 
     def _with_process(self, operations: Frame, tables: Mapping[str, Frame]) -> Frame:
-        """Give GPU operations the process that launched them: they carry the device instead of it."""
+        """Add the process that launched each GPU operation: the trace has the device in its place."""
         calls = tables["api_calls"]
         hosts = [calls] if len(calls) else [tables[name] for name in _HOST_TABLES]
         processes = np.unique(np.concatenate([table["process"].to_numpy(dtype=np.int64) for table in hosts]))
@@ -187,9 +187,9 @@ class _Trace(Events):
         )
 
     def _start_time(self, tables: Mapping[str, Frame]) -> str:
-        """Return the wall clock of the first event: its time is relative to a base that newer traces name."""
+        """Return the UTC time of the first event; "" for older traces, which do not give the base of their times."""
         base = self.document.get("baseTimeNanoseconds")
-        # a base before 2001 is no wall clock
+        # a base before 2001 is not wall-clock time
         if not isinstance(base, int) or not 10**18 < base < 2**63:
             return ""
         starts = [int(table["start_ns"].min()) for table in tables.values() if "start_ns" in table and len(table)]
@@ -203,7 +203,7 @@ def _kernels(trace: _Trace) -> Frame:
     for shape in ("grid", "block"):
         given = trace.optional(arguments, shape, TRIPLE)
         sizes = np.zeros((len(rows), 3), dtype=np.int64)
-        # what is missing has no place in the flat list
+        # the flat list skips missing values
         sizes[given.is_valid().to_numpy(zero_copy_only=False)] = given.flatten().to_numpy().reshape(-1, 3)
         frame = frame.assign(**{f"{shape}_{axis}": sizes[:, position] for position, axis in enumerate("xyz")})
     return frame.assign(
@@ -256,7 +256,7 @@ def _api_calls(trace: _Trace) -> Frame:
 def _ranges(trace: _Trace) -> Frame:
     rows, frame = trace.on_thread("user_annotation")
     is_open = [fields.get("finished") is False for fields in trace.arguments(rows)]
-    # torch numbers its steps; as instances of one range they can be summed up
+    # torch numbers its steps; drop the number so that they count as instances of one range
     name = frame["name"].astype("str").str.replace(r"^ProfilerStep#\d+$", "ProfilerStep", regex=True)
     return frame.assign(name=name, end_thread=None, domain="", style=ANNOTATION, is_open=is_open)
 
@@ -269,8 +269,8 @@ _NOTHING_RECORDED: Final = Finding(
     rule="nothing_recorded",
     severity="warning",
     title="torch.profiler recorded nothing",
-    detail="The trace holds no operator, range or GPU work: the program used no torch while it was profiled.",
-    remedy="Name the script that uses torch, or profile any program with nsys on a machine that has a GPU.",
+    detail="The trace has no operators, ranges or GPU work: the program did not use torch while it was profiled.",
+    remedy="Name the script that uses torch, or profile the program with nsys on a machine with a GPU.",
 )
 _Reader = Callable[[_Trace], Frame]
 _HOST_TABLES: Final[Mapping[str, _Reader]] = {
@@ -283,7 +283,7 @@ _GPU_TABLES: Final[Mapping[str, _Reader]] = {"kernels": _kernels, "memory_ops": 
 
 
 def _short_name(name: str) -> str:
-    """Return a kernel's name without return type, namespaces, template arguments and parameters, as nsys has it."""
+    """Return a kernel's name without return type, namespaces, template arguments and parameters, like nsys."""
     bare = name.replace("(anonymous namespace)::", "")
     while (stripped := _TEMPLATE.sub("", bare)) != bare:
         bare = stripped
@@ -312,6 +312,6 @@ def _sizeless(count: int, total: int) -> Finding:
         rule="unknown_sizes",
         severity="info",
         title=f"The size of {count:,} of {total:,} copies and sets is not in the trace",
-        detail="Neither they nor the calls that launched them say how many bytes they moved. Sums and rates of which "
-        "they are a part are not known.",
+        detail="Neither they nor the calls that launched them give their size. Sums and rates that include them are "
+        "unknown.",
     )

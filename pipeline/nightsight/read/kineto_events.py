@@ -1,6 +1,6 @@
-"""How a torch.profiler trace is read event by event: by kind, field by field, and what is odd or lost, said.
+"""Reads torch.profiler traces by kind of event and field, and reports bad fields and dropped events.
 
-What an event cannot do without is its name, its times, and where it ran; all else may be missing, and is then unknown.
+Every event needs a name, times, and the place where it ran. All other fields are optional.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ Rows = Sequence[Fields]
 Values = np.ndarray[Any, Any]
 
 MEMORY: Final = "[memory]"
-# metadata, and the later ends of what began in another row
+# metadata, and the ends of events that began in another row
 _CONTINUED: Final = ("M", "E", "e", "n", "f", "t")
 # beyond this (the year 2096, in microseconds) the end of an event could leave int64 nanoseconds
 _LATEST_US: Final = 4e15
@@ -32,7 +32,7 @@ INTEGER: Final = pa.int64()
 NUMBER: Final = pa.float64()
 TEXT: Final = pa.string()
 TRIPLE: Final = pa.list_(pa.int64(), 3)
-# what JSON gives for each, and how we call it; a column without any value has Arrow's null type
+# our name of each type, and the types that JSON gives for it; a column without values has Arrow's null type
 _ACCEPTED: Final = {
     INTEGER: ("an integer", (pa.int64(),)),
     NUMBER: ("a number", (pa.int64(), pa.float64())),
@@ -44,7 +44,8 @@ _ACCEPTED: Final = {
 class Events:
     """The events of one trace by kind, and what had to be left out.
 
-    `asked` are the kinds that were read, `odd` the fields whose values are not what they should be, and how many.
+    `asked`: the kinds that were read; `odd`: how many values of each field have the wrong type; `left_out`: how many
+    events of each kind were skipped on purpose.
     """
 
     def __init__(self, file: str, document: Fields) -> None:
@@ -65,7 +66,7 @@ class Events:
     # -- columns --------------------------------------------------------------------------------------------------
 
     def unexpected(self, what: str, expected: str) -> CaptureError:
-        """Say that a field that no event can do without is not what it should be."""
+        """Return the error for a required field with a wrong value."""
         return CaptureError(f"{self.file}: {what} is not {expected}", EXPORT)
 
     def required(self, rows: Rows, key: str, kind: pa.DataType = INTEGER) -> pa.Array:
@@ -84,7 +85,7 @@ class Events:
         return array
 
     def optional(self, rows: Rows, key: str, kind: pa.DataType = INTEGER) -> pa.Array:
-        """Return a field of all rows, missing where it is not there; what has another type is missing and counted."""
+        """Return a field of all rows, missing if absent. Values of another type count as missing, and in `odd`."""
         given = [row.get(key) for row in rows]
         values = _typed(given, kind)
         if values is not None:
@@ -98,7 +99,7 @@ class Events:
         return pd.Series(self.optional(rows, key), dtype=pd.ArrowDtype(INTEGER))
 
     def names(self, rows: Rows, *meanings: Callable[[str], str]) -> "list[pd.Categorical[Any]]":
-        """Return the name of every row under each of `meanings`, which are asked once per distinct name."""
+        """Apply each of `meanings` to the names of all rows, once per distinct name; one column per meaning."""
         encoded = self.required(rows, "name", TEXT).dictionary_encode()
         unique, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
         return [categorical(np.array([meaning(name) for name in unique], dtype=object), codes) for meaning in meanings]
@@ -106,13 +107,13 @@ class Events:
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def spans(self, *kinds: str) -> tuple[Rows, Frame]:
-        """Return the events of `kinds` and their times; those whose times cannot be are left out and counted."""
+        """Return the events of `kinds` and their times; drops events with impossible times, with a finding."""
         self.asked |= set(kinds)
         rows = [row for kind in kinds for row in self.events.get(kind, ())]
         start = self.times(rows, "ts")
         # instants have no duration
         duration = np.zeros(len(rows)) if kinds == (MEMORY,) else self.times(rows, "dur")
-        # Kineto writes 0 for a time before its clock's base: it is not known when that event was
+        # Kineto writes 0 for times before the base of its clock, so the real time is unknown
         good = (start > 0) & (start < _LATEST_US) & (duration >= 0) & (duration < _LATEST_US)
         if not good.all():
             self.findings.append(damaged(" and ".join(kinds), int((~good).sum()), len(rows)))
@@ -121,21 +122,21 @@ class Events:
         return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])})
 
     def arguments(self, rows: Rows) -> Rows:
-        """Return the `args` of all rows, empty where there are none."""
+        """Return the `args` of all rows, empty if absent; CaptureError if any is not an object."""
         arguments = [row.get("args", {}) for row in rows]
         if not all(isinstance(fields, dict) for fields in arguments):
             raise self.unexpected("'args'", "an object in every event")
         return arguments
 
     def on_thread(self, *kinds: str) -> tuple[Rows, Frame]:
-        """Return the events of `kinds` that a thread of the CPU ran."""
+        """Return the CPU events of `kinds`, with process and thread."""
         rows, frame = self.spans(*kinds)
         process, thread = (self.required(rows, key).to_numpy() for key in ("pid", "tid"))
         (name,) = self.names(rows, str)
         return rows, frame.assign(process=process, thread=thread, pid=process, tid=thread, name=name)
 
     def on_stream(self, *kinds: str) -> tuple[Rows, Rows, Frame]:
-        """Return the GPU operations of `kinds`: rows, arguments and the columns that all of them have."""
+        """Return the GPU operations of `kinds`: rows, arguments and common columns."""
         rows, frame = self.spans(*kinds)
         arguments = [_placed(row, fields) for row, fields in zip(rows, self.arguments(rows), strict=True)]
         node = self.numbers(arguments, "graph node id")
@@ -153,7 +154,7 @@ class Events:
 
 
 def _kind(event: Fields) -> str:
-    """Name the kind of an event: the category of spans, with the phase of others; "" of what is no event."""
+    """Return the kind of an event: its category, for non-spans with the phase; "" if it is not to be counted."""
     phase, category = event.get("ph"), event.get("cat")
     if phase == "X":
         return category or ""
@@ -164,9 +165,9 @@ def _kind(event: Fields) -> str:
 
 
 def _placed(row: Fields, fields: Fields) -> Fields:
-    """Return the arguments of a GPU operation with where it ran, which `pid` and `tid` say as well."""
+    """Return the arguments of a GPU operation with device and stream, which default to `pid` and `tid`."""
     if "inDevice" in fields:
-        # a copy between two devices names three of each: the one it ran on counts
+        # a peer-to-peer copy has three devices and contexts: take those it ran on
         return {**fields, "device": fields["inDevice"], "context": fields.get("inContext", 0)}
     if "device" in fields and "stream" in fields:
         return fields
@@ -174,28 +175,28 @@ def _placed(row: Fields, fields: Fields) -> Fields:
 
 
 def is_id(value: object) -> TypeGuard[int]:
-    """Tell a whole number that fits into an int64."""
+    """Whether a value is an integer that fits into an int64."""
     return type(value) is int and abs(value) < 2**63
 
 
 def _typed(values: list[Any], kind: pa.DataType) -> pa.Array | None:
-    """Return values as an array of this type, None if any is of another; None among them is a missing one."""
+    """Return values as an array of this type, with None as missing; None if any value has another type."""
     try:
-        # the type is inferred: when it is told, Arrow cuts 1.5 to the integer 1
+        # let Arrow infer the type: if told to use integers, it truncates 1.5 to 1
         array = pa.array(values)
         if array.type not in (*_ACCEPTED[kind][1], pa.null()):
             return None
         array = array.cast(kind)
-        # a missing number in a triple
+        # a triple with a missing number is not a triple
         return None if kind == TRIPLE and array.flatten().null_count else array
     except (pa.ArrowException, OverflowError, UnicodeEncodeError):
         return None
 
 
 def _nanoseconds(microseconds: Values) -> Values:
-    """Convert to int64: exact for Kineto's three decimals up to 2^43 µs (101 days), which its clock's base is within.
+    """Convert to int64 nanoseconds, exactly for Kineto's three decimals up to 2^43 µs (101 days after its time base).
 
-    The product of a double with 1000 would not be; whole and fraction each are.
+    Multiplying a double by 1000 would lose digits, so the whole and the fraction are converted separately.
     """
     whole = np.floor(microseconds)
     nanoseconds: Values = whole.astype(np.int64) * 1000 + np.rint((microseconds - whole) * 1000).astype(np.int64)
@@ -203,23 +204,23 @@ def _nanoseconds(microseconds: Values) -> Values:
 
 
 def damaged(categories: str, count: int, total: int) -> Finding:
-    """Say that events were left out."""
+    """Return the finding for events that were left out."""
     return Finding(
         rule="damaged_events",
         severity="warning",
         title=f"{count:,} of {total:,} {categories} events were left out",
         detail="Their start or duration is missing, zero, negative or not a number, so they have no place in time.",
-        remedy="Capture again; if it happens again, the profiler lost or mixed up events.",
+        remedy="Capture again. If it happens again, the profiler lost or mixed up events.",
     )
 
 
 def odd_fields(counts: Counter[str]) -> Finding:
-    """Say which fields were not what they should be, and in how many events."""
+    """Return the finding for fields with the wrong type, with the number of events."""
     fields = ", ".join(f"'{name}' ({count:,} x)" for name, count in counts.most_common() if count)
     return Finding(
         rule="unreadable_fields",
         severity="warning",
         title="Some fields of the trace could not be read",
-        detail=f"They are not what torch.profiler writes, and are treated as unknown: {fields}.",
-        remedy="Export the trace again, with torch.profiler's export_chrome_trace.",
+        detail=f"Their values are not of the type that torch.profiler writes, and count as unknown: {fields}.",
+        remedy="Export the trace again with export_chrome_trace of torch.profiler.",
     )

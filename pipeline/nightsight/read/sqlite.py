@@ -1,4 +1,4 @@
-"""How an SQLite file is read: read-only through ADBC, cut-off files found before a wrong number is."""
+"""Reads SQLite files through ADBC, read-only; detects truncated files before they give wrong numbers."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -15,18 +15,18 @@ import pyarrow as pa
 from nightsight.errors import CaptureError
 
 MAGIC: Final = b"SQLite format 3\x00"
-_HINT: Final = "export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
+_HINT: Final = "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
 
-# rows that reach Arrow at a time: the driver's own 1,024 are slower
+# rows per Arrow batch; the driver's default of 1,024 is slower
 _BATCH_ROWS: Final = 1 << 16
-_LOCKED: Final = "wait until that program has finished with it (nsys may still be exporting), or read a copy"
+_LOCKED: Final = "Wait until that program is done (nsys may still be exporting), or read a copy."
 
 
 _Taken = TypeVar("_Taken")
 
 
 class _Numbers:
-    """A column of whole numbers that is filled batch by batch, so that it is in memory once."""
+    """A column of integers, filled batch by batch so that it is in memory only once."""
 
     def __init__(self, rows: int) -> None:
         self.values = np.empty(rows, dtype=np.int64)
@@ -45,7 +45,7 @@ class _Numbers:
         self.values[begin : self.count] = part
 
     def series(self) -> "pd.Series[Any]":
-        """Return the column as int64 if no value is NULL, else Arrow-backed."""
+        """Return the column: int64 if no value is NULL, else Arrow-backed."""
         values = self.values[: self.count]
         if not len(self.missing):
             return pd.Series(values, copy=False)
@@ -54,10 +54,9 @@ class _Numbers:
 
 
 class Database:
-    """A read-only SQLite file: which tables and columns it has, and their rows; a view is a table like any other.
+    """A read-only SQLite file: its tables, their columns and rows; views count as tables.
 
-    Every failure of the file is a CaptureError that names file and table. `asked` are the tables that rows were
-    fetched from.
+    Any failure to read it is a CaptureError that names the file and the table. `asked`: the tables that were read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,13 +71,13 @@ class Database:
         self.asked: Final = set[str]()
 
     def fetch(self, table: str, columns: Mapping[str, str]) -> pa.Table:
-        """Return `columns` (ours: SQL expression over theirs) of every row of `table`, in the file's order."""
+        """Return `columns` (our name: SQL expression) of every row of `table`, in file order."""
         self.asked.add(table)
         return self._query(_select(table, columns), table, _all)
 
     def numbers(self, table: str, columns: Mapping[str, str]) -> pd.DataFrame:
-        """Return columns of whole numbers, as `fetch` does; int64 where none is NULL, else Arrow-backed."""
-        # a damaged file can claim any number of rows, but each takes a byte
+        """Return integer columns, as `fetch` does: int64 if no value is NULL, else Arrow-backed."""
+        # a damaged file can claim any number of rows, but each takes at least a byte of the file
         rows = min(max(self.last_row(table), 0), self.path.stat().st_size)
 
         def fill(reader: pa.RecordBatchReader) -> dict[str, _Numbers] | None:
@@ -93,18 +92,18 @@ class Database:
         self.asked.add(table)
         found = self._query(_select(table, columns), table, fill)
         if found is None:
-            wrong = "holds something else where whole numbers belong"
+            wrong = "has values that are not integers in integer columns"
             raise CaptureError(f"{self.path.name}: table {table} {wrong}", _HINT)
         return pd.DataFrame({name: numbers.series() for name, numbers in found.items()}, copy=False)
 
     def last_row(self, table: str) -> int:
-        """Return the number of the last row: nsys deletes none, so it is the count unless the file is damaged."""
-        # the rows of a view have no numbers
+        """Return the rowid of the last row: the row count unless the file is damaged, since nsys deletes no rows."""
+        # the rows of a view have no rowid
         last = "COUNT(*)" if table in self._views else "MAX(rowid)"
         return self._query(_select(table, {"last": last}), table, _all)["last"][0].as_py() or 0
 
     def texts(self, table: str, column: str) -> list[str]:
-        """Return a text column, NULL as the empty text and bytes that are no UTF-8 as U+FFFD."""
+        """Return a text column, with NULL as "" and invalid UTF-8 as U+FFFD."""
         rows = self.fetch(table, {"text": f"CAST(COALESCE(\"{column}\", '') AS BLOB)"})
         return [_decoded(value or b"") for value in rows["text"].to_pylist()]
 
@@ -113,7 +112,7 @@ class Database:
         return [_decoded(name) for name in self._query(statement, "sqlite_master", _all)["name"].to_pylist()]
 
     def _columns(self, condition: str, table: str) -> dict[str, frozenset[str]]:
-        """Return the columns of these tables or views at once: an export has fifty, and queries for each take 20 ms."""
+        """Return the columns of all these tables or views, by one query: one for each of fifty tables takes 20 ms."""
         statement = (
             "SELECT CAST(m.name AS BLOB) AS source, CAST(c.name AS BLOB) AS name "  # noqa: S608
             f"FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c WHERE {condition}"
@@ -126,8 +125,8 @@ class Database:
 
     def _query(self, statement: str, table: str, take: Callable[[pa.RecordBatchReader], _Taken]) -> _Taken:
         try:
-            # a connection of its own for each query: threads cannot share one. Not through the driver's DB-API, which
-            # imports pyarrow.dataset (15 ms) and prepares each statement twice
+            # one connection per query: threads cannot share one. Not through the driver's DB-API, which imports
+            # pyarrow.dataset (15 ms) and prepares each statement twice
             with (
                 sqlite.connect(self._uri) as database,
                 adbc_driver_manager.AdbcConnection(database) as connection,
@@ -146,9 +145,9 @@ class Database:
 
 
 def read_only(path: PurePath) -> str:
-    """Return the URI by which SQLite opens the file of an absolute path for reading, on each system.
+    """Return the URI with which SQLite opens an absolute path read-only, on any system.
 
-    The path stands after the empty name of a host: `//server` of a Windows share would else be taken for one.
+    The host name in it is empty; otherwise SQLite would take `//server` of a Windows share for a host.
     """
     return f"file://{'/' * bool(path.drive[1:] == ':')}{quote(os.fsencode(path.as_posix()), safe='/:')}?mode=ro"
 
@@ -168,11 +167,11 @@ def _all(reader: pa.RecordBatchReader) -> pa.Table:
 
 
 def _refuse_cut_off(path: Path) -> None:
-    """Compare the file's size with the page count in its header: SQLite itself reads a cut-off file's first pages."""
+    """Raise CaptureError if the file is smaller than its header says: SQLite would read the pages that are there."""
     with path.open("rb") as file:
         header = file.read(100)
     page = int.from_bytes(header[16:18], "big")
     expected = int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page)
     size = path.stat().st_size
     if len(header) < 100 or size < expected:
-        raise CaptureError(f"{path.name} is cut off: {size:,} of {expected:,} bytes are there", _HINT)
+        raise CaptureError(f"{path.name} is truncated: it has {size:,} of {expected:,} bytes", _HINT)

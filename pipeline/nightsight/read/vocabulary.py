@@ -1,4 +1,4 @@
-"""What profilers mean by their numbers and labels: CUPTI's enumerations, NVTX's event types, CUDA's version numbers."""
+"""The meaning of profilers' numbers and labels: CUPTI enumerations, NVTX event types, CUDA version numbers."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.tables import PUSH_POP, START_END, categorical, empty, used_devices
 
-# CUPTI's own values (cupti_activity.h); the ENUM_* tables repeat them and are absent from exports before 2023
+# values of CUPTI (cupti_activity.h); the ENUM_* tables repeat them, but exports before 2023 lack those tables
 COPY_OPERATIONS: Final = {
     0: "Unknown",
     1: "Host-to-Device",
@@ -37,7 +37,7 @@ MEMORY_KINDS: Final = {
     7: "Unknown",
 }
 SEVERITIES: Final = {0: "info", 1: "info", 2: "warning", 3: "error", 4: "info"}
-# NVTX event types: push/pop and start/end ranges, marks, names of categories; each of NVTX itself and of NVTXT imports
+# NVTX event types: push/pop and start/end ranges, marks, category names; each from NVTX itself and from NVTXT imports
 RANGE_STYLES: Final = {59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 MARKS: Final = (34, 65)
 CATEGORY_NAMES: Final = (33, 64)
@@ -45,17 +45,17 @@ DOMAIN_CREATE: Final = 75
 # the class of a plain call in OSRT_API; others are markers
 OS_CALL: Final = 27
 
-# anything with a slash, anything quoted, and values of options: what is left are the profiler's own words
+# anything with a slash, anything quoted, and option values: the rest are the profiler's own words
 _PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\S*")
 
 
 def cuda_version(number: str) -> str:
-    """Write CUDA's version number as people do: 13000 is 13.0."""
+    """Format a CUDA version number: 13000 is 13.0; "" if it is not a number."""
     return f"{int(number) // 1000}.{int(number) % 1000 // 10}" if number.isdecimal() else ""
 
 
 def list_gpus(tables: Mapping[str, pd.DataFrame]) -> str:
-    """List the GPUs of a capture by name, and say how many of them it used if those are some but not all."""
+    """List the GPUs of a capture by name, with the number of used ones if only some were used."""
     devices = tables.get("devices", empty("devices")).drop_duplicates("device")
     used = used_devices(tables)
     is_used = devices["device"].isin(used) if used else pd.Series(True, index=devices.index)
@@ -70,12 +70,12 @@ def list_gpus(tables: Mapping[str, pd.DataFrame]) -> str:
 
 
 def without_private(text: str) -> str:
-    """Mask paths, quoted text and option values: the profiler's own messages name files and users of its machine."""
+    """Mask paths, quoted text and option values: messages of profilers may name files and users of the machine."""
     return _PRIVATE.sub("<…>", text)
 
 
 def label(values: "pd.Series[Any]", labels: Mapping[int, str]) -> "pd.Categorical[Any]":
-    """Name the values of an enumeration; NULL is empty, an unknown value is its number."""
+    """Return the labels of enumeration values; "" for NULL, the number itself for unknown values."""
     codes, unique = pd.factorize(values.fillna(-1).to_numpy(dtype=np.int64))
     names = [labels.get(int(value), "" if value == -1 else str(value)) for value in unique]
     return categorical(np.array(names, dtype=object), codes)

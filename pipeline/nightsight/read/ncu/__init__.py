@@ -1,1 +1,1 @@
-"""Reports and CSV pages of Nsight Compute."""
+"""Reads reports and CSV pages of Nsight Compute."""

@@ -1,9 +1,9 @@
-"""The framing of .ncu-rep files, version 7, as NVIDIA documents it: what tells a whole file from a damaged one.
+"""Checks the framing of .ncu-rep files (version 7, as documented by NVIDIA) to detect damaged files.
 
-`NVR\\0`, the size of a header and the header; then blocks: the size of a block header, that header, and its payload,
-each entry of it with its size before it. All messages are protobuf. The format has neither checksums nor a count of
-blocks. So a bit that flips inside a number or a text goes unnoticed, and so does the loss of all launches after some
-launch: such a file is what ncu leaves of a shorter run. Any other cut, and a flipped bit in the framing, is found.
+Layout: `NVR\\0`, the size of the header, the header; then blocks: the size of a block header, that header, and the
+payload, each entry preceded by its size. All messages are protobuf. The format has neither checksums nor a block
+count, so a flipped bit in a number or a text goes unnoticed, and so does a file cut exactly after some launch, which
+looks like that of a shorter run. Any other cut, and a flipped bit in the framing, is detected.
 """
 
 import datetime as dt
@@ -17,7 +17,7 @@ from nightsight.errors import CaptureError
 
 MAGIC: Final = b"NVR\x00"
 Fields = dict[int, list["int | memoryview"]]
-_HINT: Final = "ncu did not finish writing it, or it was damaged on the way: profile or copy it again"
+_HINT: Final = "ncu did not finish writing it, or it was damaged in a copy. Profile or copy it again."
 _VERSION: Final = 7
 _SIZE: Final = struct.Struct("<I")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -28,7 +28,7 @@ _RESULTS: Final = {2: "kernel", 7: "range", 8: "command list", 9: "graph"}
 
 @dataclass(frozen=True)
 class Launch:
-    """What the framing tells of one result: `metrics` is how many names of metrics it has, None if it is no kernel."""
+    """One result as the framing describes it; `metrics`: its number of metric names, None if it is not a kernel."""
 
     kind: str
     pid: int
@@ -42,7 +42,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Session:
-    """What may be said of the machine and the tool."""
+    """The facts about the machine and the tool that may appear in a report."""
 
     captured_utc: str = ""
     ncu: str = ""
@@ -53,26 +53,26 @@ class Session:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The launches of a report, in the order in which ncu wrote them, and its session."""
+    """The launches of a report in file order, and its session."""
 
     launches: tuple[Launch, ...]
     session: Session
 
 
 def read_blocks(path: Path) -> Blocks:
-    """Walk through a .ncu-rep file; CaptureError, naming it, if the file is damaged, cut off or without launches."""
+    """Walk through a .ncu-rep file; CaptureError if it is damaged, truncated or without launches."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise CaptureError(f"{path.name} cannot be read: {error.strerror}", "check the path and its rights") from error
+        raise CaptureError(f"{path.name} cannot be read: {error.strerror}", "Check path and permissions.") from error
     try:
         return _Walk(memoryview(content)).blocks()
     except _Damaged as error:
-        raise CaptureError(f"{path.name} is damaged or cut off: {error}", _HINT) from error
+        raise CaptureError(f"{path.name} is damaged or truncated: {error}", _HINT) from error
 
 
 class _Damaged(ValueError):
-    """The bytes are not what the format wants; the message says what is not."""
+    """The bytes do not follow the format; the message says what is wrong."""
 
 
 @dataclass
@@ -88,17 +88,17 @@ class _Walk:
 
     def blocks(self) -> Blocks:
         if bytes(self._take(len(MAGIC), "its beginning")) != MAGIC:
-            raise _Damaged("it does not begin as a report does")
+            raise _Damaged("it does not begin like a report")
         version = _integer(_fields(self._sized("its header")), 1)
         if version != _VERSION:
-            raise _Damaged(f"its format has version {version}, and {_VERSION} is the one known")
+            raise _Damaged(f"its format version is {version}, only {_VERSION} is supported")
         while self.place < len(self.content):
             self._block()
         session = _session(self.session)
         if not self.launches:
-            raise _Damaged("it holds no launch")
+            raise _Damaged("it has no launches")
         if not session.ncu or self.last_entry == "source":
-            raise _Damaged("what ncu writes with each launch is not all there")
+            raise _Damaged("a part that ncu writes with each launch is missing")
         return Blocks(tuple(self.launches), session)
 
     def _block(self) -> None:
@@ -116,7 +116,7 @@ class _Walk:
                 self.launches.append(self._launch(kind, process, _fields(self._sized("a launch"))))
                 self.last_entry = kind
         if self.place != end:
-            raise _Damaged("a block has another size than its header says")
+            raise _Damaged("the size of a block differs from its header")
 
     def _launch(self, kind: str, pid: int, result: Fields) -> Launch:
         if kind != "kernel":
@@ -128,12 +128,12 @@ class _Walk:
         return Launch(kind, pid, function, grid, block, context, stream, metrics=len(names))
 
     def _metric_name(self, metric: "int | memoryview") -> str:
-        # the number of the name is the first field of each metric: the others, up to thousands, are not looked at
+        # the id of the name is the first field of each metric: skip the others, which can be thousands
         if isinstance(metric, int) or len(metric) < 2 or metric[0] != 1 << 3:
             raise _Damaged("a metric has no name")
         number, _ = _varint(metric, 1)
         if number >= len(self.strings):
-            raise _Damaged("a metric's name is not there")
+            raise _Damaged("the name of a metric is missing")
         return self.strings[number]
 
     def _sized(self, what: str) -> memoryview:
@@ -156,7 +156,7 @@ def _session(details: Fields) -> Session:
     system = _messages(details, 4) or _messages(details, 3)
     ncu = next((version for name, version in versions.items() if name.startswith("Nsight Compute")), "")
     created = _integer(details, 2)
-    # before the year 2100
+    # up to the year 2100
     start = dt.datetime.fromtimestamp(created, dt.UTC) if 0 < created < 4_102_444_800 else None
     return Session(
         captured_utc=f"{start:%Y-%m-%d %H:%M:%S}" if start else "",
@@ -168,7 +168,7 @@ def _session(details: Fields) -> Session:
 
 
 def _fields(message: "int | memoryview") -> Fields:
-    """Split a protobuf message into its fields, by number; _Damaged if it is none."""
+    """Split a protobuf message into its fields, by number; _Damaged if it is not a message."""
     fields: Fields = {}
     if isinstance(message, int):
         raise _Damaged("a number stands where a message should")
@@ -183,16 +183,16 @@ def _walk(message: memoryview) -> "Iterator[tuple[int, int | memoryview]]":
         tag, place = _varint(message, place)
         read = _READERS.get(tag & 7)
         if read is None or tag < 8:
-            raise _Damaged("a message has a field of no known kind")
+            raise _Damaged("a message has a field of unknown type")
         value, place = read(message, place)
         if place > len(message):
-            raise _Damaged("a field reaches over the end of its message")
+            raise _Damaged("a field extends beyond the end of its message")
         yield tag >> 3, value
 
 
 def _varint(message: memoryview, place: int) -> tuple[int, int]:
     value = 0
-    # a number of 64 bits takes ten bytes at most
+    # a 64-bit number takes at most ten bytes
     for shift, byte in enumerate(message[place : place + 10]):
         value |= (byte & 127) << 7 * shift
         if byte < 128:
@@ -214,7 +214,7 @@ _READERS: Final[dict[int, Callable[[memoryview, int], "tuple[int | memoryview, i
 
 
 def _messages(fields: Fields, number: int) -> Fields:
-    """Return the fields of the message in field `number`; none if it is absent."""
+    """Return the fields of the message in field `number`; {} if it is absent."""
     merged: Fields = {}
     for value in fields.get(number, []):
         for inner, values in _fields(value).items():
@@ -223,7 +223,7 @@ def _messages(fields: Fields, number: int) -> Fields:
 
 
 def _integer(fields: Fields, number: int) -> int:
-    """Return the first number in a field, 0 if it is absent."""
+    """Return the first number in a field; 0 if it is absent."""
     value = fields.get(number, [0])[0]
     if not isinstance(value, int):
         raise _Damaged("a message stands where a number should")

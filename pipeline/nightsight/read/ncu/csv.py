@@ -1,8 +1,8 @@
-"""The CSV pages that `ncu --csv` prints: found in whatever else stands in the file, and read by the names of columns.
+"""Reads the CSV pages that `ncu --csv` prints, by column names, from a file that may also contain other output.
 
-`raw` has a row per launch, a column per metric and a row of units below its header; `details` has a row per metric or
-rule. Its metrics have labels, which can mean several metrics: nightsight.read.ncu.labels names those it knows, others
-are called `section: item: label`. Labels that occur twice there are numbered (`... #2`).
+`raw` has a row per launch, a column per metric, and a row of units below the header. `details` has a row per metric or
+rule; it labels metrics, and a label can mean several metrics. nightsight.read.ncu.labels maps known labels to metric
+names; other metrics are called `section: item: label`, numbered if a label occurs twice in a launch (`... #2`).
 """
 
 import re
@@ -29,7 +29,7 @@ from nightsight.tables import SHAPE, TABLES
 Frame = pd.DataFrame
 Rows = list[list[str]]
 
-# what recognizes such a file; without a table it is read all the same, to say what ncu's messages in it say
+# recognizes such a file; also one with only messages of ncu, which the error then quotes
 SIGNS: Final = re.compile(
     rb'^==(?:PROF|WARNING|ERROR)== |"ID","Process ID",|^"Process ID","Process Name",|^"Kernel Name",".*",?$',
     re.MULTILINE,
@@ -37,8 +37,8 @@ SIGNS: Final = re.compile(
 
 _CELL: Final = r'"[^"]*(?:""[^"]*)*"'
 _LETTERS: Final = r'"(?:[^"]|"")*?[^\W\d](?:[^"]|"")*"'
-# a row may stand behind what the program wrote without a line end, but not inside a cell: there, quotes are doubled;
-# behind a comma or a quote it is no rest of another row if it goes on with the names of a program, host and kernel
+# A row may follow program output without a line end, but does not start inside a cell, where quotes are doubled. After
+# a comma or a quote it could be the rest of another row, unless it goes on with names of program, host and kernel.
 _ROW: Final = re.compile(
     rf'(?:"ID","Process ID"|^"",""|(?<![,"])"\d{{1,10}}","\d{{1,10}}"'
     rf'|"\d{{1,10}}","\d{{1,10}}"(?=,{_LETTERS},{_CELL},{_LETTERS},))(?:,{_CELL})*,?(?=\r?$)',
@@ -49,44 +49,44 @@ _CELLS: Final = re.compile(r'"([^"]*(?:""[^"]*)*)"')
 _MESSAGE: Final = re.compile(r"^==(WARNING|ERROR)== (.*?)\r?$", re.MULTILINE)
 _PUSH_POP: Final = "Push/Pop_Range"
 _RANGE: Final = re.compile(r'"(.*?)"(?=\s|$)')
-# domain:range:payload type:payload:color type:color:message type:message, where the message is the range's name again
+# domain:range:payload type:payload:color type:color:message type:message; the message repeats the range's name
 _NAMED_RANGE: Final = re.compile(r"(?P<domain>.*?):(?P<name>.*)(?::[^:]*){5}:(?P=name)", re.DOTALL)
-# printed alone (--print-metric-name name) or behind the label; what begins with stall_ is a label
+# a metric name, alone (--print-metric-name name) or after its label; names that start with stall_ are labels
 _METRIC_NAME: Final = re.compile(r"(?:|.* \()((?!stall_)(?:\w+\.)*[a-z]\w*_[\w.]+)\)?")
 
-# other columns of a raw page are a word, or have spaces or colons
-# the values of a metric's instances, behind its own
+# the values of a metric's instances, in parentheses after its own
 _INSTANCES: Final = re.compile(r"([\d.,'\s]*)\([^()]*\)")
+# other columns of a raw page are a single word, or have spaces or colons
 _RAW_METRIC: Final = re.compile(r"(?:pmsampling:)?[\w.]+_[\w.]+")
 
 _KERNEL: Final = "kernel"
-# a metric that graphs alone have
+# a metric that only graphs have
 _OF_GRAPHS: Final = "launch__graph_contains_device_launch"
 _OF_DETAILS: Final = ("Section Name", "Metric Name", "Metric Unit", "Metric Value")
 _OF_RULES: Final = ("Rule Name", "Rule Type", "Rule Description")
 _OF_SPEEDUPS: Final = ("Estimated Speedup Type", "Estimated Speedup")
 _KINDS: Final = {"INF": "info", "OPT": "optimization", "WRN": "warning", "ERR": "error"}
-_AGAIN: Final = "print it again: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
+_AGAIN: Final = "Print it again: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
 _HINTS: Final = {
-    "ERR_NVGPUCTRPERM": "only administrators may read counters there: run ncu as root, or load the driver's module "
-    "with NVreg_RestrictProfilingToAdminUsers=0",
-    "No kernels were profiled": "no kernel matched what ncu was told to profile (--kernel-name, --nvtx-include, ...)",
-    "Failed to load report": "the .ncu-rep is damaged, or newer than the ncu that printed it",
+    "ERR_NVGPUCTRPERM": "On that machine only administrators may read the counters: run ncu as root, or load the "
+    "driver's module with NVreg_RestrictProfilingToAdminUsers=0.",
+    "No kernels were profiled": "No kernel matched the filters of ncu (--kernel-name, --nvtx-include, ...).",
+    "Failed to load report": "The .ncu-rep is damaged, or newer than the ncu that printed it.",
 }
-_NO_RULES: Final = "ncu's raw page holds no rules; its details page and the .ncu-rep do"
-_NO_LINES: Final = "ncu's CSV pages raw and details hold no machine instructions; the .ncu-rep does"
+_NO_RULES: Final = "the raw page of ncu has no rules; the details page and the .ncu-rep have them"
+_NO_LINES: Final = "the raw and details CSV pages of ncu have no machine instructions; the .ncu-rep has them"
 
 
 def read_ncu_csv(path: Path) -> Profile:
-    """Read a raw or details page, or both; CaptureError if there is none in the file, or it is cut off or broken.
+    """Read a raw or details page, or both; CaptureError if the file has none, or is truncated or broken.
 
-    A file that was cut exactly after a row is not found out. Names of kernels are as ncu printed them, by default
-    without all of their namespaces (`nightsight.events.kernel_names.unqualified`); they have no mangled names.
+    A file cut exactly after a row is not detected. Kernel names are as ncu printed them, by default without some of
+    their namespaces (`nightsight.events.kernel_names.unqualified`); there are no mangled names.
     """
     try:
         text = text_of(path.read_bytes())
     except OSError as error:
-        raise CaptureError(f"{path.name} cannot be read: {error.strerror}", "check the path and its rights") from error
+        raise CaptureError(f"{path.name} cannot be read: {error.strerror}", "Check path and permissions.") from error
     pages = list(_pages(path, text))
     if not pages:
         _refuse(path, text)
@@ -108,22 +108,24 @@ def read_ncu_csv(path: Path) -> Profile:
 
 
 def text_of(content: bytes) -> str:
-    """Decode what was printed into a file: UTF-8, or the UTF-16 that `>` of Windows PowerShell makes of it."""
+    """Decode printed output: UTF-8, or UTF-16 as written by `>` in Windows PowerShell."""
     is_wide = content.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
     text = content.decode("utf-16" if is_wide else "utf-8-sig", errors="replace")
-    # as a file opened as text has them
+    # line ends as in a file opened as text
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _refuse_two_of_one_number(path: Path, launches: Frame) -> None:
-    """Raise CaptureError if a process has two launches of one number: pages of two runs, of which one would be lost."""
+    """Raise CaptureError if launches of a process share a number: pages of two runs, of which one would be lost."""
     number = ["pid", "id"]
     if launches[[*number, "name", *SHAPE]].drop_duplicates().duplicated(number).any():
-        raise CaptureError(f"{path.name} holds different kernels of one number", "give the pages of each run by itself")
+        raise CaptureError(
+            f"{path.name} has different kernels with the same ID", "Save the pages of each run in a separate file."
+        )
 
 
 def _pages(path: Path, text: str) -> "Iterator[_Page]":
-    """Yield the tables of a file that have rows: each begins with a header."""
+    """Yield the tables of a file, each with a header and at least one row."""
     header: list[str] = []
     rows: Rows = []
     for cells in _rows(path, text):
@@ -138,8 +140,8 @@ def _pages(path: Path, text: str) -> "Iterator[_Page]":
 
 
 def _rows(path: Path, text: str) -> Rows:
-    """Return the cells of all rows; CaptureError if one of them is broken."""
-    broken = CaptureError(f"{path.name} is cut off, or a row of it is broken", f"{_AGAIN}, without running the program")
+    """Return the cells of all rows; CaptureError if a row is broken."""
+    broken = CaptureError(f"{path.name} is truncated, or has a broken row", f"{_AGAIN}, without running the program")
     place, rows = 0, []
     for match in _ROW.finditer(text):
         if _ROW_START.search(text, place, match.start()):
@@ -159,16 +161,16 @@ def _page(path: Path, header: list[str], rows: Rows) -> "Iterator[_Page]":
 
 
 def _refuse(path: Path, text: str) -> NoReturn:
-    """Say what ncu itself said, or which page this is."""
+    """Raise the CaptureError for a file without kernels; it quotes ncu's own messages, or names the page."""
     messages = _messages(text)
     if messages:
         errors = [words for kind, words in messages if kind == "ERROR"]
         said = " ".join(errors or [words for _, words in messages[-3:]])
         hint = next((hint for sign, hint in _HINTS.items() if sign in said), _AGAIN)
-        raise CaptureError(f"{path.name} holds no kernels, but messages of ncu: {said}", hint)
+        raise CaptureError(f"{path.name} has no kernels, only messages of ncu: {said}", hint)
     if '"Invocations"' in text:
         raise CaptureError(f"{path.name} is a summary over launches", f"{_AGAIN}, without --print-summary")
-    raise CaptureError(f"{path.name} holds no kernels on a raw or details page of ncu", _AGAIN)
+    raise CaptureError(f"{path.name} has no raw or details page of ncu with kernels", _AGAIN)
 
 
 def _messages(text: str) -> list[tuple[str, str]]:
@@ -182,7 +184,7 @@ def _diagnostics(text: str) -> Frame:
 
 @dataclass(frozen=True)
 class _Page:
-    """One table: its header and its rows, of which the raw page's first holds the units."""
+    """One table: its header and its rows; the first row of a raw page has the units."""
 
     file: str
     header: Sequence[str]
@@ -190,32 +192,32 @@ class _Page:
 
     @cached_property
     def is_details(self) -> bool:
-        """Whether this is a details page, not a raw one."""
+        """Whether this is a details page rather than a raw page."""
         return not {*_OF_DETAILS, *_OF_RULES, *_OF_SPEEDUPS}.isdisjoint(self.header)
 
     def check(self) -> None:
-        """Raise CaptureError unless all columns are there, and each row has as many cells as it must have.
+        """Raise CaptureError unless the page has all columns, and each row enough cells.
 
-        Rows of metrics lack those of rules.
+        Rows of metrics may lack the cells of rules.
         """
         twice = [name for name, count in Counter(self.header).items() if count > 1 and not _RAW_METRIC.fullmatch(name)]
         if twice:
-            raise CaptureError(f"{self.file} has columns that no page of ncu has: {', '.join(twice)} twice", _AGAIN)
-        # those of rules are there if rules were asked for, those of speedups in releases that estimate them
+            raise CaptureError(f"{self.file} has duplicate columns, unlike any page of ncu: {', '.join(twice)}", _AGAIN)
+        # columns of rules are there if rules were requested, those of speedups in releases that estimate them
         groups = [group for group in (_OF_RULES, _OF_SPEEDUPS) if not set(group).isdisjoint(self.header)]
         expected = ["Kernel Name", *(name for group in (_OF_DETAILS, *groups) if self.is_details for name in group)]
         if lacking := [name for name in expected if name not in self.header]:
-            raise CaptureError(f"{self.file} lacks columns that such a page of ncu has: {', '.join(lacking)}", _AGAIN)
+            raise CaptureError(f"{self.file} lacks columns of a page of ncu: {', '.join(lacking)}", _AGAIN)
         if not all(self._least(cells) <= len(cells) <= len(self.header) for cells in self.rows):
-            raise CaptureError(f"{self.file} is cut off, or a row of it has lost cells", _AGAIN)
+            raise CaptureError(f"{self.file} is truncated, or a row lacks cells", _AGAIN)
         if not self.is_details and self.rows[0][0]:
             raise CaptureError(f"{self.file} lacks the row of units below its header", _AGAIN)
         if not self.is_details and any(";" in cell and _INSTANCES.fullmatch(cell) for row in self.rows for cell in row):
-            # some of their values are in base units, whatever the row of units says
-            raise CaptureError(f"{self.file} holds instances of metrics", f"{_AGAIN}, without --print-metric-instances")
+            # some of their values are in base units, regardless of the row of units
+            raise CaptureError(f"{self.file} has instances of metrics", f"{_AGAIN}, without --print-metric-instances")
 
     def _least(self, cells: Sequence[str]) -> int:
-        """How many cells a row must have; at least one of them is there."""
+        """Return the minimum number of cells of a row, which has at least one."""
         if not self.is_details:
             return len(self.header)
         name, value = (self.header.index(f"Metric {part}") for part in ("Name", "Value"))
@@ -223,13 +225,13 @@ class _Page:
 
     @cached_property
     def frame(self) -> Frame:
-        """All rows that belong to a launch, a column per cell; what a row lacks is empty."""
+        """All rows that belong to a launch, one column per header; missing cells are empty."""
         width = len(self.header)
         rows = [cells + [""] * (width - len(cells)) for cells in self.rows if cells[0]]
         return Frame(rows, columns=list(self.header), dtype=object)
 
     def launches(self) -> Frame:
-        """One row per launch of this table, and what identifies it: process and ncu's number."""
+        """Return one row per launch of this table; process and `id` (ncu's number) identify it."""
         rows = self.frame.drop_duplicates(["Process ID", "ID"], ignore_index=True)
         return _launches(rows)
 
@@ -269,7 +271,7 @@ class _Page:
 
 
 def _numbers_of(frame: Frame, launches: Frame) -> "pd.Series[int]":
-    """Number the launch of each row; rows of one launch may stand apart."""
+    """Return the launch number of each row; rows of one launch need not be adjacent."""
     numbers = launches.drop_duplicates("launch").set_index(["pid", "id"])["launch"]
     keys = pd.MultiIndex.from_arrays([frame["Process ID"].astype("int64"), frame["ID"].astype("int64")])
     return pd.Series(numbers.reindex(keys).to_numpy(), index=frame.index)
@@ -298,16 +300,16 @@ def _launches(rows: Frame) -> Frame:
             **dict(zip(SHAPE, zip(*shapes, strict=True), strict=True)),
         }
     )
-    # of a range or graph they are those of one of its launches
+    # for a range or graph, ncu prints the values of one of its launches
     launches.loc[kinds != _KERNEL, ["context", "stream", *SHAPE]] = 0
     return launches
 
 
 def _kinds(rows: Frame, shapes: Sequence[tuple[int, ...]]) -> "np.ndarray[Any, Any]":
-    """Tell ranges and graphs that were replayed as a whole from kernels that are called so."""
+    """Return the kind of each launch; a kernel may also be called `range` or `graph`."""
     names = rows["Kernel Name"].to_numpy()
     is_range = (names == "range") & ~np.array(shapes, dtype=bool).any(axis=1)
-    # a details page has nothing but the name
+    # on a details page there is only the name to go by
     of_graphs = rows[_OF_GRAPHS].to_numpy() != "" if _OF_GRAPHS in rows else np.full(len(rows), "Section Name" in rows)
     return np.where(is_range, "range", np.where((names == "graph") & of_graphs, "graph", _KERNEL))
 
@@ -318,7 +320,7 @@ def _first_number(cell: str) -> int:
 
 
 def _sizes(cell: str) -> tuple[int, int, int]:
-    """Read `(8192, 1, 1)`, whatever its locale puts between thousands; zeros for anything else."""
+    """Read `(8192, 1, 1)` with any thousands separator; zeros for anything else."""
     sizes = [re.sub(r"[^0-9]", "", size)[:10] for size in cell.strip("()").split(", ")]
     return (int(sizes[0]), int(sizes[1]), int(sizes[2])) if len(sizes) == 3 and all(sizes) else (0, 0, 0)
 
@@ -336,7 +338,7 @@ def _range(written: str) -> tuple[str, str]:
 
 
 def _label_metrics(frame: Frame, launch: "pd.Series[int]") -> Frame:
-    """The metrics of a details page, each under its own name if that is known or printed, else under its label."""
+    """Return the metrics of a details page, under their own name if known or printed, else under their label."""
     rows = frame.assign(launch=launch)[frame["Metric Name"] != ""]
     items = rows["Body Item Label"] if "Body Item Label" in rows else pd.Series("", index=rows.index, dtype=object)
     keys = Frame({"section": rows["Section Name"], "item": items, "label": rows["Metric Name"]})
@@ -358,7 +360,7 @@ def _metric(section: str, item: str, label: str) -> str:
 
 
 def _numbered(rows: Frame) -> Frame:
-    """Number labels that a launch has again with another value: which metric is which, only names would tell."""
+    """Number labels that occur several times in a launch with different values, to keep the metrics apart."""
     again = rows.groupby(["launch", "metric"]).cumcount()
     suffix = ("" if not count else f" #{count + 1}" for count in again)
     is_label = rows["metric"].str.contains(": ", regex=False)

@@ -1,7 +1,7 @@
-"""What NVIDIA's `ncu_report` module reads of a .ncu-rep file, as JSON; a program of its own, for a process of its own.
+"""Dumps what NVIDIA's `ncu_report` module reads from a .ncu-rep file, as JSON. A program to be run in its own process.
 
 The module of 2025.3 and pyarrow crash in one process (their C++ libraries share symbols), and a damaged file must not
-take its reader down. So this imports the standard library alone, and is run by nightsight.read.ncu.library.
+crash nightsight. So this file imports only the standard library; nightsight.read.ncu.library runs it.
 """
 
 import importlib
@@ -10,21 +10,21 @@ import sys
 from typing import Any, Final
 
 ABSENT: Final = 3
-"""The exit status when there is no module to read with."""
+"""The exit status if the module cannot be imported."""
 MODULE: Final = "ncu_report"
 EXECUTED: Final = "inst_executed"
 SAMPLES: Final = "smsp__pcsamp_sample_count"
 STALLED: Final = "smsp__pcsamp_warps_issue_stalled_"
-# lists of the names of other metrics
+# prefixes of metrics whose values are lists of other metrics
 _LISTS: Final = ("group:", "breakdown:")
 
 Native = Any
-"""An object of the module, which has no types."""
+"""An object of the module, which has no type annotations."""
 
 
 def launches(module: Native, report: str) -> list[dict[str, Any]]:
-    """Return what the module reads of each launch."""
-    # context and ranges own what the actions are made of: without a reference to them, memory in use is freed
+    """Return the data of each launch in the report."""
+    # keep references to context and ranges: they own the actions, whose memory would be freed otherwise
     context = module.load_report(report)
     ranges = [context.range_by_idx(place) for place in range(context.num_ranges())]
     return [_launch(part.action_by_idx(place)) for part in ranges for place in range(part.num_actions())]
@@ -45,13 +45,13 @@ def _launch(action: Native) -> dict[str, Any]:
 
 
 def _ranges(state: Native) -> list[tuple[str, str]]:
-    """Domain and name of each push/pop range: nested within a domain, the domains in the order of their numbers."""
+    """Return (domain, name) of each push/pop range: by domain in the order of their ids, outermost range first."""
     domains = [state.domain_by_id(number) for number in state.domains()] if state else []
     return [(domain.name(), name) for domain in domains for name in domain.push_pop_ranges()]
 
 
 def _metric(action: Native, name: str) -> list[tuple[str, str, float | str, str]]:
-    """Name, instance, value and unit of a metric, and of those of its instances that have names (opcodes)."""
+    """Return (name, instance, value, unit) of a metric, and of its instances if they have names (opcodes)."""
     metric = action.metric_by_name(name)
     if not metric.has_value():
         return []
@@ -83,9 +83,9 @@ def _rule(rule: Native) -> dict[str, Any]:
 
 
 def _instructions(action: Native, names: list[str]) -> dict[str, Any]:
-    """Counters per address, and what stands at each address: instruction, file, line and its text.
+    """Return counters per address, and the code at each address: instruction, file, line and source text.
 
-    Of kernels alone: asked for the code of a range or graph with kernels of several modules, the module crashes.
+    Only for kernels: the module crashes on the code of a range or graph with kernels of several modules.
     """
     if hasattr(action, "workload_type") and action.workload_type() != action.WorkloadType_KERNEL:
         return {"counters": {}, "code": []}
@@ -111,7 +111,7 @@ def _code(action: Native, address: int, contents: dict[str, list[str]]) -> tuple
 
 
 def main(report: str, folder: str = "") -> int:
-    """Write the launches of `report` to standard output, with the module in `folder` if one is given."""
+    """Write the launches of `report` to standard output, using the module in `folder` if given."""
     if folder:
         sys.path.insert(0, folder)
     try:

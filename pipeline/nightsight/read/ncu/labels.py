@@ -1,6 +1,6 @@
-"""The names of the metrics behind the labels on ncu's details page, as ncu 2025.3 prints both for one report (cc 9.0).
+"""The metric names behind the labels on ncu's details page, as ncu 2025.3 prints both for one report (cc 9.0).
 
-Other releases and chips may put other metrics behind a label; what is not here keeps its section and its label.
+Other releases and chips may use a label for another metric; metrics not listed here keep their section and label.
 """
 
 from collections.abc import Mapping
@@ -117,4 +117,4 @@ LABELS: Final[Mapping[str, Mapping[str, str]]] = {
         "Avg. Divergent Branches": "smsp__sass_branch_targets_threads_divergent.avg",
     },
 }
-"""Section as displayed: label: name."""
+"""Metric name by section (as displayed) and label."""

@@ -1,4 +1,4 @@
-"""Where NVIDIA's `ncu_report` module is: the package on PyPI, or the one that each Nsight Compute ships."""
+"""Finds NVIDIA's `ncu_report` module (from PyPI, or shipped with Nsight Compute) and runs it on a report."""
 
 import importlib.util
 import json
@@ -22,23 +22,23 @@ _PLACES: Final = (
 )
 _ROOT = Path("/")
 _INSTALL: Final = (
-    "pip install 'nightsight[ncu]' (or ncu-report), or install Nsight Compute, or print the report where it is: "
-    "ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
+    "pip install 'nightsight[ncu]' (or ncu-report), or install Nsight Compute. Or convert the report on a machine with "
+    "ncu: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
 )
-_AGAIN: Final = "profile or copy it again; a newer ncu-report may read what a newer ncu wrote"
+_AGAIN: Final = "Profile or copy it again. If a newer ncu wrote it, a newer ncu-report may be able to read it."
 
 Dump = list[dict[str, Any]]
 
 
 def dump(path: Path) -> Dump:
-    """Return what `ncu_report` reads of a report, as nightsight.read.ncu.dump gives it.
+    """Return the launches that `ncu_report` reads from a report, as dumped by nightsight.read.ncu.dump.
 
-    ToolError if neither the package nor an Nsight Compute that ships the module is here; CaptureError if it crashes.
+    ToolError if neither the package nor an Nsight Compute with the module is installed; CaptureError if it crashes.
     """
     package = [""] if importlib.util.find_spec(ncu_dump.MODULE) else []
     reason = "neither the package nor Nsight Compute is installed"
     for folder in (*package, *map(str, _shipped())):
-        # -P: the folder of the program has a module of the same name
+        # -P keeps this folder off sys.path: its csv.py and numbers.py would hide the standard modules
         command = [sys.executable, "-P", ncu_dump.__file__, str(path), folder]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode == 0:
@@ -47,11 +47,11 @@ def dump(path: Path) -> Dump:
         if done.returncode != ncu_dump.ABSENT:
             raise CaptureError(f"{path.name} cannot be read: NVIDIA's {ncu_dump.MODULE} module failed on it", _AGAIN)
         reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-    raise ToolError(f"no module {ncu_dump.MODULE} is here to read .ncu-rep files with ({reason})", _INSTALL)
+    raise ToolError(f"cannot read .ncu-rep files without the module {ncu_dump.MODULE} ({reason})", _INSTALL)
 
 
 def _shipped() -> Iterator[Path]:
-    """Yield the folders of modules that ncu ships: of the ncu on PATH, then of those installed, the newest first."""
+    """Yield the folders of the modules shipped with ncu: for the ncu on PATH, then for installed ones, newest first."""
     program = shutil.which("ncu")
     homes = [Path(program).resolve().parent] if program else []
     installed = [home for place in _PLACES for home in _ROOT.glob(place)]

@@ -1,4 +1,4 @@
-"""How counters per address become `kernel_lines`: a row per machine instruction, with the line of source it is from."""
+"""Turns counters per address into `kernel_lines`: one row per machine instruction, with its source line."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from nightsight.tables import TABLES
 Frame = pd.DataFrame
 Values = np.ndarray[Any, Any]
 
-# a warp that was selected did issue
+# states that are not stalls: `selected` warps issued an instruction; `_not_issued` metrics count a part of the others
 _NO_STALL: Final = re.compile(rf"{STALLED}(?:selected|.*_not_issued)")
 
 
 def instructions(launches: Sequence[Mapping[str, Any]]) -> Frame:
-    """Return `kernel_lines` of what was dumped of launches; no rows of one whose instructions were not counted."""
+    """Return `kernel_lines` for dumped launches; launches without instruction counters have no rows."""
     frames = [_of_launch(launch).assign(launch=number) for number, launch in enumerate(launches) if launch["code"]]
     return pd.concat(frames, ignore_index=True) if frames else Frame(columns=list(TABLES["kernel_lines"]))
 
@@ -45,13 +45,13 @@ def _of_launch(launch: Mapping[str, Any]) -> Frame:
 
 
 def _per_address(pairs: Sequence[Sequence[int]], addresses: "pd.Index[int]") -> Values:
-    """Return a count for each address, 0 where none is given."""
+    """Return a count for each address, 0 if none is given."""
     given = pd.DataFrame(pairs, columns=["address", "count"]).groupby("address")["count"].sum()
     return given.reindex(addresses, fill_value=0).to_numpy(dtype=np.int64)
 
 
 def _main_stall(counts: Mapping[str, Values], size: int) -> tuple[Values, Values]:
-    """For each address, the reason that most of its stalled samples had, and how many had it."""
+    """Return for each address the most frequent stall reason, and its number of samples."""
     names = sorted(name for name in counts if name.startswith(STALLED) and not _NO_STALL.fullmatch(name))
     if not names:
         return np.full(size, "", dtype=object), np.zeros(size, dtype=np.int64)

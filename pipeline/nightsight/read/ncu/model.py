@@ -1,4 +1,4 @@
-"""What ncu's reports and its CSV pages have in common: units, rules' markup, NVTX ranges, and the tables they fill."""
+"""Shared by the readers of ncu reports and CSV pages: units, rule markup, NVTX ranges, and the tables they fill."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -30,10 +30,10 @@ _ATTRIBUTE: Final = "device__attribute_"
 
 
 def base_unit(unit: str) -> tuple[float, str]:
-    """Return what a value in one of ncu's units is multiplied by, and the base unit it is in then.
+    """Return the factor that converts a value in a unit of ncu to its base unit, and that base unit.
 
-    `Kbyte` is (1000, `byte`), `sector/ns` is (1e9, `sector/s`), `usecond` is (1000, `ns`). ncu itself scales
-    `%/Kbyte` as it does `Kbyte`, up and not down; what it calls `%/byte` in base units is followed here.
+    `Kbyte` is (1000, `byte`), `sector/ns` is (1e9, `sector/s`), `usecond` is (1000, `ns`). For `%/Kbyte` ncu
+    multiplies by 1000 where one would divide; we do the same, to get what ncu itself prints as `%/byte`.
     """
     numerator, slash, denominator = unit.partition("/")
     factor, base = _base(numerator)
@@ -57,29 +57,29 @@ def _base(unit: str) -> tuple[float, str]:
 
 
 def plain_message(markup: str) -> str:
-    """Return a rule's message as ncu prints it: links as their words, addresses in brackets, no folders of files."""
+    """Return a rule's message as ncu prints it: links as their text, URLs in parentheses, files without folders."""
     return file_names_only(_LINK.sub(r"\1", _URL.sub(r"\1 (\2)", markup)))
 
 
 def file_names_only(text: str) -> str:
-    """Cut the folders off all absolute paths in a text."""
+    """Remove the folders from all absolute paths in a text."""
     return _PATH.sub(r"\1", text)
 
 
 def clean(text: str) -> str:
-    """Replace what is not UTF-8: ncu passes on the bytes that programs give as names."""
+    """Replace invalid UTF-8: ncu passes on names as the bytes that programs give."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def range_path(ranges: Iterable[tuple[str, str]]) -> str:
-    """Join (domain, name) of the ranges around a launch, the outermost first: `step / library:forward`."""
+    """Join the (domain, name) of the ranges around a launch, outermost first: `step / library:forward`."""
     return " / ".join(name if domain in ("", _DEFAULT_DOMAIN) else f"{domain}:{name}" for domain, name in ranges)
 
 
 def in_base_units(metrics: Frame) -> Frame:
-    """Convert `value` and `unit` of each row; what is neither a number nor words was not collected and is left out.
+    """Convert `value` and `unit` of each row; drops rows with neither number nor text, which were not collected.
 
-    Ratios of nothing are no numbers: ncu writes some as infinite.
+    Infinite values count as missing: ncu writes some ratios with denominator 0 like that.
     """
     units = metrics["unit"].astype("category")
     bases = [base_unit(unit) for unit in units.cat.categories]
@@ -91,7 +91,7 @@ def in_base_units(metrics: Frame) -> Frame:
 
 
 def profile(tables: Mapping[str, Frame], missing: Mapping[str, str], environment: Environment) -> Profile:
-    """Make a profile of what ncu gave: devices come from the metrics, all else that it cannot give is missing."""
+    """Build a profile from ncu's tables; devices come from the metrics, and all other tables are missing."""
     kept = {name: conform(name, frame) for name, frame in tables.items()}
     kept["devices"] = _devices(kept["profiled_launches"], kept["kernel_metrics"])
     reasons = {name: missing.get(name, _NO_TIMELINE) for name in TABLES if name not in kept}
@@ -102,7 +102,7 @@ def profile(tables: Mapping[str, Frame], missing: Mapping[str, str], environment
 
 
 def _devices(launches: Frame, metrics: Frame) -> Frame:
-    """One row per device that a launch ran on, from the attributes that ncu notes with each launch."""
+    """Return one row per device that a launch ran on, from the device attributes that ncu stores with each launch."""
     names = metrics["metric"].astype("str")
     chosen = metrics[names.str.startswith(_ATTRIBUTE) & (metrics["instance"] == "")]
     if chosen.empty:

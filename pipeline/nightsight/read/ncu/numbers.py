@@ -1,4 +1,4 @@
-"""How ncu writes numbers: in its user's locale, with a mark where it doubts them and words where there are none."""
+"""Reads numbers as ncu prints them: in the user's locale, marked with (!) if doubtful, or words instead."""
 
 import re
 from typing import Any, Final
@@ -6,23 +6,24 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-# thousands: English and Indian commas, German and Spanish dots, Swiss apostrophes, French (narrow) no-break spaces
+# thousands separators: English and Indian commas, German and Spanish dots, Swiss apostrophes, French (narrow)
+# no-break spaces
 _GROUPING: Final = "'\u2019\u00a0\u202f "
 _WRITTEN: Final = r"[+-]?(?:\d+|\d{{1,3}}(?:(?P<mark>[{group}])\d{{2,3}})*(?(mark)(?P=mark)|[{group}])\d{{3}}){point}"
 _FORMS: Final = {
     mark: re.compile(_WRITTEN.format(group=other + _GROUPING, point=rf"(?:\{mark}\d+)?(?:[eE][+-]?\d+)?"))
     for mark, other in ((".", ","), (",", "."))
 }
-# "(!)" before a value: ncu doubts it
+# ncu puts "(!)" before a value that it considers unreliable
 _DOUBT: Final = re.compile(r"^\(!\)\s*")
 _ABSENT: Final = re.compile(r"(?:[+-]?(?:nan|inf(?:inity)?)|n/?a|no data|-)?", re.IGNORECASE)
 
 
 def numbers_and_words(cells: "pd.Series[str]") -> pd.DataFrame:
-    """Return `value` and `text` of each cell: a number, or NaN and words; NaN and no words where there is neither.
+    """Return `value` and `text` of each cell: a number, or NaN and words; NaN and "" if it has neither.
 
-    A number that is larger than any that can be held is none.
-    The decimal mark is the one that more of all cells can only be read with; a dot if none tells.
+    Numbers too large for a float become NaN. The decimal mark is the one that more cells require (a cell requires it if
+    it is a number only with this mark); a dot if undecided.
     """
     codes, distinct = pd.factorize(cells.to_numpy(dtype=object))
     texts = [_bare(cell) for cell in distinct]
@@ -36,7 +37,7 @@ def numbers_and_words(cells: "pd.Series[str]") -> pd.DataFrame:
 
 
 def _bare(cell: str) -> str:
-    """Take a cell's words out of its marks; empty if there are none."""
+    """Return a cell without its (!) mark; "" if it means that there is no value."""
     cell = _DOUBT.sub("", cell.strip())
     return "" if _ABSENT.fullmatch(cell) else cell
 

@@ -1,6 +1,6 @@
-"""What NVIDIA's `ncu_report` module makes of a .ncu-rep file, as tables; damage is found by nightsight.read.ncu.blocks.
+"""Reads .ncu-rep files into tables with NVIDIA's `ncu_report` module; nightsight.read.ncu.blocks detects damage.
 
-The module reports success on files that are empty, cut off or not reports at all.
+The module itself reports success on files that are empty, truncated or not reports at all.
 """
 
 import math
@@ -22,15 +22,15 @@ Frame = pd.DataFrame
 
 _KINDS: Final = {1: "info", 2: "optimization", 3: "warning", 4: "error"}
 _SPEEDUPS: Final = {1: "local", 2: "global"}
-_DIFFERS: Final = "NVIDIA's ncu_report module reads another number of launches or metrics from it than it holds"
-_HINT: Final = "profile or copy it again; a newer ncu-report may read what a newer ncu wrote"
+_DIFFERS: Final = "NVIDIA's ncu_report module reads other launches or metrics than the file contains"
+_HINT: Final = "Profile or copy it again. If a newer ncu wrote it, a newer ncu-report may be able to read it."
 
 
 def read_ncu_report(path: Path) -> Profile:
-    """Read a .ncu-rep file; CaptureError if it is damaged or cut off, ToolError if there is no module to read it with.
+    """Read a .ncu-rep file; CaptureError if it is damaged or truncated, ToolError if there is no module to read it.
 
-    What cannot be found is a bit that flips inside a number or a text, and the loss of all launches after some launch:
-    the format has no checksums and no count of its launches.
+    Not detected: a flipped bit in a number or a text, and a file cut exactly after some launch. The format has no
+    checksums and no launch count.
     """
     blocks = read_blocks(path)
     dumped = dump(path)
@@ -54,7 +54,7 @@ def read_ncu_report(path: Path) -> Profile:
 
 
 def _refuse_unless_same(path: Path, dumped: Dump, launches: Sequence[Launch]) -> None:
-    """Raise CaptureError unless the module read what the file holds: it drops what it cannot read in silence."""
+    """Raise CaptureError unless the module read everything in the file: it silently drops what it cannot read."""
     agree = len(dumped) == len(launches) and all(
         launch.metrics is None or (launch.metrics, launch.function) == (read["names"], read["function"])
         for read, launch in zip(dumped, launches, strict=True)
@@ -93,7 +93,7 @@ def _metrics(dumped: Dump) -> Frame:
 
 
 def _metric(launch: int, name: str, instance: str, value: float | str, unit: str) -> tuple[object, ...]:
-    """A row of METRIC_COLUMNS."""
+    """Return a row of METRIC_COLUMNS."""
     if isinstance(value, str):
         return launch, name, clean(instance), math.nan, unit, clean(value)
     return launch, name, clean(instance), float(value), unit, ""

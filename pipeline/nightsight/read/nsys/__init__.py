@@ -1,1 +1,1 @@
-"""The SQLite export of Nsight Systems, of every generation."""
+"""Reads SQLite exports of Nsight Systems, of all schema versions."""

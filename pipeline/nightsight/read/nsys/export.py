@@ -1,4 +1,4 @@
-"""How an nsys export is read row by row: names looked up, GPUs told apart, what no event can be left out and said."""
+"""Reads rows of an nsys export: resolves names and GPU numbers, drops impossible rows and reports how many."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -16,15 +16,15 @@ RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SESSION: Final = "ANALYSIS_DETAILS"
 
 OF_PROCESS: Final = ~0xFFFFFF
-"""What of a global id names the process: bits 24 and above."""
-# 104 days, or 9 petabytes: what is later or larger is damage, and sums of it would overflow
+"""The mask of the process in a global id: bits 24 and above."""
+# 104 days, or 9 petabytes: later times and larger sizes are damage, and their sums would overflow
 LIMIT: Final = 1 << 53
 """In ns and in bytes."""
 # CUPTI counts correlation ids in 32 bits
 _IDS: Final = 1 << 32
-# events are timed from the start of the session; some end while it stops
+# times count from the start of the session; some events end while it stops
 _AFTER_STOP_NS: Final = 10**9
-# tables that tell which processes use CUDA, by the column that does
+# tables that show which processes use CUDA, and the column to look at
 _PROCESSES: Final = {RUNTIME: "globalTid", KERNEL: "globalPid", "CUPTI_ACTIVITY_KIND_MEMCPY": "globalPid"}
 _ON_STREAM: Final = {
     "start_ns": "start",
@@ -40,7 +40,7 @@ Frame = pd.DataFrame
 
 
 class Export:
-    """One export being read: its strings, what was traced, and what had to be left out."""
+    """An export while it is read: its strings, what was traced, and findings about rows that were dropped."""
 
     def __init__(self, database: Database, *, details: bool = True) -> None:
         self.database = database
@@ -55,10 +55,10 @@ class Export:
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def fetch(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
-        """Fetch whole numbers, `columns` being ours: theirs; the index is the row in the export.
+        """Fetch integer columns, given as our name: theirs; the index is the row in the export.
 
-        One that is `nullable` may be absent from this generation, or NULL. Rows that lack another are left out, and
-        a finding says how many.
+        `nullable` columns (our names) may be absent from this schema version, or NULL. Rows with NULL in any other
+        column are dropped, with a finding. CaptureError if another column is absent.
         """
         present = self.database.columns[source]
         absent = {theirs for ours, theirs in columns.items() if theirs not in present and ours not in nullable}
@@ -72,11 +72,11 @@ class Export:
         return self._keep(source, frame, frame[lacking].notna().all(axis=1).to_numpy(dtype=bool))
 
     def spans(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
-        """Fetch rows with a start and an end; those whose times cannot be are left out as well."""
+        """Fetch rows with a start and an end; also drops rows with impossible times."""
         return self.keep_possible(source, self.fetch(source, columns, nullable=nullable))
 
     def keep_possible(self, source: str, frame: Frame) -> Frame:
-        """Leave out rows whose end is before their start, or whose times, sizes or ids no capture reaches."""
+        """Drop rows that end before they start, and rows whose times, sizes or ids are out of range."""
         start, end = frame["start_ns"], frame["end_ns"]
         possible = (start >= 0) & (end >= start) & (end < LIMIT)
         if "bytes" in frame:
@@ -89,7 +89,7 @@ class Export:
         """Fetch spans of GPU work, with their process."""
         nullable = ("process", "correlation", *nullable)
         frame = self.spans(source, {**_ON_STREAM, **columns}, nullable=nullable)
-        # few rows start together, so only these are compared
+        # few rows start at the same time, so compare only those
         together = frame[repeats(frame["start_ns"])]
         if twice := int(together.duplicated().sum()):
             self.findings.append(repeated(source, twice))
@@ -97,7 +97,7 @@ class Export:
         return frame.assign(gpu=self.gpus(frame))
 
     def check_ids(self, source: str, calls: Frame) -> None:
-        """Say how many calls have the id of another; a driver call inside a runtime call may have that one's."""
+        """Add a finding if calls share a correlation id; a driver call may share that of the runtime call around it."""
         shared = calls[repeats(calls["correlation"].fillna(0))]
         # 0 stands for no id
         shared = shared[(shared["correlation"] > 0) & shared["class"].notna()]
@@ -105,15 +105,15 @@ class Export:
             self.findings.append(_ambiguous(source, ambiguous))
 
     def check_launches(self, source: str, kernels: Frame) -> None:
-        """Say how many kernels have the id of another on their GPU though no graph launched them."""
+        """Add a finding if kernels on one GPU share a correlation id although no graph launched them."""
         shared = kernels[repeats(kernels["correlation"].fillna(0))]
-        # those that agree in all are one that is there twice, which is said elsewhere
+        # rows that are equal in all columns are repeated events, which on_stream reports
         shared = shared[(shared["correlation"] > 0) & shared["graph_node"].isna()].drop_duplicates()
         if ambiguous := int(shared.duplicated(["process", "device", "correlation"]).sum()):
             self.findings.append(_ambiguous_kernels(source, ambiguous))
 
     def gpus(self, frame: Frame) -> "pd.Series[int]":
-        """Return which GPU of the machine each row ran on: CUDA_VISIBLE_DEVICES renumbers them for a process."""
+        """Return the GPU number on the machine for each row: CUDA_VISIBLE_DEVICES renumbers GPUs within a process."""
         device = gpu = frame["device"].astype("int64")
         for process, ordinal, number in self.renumbered:
             gpu = gpu.mask((device == ordinal) & (process_id(frame["process"]) == process), number)
@@ -133,7 +133,7 @@ class Export:
         return frame[~late]
 
     def _session_end(self) -> int:
-        """Return what no event ends after. The end is told from two starts, of which the later is taken."""
+        """Return the latest possible end of an event, from the later of two columns that give the session's end."""
         columns = {"length": "duration", "stop": "stopTime"}
         if not set(columns.values()) <= self.database.columns.get(SESSION, frozenset()):
             return LIMIT
@@ -142,7 +142,7 @@ class Export:
         return min(latest + _AFTER_STOP_NS, LIMIT) if latest > 0 else LIMIT
 
     def _is_session_known(self) -> bool:
-        """Whether most events are inside the session: else its times are those of another file."""
+        """Whether most events lie inside the session; if not, its times do not belong to this capture."""
         source = next((source for source in (RUNTIME, KERNEL) if source in self.database.columns), None)
         if source is None:
             return False
@@ -151,7 +151,7 @@ class Export:
         return share is not None and share > 0.5
 
     def _processes(self, process: "pd.Series[Any]") -> "pd.Series[Any]":
-        """Return the key of each process; where there is none, that of the only process that uses CUDA."""
+        """Return the key of each process; where it is missing, use the only process that uses CUDA, if there is one."""
         process = process & OF_PROCESS
         if not process.hasnans:
             return process
@@ -165,11 +165,11 @@ class Export:
     def _strange(self, source: str, what: str) -> CaptureError:
         return CaptureError(
             f"{self.database.path.name}: table {source} {what}",
-            "this is not an export that nsys wrote, or one of a version that is not known yet: please report it",
+            "This is not an export of nsys, or its version is not supported yet: please report it.",
         )
 
     def text(self, ids: "pd.Series[Any]") -> "pd.Categorical[Any]":
-        """Look ids up in StringIds; one that is not there is the empty text."""
+        """Look up ids in StringIds; unknown ids become empty and are counted in `unresolved`."""
         codes, unique = pd.factorize(ids.fillna(-1).to_numpy(dtype=np.int64))
         found = self.strings.reindex(unique)
         self.unresolved |= set(unique[found.isna().to_numpy()].tolist()) - {-1}
@@ -179,14 +179,14 @@ class Export:
     def _strings(self) -> "pd.Series[str]":
         if "StringIds" not in self.database.columns:
             if {KERNEL, RUNTIME} & self.database.columns.keys():
-                raise self._strange("StringIds", "is not there, so nothing in this export has a name")
+                raise self._strange("StringIds", "is missing, so nothing in this export has a name")
             return pd.Series([], dtype=object)
         ids = self.database.fetch("StringIds", {"id": "id"})["id"].to_numpy()
         strings = pd.Series(self.database.texts("StringIds", "value"), index=ids, dtype=object)
         return strings[~strings.index.duplicated()]
 
     def _renumbered(self) -> list[tuple[int, int, int]]:
-        """Return the CUDA devices whose number in a process is not that of the GPU: process id, device, GPU."""
+        """Return (process id, device, GPU) for each CUDA device whose number in a process differs from its GPU's."""
         source, columns = "TARGET_INFO_CUDA_DEVICE", {"process": "pid", "device": "cudaId", "gpu": "gpuId"}
         if source not in self.database.columns:
             return []
@@ -194,7 +194,7 @@ class Export:
         return list(known[known["device"] != known["gpu"]].itertuples(index=False, name=None))
 
     def metadata(self, *sources: str) -> dict[str, list[str]]:
-        """Read a name/value table under whichever of its names this generation uses."""
+        """Read a name/value table, under whichever of the names this schema version uses."""
         found: dict[str, list[str]] = {}
         for source in sources:
             if source in self.database.columns:
@@ -204,12 +204,12 @@ class Export:
         return found
 
     def add_findings(self, part: "Export") -> None:
-        """Take over what had to be said of a part of this export that was read by itself."""
+        """Add the findings of a part of this export that was read separately."""
         self.findings += part.findings
         self.unresolved |= part.unresolved
 
     def all_findings(self) -> tuple[Finding, ...]:
-        """Return what the reader of a report must know of the export."""
+        """Return all findings about this export."""
         nameless = [_nameless(len(self.unresolved))] if self.unresolved else []
         return (*self.findings, *nameless)
 
@@ -217,13 +217,13 @@ class Export:
 def repeats(values: "pd.Series[Any]") -> np.ndarray[Any, Any]:
     """Return where a value occurs more than once."""
     numbers = values.to_numpy(dtype=np.int64)
-    # mostly the profiler writes in rising order, which is quick to see
+    # the profiler mostly writes in ascending order, which is quick to check
     rising = bool((numbers[1:] > numbers[:-1]).all())
     return np.zeros(len(numbers), dtype=bool) if rising else np.asarray(pd.Series(numbers).duplicated(keep=False))
 
 
 def process_id(ids: "pd.Series[Any]") -> np.ndarray[Any, Any]:
-    """Return the process of global ids: bits 24-47 (NVIDIA's export documentation); 0 where there is none."""
+    """Return the process id in global ids: bits 24-47 (NVIDIA's export documentation); 0 where the id is missing."""
     return ids.fillna(0).to_numpy(dtype=np.int64) >> 24 & 0xFFFFFF
 
 
@@ -232,7 +232,7 @@ def _nameless(count: int) -> Finding:
         rule="damaged_names",
         severity="warning",
         title=f"{count:,} names of this export are missing",
-        detail="Kernels, calls or ranges refer to them; they are shown without a name, and summed up together.",
+        detail="The kernels, calls or ranges that use them are shown without a name and summed up together.",
         remedy="Export the report again, without --tables.",
     )
 
@@ -242,8 +242,8 @@ def _damaged(source: str, count: int, total: int) -> Finding:
         rule="damaged_events",
         severity="warning",
         title=f"{count:,} of {total:,} rows of {source} were left out",
-        detail="Their start, end, size or id is missing or impossible, so nothing can be computed from them.",
-        remedy="Capture again; if it happens again, the profiler lost or mixed up events.",
+        detail="Their start, end, size or id is missing or impossible.",
+        remedy="Capture again. If it happens again, the profiler lost or mixed up events.",
     )
 
 
@@ -252,8 +252,8 @@ def _impossible(source: str, count: int, total: int, end_ns: int) -> Finding:
         rule="impossible_times",
         severity="warning",
         title=f"{count:,} of {total:,} rows of {source} were left out",
-        detail=f"They end long after the capture did, {end_ns / 1e9:,.1f} s after its start, so their times are wrong.",
-        remedy="Capture again; if it happens again, the profiler lost or mixed up events.",
+        detail=f"Their times are wrong: they end long after the capture ended, {end_ns / 1e9:,.1f} s after its start.",
+        remedy="Capture again. If it happens again, the profiler lost or mixed up events.",
     )
 
 
@@ -262,19 +262,19 @@ def _incomplete(source: str, count: int) -> Finding:
         rule="incomplete_table",
         severity="error",
         title=f"{source} has {count:,} rows too few or too many",
-        detail="The count of its rows and the number of the last one differ: the file is damaged, or somebody deleted "
-        "rows. Counts and sums of this report are wrong.",
+        detail="The number of rows and the id of the last row differ: the file is damaged, or rows were deleted. "
+        "Counts and sums in this report are wrong.",
         remedy="Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
     )
 
 
 def repeated(source: str, count: int) -> Finding:
-    """Say that rows of a table are there more than once."""
+    """Return the finding for rows that occur more than once."""
     return Finding(
         rule="repeated_events",
         severity="warning",
-        title=f"{count:,} rows of {source} are there more than once",
-        detail="They agree in time, place and id, so they are one event each, but count twice in sums.",
+        title=f"{count:,} rows of {source} are duplicates",
+        detail="They have the same time, place and id as another row, so each event is counted more than once.",
         remedy="Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
     )
 
@@ -284,9 +284,9 @@ def _ambiguous(source: str, count: int) -> Finding:
         rule="ambiguous_calls",
         severity="warning",
         title=f"{count:,} calls in {source} have the correlation id of another call",
-        detail="Which of them launched the work with that id is not known; it is counted for the first. Launch "
+        detail="It is unknown which of them launched the work with that id; it is assigned to the first. Launch "
         "overhead and the ranges that own this work may be wrong.",
-        remedy="Capture again, a shorter stretch: ids repeat after 4 billion calls.",
+        remedy="Capture a shorter part of the program: ids repeat after 4 billion calls.",
     )
 
 
@@ -296,7 +296,7 @@ def _ambiguous_kernels(source: str, count: int) -> Finding:
         severity="warning",
         title=f"{count:,} kernel{' in' if count == 1 else 's in'} {source} {'has' if count == 1 else 'have'} "
         "the correlation id of another kernel",
-        detail="No CUDA graph launched them, and any other call launches one kernel. They are counted for the call "
-        "with that id, whichever launched them: launch overhead and the ranges that own this work may be wrong.",
-        remedy="Capture again, a shorter stretch: ids repeat after 4 billion calls.",
+        detail="No CUDA graph launched them, and other calls launch only one kernel. All are assigned to the call with "
+        "that id: launch overhead and the ranges that own this work may be wrong.",
+        remedy="Capture a shorter part of the program: ids repeat after 4 billion calls.",
     )

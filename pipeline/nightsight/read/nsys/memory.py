@@ -1,4 +1,4 @@
-"""The parts of nsys's schema that hold samples and stacks: memory usage, GPU metrics, and who made a CUDA call."""
+"""Reads memory usage, GPU metrics and call stacks from nsys exports."""
 
 import re
 from typing import Final
@@ -16,14 +16,14 @@ STACKS: Final = "CUDA_CALLCHAINS"
 _NAMES: Final = "TARGET_INFO_GPU_METRICS"
 # ENUM_CUDA_DEV_MEM_EVENT_OPER; 1 is a deallocation
 _ALLOCATION: Final = 0
-# before it, the stack that a call refers to was that of its neighbour (NVIDIA's release notes of the schema)
+# before this version, calls referred to the stack of a neighboring call (NVIDIA's release notes of the schema)
 _RIGHT_STACKS: Final = (3, 9)
 _METRIC_BITS: Final = 32
-# what nsys multiplies a stored value by to show it in the unit of its name (GpuMetrics/*.config of nsys)
+# factors from stored values to the unit in the metric's name (GpuMetrics/*.config of nsys)
 _CLOCK: Final = "MHz"
 _WARPS: Final = "Avg Warps per Cycle"
 _FACTORS: Final = {_CLOCK: 1e-6, "GB/s": 1e-9, _WARPS: 0.5, "Avg Registers per SM": 0.5}
-# warps are counted for pairs of multiprocessors, but not in sets of metrics that have this: of Turing, and for graphics
+# warps are counted per pair of multiprocessors, except in metric sets with this suffix: of Turing, and for graphics
 _WITHOUT_PAIRS: Final = "[Workloads]"
 _UNIT: Final = re.compile(r".*\[(.*)\]$", re.DOTALL)
 _SUMMED: Final = re.compile(r"Warp.* \[Avg\]$")
@@ -34,7 +34,7 @@ Frame = pd.DataFrame
 
 
 def memory_usage(export: Export) -> Frame:
-    """Read every allocation and deallocation that the driver reported."""
+    """Read all allocations and deallocations that the driver reported."""
     columns = {
         "start_ns": "start",
         "process": "globalPid",
@@ -50,10 +50,10 @@ def memory_usage(export: Export) -> Frame:
 
 
 def gpu_metrics(export: Export) -> Frame:
-    """Read the samples of the GPU's counters, in the units of their names; a metric without a name is its number.
+    """Read the samples of the GPU's counters in the units of their names; a metric without a name gets its number.
 
-    Left out are warps in flight as `[Avg]`: the sum of the warps of all cycles of a sample. `[Avg Warps per Cycle]`
-    and `[Throughput %]` stand beside it.
+    Drops warps in flight as `[Avg]`, which is a sum over all cycles of a sample; the same metric exists as
+    `[Avg Warps per Cycle]` and `[Throughput %]`.
     """
     columns = {"start_ns": "timestamp", "type": "typeId", "metric_id": "metricId", "value": "value"}
     frame = export.fetch(METRICS, columns)
@@ -70,9 +70,9 @@ def gpu_metrics(export: Export) -> Frame:
     ]
     value = frame["value"].to_numpy(dtype=np.int64)
     is_clock = np.array([unit == _CLOCK for unit in units], dtype=bool)[codes]
-    # clocks are stored in 32 bits with a sign: those above 2.1 GHz are negative
+    # clocks are stored as signed 32-bit integers: those above 2.1 GHz are negative
     value = np.where(is_clock & (value < 0), value + (1 << _METRIC_BITS), value)
-    # the low byte of a type is the GPU, the rest says what kind of source it is
+    # the low byte of a type is the GPU, the rest is the kind of source
     samples = frame.assign(
         device=frame["type"] & 0xFF, metric=categorical(names, codes), value=value * np.array(factors)[codes]
     )
@@ -80,12 +80,12 @@ def gpu_metrics(export: Export) -> Frame:
 
 
 def call_frames(export: Export) -> Frame:
-    """Read, of the stack of each CUDA call that has one, the frame that says most: see `_telling`."""
+    """Read the most telling frame of each call stack of a CUDA call: see `_telling`."""
     if RUNTIME not in export.database.columns:
         return empty("call_frames")
     columns = {"start_ns": "start", "thread": "globalTid", "stack": "callchainId"}
     calls = export.fetch(RUNTIME, columns, nullable=("stack",))
-    # the stack numbered 0 is one; calls without a stack refer to none
+    # 0 is a valid stack id; calls without a stack have NULL
     calls = calls[calls["stack"].notna() & (_schema(export) >= _RIGHT_STACKS)]
     found = calls.astype({"stack": "int64"}).merge(_telling(export), on="stack", validate="m:1")
     names = pd.Series(export.text(found["symbol"]))
@@ -93,7 +93,7 @@ def call_frames(export: Export) -> Frame:
 
 
 def _telling(export: Export) -> Frame:
-    """Choose a frame of each stack: the innermost of Python, else the innermost with a name outside of CUDA itself."""
+    """Choose a frame of each stack: the innermost Python frame, else the innermost resolved one outside of CUDA."""
     columns = {"stack": "id", "symbol": "symbol", "module": "module", "depth": "stackDepth", "unresolved": "unresolved"}
     frames = export.fetch(STACKS, columns, nullable=("module", "unresolved"))
     modules = pd.Series(export.text(frames["module"]), index=frames.index).cat
@@ -115,6 +115,6 @@ def _metric_names(export: Export) -> dict[tuple[int, int], str]:
 
 
 def _schema(export: Export) -> tuple[int, ...]:
-    """The version of the export's schema, empty where it does not say: those are older than all that do."""
+    """Return the schema version of the export; () if it gives none, which sorts before all that do."""
     (version,) = export.metadata("META_DATA_EXPORT").get("EXPORT_SCHEMA_VERSION", [""])[:1]
     return tuple(int(number) for number in version.split(".") if number.isdecimal())

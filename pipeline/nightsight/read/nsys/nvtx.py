@@ -1,4 +1,4 @@
-"""NVTX_EVENTS of an nsys export: its ranges and its marks, whose domains and categories other rows of it name."""
+"""Reads NVTX_EVENTS of an nsys export: ranges and marks, with domains and categories named in other rows of it."""
 
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ Frame = pd.DataFrame
 
 
 def ranges_and_marks(export: Export) -> dict[str, Frame]:
-    """Read both in one pass."""
+    """Read ranges and marks in one pass."""
     frame = export.fetch(NVTX, _COLUMNS, nullable=_NULLABLE)
     frame = frame.assign(name=_names(export, frame))
     domains = _domains(frame)
@@ -36,7 +36,7 @@ def ranges_and_marks(export: Export) -> dict[str, Frame]:
 
 
 def with_ids(frame: Frame) -> Frame:
-    """Split the global thread id into the keys of thread and process and the ids that people know."""
+    """Split the global thread id into the join keys `thread` and `process` and the system's `pid` and `tid`."""
     thread = frame["thread"].astype("int64")
     return frame.assign(thread=thread, process=thread & OF_PROCESS, pid=process_id(thread), tid=thread & ~OF_PROCESS)
 
@@ -53,13 +53,13 @@ def _ranges(export: Export, events: Frame, domains: Frame) -> Frame:
 
 
 def _check(export: Export, frame: Frame) -> None:
-    """Say which ranges are there more than once, and which no stack can hold; what is open has no end to judge by."""
+    """Add findings for duplicate ranges, and for push/pop ranges that do not nest; skips open ranges (no end)."""
     ended = frame[~frame["is_open"] & (frame["end_ns"] > frame["start_ns"])]
     together = ended[repeats(ended["start_ns"])]
     same = ["start_ns", "end_ns", "thread", "end_thread", "type", "domain_id", "category_id", "name"]
     if twice := int(together.duplicated(same).sum()):
         export.findings.append(repeated(NVTX, twice))
-    # a stack is of one thread and one domain
+    # each thread has one stack per domain
     stacks = ended[ended["style"] == PUSH_POP].assign(domain_id=lambda pushed: pushed["domain_id"].fillna(0))
     stacks = stacks.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
     start, end = stacks["start_ns"].to_numpy(), stacks["end_ns"].to_numpy(dtype=np.int64)
@@ -69,7 +69,7 @@ def _check(export: Export, frame: Frame) -> None:
 
 
 def _crossing(start: Ints, end: Ints) -> int:
-    """Count the spans, sorted by (start, longest first), that outlast the latest of those open at their start."""
+    """Count the spans, sorted by (start, longest first), that end after the innermost span open at their start."""
     around = outer(end)
     before = np.arange(-1, len(end) - 1, dtype=np.int64)
     rows = np.flatnonzero(before >= 0)
@@ -84,10 +84,10 @@ def _crossed(count: int, total: int) -> Finding:
     return Finding(
         rule="crossing_ranges",
         severity="warning",
-        title=f"{count:,} of {total:,} ranges of {NVTX} cross another of their thread",
-        detail="They begin inside a range that ends before they do, which push and pop cannot give: the profiler lost "
-        "or mixed up events. What is counted as inside such ranges, and how they are nested, may be wrong.",
-        remedy="Capture again, a shorter stretch; if it happens again, use start/end ranges for spans that overlap.",
+        title=f"{count:,} of {total:,} ranges of {NVTX} cross another range of their thread",
+        detail="They begin inside a range that ends before they do, which push and pop cannot produce: the profiler "
+        "lost or mixed up events. Their nesting, and the work counted inside them, may be wrong.",
+        remedy="Capture a shorter part of the program. If it happens again, use start/end ranges where spans overlap.",
     )
 
 
@@ -96,13 +96,13 @@ def _marks(export: Export, events: Frame, domains: Frame) -> Frame:
     frame = with_ids(export.keep_possible(f"{NVTX} (marks)", frame.assign(end_ns=frame["start_ns"])))
     named = _categories(events).reindex(pd.MultiIndex.from_arrays(_category_keys(frame))).set_axis(frame.index)
     number = frame["category_id"].fillna(0)
-    # one that nobody named is known by its number; 0 stands for none
+    # a category without a name is shown by its number; 0 means no category
     category = named.where(named.notna(), number.astype("str")).where(number != 0, "")
     return _with_domains(frame.assign(category=category), domains)
 
 
 def _names(export: Export, events: Frame) -> np.ndarray[Any, Any]:
-    """Take a name from StringIds where it is registered (the nvtx package does), else inline (torch.cuda.nvtx)."""
+    """Return names from StringIds if registered (as by the nvtx package), else inline ones (as by torch.cuda.nvtx)."""
     registered = np.asarray(export.text(events["text_id"]))
     if "text" not in export.database.columns[NVTX]:
         return registered
@@ -111,7 +111,7 @@ def _names(export: Export, events: Frame) -> np.ndarray[Any, Any]:
 
 
 def _domains(events: Frame) -> Frame:
-    """Name each (process, domain), and say since when: NVTX_EVENTS names a domain in the row that created it."""
+    """Return the name and creation time of each (process, domain), from the row that created the domain."""
     created = events[events["type"] == DOMAIN_CREATE].sort_values("start_ns", kind="stable")
     process = created["thread"].to_numpy(dtype=np.int64) & OF_PROCESS
     index = pd.MultiIndex.from_arrays([process, created["domain_id"].fillna(0)])
@@ -126,7 +126,7 @@ def _with_domains(frame: Frame, domains: Frame) -> Frame:
 
 
 def _categories(events: Frame) -> "pd.Series[str]":
-    """Name each (process, domain, category), as the row that came first does."""
+    """Return the name of each (process, domain, category), from the first row that names it."""
     named = events[events["type"].isin(CATEGORY_NAMES)].sort_values("start_ns", kind="stable")
     index = pd.MultiIndex.from_arrays(_category_keys(named))
     return pd.Series(named["name"].array, index=index)[~index.duplicated()]

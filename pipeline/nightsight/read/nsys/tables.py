@@ -1,4 +1,4 @@
-"""The schema of nsys SQLite exports, of every generation: found by looking at tables and columns, not at versions."""
+"""Reads nsys SQLite exports of all schema versions: looks at the tables and columns present, not at the version."""
 
 import copy
 import datetime as dt
@@ -39,15 +39,15 @@ Frame = pd.DataFrame
 
 
 def read_nsys(path: Path, *, details: bool = True) -> Profile:
-    """Read an nsys SQLite export; CaptureError if it is none, is damaged or lacks a column we cannot do without.
+    """Read an nsys SQLite export; CaptureError if it is not one, is damaged or lacks a required column.
 
-    Without `details`, DETAILS of nightsight.tables are left out.
+    Without `details`, the columns in DETAILS of nightsight.tables are left out.
     """
     database = Database(path)
     if not _EXPORT_TABLES & database.columns.keys():
         raise CaptureError(
-            f"{path.name} is an SQLite file but not an nsys export: none of its tables is one of nsys's",
-            "make one with: nsys export --type sqlite REPORT.nsys-rep",
+            f"{path.name} is an SQLite file but not an nsys export: it has none of the tables of nsys",
+            "Make one with: nsys export --type sqlite REPORT.nsys-rep",
         )
     return _profile(Export(database, details=details))
 
@@ -57,7 +57,7 @@ def _profile(export: Export) -> Profile:
     missing = {"cpu_ops": "nsys records no PyTorch operators; --collector torch does"}
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
-    # SQLite gives rows to several threads at a time; two are enough to keep the conversion to pandas busy
+    # SQLite can serve several threads at a time; two are enough to keep the conversion to pandas busy
     with ThreadPoolExecutor(2) as pool:
         parts = dict(zip(present, pool.map(lambda name: _read(export, name), present), strict=True))
     for name, (_, event, option, _) in _READERS.items():
@@ -76,7 +76,7 @@ def _profile(export: Export) -> Profile:
 
 
 def _unread(database: Database) -> Frame:
-    """Count the rows of the tables that no reader asked for."""
+    """Count the rows of tables that no reader asked for."""
     others = sorted(table for table in database.columns.keys() - database.asked if not _LOOKUPS.fullmatch(table))
     rows = pd.DataFrame({"source": others, "events": [database.last_row(table) for table in others]})
     rows = rows.assign(kind=rows["source"].map(lambda table: _KINDS.get(table, table)))
@@ -84,7 +84,7 @@ def _unread(database: Database) -> Frame:
 
 
 def _read(export: Export, name: str) -> tuple[dict[str, Frame], Export]:
-    """Read a canonical table, and what is read with it, with what had to be left out of it."""
+    """Read a canonical table and any tables read with it; also return the partial export with its findings."""
     part = copy.copy(export)
     part.findings, part.unresolved = [], set()
     found = _READERS[name][3](part)
@@ -96,14 +96,14 @@ def _read(export: Export, name: str) -> tuple[dict[str, Frame], Export]:
 
 
 def _tells_graphs(export: Export) -> bool:
-    """Whether the export says which kernels a CUDA graph launched; those before 2022 do not."""
+    """Whether the export says which kernels a CUDA graph launched; exports before 2022 do not."""
     return _GRAPH_NODE in export.database.columns[KERNEL]
 
 
 def _was_traced(export: Export, event: str) -> bool:
-    """Say whether absence means none happened: exports are lazy, so a table without rows is not written.
+    """Whether a missing table means that no such event happened: nsys does not write empty tables.
 
-    Exports before 2024 do not say what was traced; there any CUDA table tells that CUDA was.
+    Exports before 2024 do not say what was traced; there, any CUDA table shows that CUDA was.
     """
     if not event or event in export.database.columns:
         return True
@@ -293,12 +293,12 @@ def _gpu_page_faults(export: Export) -> Frame:
     return export.spans("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns)
 
 
-# tables that say what others mean, and how nsys worked
+# lookup tables, and tables about nsys itself
 _LOOKUPS: Final = re.compile(
     r"StringIds|ProcessStreams|PROCESSES|ThreadNames|(?:ANALYSIS|ENUM|EXPORT|META_DATA|NVTX_PAYLOAD|TARGET_INFO)_\w+|"
     r"sqlite_\w+"
 )
-# what no reader asks for, in our words; other tables are named as they are
+# names of tables that are not read; other tables keep their own name
 _KINDS: Final = {
     "COMPOSITE_EVENTS": "CPU samples",
     "SAMPLING_CALLCHAINS": "stack frames of CPU samples",
@@ -306,7 +306,7 @@ _KINDS: Final = {
     "OSRT_CALLCHAINS": "stack frames of OS runtime calls",
     "OSRT_FILE_ACCESS_EVENTS": "file accesses",
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "CUDA events",
-    "CUPTI_ACTIVITY_KIND_OVERHEAD": "spans of CUPTI's own overhead",
+    "CUPTI_ACTIVITY_KIND_OVERHEAD": "spans of CUPTI overhead",
     "CUBLAS_EVENTS": "cuBLAS calls",
     "CUDNN_EVENTS": "cuDNN calls",
     "GPU_CONTEXT_SWITCH_EVENTS": "GPU context switches",
@@ -316,7 +316,7 @@ _NO_CUDA: Final = "CUDA tracing was off (nightsight profile --trace cuda,nvtx; n
 _NO_NVTX: Final = "NVTX tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=nvtx)"
 _NO_OS: Final = "OS runtime tracing was off (nightsight profile --trace cuda,nvtx,osrt; nsys profile --trace=osrt)"
 _NO_FAULTS: Final = (
-    "none was recorded (nightsight profile --nsys-arg=--cuda-um-cpu-page-faults=true "
+    "page faults were not recorded (nightsight profile --nsys-arg=--cuda-um-cpu-page-faults=true "
     "--nsys-arg=--cuda-um-gpu-page-faults=true; nsys profile --cuda-um-cpu-page-faults=true "
     "--cuda-um-gpu-page-faults=true)"
 )
@@ -329,9 +329,9 @@ _NO_METRICS: Final = (
 _NO_STACKS: Final = (
     "no stacks were recorded (nightsight profile --python-backtrace; nsys profile --python-backtrace=cuda)"
 )
-_UNKNOWN: Final = "this export does not hold them, and does not say whether they were traced"
-# table: its sources; the trace that fills it (as META_DATA_CAPTURE names it; "" = always) or a table that comes with
-# it; why it may be missing
+_UNKNOWN: Final = "this export does not have them, and does not say whether they were traced"
+# table: its sources; the trace that fills it (as in META_DATA_CAPTURE; "" = always), or a table that is present
+# whenever it was traced; why it may be missing; its reader
 _READERS: Final[Mapping[str, _Reader]] = {
     "kernels": ((KERNEL,), "Cuda", _NO_CUDA, _kernels),
     "memory_ops": ((MEMCPY, MEMSET), "Cuda", _NO_CUDA, _memory_ops),
@@ -339,7 +339,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "api_calls": ((RUNTIME,), "Cuda", _NO_CUDA, _api_calls),
     "syncs": ((SYNC,), "Cuda", _NO_CUDA, _syncs),
     "ranges": ((NVTX,), "NvtxEvents", _NO_NVTX, ranges_and_marks),
-    # no source of their own: they are read with the ranges
+    # no sources: marks are read with the ranges
     "marks": ((), "NvtxEvents", _NO_NVTX, ranges_and_marks),
     "threads": (("ThreadNames",), "never", "this export names no threads", _threads),
     "os_calls": (("OSRT_API",), "OSRuntime", _NO_OS, _os_calls),
