@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.timeline import Timeline, Window, busy_spans
-from nightsight.intervals import Flags, Ints, length
+from nightsight.events.launches import GPU_TABLES
+from nightsight.events.timeline import Timeline, Window, busy_spans, by_device
+from nightsight.intervals import Ints, length
 from nightsight.results import GPU_TIME
 
 
@@ -17,8 +18,10 @@ def gpu_time(timeline: Timeline) -> Table:
     start, end = (np.clip(times, window.start_ns, window.end_ns) for times in (operations.start, operations.end))
     inside = (operations.start < window.end_ns) & (operations.end > window.start_ns)
     rows = []
-    for device in np.unique(operations.device[inside]):
-        here = inside & (operations.device == device)
+    for device, of_device in by_device(timeline).items():
+        here = of_device[inside[of_device]]
+        if not len(here):
+            continue
         covered = length(busy_spans(timeline)[int(device)])
         rows.append(
             {
@@ -44,19 +47,21 @@ def _shares(window: Window, covered: int) -> dict[str, object]:
     }
 
 
-def _sums(timeline: Timeline, here: Flags, length: Ints) -> dict[str, object]:
-    operations = timeline.operations
-    copies = here & operations.of("memory_ops") & ~timeline.is_set
+def _sums(timeline: Timeline, here: Ints, length: Ints) -> dict[str, object]:
+    kind, is_set = timeline.operations.kind[here], timeline.is_set[here]
+    kernels, memory, graphs = (kind == position for position in range(len(GPU_TABLES)))
     kinds = {
-        ("kernels", "kernel_ns"): here & operations.of("kernels"),
-        ("copies", "copy_ns"): copies,
-        ("sets", "set_ns"): here & timeline.is_set,
-        ("graph_launches", "graph_ns"): here & operations.of("graph_launches"),
+        ("kernels", "kernel_ns"): kernels,
+        ("copies", "copy_ns"): memory & ~is_set,
+        ("sets", "set_ns"): is_set,
+        ("graph_launches", "graph_ns"): graphs,
     }
     sums: dict[str, object] = {}
     for (count, time), chosen in kinds.items():
-        sums |= {count: int(chosen.sum()), time: int(length[chosen].sum())}
-    size = timeline.profile.table("memory_ops")["bytes"][copies[operations.of("memory_ops")]]
+        sums |= {count: int(chosen.sum()), time: int(length[here[chosen]].sum())}
+    # operations are in the order of their tables, memory_ops after kernels
+    rows = here[memory & ~is_set] - np.count_nonzero(timeline.operations.of("kernels"))
+    size = timeline.profile.table("memory_ops")["bytes"].iloc[rows]
     # one unknown size makes the sum unknown
     return sums | {"copied_bytes": None if size.hasnans else int(size.sum())}
 

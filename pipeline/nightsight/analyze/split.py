@@ -14,8 +14,8 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.copies import is_pageable
 from nightsight.events.kernel_names import communicates
 from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, busy_spans, operation_column
-from nightsight.intervals import Flags, Ints, Spans, covered, inside, length, touches, union, without
+from nightsight.events.timeline import Timeline, busy_spans, by_device, operation_column, positions
+from nightsight.intervals import Flags, Ints, Spans, covered, in_order, inside, length, touches, union, without
 from nightsight.parallel import once
 from nightsight.results import (
     ALLOCATION,
@@ -54,7 +54,10 @@ _MOST_FUNCTIONS: Final = 3
 
 
 class Calls(NamedTuple):
-    """CUDA calls by the idle category they cause: `cause` is a position in IDLE, `name` one in `names`; times in ns."""
+    """CUDA calls by the idle category they cause: `cause` is a position in IDLE, `name` one in `names`; times in ns.
+
+    `rows`: those of each process and cause that take any time.
+    """
 
     start: Ints
     end: Ints
@@ -62,6 +65,7 @@ class Calls(NamedTuple):
     cause: np.ndarray[Any, np.dtype[np.int8]]
     name: Ints
     names: "pd.Index[Any]"
+    rows: dict[tuple[int, int], Ints]
 
 
 class _Facts(NamedTuple):
@@ -199,7 +203,11 @@ def causing_calls(timeline: Timeline) -> Calls:
     cause = causes[names.codes]
     cause[_pageable(timeline)] = IDLE.index(BLOCKING_COPY)
     start, end, process = (table[column].to_numpy() for column in ("start_ns", "end_ns", "process"))
-    return Calls(start, end, process, cause, names.codes, names.categories)
+    rows = {}
+    for key, mine in positions(process).items():
+        lasting = mine[end[mine] > start[mine]]
+        rows |= {(key, position): lasting[cause[lasting] == position] for position in range(len(IDLE))}
+    return Calls(start, end, process, cause, names.codes, names.categories, rows)
 
 
 def _pageable(timeline: Timeline) -> Ints:
@@ -228,9 +236,11 @@ def _busy(timeline: Timeline, facts: _Facts, *, device: int) -> tuple[list[_Part
     bounds = (window.start_ns, window.end_ns)
     rest: Spans = (np.array([window.start_ns]), np.array([window.end_ns]))
     parts = []
+    here = by_device(timeline)[device]
+    start, end, kind = operations.start[here], operations.end[here], facts.kind[here]
     for position, category in enumerate(BUSY):
-        mine = (operations.device == device) & (facts.kind == position)
-        spans = inside(operations.start[mine], operations.end[mine], bounds)
+        mine = kind == position
+        spans = inside(start[mine], end[mine], bounds)
         left = without(rest, spans)
         time = length(rest) - length(left)
         # the rest of the category's own time ran behind earlier categories
@@ -250,12 +260,7 @@ def _gaps(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle:
 
 def _endings(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, idle: Spans) -> _Gaps:
     """Find the operation that ends each idle piece: the next to start, even if after the window."""
-    operations, (start, end) = timeline.operations, idle
-    here = np.flatnonzero(operations.device == device)
-    latest = np.iinfo(np.int64).max
-    call_start, call_end = (_of_calls(times, operations.call[here], latest) for times in calls[:2])
-    # of operations that start together, the one whose call came first ends the piece
-    here = here[np.lexsort((call_end, call_start, operations.start[here]))]
+    operations, (start, end), here = timeline.operations, idle, _in_order(timeline)[device]
     found = np.searchsorted(operations.start[here], end, side="left")
     ends = found < len(here)
     ending = here[np.minimum(found, len(here) - 1)]
@@ -272,6 +277,17 @@ def _endings(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, id
         (call >= 0) & (operations.start[ending] == end) & ~operations.of("memory_ops")[ending],
         call_end + _LATENCY_NS,
     )
+
+
+@once
+def _in_order(timeline: Timeline) -> dict[int, Ints]:
+    """Return the operations of each device, in order of start; of those that start together, by their calls."""
+    operations, calls, latest = timeline.operations, causing_calls(timeline), np.iinfo(np.int64).max
+    ordered = {}
+    for device, here in by_device(timeline).items():
+        times = (_of_calls(times, operations.call[here], latest) for times in (calls.start, calls.end))
+        ordered[device] = here[in_order(operations.start[here], *times)]
+    return ordered
 
 
 def _of_calls(values: Ints, call: Ints, otherwise: Ints | int) -> Ints:
@@ -331,9 +347,9 @@ def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _Layer:
         return _Layer(np.maximum(gaps.start, gaps.late)[queued], gaps.end[queued], _NONE)
     if category == UNKNOWN:
         # a process without any recorded call was not traced
-        lost = gaps.is_lost | (not (calls.process == process).any())
+        lost = gaps.is_lost | ((process, 0) not in calls.rows)
         return _Layer(gaps.start[lost], gaps.end[lost], _NONE)
-    chosen = (calls.cause == IDLE.index(category)) & (calls.process == process) & (calls.end > calls.start)
+    chosen = calls.rows.get((process, IDLE.index(category)), _NONE)
     return _Layer(calls.start[chosen], calls.end[chosen], calls.name[chosen])
 
 

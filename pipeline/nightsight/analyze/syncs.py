@@ -14,11 +14,12 @@ from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.ranges.callers import call_names, call_paths, outermost
 from nightsight.analyze.ranges.steps import step_columns
 from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, busy_spans, distinct, operation_column
+from nightsight.events.timeline import Timeline, busy_spans, distinct, operation_column, positions
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.results import CUDA_API_SYNC, OSRT_SUM
 from nightsight.tables import categorical, time_summary
 
+_NONE: Final = np.empty(0, dtype=np.int64)
 EXPLICIT: Final = "explicit"
 IMPLICIT: Final = "implicit"
 # patterns of function names without the runtime's version suffix
@@ -149,15 +150,14 @@ def _groups(timeline: Timeline, call: Ints, waits: Ints) -> Ints:
     launches[timeline.operations.call[timeline.operations.call >= 0]] = True
     launches[waits] = False
     launching = np.flatnonzero(launches)
+    by_thread, by_process = (positions(of[launching]) for of in (thread, process))
     order = np.lexsort((start[call], thread[call]))
     begins = np.ones(len(call), dtype=bool)
-    for key in distinct(thread[call]):
-        mine = np.flatnonzero(thread[call[order]] == key)
+    for key, mine in positions(thread[call[order]]).items():
         rows = call[order[mine]]
-        own = launching[thread[launching] == key]
-        own = own if len(own) else launching[process[launching] == process[rows[0]]]
         # a wait begins a new group if a launch began between the end of the wait before it and its own start
-        launched = np.sort(start[own])
+        own = by_thread.get(key, by_process.get(process[rows[0]], _NONE))
+        launched = np.sort(start[launching[own]], kind="stable")
         before, until = np.searchsorted(launched, end[rows[:-1]]), np.searchsorted(launched, start[rows[1:]])
         begins[mine[1:]] = until > before
     group = np.empty(len(call), dtype=np.int64)

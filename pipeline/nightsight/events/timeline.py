@@ -181,13 +181,33 @@ def operation_column(timeline: Timeline, column: str) -> Ints:
     return np.concatenate([frame[column].to_numpy(dtype=np.int64, na_value=-1) for frame in frames])
 
 
+def positions(values: Ints) -> dict[int, Ints]:
+    """Return where each value is, values in rising order: one pass for all, where a comparison takes one for each."""
+    codes, known = pd.factorize(values, sort=True)
+    # numpy sorts short numbers by counting
+    order = np.argsort(codes.astype(np.int16) if len(known) < 1 << 15 else codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(known)))
+    return {
+        value: order[end - count : end]
+        for value, end, count in zip(known.tolist(), ends, np.diff(ends, prepend=0), strict=True)
+    }
+
+
+@once
+def by_device(timeline: Timeline) -> dict[int, Ints]:
+    """Return the operations of each device, in their order."""
+    return positions(timeline.operations.device)
+
+
 @once
 def busy_spans(timeline: Timeline) -> dict[int, Spans]:
     """Return when in the window anything ran on each device that did anything at any time."""
     operations, window = timeline.operations, timeline.window
-    of_device = {int(device): operations.device == device for device in np.sort(pd.unique(operations.device))}
     bounds = (window.start_ns, window.end_ns)
-    return {device: inside(operations.start[here], operations.end[here], bounds) for device, here in of_device.items()}
+    return {
+        device: inside(operations.start[here], operations.end[here], bounds)
+        for device, here in by_device(timeline).items()
+    }
 
 
 _NOTHING: Final = pd.DataFrame(

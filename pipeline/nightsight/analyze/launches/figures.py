@@ -11,8 +11,8 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import Calls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
-from nightsight.events.timeline import Operations, Timeline, busy_spans, distinct, operation_column
-from nightsight.intervals import Flags, Ints, depth, gaps, open_time, union
+from nightsight.events.timeline import Operations, Timeline, busy_spans, operation_column, positions
+from nightsight.intervals import Flags, Ints, depth, gaps, in_order, open_time, union
 from nightsight.parallel import once
 from nightsight.results import IDLE, IN_FLIGHT, LAUNCH, LAUNCH_BOUND, LAUNCH_PHASES, SYNC
 
@@ -21,6 +21,7 @@ LATENCY: Final = "launch latency"
 QUEUE: Final = "queue time (no overhead)"
 POINTS: Final = 500
 
+_NONE: Final = np.empty(0, dtype=np.int64)
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -65,15 +66,15 @@ class LaunchTimes(NamedTuple):
 def launch_phases(timeline: Timeline) -> Table:
     """Return one row per device, figure and `first` or `steady`: count, sum, median, 95th percentile, maximum in ns."""
     times, rows = launch_times(timeline), []
-    for device in distinct(times.device):
-        mine = times.device == device
+    for device, here in positions(times.device).items():
+        mine = LaunchTimes._make(column[here] for column in times)
         figures = {
-            API: (times.api, mine),
-            LATENCY: (times.wait, mine & times.met_idle),
-            QUEUE: (times.wait, mine & ~times.met_idle),
+            API: (mine.api, np.ones(len(here), dtype=bool)),
+            LATENCY: (mine.wait, mine.met_idle),
+            QUEUE: (mine.wait, ~mine.met_idle),
         }
         for figure, (time, which) in figures.items():
-            for launch, chosen in (("first", which & times.is_first), ("steady", which & ~times.is_first)):
+            for launch, chosen in (("first", which & mine.is_first), ("steady", which & ~mine.is_first)):
                 if chosen.any():
                     rows.append([device, figure, launch, *_statistics(time[chosen])])
     work = _work(timeline)
@@ -90,23 +91,22 @@ def launch_bound(timeline: Timeline) -> Table:
     """Return one row per device: idle time due to launches, operations in flight, and how often the queue ran empty."""
     work, window, calls = _work(timeline), timeline.window, causing_calls(timeline)
     split = time_split(timeline).frame
-    launched = _launched(timeline, work)
     rows = []
     for device in devices_at_work(timeline):
         idle = int(split["time_ns"][(split["device"] == device) & (split["category"] == LAUNCH)].sum())
-        mine = work.device == device
-        average, most = _in_flight(work, np.array([window.start_ns, window.end_ns]), device=device)
+        mine = _on(work, device)
+        average, most = _in_flight(mine, np.array([window.start_ns, window.end_ns]))
         # the queue runs empty at the end of each merged stretch in flight
-        drained = union(work.handed[mine], work.end[mine])[1]
+        drained = union(mine.handed, mine.end)[1]
         drained = drained[(drained >= window.start_ns) & (drained < window.end_ns)]
-        count, functions = _synchronizing(calls, drained, np.unique(work.process[mine]))
+        count, functions = _synchronizing(calls, drained, pd.unique(mine.process))
         rows.append(
             {
                 "device": device,
-                "launches": int((launched & mine).sum()),
+                "launches": int(_launched(timeline, mine).sum()),
                 "launch_idle_ns": idle,
                 "launch_idle_pct": 100.0 * idle / window.length_ns,
-                "first_launch_idle_ns": _first_idle(timeline, work, device=device),
+                "first_launch_idle_ns": _first_idle(timeline, mine, device=device),
                 "in_flight_avg": average[0],
                 "in_flight_max": most[0],
                 "drained": len(drained),
@@ -124,29 +124,35 @@ def in_flight(timeline: Timeline) -> Table:
     edges = window.start_ns + window.length_ns * np.arange(points + 1) // max(points, 1)
     frames = [pd.DataFrame(columns=IN_FLIGHT.column_names)]
     for device in devices_at_work(timeline):
-        average, most = _in_flight(work, edges, device=device)
+        average, most = _in_flight(_on(work, device), edges)
         time = edges[:-1] - window.start_ns
         frames.append(pd.DataFrame(dict(zip(IN_FLIGHT.column_names, (device, time, average, most), strict=True))))
     return Table(pd.concat(frames[1:] or frames, ignore_index=True))
+
+
+def _on(work: _Work, device: int) -> _Work:
+    """What was given to one device."""
+    here = np.flatnonzero(work.device == device)
+    return work if len(here) == len(work.device) else _Work._make(column[here] for column in work)
 
 
 def _first_idle(timeline: Timeline, work: _Work, *, device: int) -> int:
     """Return the idle time in ns due to first launches that took longer than the median of later ones.
 
     They load or compile the kernel.
+    `work` is what this device was given.
     """
     window, api = timeline.window, work.call_end - work.call_start
-    mine = _launched(timeline, work) & work.is_known & (work.device == device)
+    mine = _launched(timeline, work) & work.is_known
     first = _first(work)
     if not (mine & ~first).any():
         return 0
     surplus = np.where(mine & first, np.maximum(api - np.median(api[mine & ~first]), 0), 0).astype(np.int64)
-    here = np.flatnonzero(work.device == device)
     # as in `split`: of work that starts together, the one whose call came first ends the gap
-    here = here[np.lexsort((work.call_end[here], work.call_start[here], work.start[here]))]
+    order = in_order(work.start, work.call_start, work.call_end)
     start, end = gaps(busy_spans(timeline)[device], (window.start_ns, window.end_ns))
-    ended_by = np.searchsorted(work.start[here], end, side="left")
-    longer = np.append(surplus[here], 0)[ended_by]
+    ended_by = np.searchsorted(work.start[order], end, side="left")
+    longer = np.append(surplus[order], 0)[ended_by]
     causes = idle_causes(timeline, device=device, idle=(start[longer > 0], end[longer > 0]))
     # no more of a gap than launching explains, and no more than the launch took longer
     return int(np.minimum(causes[:, IDLE.index(LAUNCH)], longer[longer > 0]).sum())
@@ -269,10 +275,9 @@ def _begun_early(count: int, total: int) -> tuple[str, ...]:
     return (f"{count:,} of {total:,} launches began on the GPU before their call returned.",) if count else ()
 
 
-def _in_flight(work: _Work, edges: Ints, *, device: int) -> tuple[Floats, Ints]:
+def _in_flight(work: _Work, edges: Ints) -> tuple[Floats, Ints]:
     """Return the mean and the maximum number of operations in flight between consecutive edges."""
-    mine = work.device == device
-    handed, end = np.sort(work.handed[mine], kind="stable"), np.sort(work.end[mine], kind="stable")
+    handed, end = np.sort(work.handed, kind="stable"), np.sort(work.end, kind="stable")
     average = np.diff(open_time(handed, end, edges)) / np.diff(edges)
     most = depth(handed, end, edges[:-1])
     # the maximum is reached at an edge or when an operation is added
@@ -283,10 +288,10 @@ def _in_flight(work: _Work, edges: Ints, *, device: int) -> tuple[Floats, Ints]:
 
 def _synchronizing(calls: Calls, time: Ints, processes: Ints) -> tuple[int, str]:
     """Return at how many of the times a synchronizing call was running, and the functions, most frequent first."""
-    mine = (calls.cause == IDLE.index(SYNC)) & np.isin(calls.process, processes)
+    mine = np.concatenate([_NONE, *(calls.rows.get((int(key), IDLE.index(SYNC)), _NONE) for key in processes)])
     counts = {}
     for name in np.unique(calls.name[mine]):
-        which = mine & (calls.name == name)
+        which = mine[calls.name[mine] == name]
         counts[calls.names[name]] = int(_within(calls.start[which], calls.end[which], time).sum())
     functions = sorted((name for name, count in counts.items() if count), key=lambda name: (-counts[name], name))
     return int(_within(calls.start[mine], calls.end[mine], time).sum()), ", ".join(functions)

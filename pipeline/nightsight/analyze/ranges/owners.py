@@ -11,7 +11,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.repetitions import without_numbers
-from nightsight.events.timeline import Timeline
+from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Flags, Ints, grouped_busy, innermost, outer
 from nightsight.model import Finding
 from nightsight.parallel import once
@@ -23,6 +23,7 @@ _ALWAYS: Final = ("kernels", "copies")
 _DEEPEST: Final = 64
 _DEEPER: Final = "… (deeper)"
 _NAMED: Final = 3
+_NOBODY: Final = np.empty(0, dtype=np.int64)
 _LONGEST: Final = 48
 
 
@@ -215,11 +216,13 @@ def call_owners(timeline: Timeline) -> tuple[Ints, Flags]:
 def _innermost_by(key: str, ranges: pd.DataFrame, of: Ints, time: Ints) -> Ints:
     found = np.full(len(time), -1, dtype=np.int64)
     spans = ranges.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
-    for value, rows in spans.groupby(key, sort=False).indices.items():
-        mine = np.flatnonzero(of == value)
-        start, end = (spans[name].to_numpy()[rows] for name in ("start_ns", "end_ns"))
+    starts, ends, index = (values.to_numpy() for values in (spans["start_ns"], spans["end_ns"], spans.index))
+    asking = positions(of)
+    for value, rows in positions(spans[key].to_numpy()).items():
+        mine = asking.get(value, _NOBODY)
+        start, end = starts[rows], ends[rows]
         local = innermost(start, end, outer(end), time[mine])
-        found[mine] = np.where(local >= 0, spans.index.to_numpy()[rows][local], -1)
+        found[mine] = np.where(local >= 0, index[rows][local], -1)
     return found
 
 
