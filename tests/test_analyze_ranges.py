@@ -106,7 +106,7 @@ def test_ranges_that_never_ended_are_said_with_the_first_names() -> None:
         *("open_ranges", "warning"),
         "4 NVTX ranges were never ended",
     )
-    assert finding.detail.startswith(f"`{'a' * 47}…`, `c`, `d` and 1 more: the capture holds their start only.")
+    assert finding.detail.startswith(f"`{'a' * 47}…`, `c`, `d` and 1 more: the capture holds only their start.")
     notes = {result.name: result.notes for result in results}
     note = "4 ranges were never ended and are counted up to the last event recorded."
     assert notes["nvtx_ranges"] == notes["range_iterations"] == (note,)
@@ -116,7 +116,7 @@ def test_one_range_that_never_ended_is_named() -> None:
     ranges = ranges_of([(0, 9, 1, "measure", ""), (1, 2, 1, "x", "d")])
     (finding,) = open_ranges(Timeline(Profile({"ranges": ranges.assign(is_open=[True, False])})))
     assert finding.title == "1 NVTX range was never ended"
-    assert finding.detail.startswith("`measure`: the capture holds its start only. It is shown as lasting to")
+    assert finding.detail.startswith("`measure`: the capture holds only its start. It is shown as lasting to")
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40))

@@ -264,8 +264,8 @@ def test_ten_lines_of_each_launch_are_enough() -> None:
     assert table.frame["launch"].value_counts().to_dict() == {0: 10, 1: 2}
     assert table.frame["line"].tolist()[:2] == [14, 13]
     assert table.notes == (
-        "Launches whose instructions were not sampled (section SourceCounters; of ranges and graphs as a whole ncu has "
-        "none): 1.",
+        "Launches whose instructions were not sampled (section SourceCounters; ncu does not sample whole ranges and "
+        "graphs): 1.",
     )
 
 

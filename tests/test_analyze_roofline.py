@@ -46,11 +46,11 @@ def roofs(timeline: Timeline, unit: str = "flop_per_s") -> dict[str, float]:
 
 
 def plain_notes(timeline: Timeline) -> list[str]:
-    return [note for note in ncu_roofline(timeline).notes if "ordinary cores" in note]
+    return [note for note in ncu_roofline(timeline).notes if "CUDA cores" in note]
 
 
 def tensor_notes(timeline: Timeline) -> list[str]:
-    return [note for note in ncu_roofline(timeline).notes if "ordinary cores" not in note]
+    return [note for note in ncu_roofline(timeline).notes if "CUDA cores" not in note]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_fp16_instructions_that_load_a_constant_are_no_arithmetic() -> None:
     assert rates(alone(launch("a", metrics, lines=[loads]))) == {}
     assert rates(alone(launch("a", metrics))) == {}
     (note,) = plain_notes(alone(launch("a", {**metrics, executed("f")[2]: 0.0})))
-    assert note.startswith("Launches whose FP16 arithmetic on ordinary cores is not known: 1.")
+    assert note.startswith("Launches whose FP16 arithmetic on CUDA cores is not known: 1.")
 
 
 def test_what_threads_of_a_range_executed_is_counted_by_opcode() -> None:
@@ -84,7 +84,7 @@ def test_what_threads_of_a_range_executed_is_counted_by_opcode() -> None:
     (note,) = plain_notes(timeline)
     assert "FP16" in note
     (note,) = plain_notes(alone(launch("a")))
-    assert note.startswith("Launches whose arithmetic on ordinary cores was not counted")
+    assert note.startswith("Launches whose arithmetic on CUDA cores was not counted")
 
 
 def test_counts_serve_where_rates_lack() -> None:
@@ -221,7 +221,7 @@ def test_devices_have_roofs_of_their_own_and_what_differs_from_published_is_said
         [1, "Tesla T4", 160e9],
         [2, "Unknown", 1e9],
     ]
-    assert table.notes == ("The DRAM roof of Tesla T4 is 160 GB/s; published are 320 GB/s.",)
+    assert table.notes == ("The DRAM roof of Tesla T4 is 160 GB/s; NVIDIA publishes 320 GB/s.",)
 
 
 def test_nothing_collected_gives_no_points_and_no_roofs() -> None:

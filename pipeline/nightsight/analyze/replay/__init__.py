@@ -1,1 +1,1 @@
-"""What ncu's replays say, joined with the timeline."""
+"""Results of ncu's replays, joined with the timeline."""

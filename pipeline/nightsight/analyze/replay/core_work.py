@@ -1,6 +1,7 @@
-"""What ordinary cores did, by type: ncu's FLOP counts, without the FP16 instructions that only load a constant.
+"""Arithmetic of CUDA cores by type: ncu's FLOP counts, without FP16 instructions that only load a constant.
 
-Compilers write `HFMA2.MMA R1, -RZ, RZ, 1.875, 0` for it, and ncu counts four operations. Only operands tell.
+Compilers load constants with `HFMA2.MMA R1, -RZ, RZ, 1.875, 0`, which ncu counts as four operations. Only the operands
+tell these from arithmetic.
 """
 
 from typing import Final
@@ -13,7 +14,7 @@ from nightsight.tables import empty
 
 Frame = pd.DataFrame
 
-# what the threads of a range or graph did is counted by opcode alone
+# for a range or graph, ncu counts what threads executed by opcode only
 _OPCODES: Final = {"FP64": {"DADD": 1, "DMUL": 1, "DFMA": 2}, "FP32": {"FADD": 1, "FMUL": 1, "FFMA": 2}}
 _HALF_FMA: Final = r"(?:@!?U?P\w+ )?HFMA2\b"
 # 0 times 0 plus a constant
@@ -21,13 +22,14 @@ _CONSTANT: Final = _HALF_FMA + r"\S* R\d+, -?RZ, -?RZ, "
 
 
 def core_rates(timeline: Timeline) -> Frame:
-    """Return launch, kind ("FP32") and flop_per_s of what ordinary cores did; launches that did none of it lack."""
+    """Return launch, kind ("FP32") and flop_per_s of CUDA cores; no row for a launch and kind without operations."""
     names = [name for kind in OPERATIONS.values() for name in kind]
     figures = collected(timeline, [*names, *(f"{name}_per_cycle" for name in names), "sm_hz", "replay_ns"])
     rows = []
     for kind, instructions in OPERATIONS.items():
         per_cycle = sum(figures[f"{name}_per_cycle"] * count for name, count in instructions.items())
         executed = sum(figures[name] * count for name, count in instructions.items())
+        # the best source first: rate per cycle, count, opcodes
         rate = (per_cycle * figures["sm_hz"]).fillna(executed / figures["replay_ns"] * 1e9)
         rate = rate * _real_half(timeline, figures) if kind == "FP16" else rate.fillna(_by_opcode(timeline, kind))
         rows.append(Frame({"launch": figures.index, "kind": kind, "flop_per_s": rate.to_numpy()}))
@@ -36,7 +38,7 @@ def core_rates(timeline: Timeline) -> Frame:
 
 
 def _by_opcode(timeline: Timeline, kind: str) -> "pd.Series[float]":
-    """Return the flop_per_s of launches by what their threads executed of each opcode."""
+    """Return the flop_per_s of launches from the opcodes that their threads executed."""
     executed = parts(timeline, THREAD_OPCODES)
     each = executed["instance"].map(_OPCODES[kind]).astype("float64").fillna(0.0)
     flops = (executed["value"] * each).groupby(executed["launch"]).sum()
@@ -45,7 +47,7 @@ def _by_opcode(timeline: Timeline, kind: str) -> "pd.Series[float]":
 
 
 def _real_half(timeline: Timeline, figures: Frame) -> "pd.Series[float]":
-    """Return the share of FP16 operations that is arithmetic and loads no constant; NaN where that is not known."""
+    """Return the share of FP16 operations that is real arithmetic, not loading a constant; NaN if not known."""
     lines = timeline.profile.tables.get("kernel_lines", empty("kernel_lines"))
     lines = lines.astype({"sass": "str"}).assign(executed=lines["instructions"].fillna(0).astype("int64"))
     counts = [
@@ -62,7 +64,7 @@ def _real_half(timeline: Timeline, figures: Frame) -> "pd.Series[float]":
 
 
 def unknown(timeline: Timeline) -> tuple[str, ...]:
-    """Say of how many launches it is not known what ordinary cores did."""
+    """Return notes: for how many launches the arithmetic of CUDA cores is not known, and why."""
     names = [f"{name}{ending}" for name in ("ffma", "hfma") for ending in ("", "_per_cycle")]
     figures, opcodes = collected(timeline, names), parts(timeline, THREAD_OPCODES)
     single, half = (figures[name].fillna(figures[f"{name}_per_cycle"]) for name in ("ffma", "hfma"))
@@ -71,9 +73,9 @@ def unknown(timeline: Timeline) -> tuple[str, ...]:
     does_half = (half > 0) | (half.isna() & figures.index.isin(halves))
     sampled = timeline.profile.tables.get("kernel_lines", empty("kernel_lines"))["launch"]
     notes = {
-        "Launches whose arithmetic on ordinary cores was not counted (sections SpeedOfLight_RooflineChart and "
+        "Launches whose arithmetic on CUDA cores was not counted (sections SpeedOfLight_RooflineChart and "
         "InstructionStats): {:,}.": int(uncounted.sum()),
-        "Launches whose FP16 arithmetic on ordinary cores is not known: {:,}. Compilers load constants with such "
+        "Launches whose FP16 arithmetic on CUDA cores is not known: {:,}. Compilers also load constants with these "
         "instructions, and only their operands tell (section SourceCounters).": int(
             (does_half & ~figures.index.isin(sampled)).sum()
         ),

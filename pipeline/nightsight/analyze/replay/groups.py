@@ -1,7 +1,7 @@
-"""Which kernels are worth a closer look: groups of launches that one launch can stand for, by their share of the time.
+"""Which kernels ncu should replay: groups of launches that one launch can represent, by their share of the time.
 
-A group is one kernel with one grid and one block. Kernels that communicate are left out: replayed by themselves they
-would wait for their peers for ever.
+A group is one kernel with one grid and one block. Kernels that communicate are left out: replayed alone, they would
+wait for their peers forever.
 """
 
 from collections.abc import Iterable
@@ -22,11 +22,11 @@ _LEAST_TO_SKIP: Final = 2
 
 @dataclass(frozen=True)
 class Chosen:
-    """Kernels by name, mangled or else base names (`base`), and what choosing these means.
+    """The kernels to replay, and what replaying them covers.
 
-    `launches`: how many groups of theirs are replayed, one launch of each; `skip`: how many launches of each group
-    come first, before the window or as its first; `coverage_pct`: their share of the time of all kernels that can be
-    replayed, with all of their groups.
+    `names`: as ncu filters them; `base`: ncu's --kernel-name-base for them, "mangled" or "function". `launches`: number
+    of groups to replay, one launch of each. `skip`: launches of each group to skip, those before the window and its
+    first. `coverage_pct`: share of all groups with these names in the time of all kernels that can be replayed.
     """
 
     names: tuple[str, ...]
@@ -37,9 +37,10 @@ class Chosen:
 
 
 def kernel_groups(timeline: Timeline, name: str) -> pd.DataFrame:
-    """Return one row per value of the name column, grid and block of what ran in the window, the most time first.
+    """Return one row per kernel name (column `name`), grid and block that ran in the window, the most time first.
 
-    Columns: the name, SHAPE, launches, total_ns, and `before`, the launches that came before the window.
+    Columns: the name, SHAPE, launches, total_ns, and `before`, the number of launches before the window. Kernels that
+    communicate are left out.
     """
     kernels, window = timeline.profile.table("kernels"), timeline.window
     waits = np.array([communicates(name) for name in kernels["name"].cat.categories], dtype=bool)
@@ -55,14 +56,14 @@ def kernel_groups(timeline: Timeline, name: str) -> pd.DataFrame:
 
 
 def choose_kernels(profile: Profile, *, coverage_pct: float, most: int) -> Chosen:
-    """Choose the fewest launches that stand for `coverage_pct` of the time of kernels, `most` at most.
+    """Choose the fewest launches, at most `most`, that represent `coverage_pct` of the kernel time.
 
-    Filters of ncu know names and not grids, so with a name come all of its groups. Needs DETAILS of nightsight.tables.
+    ncu filters by name and not by grid, so a name comes with all of its groups. Needs DETAILS of nightsight.tables.
     """
     base, column = _names_of(profile.table("kernels"))
     groups = kernel_groups(Timeline(profile), column)
     names = groups.groupby(column, observed=True).agg(total_ns=("total_ns", "sum"), count=("total_ns", "size"))
-    # what a replay is worth
+    # the kernels with the most time per replay first
     order = (names["total_ns"] / names["count"]).sort_values(ascending=False, kind="stable").index
     names = names.loc[order]
     taken = _fewest(names["total_ns"].to_numpy(), names["count"].to_numpy(), coverage_pct=coverage_pct, most=most)
@@ -72,18 +73,21 @@ def choose_kernels(profile: Profile, *, coverage_pct: float, most: int) -> Chose
         tuple(str(value) for value in names.index[taken]),
         base,
         min(len(mine), most),
+        # one filter serves all groups, so the group with the fewest launches to skip decides
         int((mine["before"] + (mine["launches"] >= _LEAST_TO_SKIP)).min()) if len(mine) else 0,
         100.0 * int(mine["total_ns"].sum()) / total if total else 0.0,
     )
 
 
 def _fewest(time: Ints, count: Ints, *, coverage_pct: float, most: int) -> list[int]:
-    """Take from the front what fits into `most`, the first in any case, until enough of the time is covered.
+    """Return positions from the front that fit into `most` launches, until enough time is covered; always the first.
 
-    One that did not fit comes first if as many of its groups as do are likely to take more time than what did.
+    If a kernel with many groups does not fit, but as many of its groups as fit would probably take more time than all
+    that did, it comes first.
     """
     wanted = time.sum() * coverage_pct / 100
     taken = _taken(range(len(time)), time, count, (wanted, most))
+    # the time that `most` groups of one kernel take on average
     alone = time * np.minimum(1.0, most / count)
     if alone.max(initial=0.0) <= time[taken].sum():
         return taken
@@ -104,7 +108,7 @@ def _taken(order: Iterable[int], time: Ints, count: Ints, limits: tuple[float, i
 
 
 def _names_of(kernels: pd.DataFrame) -> tuple[str, str]:
-    """Return what ncu calls the best names there are, and their column: exports before 2023 have no mangled ones."""
+    """Return ncu's --kernel-name-base, and the column with these names: exports before 2023 have no mangled ones."""
     mangled = kernels["mangled_name"].cat.categories
     is_mangled = not mangled.str.contains(r"[(<: ]").any() and bool(kernels["mangled_name"].notna().all())
     return ("mangled", "mangled_name") if is_mangled else ("function", "short_name")

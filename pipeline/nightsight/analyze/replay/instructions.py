@@ -1,4 +1,4 @@
-"""What kind of instruction each of NVIDIA's machine opcodes is."""
+"""The instruction mix of replayed launches: the kind of each SASS opcode."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ from nightsight.results import NCU_INSTRUCTIONS
 
 Frame = pd.DataFrame
 
-# the first that matches; U is the uniform datapath's
+# the first match counts; a leading U is the uniform datapath
 _KINDS: Final = {
     "tensor": r"[BDHIOQ]MMA|[BHIQ]GMMA|UTC\w*MMA",
     "control": r"BRA|BRX|BRXU|JMP|JMX|JMXU|CALL|RET|EXIT|KILL|BREAK|BPT|BSSY|BSYNC|BMOV|BAR|\w*DEPBAR|WARPSYNC|"
@@ -33,7 +33,7 @@ _SHARES: Final = {
 
 
 def ncu_instructions(timeline: Timeline) -> Table:
-    """One row per replayed launch: how many instructions its warps executed, and the share of each kind."""
+    """Return one row per replayed launch: instructions that its warps executed, and the percentage of each kind."""
     counts = parts(timeline, OPCODES)
     kinds = counts.assign(kind=kind_of(counts["instance"]))
     table = kinds.pivot_table("value", "launch", "kind", "sum", observed=True)
@@ -41,13 +41,14 @@ def ncu_instructions(timeline: Timeline) -> Table:
     total = table.sum(axis=1)
     shares = (100.0 * table.div(total, axis=0)).rename(columns=_SHARES).assign(instructions=total)
     shares = shares.reindex(pd.Index(replays(timeline)["launch"], name="launch"))
+    # launches without opcodes keep their row, with NaN
     lacking = int(shares["instructions"].isna().sum())
     notes = (f"Launches whose opcodes were not counted (section InstructionStats): {lacking:,}.",)
     return Table(in_order(timeline, shares.reset_index())[NCU_INSTRUCTIONS.column_names], notes if lacking else ())
 
 
 def kind_of(opcodes: "pd.Series[str]") -> "pd.Series[str]":
-    """Return the kind of each opcode (without modifiers): a key of the columns, "other" for moves and conversions."""
+    """Return the kind of each opcode (without modifiers): a key of _SHARES, "other" for moves and conversions."""
     matches = [opcodes.str.fullmatch(pattern).to_numpy(dtype=bool) for pattern in _KINDS.values()]
     return pd.Series(np.select(matches, list(_KINDS), "other"), opcodes.index, dtype="str")
 

@@ -1,7 +1,7 @@
-"""Which kernels of the timeline each launch that ncu replayed stands for: those of its name, grid and block.
+"""Which kernels of the timeline each launch that ncu replayed stands for: those with its name, grid and block.
 
-Where one kernel was replayed in several NVTX ranges, each replay stands for those in its own. A launch is matched with
-one such group or none, so that joining them adds no row. Times of replays are ncu's own.
+If a kernel was replayed in several NVTX ranges, each replay stands for the launches in its own. A replay matches at
+most one group of kernels, so the join adds no rows. Times of replays are ncu's own.
 """
 
 import re
@@ -25,13 +25,16 @@ _GROUP: Final = ["name", *SHAPE]
 _TIMED: Final = ["group", "row", "time", "gpu"]
 _MATCH: Final = ["replayed", "matched", "match_pct", "coverage_pct"]
 _NO_TIMELINE: Final = "There is no timeline of kernels and grids to match with."
-_AS_ONE: Final = "Ranges and graphs were replayed as a whole: they stand for no kernel of the timeline."
+_AS_ONE: Final = "Ranges and graphs were replayed as a whole: they do not match single kernels of the timeline."
 _MOST_NAMED: Final = 5
 _NAME_LENGTH: Final = 80
 
 
 def ncu_match(timeline: Timeline) -> Table:
-    """One row: how many replayed launches belong to kernels of the timeline, and what share of its time these are."""
+    """Return one row: how many replayed launches match kernels of the timeline, and these kernels' share of the time.
+
+    Without rows if nothing was replayed.
+    """
     launches = replays(timeline)
     if not len(launches):
         return Table(Frame(columns=_MATCH))
@@ -40,6 +43,7 @@ def ncu_match(timeline: Timeline) -> Table:
     if not len(kernels) or not has_timeline(timeline):
         return Table(Frame([(replayed, None, None, None)], columns=_MATCH), notes or (_NO_TIMELINE,))
     matched = kernels["gpu_pct"].notna()
+    # several replays can stand for the same kernels: count each part once
     coverage = kernels[matched].drop_duplicates(PART)["gpu_pct"].sum()
     values = (replayed, int(matched.sum()), 100.0 * matched.mean(), coverage)
     return Table(
@@ -48,17 +52,18 @@ def ncu_match(timeline: Timeline) -> Table:
 
 
 def has_timeline(timeline: Timeline) -> bool:
-    """Tell whether kernels were traced, and with their grids."""
+    """Tell whether kernels were traced with their grids and blocks."""
     return set(SHAPE) <= set(timeline.profile.tables.get("kernels", Frame()).columns)
 
 
 @once
 def replays(timeline: Timeline) -> Frame:
-    """Return one row per replayed launch, the one whose group took the most GPU time first, else the longest replay.
+    """Return one row per replayed launch: those whose kernels took the most GPU time first, then the longest replays.
 
-    Columns of `profiled_launches`, the name normalised; `replay_ns`; group and part, equal for those that stand for the
-    same kernels; and of these in the window, NaN where there are none: launches, timeline_med_ns, gpu_total_ns,
-    busiest_gpu_ns (on the GPU that has most of it), and gpu_pct, their share of the time of all kernels.
+    Columns: those of `profiled_launches`, with normalized names; `replay_ns`; group and part (see PART), equal for
+    replays that stand for the same kernels; and for these kernels in the window, NaN if there are none: launches,
+    timeline_med_ns, gpu_total_ns, busiest_gpu_ns (on the GPU where they took the most time), and gpu_pct, their share
+    of the time of all kernels.
     """
     launches = timeline.profile.table("profiled_launches")
     launches = launches.assign(name=renamed(launches["name"], lambda names: names.map(normalised)))
@@ -74,16 +79,15 @@ def replays(timeline: Timeline) -> Frame:
 
 
 def in_order(timeline: Timeline, rows: Frame) -> Frame:
-    """Add the name to rows that have a launch, and put them into the order of `replays`, those of one as they come."""
+    """Return rows (with a column `launch`) with the kernel's name, in the order of `replays`; stable per launch."""
     return replays(timeline)[["launch", "name"]].merge(rows, on="launch", how="inner", validate="1:m")
 
 
 def _timed(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
-    """Return kernels that began in the window and whose grid and block were replayed, and the time of all in it.
+    """Return the kernels that began in the window with a grid and block that was replayed, and the time of all in ns.
 
-    Of all: graphs that were traced as a whole count too.
-
-    Columns: name (normalised) and SHAPE; group, the number of these; row (in their table), time, and gpu.
+    The time includes all kernels, and graphs traced as a whole. Columns: name (normalized) and SHAPE; group, a number
+    for these; row (in the table of kernels), time (ns), gpu.
     """
     if not has_timeline(timeline):
         return Frame(columns=[*_GROUP, *_TIMED]).astype({**dict.fromkeys([*SHAPE, *_TIMED], "int64"), "name": "str"}), 0
@@ -92,7 +96,7 @@ def _timed(timeline: Timeline, launches: Frame) -> tuple[Frame, int]:
     timed = kernels[_GROUP].assign(row=np.arange(len(kernels)), time=duration(kernels), gpu=gpu)
     timed = timed[(kernels["start_ns"] >= window.start_ns) & (kernels["start_ns"] < window.end_ns)]
     total = int(timed["time"].sum()) + _graph_time(timeline)
-    # names are long to spell out, and most belong to other grids
+    # normalizing names is slow: drop kernels of other grids first
     timed = timed.merge(launches[SHAPE].drop_duplicates(), on=SHAPE, validate="m:1")
     names = renamed(timed["name"].cat.remove_unused_categories(), lambda names: names.map(normalised))
     timed = timed.assign(name=names)
@@ -108,7 +112,7 @@ def _graph_time(timeline: Timeline) -> int:
 
 
 def _figures(kernels: Frame, total_ns: int) -> Frame:
-    """One row per group and part."""
+    """Return the timeline's figures of the kernels of each group and part; times in ns."""
     parts = kernels.groupby(PART)["time"].agg(launches="size", timeline_med_ns="median")
     by_gpu = kernels.groupby([*PART, "gpu"])["time"].sum().groupby(level=PART)
     parts = parts.assign(gpu_total_ns=by_gpu.sum(), busiest_gpu_ns=by_gpu.max())
@@ -117,11 +121,12 @@ def _figures(kernels: Frame, total_ns: int) -> Frame:
 
 
 def _in_full(launches: Frame, groups: Frame) -> Frame:
-    """Complete names that lack namespaces, as in ncu's CSV, where only one group can be meant."""
+    """Return launches with full names: those without namespaces (ncu's CSV) are completed if only one group fits."""
     shorter = groups[_GROUP].assign(short=groups["name"].map(unqualified), full=groups["name"])
     shorter = shorter.drop_duplicates([*SHAPE, "short"], keep=False).drop(columns="name")
     short = launches[_GROUP].assign(short=launches["name"].map(unqualified))
     full = short.merge(shorter, on=[*SHAPE, "short"], how="left", validate="m:1")["full"]
+    # every word of the printed name must occur in the full one: namespaces may be cut, but not changed
     meant = [
         whole if isinstance(whole, str) and _words(name) <= _words(whole) else name
         for name, whole in zip(launches["name"], full, strict=True)
@@ -146,7 +151,7 @@ def _unmatched(names: "pd.Series[str]") -> tuple[str, ...]:
 def _in_graphs(timeline: Timeline) -> tuple[str, ...]:
     if not _graph_time(timeline):
         return ()
-    return ("CUDA graphs were traced as a whole; their kernels: --nsys-arg=--cuda-graph-trace=node.",)
+    return ("CUDA graphs were traced as a whole; to trace their kernels: --nsys-arg=--cuda-graph-trace=node.",)
 
 
 ANALYSES: Final = (Analysis(NCU_MATCH, ncu_match),)

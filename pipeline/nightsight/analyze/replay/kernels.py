@@ -1,4 +1,4 @@
-"""How well each replayed kernel uses the GPU: throughputs, caches, occupancy and what limits it, waves, coalescing."""
+"""How well each replayed kernel uses the GPU: throughput, cache hit rates, occupancy, waves and coalescing."""
 
 from typing import Any, Final
 
@@ -23,22 +23,22 @@ _LIMITS: Final = {
     "limit_barriers": "barriers",
 }
 _PARTS: Final = ("load_sectors", "load_requests", "load_sectors_per_request", "sectors", "ideal_sectors")
-# what ncu measured, or what follows from that: from throughput on
+# columns that ncu measured or that are derived from its metrics: all from sm_pct on
 _FIGURES: Final = NCU_KERNELS.column_names[NCU_KERNELS.column_names.index("sm_pct") :]
 _DERIVED: Final = ("limiter", "tail_pct", "sectors_per_request", "excessive_pct")
 _READ: Final = [name for name in _FIGURES if name not in (*_DERIVED, "tensor_pct")]
 _TENSOR: Final = ["tensor_pct", "tensor_fp64_pct", "tensor_integer_pct"]
 _WHOLE: Final = ("launches", "gpu_total_ns", "busiest_gpu_ns", "registers", "shared_bytes")
 _WHOLE_ONES: Final = (
-    "Registers, shared memory, waves and limits are of single launches; ncu prints those of one launch for a range or "
-    "graph, and they are left out."
+    "Registers, shared memory, waves and limits belong to single launches. For a range or graph, ncu prints those of "
+    "one launch, and they are left out."
 )
-# waves are a quotient; less than this of one is rounding
+# waves are a quotient: a smaller fraction of a wave is rounding
 _NO_PART: Final = 1e-6
 
 
 def ncu_kernels(timeline: Timeline) -> Table:
-    """One row per replayed launch, the one whose kernel took the most GPU time first."""
+    """Return one row per replayed launch, in the order of `replays`: times in ns, rates in percent; NaN if unknown."""
     launches = replays(timeline)
     values = collected(timeline, [*_READ, *_TENSOR, *_LIMITS, *_PARTS]).loc[launches["launch"]]
     values = values.reset_index(drop=True)
@@ -46,7 +46,7 @@ def ncu_kernels(timeline: Timeline) -> Table:
         grid=_shape(launches, "grid"),
         block=_shape(launches, "block"),
         path=launches["range_path"].astype("str"),
-        # any of them may be all that a chip has, or that a kernel uses
+        # a chip may have only one of these pipes, or a kernel may use only one: take the busiest
         tensor_pct=values[_TENSOR].max(axis=1),
         limiter=_limiter(values),
         tail_pct=_tail(values["waves"]),
@@ -60,13 +60,13 @@ def ncu_kernels(timeline: Timeline) -> Table:
 
 
 def _shape(launches: Frame, kind: str) -> "pd.Series[str]":
-    """Write a size as `256, 1, 1`; nothing for ranges and graphs, which have none."""
+    """Return a size as text, `256, 1, 1`; empty for ranges and graphs, which have none."""
     x, y, z = (launches[f"{kind}_{axis}"].astype("str") for axis in "xyz")
     return (x + ", " + y + ", " + z).where(launches["kind"] == KERNEL, "")
 
 
 def _limiter(values: Frame) -> "pd.Series[str]":
-    """Name what allows the fewest blocks on a multiprocessor: all of them, where several do."""
+    """Return what limits the number of blocks per SM the most; several names if they are equal."""
     limits = values[list(_LIMITS)]
     least, text = limits.min(axis=1), pd.Series("", index=values.index, dtype="str")
     for column, word in _LIMITS.items():
@@ -76,9 +76,9 @@ def _limiter(values: Frame) -> "pd.Series[str]":
 
 
 def _tail(waves: "pd.Series[float]") -> "pd.Series[float]":
-    """Return the share of the last wave in all, if that is not full: at most so much time runs on a part of the GPU."""
+    """Return the share of a partial last wave in all waves, in percent: an upper bound of its cost."""
     partial = waves % 1
-    # ncu's CSV rounds the waves of a few blocks to 0.00
+    # a few blocks are a partial wave too: ncu's CSV rounds them to 0.00
     is_partial = (partial < 1 - _NO_PART) & ((partial > _NO_PART) | (waves < _NO_PART))
     return (100.0 / (waves // 1 + 1)).where(is_partial, waves.where(waves.isna(), 0.0))
 
@@ -95,7 +95,7 @@ def _share(part: "pd.Series[Any]", total: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def _not_collected(table: Frame) -> tuple[str, ...]:
-    """Name the figures that no launch has."""
+    """Return a note with the figures that no launch has."""
     texts = table["limiter"].replace("", None)
     absent = [heading(name) for name in _FIGURES if table.assign(limiter=texts)[name].isna().all()]
     if not absent or table.empty:

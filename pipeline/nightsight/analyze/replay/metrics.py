@@ -1,6 +1,6 @@
-"""Which of ncu's metrics says what: names differ by chip (cc 7.0 to 12.0) and by release, so each figure has several.
+"""Which of ncu's metrics hold each figure: names differ by chip (cc 7.0 to 12.0) and by release.
 
-The first one that a launch has is taken; a launch that has none lacks the figure: it is missing, never 0.
+For each figure, the first metric that a launch has is used. If it has none of them, the figure is missing, never 0.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,8 @@ Frame = pd.DataFrame
 
 _SOL: Final = "avg.pct_of_peak_sustained_elapsed"
 _ACTIVE: Final = "avg.pct_of_peak_sustained_active"
-# what ncu's rooflines count of each kind of arithmetic, and the operations that one such instruction of a thread does;
-# those on FP16 work on two values
+# the instructions that ncu's rooflines count per type of arithmetic, and the operations of one instruction of a thread;
+# FP16 instructions work on two values
 OPERATIONS: Final[Mapping[str, Mapping[str, int]]] = {
     "FP64": {"dadd": 1, "dmul": 1, "dfma": 2},
     "FP32": {"fadd": 1, "fmul": 1, "ffma": 2},
@@ -28,13 +28,13 @@ _INSTRUCTIONS: Final = [name for names in OPERATIONS.values() for name in names]
 
 
 def _tensor_pipe(kind: str) -> tuple[str, ...]:
-    """Metrics of how busy tensor cores are with one kind of instruction."""
+    """Return the metrics for how busy tensor cores are with one kind of instruction, the best first."""
     return (
         f"sm__pipe_tensor_subpipe_{kind}_cycles_active.{_SOL}",
         f"sm__pipe_tensor_op_{kind}_cycles_active.{_SOL}",
         f"sm__pipe_tensor_op_{kind}_cycles_active_v2.{_SOL}",
         f"sm__pipe_tensor_op_{kind}_cycles_active.{_ACTIVE}",
-        # all that releases of 2020 to 2022 collect on cc 8.x
+        # the only ones that releases of 2020 to 2022 collect on cc 8.x
         f"sm__inst_executed_pipe_tensor_op_{kind}.{_SOL}",
         f"sm__inst_executed_pipe_tensor_op_{kind}.{_ACTIVE}",
     )
@@ -54,7 +54,7 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
     "l1_pct": (f"l1tex__throughput.{_ACTIVE}", f"l1tex__throughput.{_SOL}"),
     "l2_hit_pct": ("lts__t_sector_hit_rate.pct", "lts__average_t_sector_hit_rate_realtime.pct"),
     "l1_hit_pct": ("l1tex__t_sector_hit_rate.pct", "l1tex__t_sector_hit_rate_realtime.pct"),
-    # those without types count HFMA2.MMA too, by which compilers load constants
+    # metrics without types also count HFMA2.MMA, with which compilers load constants
     "tensor_pct": (
         f"sm__pipe_tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma_cycles_active.{_SOL}",
         f"sm__pipe_tc_cycles_active.{_SOL}",
@@ -65,7 +65,7 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
         f"sm__inst_executed_pipe_tensor.{_SOL}",
         f"sm__inst_executed_pipe_tensor.{_ACTIVE}",
     ),
-    # those above that are of FP16 alone leave out these
+    # the `hmma` metrics above are for FP16 only and leave these out
     "tensor_fp64_pct": _tensor_pipe("dmma"),
     "tensor_integer_pct": _tensor_pipe("imma"),
     "occupancy_pct": (f"sm__warps_active.{_ACTIVE}",),
@@ -94,7 +94,7 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
     "dram_read_bytes": ("dram__bytes_read.sum",),
     "dram_written_bytes": ("dram__bytes_write.sum",),
     "dram_bytes_per_cycle": ("dram__bytes.sum.peak_sustained",),
-    # the same order in both: a point and its roof count the same bytes
+    # the same order in all three, so that a point and its roof count the same bytes
     "l2_bytes_per_s": ("derived__lts__lts2xbar_bytes.sum.per_second", "lts__t_bytes.sum.per_second"),
     "l2_bytes": ("derived__lts__lts2xbar_bytes.sum", "lts__t_bytes.sum"),
     "l2_bytes_per_cycle": ("derived__lts__lts2xbar_bytes.sum.peak_sustained", "lts__t_bytes.sum.peak_sustained"),
@@ -115,17 +115,17 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
         for name in ("dfma", "ffma", "hfma")
     },
 }
-"""Figure: the metrics it may be, the best first. Suffixes are units; `_per_cycle` and `_peak` are per cycle."""
+"""For each figure the metrics that hold it, the best first. Suffixes are units; `_per_cycle` and `_peak`: per cycle."""
 
 KERNEL: Final = "kernel"
-"""The kind of what was replayed that is one launch; others are ranges and graphs."""
+"""The kind of a replay of a single launch; other replays are of ranges and graphs."""
 DEVICE_NAME: Final = "device__attribute_display_name"
 OPCODES: Final = "sass__inst_executed_per_opcode"
 THREAD_OPCODES: Final = "sass__thread_inst_executed_true_per_opcode"
 OPCODES_IN_FULL: Final = "sass__inst_executed_per_opcode_with_modifier_all"
-# of one launch in a range or graph, and said of all of it
+# for a range or graph, ncu gives these for just one of its launches
 _OF_ONE: Final = r"launch__|sm__maximum_warps_"
-# cycles per issued instruction, cycles per instruction in another way, and samples: the first that a launch has
+# cycles per issued instruction, the same from warp latency, and samples; the first that a launch has is used
 STALLS: Final = (
     r"smsp__average_warps_issue_stalled_(?P<reason>\w+)_per_issue_active\.ratio",
     r"smsp__average_warp_latency_issue_stalled_(?P<reason>\w+)\.ratio",
@@ -138,7 +138,7 @@ TENSOR: Final = (
 
 
 def collected(timeline: Timeline, figures: Iterable[str]) -> Frame:
-    """Return one row per replayed launch (its number is the index) with figures of METRICS, NaN if not collected."""
+    """Return a column for each of these figures of METRICS, a row per replayed launch (index); NaN if not collected."""
     figures = list(figures)
     metrics, launches = _totals(timeline), timeline.profile.table("profiled_launches")["launch"]
     names = {name for figure in figures for name in METRICS[figure]}
@@ -149,7 +149,7 @@ def collected(timeline: Timeline, figures: Iterable[str]) -> Frame:
 
 
 def matching(timeline: Timeline, pattern: str) -> Frame:
-    """Return launch, metric, value and the groups of `pattern` for metrics whose whole name matches it."""
+    """Return launch, metric, value and the groups of `pattern` for all metrics whose full name matches."""
     metrics = _totals(timeline)
     names = metrics["metric"].cat.categories.to_series()
     matches = names.str.fullmatch(pattern).to_numpy(dtype=bool)[metrics["metric"].cat.codes]
@@ -159,14 +159,14 @@ def matching(timeline: Timeline, pattern: str) -> Frame:
 
 
 def parts(timeline: Timeline, metric: str) -> Frame:
-    """Return launch, instance and value of a metric that has a value for each of several names."""
+    """Return launch, instance and value of a metric with several instances, such as one per opcode."""
     metrics = _table(timeline)
     rows = metrics[(metrics["metric"] == metric) & (metrics["instance"] != "")]
     return rows[["launch", "instance", "value"]].astype({"instance": "str"}).reset_index(drop=True)
 
 
 def device_names(timeline: Timeline) -> "pd.Series[str]":
-    """Return the GPU's name by number of the launch; "" where the report does not say."""
+    """Return the GPU's name for each launch (index); "" if the report does not tell."""
     metrics, launches = _totals(timeline), timeline.profile.table("profiled_launches")["launch"]
     rows = metrics[metrics["metric"] == DEVICE_NAME].drop_duplicates("launch").set_index("launch")
     return rows["text"].astype("str").reindex(launches).fillna("")
@@ -176,6 +176,7 @@ def device_names(timeline: Timeline) -> "pd.Series[str]":
 def _totals(timeline: Timeline) -> Frame:
     metrics, launches = _table(timeline), timeline.profile.table("profiled_launches")
     chosen = np.asarray(metrics["instance"] == "", dtype=bool)
+    # leave out what is not about the whole range or graph
     whole = launches["launch"][launches["kind"] != KERNEL]
     if len(whole):
         of_one = metrics["metric"].cat.categories.str.match(_OF_ONE)[metrics["metric"].cat.codes]

@@ -1,7 +1,7 @@
-"""Which of several replays of one kernel each of its launches in the timeline goes to: the one in the same NVTX ranges.
+"""Which replay a launch in the timeline belongs to if ncu replayed its kernel in several NVTX ranges.
 
-Ranges decide between replays and never against one: what has no partner in the other's ranges goes together, or else to
-the replay that came first. So a kernel keeps all of its time, and no replay loses its match.
+A launch goes to the replay with the same range path. Launches and replays without a partner are matched with each
+other, or with the first replay. So all of a kernel's time is assigned, and no replay is left without a match.
 """
 
 from typing import Any, Final
@@ -17,13 +17,14 @@ from nightsight.tables import renamed
 Frame = pd.DataFrame
 
 PART: Final = ["group", "part"]
-"""What tells one share of the timeline from another: the kernel (name, grid, block), and the ranges if they matter."""
+"""The key that joins replays and timeline: number of the kernel (name, grid, block), and range path if it matters."""
 
 
 def told_apart(timeline: Timeline, kernels: Frame, launches: Frame) -> tuple[Frame, Frame]:
-    """Add `part` to kernels (columns group and row, that of its table) and to replayed launches (group, range_path).
+    """Return kernels (columns group and row, in their table) and replayed launches (group, range_path) with `part`.
 
-    It is empty but for kernels that were replayed in several ranges; there the numbers of repetitions do not count.
+    `part` is the range path for kernels that were replayed in several ranges, with `#` for the numbers of repetitions,
+    and empty for all others.
     """
     paths = launches["range_path"].astype("str")
     paths = pd.Series(without_numbers(pd.Index(paths)), launches.index, dtype="str")
@@ -38,15 +39,16 @@ def told_apart(timeline: Timeline, kernels: Frame, launches: Frame) -> tuple[Fra
 
 
 def with_paths(timeline: Timeline, kernels: Frame, launches: Frame) -> Frame:
-    """Give launches that ncu saw in no range that of the timeline in which their kernel took most of its time.
+    """Return launches; those that ncu saw in no range get the range path in which their kernel took the most time.
 
-    ncu looks at the launching thread alone, and PyTorch's backward pass has one of its own.
+    ncu sees only ranges of the launching thread, and PyTorch runs its backward pass on another one.
     """
     lacking = launches["group"][(launches["range_path"].astype("str") == "") & (launches["group"] >= 0)]
     mine = kernels[kernels["group"].isin(lacking)]
     if not len(mine) or not {"ranges", "api_calls"} <= timeline.profile.tables.keys():
         return launches
     mine = mine.assign(path=_paths(timeline, mine["row"].to_numpy()))
+    # ascending by time, so the last row of each group has the most
     sums = mine.groupby(["group", "path"])["time"].sum().reset_index().sort_values("time", kind="stable")
     most = sums.drop_duplicates("group", keep="last").set_index("group")["path"]
     paths = launches["range_path"].astype("str")
@@ -55,7 +57,7 @@ def with_paths(timeline: Timeline, kernels: Frame, launches: Frame) -> Frame:
 
 
 def _paths(timeline: Timeline, rows: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """The path of the ranges that each row of kernels belongs to, as nightsight.analyze.ranges.owners defines it."""
+    """Return the path of the range that owns each of these rows of kernels (see `call_owners`); empty for none."""
     call = timeline.operations.call[rows]
     owner = np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
     paths = renamed(nested_ranges(timeline)["path"], without_numbers)
@@ -65,10 +67,12 @@ def _paths(timeline: Timeline, rows: "np.ndarray[Any, Any]") -> "np.ndarray[Any,
 
 
 def _with_partners(kernels: Frame, launches: Frame) -> tuple[Frame, Frame]:
-    """Put what has no partner into the part of its group that is for it."""
+    """Assign a part to kernels and launches whose own part has no counterpart on the other side."""
     distinct = kernels[PART].drop_duplicates()
     both = launches[PART].merge(distinct, on=PART).drop_duplicates()
+    # groups with leftovers, in the timeline and among the replays
     alone = [_without(frame, both)["group"] for frame in (distinct, launches[PART])]
+    # leftovers on both sides match each other (the empty part); on one side only, they join the first match
     together = alone[0][alone[0].isin(alone[1])]
     first = both[~both["group"].isin(together)].drop_duplicates("group").set_index("group")["part"]
     return _placed(kernels, both, first), _placed(launches, both, first)

@@ -1,4 +1,4 @@
-"""How much arithmetic each replayed kernel does per second and per byte, and the roofs of its GPU, by ncu's figures."""
+"""The roofline of replayed kernels: operations per second and per byte, and the roofs of their GPUs, from ncu."""
 
 from typing import Final
 
@@ -32,7 +32,7 @@ _PUBLISHED: Final = {
 
 
 def ncu_roofline(timeline: Timeline) -> Table:
-    """One row per replayed launch and kind of arithmetic that it did."""
+    """Return one row per replayed launch and type of arithmetic that it executed."""
     work = pd.concat([core_rates(timeline), _tensor(tensor_rates(timeline))], ignore_index=True)
     moved = collected(timeline, [*_RATES, "replay_ns", "sm_hz"]).loc[work["launch"]].reset_index(drop=True)
     dram = _bytes_per_s(moved, "dram_{}bytes", parts=("read", "written"))
@@ -50,7 +50,7 @@ def ncu_roofline(timeline: Timeline) -> Table:
 
 
 def _bytes_per_s(moved: Frame, name: str, *, parts: tuple[str, ...] = ()) -> "pd.Series[float]":
-    """Return the bytes per second: as collected, as the sum of parts, or by bytes and the time of the launch."""
+    """Return bytes per second: the rate, else the sum of the parts' rates, else bytes over the replay's duration."""
     seconds = moved["replay_ns"].where(moved["replay_ns"] > 0) / 1e9
     shares = [name.format(f"{part}_") for part in parts]
     rates, counts = (
@@ -63,14 +63,14 @@ def _bytes_per_s(moved: Frame, name: str, *, parts: tuple[str, ...] = ()) -> "pd
 
 
 def ncu_roofs(timeline: Timeline) -> Table:
-    """One row per device and roof: bytes per second of a memory, or operations per second of a kind of arithmetic."""
+    """Return one row per device and roof: bytes per second of a memory, or operations per second of a type."""
     table = _roofs(timeline).sort_values(["device", "gpu", "place"], ignore_index=True)
     return Table(table[NCU_ROOFS.column_names], _differing(table))
 
 
 @once
 def _roofs(timeline: Timeline) -> Frame:
-    """Return the roofs, and `place`, their order: those of the longest replay of each device that tells them."""
+    """Return the roofs of each device, from its longest replay that has them, and `place`, their order."""
     names = [name for pair in _MEMORIES.values() for name in pair]
     figures = collected(timeline, [*names, "replay_ns", "sm_hz", "device_khz"])
     memories = [
@@ -79,7 +79,7 @@ def _roofs(timeline: Timeline) -> Frame:
     ]
     roofs = pd.concat([*memories, _peaks(timeline).rename(columns={"kind": "roof"})], ignore_index=True)
     roofs = roofs[roofs[["bytes_per_s", "flop_per_s"]].notna().any(axis=1)]
-    # of a short launch ncu can report a clock that the GPU does not have
+    # for short launches, ncu can report a clock above the GPU's maximum
     too_fast = (figures["sm_hz"] / (1e3 * figures["device_khz"])).clip(lower=1.0).fillna(1.0)
     roofs = roofs.assign(
         flop_per_s=roofs["flop_per_s"] / roofs["launch"].map(too_fast),
@@ -90,7 +90,7 @@ def _roofs(timeline: Timeline) -> Frame:
 
 
 def _peaks(timeline: Timeline) -> Frame:
-    """Launch, kind and the flop_per_s that could be sustained at the clock of the launch."""
+    """Return launch, kind and the flop_per_s that could be sustained at the launch's clock."""
     figures = collected(timeline, [*(name for name, _ in _PEAKS.values()), "sm_hz"])
     rows = [
         Frame({"launch": figures.index, "kind": kind, "flop_per_s": (figures[name] * count * figures["sm_hz"])})
@@ -105,20 +105,20 @@ def _tensor(rates: Frame) -> Frame:
 
 
 def _devices(timeline: Timeline) -> Frame:
-    """Launch, device, and gpu, its name."""
+    """Return launch, device, and gpu (the device's name)."""
     launches = timeline.profile.table("profiled_launches")
     return launches[["launch", "device"]].assign(gpu=device_names(timeline).to_numpy())
 
 
 def _differing(roofs: Frame) -> tuple[str, ...]:
-    """Name the roofs that are not as high as published."""
+    """Return a note for each roof that differs from the published peak by more than 10 %."""
     notes = []
     for name, (published_as, unit, column, symbol) in _PUBLISHED.items():
         chosen = roofs[roofs["roof"] == name].drop_duplicates("gpu")
         for gpu, value in zip(chosen["gpu"], chosen[column] / unit, strict=True):
             peak = getattr(published(gpu), published_as)
             if peak and abs(value / peak - 1) > _DIFFERS:
-                is_said = f"{value:,.4g} {symbol}; published are {peak:,.4g} {symbol}"
+                is_said = f"{value:,.4g} {symbol}; NVIDIA publishes {peak:,.4g} {symbol}"
                 notes.append(f"The {name} roof of {gpu} is {is_said}.")
     return tuple(notes)
 

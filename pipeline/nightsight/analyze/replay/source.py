@@ -1,4 +1,4 @@
-"""Where in its source, or else in its machine code, each replayed kernel spends its time: by samples of its warps."""
+"""Where each replayed kernel spends its time: source lines, else instructions, by warp samples."""
 
 from typing import Final
 
@@ -13,30 +13,30 @@ from nightsight.results import NCU_SOURCE
 Frame = pd.DataFrame
 
 _MOST: Final = 10
-# instructions without a line are told apart by where they are
+# instructions without a line differ by their address
 _PLACE: Final = ["launch", "file", "line", "pc"]
 _TEXTS: Final = ["file", "source", "sass", "stall"]
 _NONE: Final = -1
 
 
 def ncu_source(timeline: Timeline) -> Table:
-    """Up to ten rows per replayed launch: the lines, or else instructions, that have most of its samples."""
+    """Return up to ten rows per replayed launch: the lines, else instructions, with the most samples; percent."""
     places = _places(timeline)
     share = 100.0 * places["samples"] / places.groupby("launch")["samples"].transform("sum")
     places = places.sort_values(["launch", "samples", *_PLACE[1:]], ascending=[True, False, True, True, True])
-    # numbers that are missing in some rows
+    # -1 stood for missing numbers, which `groupby` would drop
     places = places.assign(share_pct=share, **places[["line", "pc"]].replace(_NONE, None).astype("int64[pyarrow]"))
     table = in_order(timeline, places[places["samples"] > 0].groupby("launch").head(_MOST))[NCU_SOURCE.column_names]
     lacking = len(replays(timeline)) - places["launch"].nunique()
     notes = (
-        f"Launches whose instructions were not sampled (section SourceCounters; of ranges and graphs as a whole ncu "
-        f"has none): {lacking:,}.",
+        f"Launches whose instructions were not sampled (section SourceCounters; ncu does not sample whole ranges and "
+        f"graphs): {lacking:,}.",
     )
     return Table(table, notes if lacking else ())
 
 
 def _places(timeline: Timeline) -> Frame:
-    """One row per line, and per instruction that has none: its samples and the stall that most of these had."""
+    """Return one row per line, and per instruction without a line: its samples and their most common stall."""
     rows = timeline.profile.table("kernel_lines").astype(dict.fromkeys(_TEXTS, "str"))
     rows = rows[rows["samples"].notna()].astype({"samples": "int64"})
     has_line = rows["line"].notna() & (rows["file"] != "")

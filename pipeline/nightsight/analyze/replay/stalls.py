@@ -1,4 +1,4 @@
-"""Why warps wait: ncu's stall reasons, in words."""
+"""Why warps stall: ncu's stall reasons as words."""
 
 from typing import Final
 
@@ -13,14 +13,14 @@ from nightsight.results import NCU_STALLS
 Frame = pd.DataFrame
 
 _MOST: Final = 5
-# the warp did issue
+# not a stall: the warp issued an instruction
 _NO_STALL: Final = "selected"
-# samples and cycles have other names for two of them
+# two reasons have different names in samples and in cycles
 _SAME: Final = {"no_instructions": "no_instruction", "gmma": "warpgroup_arrive"}
 
 
 def ncu_stalls(timeline: Timeline) -> Table:
-    """Up to five rows per replayed launch: its largest stall reasons."""
+    """Return up to five rows per replayed launch: its most common stall reasons, in percent."""
     stalls = _reasons(timeline)
     share = 100.0 * stalls["value"] / stalls.groupby("launch")["value"].transform("sum")
     stalls = stalls.assign(reason=in_words(stalls["reason"]), stall_pct=share)
@@ -32,12 +32,12 @@ def ncu_stalls(timeline: Timeline) -> Table:
 
 
 def in_words(reasons: "pd.Series[str]") -> "pd.Series[str]":
-    """Write ncu's names of stall reasons as words; one reason has one name."""
+    """Return ncu's names of stall reasons as words, with one name per reason."""
     return reasons.replace(_SAME).str.replace("_", " ")
 
 
 def _reasons(timeline: Timeline) -> Frame:
-    """Launch, reason and value: cycles per issued instruction, or samples of launches that lack those."""
+    """Return launch, reason and value: cycles per issued instruction, else samples; the first that a launch has."""
     ways = [matching(timeline, pattern).assign(way=way) for way, pattern in enumerate(STALLS)]
     rows = pd.concat(ways, ignore_index=True)
     best = rows.groupby("launch")["way"].transform("min")

@@ -1,7 +1,7 @@
-"""What tensor cores did, by type, which ncu's own FLOP counts leave out.
+"""Work of tensor cores by type, which ncu's own FLOP counts leave out.
 
-Counted by `sm__ops_path_tensor_*` (multiplications and additions count apart, as FLOPs do). A launch that has none is
-counted by its instructions, whose names have the shape: HMMA.16816 multiplies 16x16 by 16x8 matrices.
+It comes from the counters `sm__ops_path_tensor_*` (a multiply-add is two operations, as in FLOPs). For launches without
+these it comes from the executed opcodes, whose names tell the shape: HMMA.16816 multiplies 16x16 by 16x8 matrices.
 """
 
 from typing import Final
@@ -17,21 +17,21 @@ Frame = pd.DataFrame
 
 _KEYS: Final = ["launch", "type"]
 _PEAK: Final = ".peak_sustained"
-# the four warps of a group each execute the instruction that they do together
+# GMMA: each of the four warps of a warpgroup executes, and counts, the one instruction that they do together
 _OPCODE: Final = (
     r"^(?P<letter>[BDHIOQ])(?P<group>G?)MMA\b.*?"
     r"\.(?:(?P<gm>\d+)x(?P<gn>\d+)x(?P<gk>\d+)|(?P<m>8|16)(?P<n>8)(?P<k>\d+))(?:\.|$)"
 )
 _TENSOR_OPCODE: Final = r"^(?:[BDHIOQ]G?MMA|UTC\w*MMA)\b"
 _TYPES: Final = {"B": "int1", "D": "fp64", "H": "fp16", "I": "int8", "O": "fp4", "Q": "fp8"}
-# cc 7.0 takes four steps for each of the four products that a warp does at once, but two to add them up in FP16
+# on cc 7.0 a warp does four products at once, in four steps (HMMA instructions), or two if it accumulates in FP16
 _HALF_AS_MANY: Final = r"^HMMA\.884\.F16\b"
 _MARKED_TYPES: Final = {r"\.BF16\b": "bf16", r"\.TF32\b": "tf32", r"\.[SU]4\b": "int4"}
 _ROUNDING: Final = 0.01
 
 
 def tensor_rates(timeline: Timeline) -> Frame:
-    """Return launch, type ("bf16") and flop_per_s of what tensor cores did; launches that did not use them lack."""
+    """Return launch, type ("bf16") and flop_per_s of tensor cores; no row for launches that did not use them."""
     counted, executed = _by_counters(timeline), _by_opcodes(timeline)
     executed = executed[~executed["launch"].isin(_counters(timeline)["launch"])]
     rates = pd.concat([counted, executed], ignore_index=True)
@@ -39,10 +39,10 @@ def tensor_rates(timeline: Timeline) -> Frame:
 
 
 def tensor_peaks(timeline: Timeline) -> Frame:
-    """Return launch, type and the flop_per_s that its fastest instruction for dense matrices could do at its clock."""
+    """Return launch, type and the peak flop_per_s, at the launch's clock, of the fastest instruction for dense data."""
     rows = matching(timeline, TENSOR)
     rows = rows[(rows["rate"] == _PEAK) & (rows["sparsity"] != "_sparsity_on")]
-    # a peak that says neither on nor off is that of sparse matrices
+    # a peak that does not mention sparsity is that of sparse matrices: use it only if there is no other
     dense = rows["sparsity"] == "_sparsity_off"
     rows = rows[dense | ~rows["type"].isin(rows["type"][dense])]
     clock = collected(timeline, ["sm_hz"])["sm_hz"]
@@ -51,7 +51,7 @@ def tensor_peaks(timeline: Timeline) -> Frame:
 
 
 def uncounted(timeline: Timeline) -> tuple[str, ...]:
-    """Say of how many launches the work of tensor cores is not known, and how many multiply sparse matrices."""
+    """Return notes: for how many launches the tensor core work is not known, and how many multiply sparse matrices."""
     launches = timeline.profile.table("profiled_launches")["launch"]
     counters, opcodes = _counters(timeline), parts(timeline, OPCODES_IN_FULL)
     tensor = opcodes[opcodes["instance"].str.contains(_TENSOR_OPCODE)]
@@ -61,15 +61,15 @@ def uncounted(timeline: Timeline) -> tuple[str, ...]:
     notes = {
         "Launches whose tensor-core work is not known: {:,}. Neither sm__ops_path_tensor metrics (section "
         "SpeedOfLight_HierarchicalTensorRooflineChart) nor opcodes that tell it were collected.": int((~known).sum()),
-        "Launches that multiply sparse matrices: {:,}. Zeros count as work, so that they can exceed the roof, which "
-        "is that of dense ones.": sparse.nunique(),
+        "Launches that multiply sparse matrices: {:,}. Zeros count as work, so these can exceed the roof, which is for "
+        "dense matrices.": sparse.nunique(),
     }
     return tuple(text.format(count) for text, count in notes.items() if count)
 
 
 @once
 def _counters(timeline: Timeline) -> Frame:
-    """Launch, counter, op, type, sparsity and flop_per_s; a count, a rate per cycle and one per second are the same."""
+    """Return launch, counter, op, type, sparsity and flop_per_s, from counts, rates per cycle or rates per second."""
     rows = matching(timeline, TENSOR)
     rows = rows[rows["rate"] != _PEAK].fillna({"op": "", "sparsity": "", "rate": ""})
     clock, time = collected(timeline, ["sm_hz", "replay_ns"]).loc[rows["launch"]].to_numpy().T
@@ -77,11 +77,16 @@ def _counters(timeline: Timeline) -> Frame:
     factor = np.where(per_cycle, clock, np.where(per_s, 1.0, 1e9 / np.where(time > 0, time, np.nan)))
     counter = rows["metric"].astype("str").str.replace(r"\..*", "", regex=True)
     rows = rows.assign(counter=counter, flop_per_s=rows["value"] * factor)
+    # the same counter in several forms is the same work: take one, do not add them up
     return rows.groupby(["launch", "counter", "op", "type", "sparsity"])["flop_per_s"].max().reset_index()
 
 
 def _by_counters(timeline: Timeline) -> Frame:
-    """Each type is counted up to three times: by instruction, by sparsity, and whole. The fullest is taken."""
+    """Return launch, type and flop_per_s from ncu's counters.
+
+    ncu can count a type in three ways: by instruction, by sparsity, and as a whole. The largest sum is the most
+    complete.
+    """
     counters = _counters(timeline)
     way = np.where(counters["op"] != "", "instruction", np.where(counters["sparsity"] != "", "sparsity", "whole"))
     sums = counters.assign(way=way).groupby([*_KEYS, "way"])["flop_per_s"].sum()
@@ -90,8 +95,9 @@ def _by_counters(timeline: Timeline) -> Frame:
 
 
 def _without_parts(table: Frame) -> Frame:
-    """Take from what is counted of several types together (fp4_fp6) what is in the count of some of them; in rows."""
+    """Subtract from counters of several types (fp4_fp6) what the counters of some of these types hold; return rows."""
     types = {str(name): frozenset(str(name).split("_")) for name in table.columns}
+    # from few types to many, so that what is subtracted is already free of its own parts
     for name in sorted(types, key=lambda name: (len(types[name]), name)):
         rest = table[name] - table[[other for other in types if types[other] < types[name]]].sum(axis=1)
         table = table.assign(**{name: rest.where(rest > _ROUNDING * table[name])})
@@ -109,7 +115,7 @@ def _by_opcodes(timeline: Timeline) -> Frame:
 
 
 def _flops(opcodes: "pd.Series[str]") -> "pd.Series[float]":
-    """Return what one warp does by executing each once; NaN for names without a shape (UTCHMMA of cc 10)."""
+    """Return the operations of one warp per execution of each opcode; NaN if it names no shape (UTCHMMA of cc 10)."""
     found = opcodes.str.extract(_OPCODE)
     m, n, k = (found[f"g{axis}"].fillna(found[axis]).astype("float64") for axis in "mnk")
     flops: pd.Series[float] = 2 * m * n * k / np.where(found["group"] == "G", 4, 1)
