@@ -29,7 +29,7 @@ def test_the_gain_is_the_estimate_times_the_time_of_the_kernel() -> None:
         "advice",
         "Accesses to global memory are not coalesced: a",
         "UncoalescedGlobalAccess says",
-        "See Hottest lines for where in the kernel, and Warp stalls and Nsight Compute rules for more.",
+        'See "Hottest lines" for where in the kernel, and "Warp stalls" and "Nsight Compute rules" for more.',
         (
             "a, grid 1, 1, 1, block 1, 1, 1, 1 ×: 8.000 µs in the window",
             "UncoalescedGlobalAccess title: at most 50.0 % of that (ncu's global estimate)",

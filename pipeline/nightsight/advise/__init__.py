@@ -127,7 +127,7 @@ RULES: Final = (
         5.0,
         "The GPU has long idle gaps",
         f"Each takes at least {cases.LONG_GAP_PCT:.0f} % of the window.",
-        "See Longest idle gaps for the cause of each. Host code: prepare data in other processes, or ahead of time.",
+        'See "Longest idle gaps" for the cause of each. Host code: prepare data in other processes, or ahead of time.',
         (GPU_GAPS,),
         cases.gaps,
     ),
@@ -136,7 +136,7 @@ RULES: Final = (
         5.0,
         "The GPU is idle for much of the window",
         f"In these stretches it is busy less than {cases.LOW_UTILIZATION_PCT:.0f} % of the time.",
-        "See Where the time went for the causes. Host code: spend less CPU time per launch (torch.compile, CUDA "
+        'See "Where the time went" for the causes. Host code: spend less CPU time per launch (torch.compile, CUDA '
         "graphs), and load data ahead of time.",
         (TIME_SPLIT, GPU_UTILIZATION),
         cases.utilization,
@@ -146,7 +146,7 @@ RULES: Final = (
         5.0,
         "The GPU idles in many short gaps",
         f"Each takes less than {cases.LONG_GAP_PCT:.0f} % of the window. The cost of waiting calls is not included.",
-        "See Where the time went for the causes. Host code: do less of it between launches, or ahead of time in "
+        'See "Where the time went" for the causes. Host code: do less of it between launches, or ahead of time in '
         "another thread or process. Dependency: overlap independent work on several streams.",
         (TIME_SPLIT, GPU_GAPS, GPU_UTILIZATION, CUDA_API_SYNC),
         cases.short_gaps,
@@ -184,7 +184,7 @@ RULES: Final = (
         1.0,
         "Kernels are loaded or compiled inside the window",
         "The first launch of a kernel loads its code and may compile it; later launches do not.",
-        "Warm up first: run some steps before the range `measure` or the capture begins.",
+        "Warm up first: run some steps before the measured range or the capture begins.",
         (SETUP_CALLS, LAUNCH_BOUND, TIME_SPLIT),
         cases.loading,
     ),
@@ -202,7 +202,7 @@ RULES: Final = (
         "low_coverage",
         0.0,
         "Much of the GPU work belongs to no range",
-        "Ranges show which part of the program launched the work; work outside all ranges is not in NVTX ranges.",
+        'Ranges show which part of the program launched the work; "NVTX ranges" lacks work outside all ranges.',
         "Put ranges around the rest: torch.cuda.nvtx.range, torch.autograd.profiler.emit_nvtx, or nvtx.annotate.",
         (RANGE_COVERAGE,),
         cases.coverage,

@@ -22,7 +22,7 @@ _RULES: Final = ["launch", "rule", "title", "message", "kind", "speedup_kind", "
 _NOT_FOR_MOST: Final = "MemoryL2Compression"
 _VERDICT: Final = "info"
 _WORD_ENDS: Final = re.compile(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_REMEDY: Final = "See Hottest lines for where in the kernel, and Warp stalls and Nsight Compute rules for more."
+_REMEDY: Final = 'See "Hottest lines" for where in the kernel, and "Warp stalls" and "Nsight Compute rules" for more.'
 _TITLES: Final = {
     "AchievedOccupancy": "Fewer warps run than would fit",
     "CPIStall": "Warps stall",

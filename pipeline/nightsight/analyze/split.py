@@ -133,7 +133,7 @@ def time_split(timeline: Timeline) -> Table:
     notes = [*clock_notes(timeline)]
     if notes:
         notes.append(
-            "For these GPUs, *launch* lasts until their own 95th percentile of launch latency, not for 10 µs after the "
+            'For these GPUs, "launch" lasts until their own 95th percentile of launch latency, not for 10 µs after the '
             "call."
         )
     table = pd.DataFrame(rows, columns=TIME_SPLIT.column_names)
