@@ -1,7 +1,7 @@
-// Elements of the page that must be there.
+// Access to elements that the page must have.
 
 /**
- * The first element inside of `within` that matches a selector, of the kind that is expected.
+ * The first element inside `within` that matches a selector; a TypeError if it is missing or not of this kind.
  * @template {Element} T
  * @param {ParentNode} within
  * @param {string} selector
@@ -15,11 +15,12 @@ export function part(within, selector, kind) {
 }
 
 /**
+ * The 2D context of a canvas; a TypeError if the browser cannot create one.
  * @param {HTMLCanvasElement} canvas
  * @param {CanvasRenderingContext2DSettings} [settings]
  */
 export function context2d(canvas, settings) {
   const context = canvas.getContext("2d", settings);
-  if (!context) throw new TypeError("the page cannot draw");
+  if (!context) throw new TypeError("the browser cannot draw on a canvas");
   return context;
 }

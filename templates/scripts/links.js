@@ -1,15 +1,15 @@
-// Where the addresses of the page lead to.
+// Links to sections of the page.
 
 /**
- * The element that an address leads to; one of a view of the timeline leads to that.
+ * The target element of a hash; the hash of a timeline view (#timeline=...) leads to the timeline.
  * @param {string} hash
  */
 function linkTarget(hash) {
   return document.getElementById(hash.startsWith("#timeline=") ? "timeline" : hash.slice(1));
 }
 
-// A page that was opened at a section goes there again once tables or the timeline above it have grown, until the
-// reader moves. A page that comes back is where the browser puts it.
+// A page opened at a section scrolls there again after tables or the timeline above it have grown, until the reader
+// scrolls. On reload or Back, the browser restores the position itself.
 let isAtTarget = false;
 
 export function keepTarget() {
@@ -17,7 +17,7 @@ export function keepTarget() {
 }
 
 /**
- * A sandboxed frame may not follow the links of its own page where that is a file.
+ * A sandboxed frame cannot follow links inside its own page if that is a local file: scroll to the target instead.
  * @param {MouseEvent} event
  */
 function followInFrame(event) {
@@ -25,7 +25,7 @@ function followInFrame(event) {
   const target = link instanceof HTMLAnchorElement ? linkTarget(link.hash) : null;
   if (!target) return;
   event.preventDefault();
-  target.tabIndex = -1; // the Tab key goes on from here
+  target.tabIndex = -1; // so that the Tab key continues from here
   target.focus({ preventScroll: true });
   target.scrollIntoView();
 }

@@ -1,4 +1,4 @@
-// What the page does once it is there.
+// Entry point: starts everything on the page that needs scripts.
 
 import { listenToLinks } from "./links.js";
 import { showTables } from "./tables/start.js";

@@ -1,9 +1,9 @@
-// What a reader looks for in names and texts: a part of them, or an expression written /like this/.
+// Search queries: plain text matches as a substring, /like this/ as a regular expression; both ignore case.
 
-export const NO_EXPRESSION = "Not a regular expression";
+export const NO_EXPRESSION = "Invalid regular expression";
 
 /**
- * A function that tells whether a text holds the query; null for no query, undefined for one that is no expression.
+ * A function that tells whether a text matches the query; null for an empty query, undefined for an invalid one.
  * @param {string} query
  * @returns {((text: string) => boolean) | null | undefined}
  */
@@ -23,7 +23,7 @@ export function textTest(query) {
 }
 
 /**
- * An expression for exactly this text.
+ * Escapes a text so that it matches itself in a regular expression.
  * @param {string} text
  */
 export function literally(text) {

@@ -1,4 +1,4 @@
-// Numbers with their units, as pipeline/nightsight/units.py writes them: tests compare the two.
+// Formats numbers with units exactly as pipeline/nightsight/units.py does; tests compare the two.
 
 export const ABSENT = "–";
 const DIGITS = 4;
@@ -28,12 +28,12 @@ const SYMBOL = /^([nµmkMGTP]?)(s|B|B\/s|FLOP\/s|Hz|\/s)$/;
 const TEXT = /^(<|>-|-)?(\d[\d,]*(?:\.\d+)?)(?: (.+))?$/;
 
 /**
- * How a column is written: `divisor` and `decimals` suit all of it.
+ * How a column is formatted; `divisor` and `decimals` suit all of its values.
  * @typedef {{ unit: string, divisor: number, decimals: number }} ColumnScale
  */
 
 /**
- * The divisor and the symbol that suit one value.
+ * The divisor and the unit symbol that suit a value.
  * @param {number} value
  * @param {string} unit
  * @returns {[number, string]}
@@ -44,7 +44,7 @@ export function scaleFor(value, unit) {
 }
 
 /**
- * One number with its unit, at the scale that suits it alone.
+ * A number with its unit, at its own scale.
  * @param {number | null | undefined} value
  * @param {string} unit
  */
@@ -55,7 +55,7 @@ export function formatValue(value, unit) {
 }
 
 /**
- * A number in its column, without the unit; with a unit of its own where it would read as `<0.001`.
+ * A number in its column, without a unit; a value too small for the column's scale has its own unit.
  * @param {number | null} value
  * @param {ColumnScale} column
  */
@@ -67,7 +67,7 @@ export function formatCell(value, { unit, divisor, decimals }) {
 }
 
 /**
- * A whole number, in groups of three digits.
+ * An integer with thousands separators.
  * @param {number} count
  */
 export function formatCount(count) {
@@ -75,7 +75,7 @@ export function formatCount(count) {
 }
 
 /**
- * A number with so many decimals: Python's f"{value:,.{decimals}f}".
+ * A number with a fixed number of decimals, like Python's f"{value:,.{decimals}f}".
  * @param {number} value
  * @param {number} decimals
  */
@@ -86,8 +86,8 @@ export function formatFixed(value, decimals) {
 }
 
 /**
- * The value that a cell of a column with this unit shows, in the unit that the column's name has; NaN if none. Times
- * are in nanoseconds, all else is in the unit without prefix.
+ * Parses the text of a table cell whose column has this unit symbol; NaN if it has no value. Times are returned in
+ * nanoseconds, all other values in the unit without prefix.
  * @param {string} text
  * @param {string} symbol
  */
@@ -108,12 +108,16 @@ function isKnown(value) {
   return value !== null && Number.isFinite(value);
 }
 
-/** @param {string} text */
+/**
+ * Whether a text only says that the value is too close to 0 for its scale: `<0.001` or `>-0.001`.
+ * @param {string} text
+ */
 function isSliver(text) {
   return text.startsWith("<") || text.startsWith(">-");
 }
 
 /**
+ * The number of decimals that shows four digits of a value, at most three decimals.
  * @param {number} size
  * @param {string} unit
  * @param {number} divisor
@@ -139,8 +143,8 @@ function scaled(value, divisor, decimals) {
 }
 
 /**
- * toFixed takes the larger of two that are equally near, Python the even one. A number of this size that goes on with
- * 5 and 24 zeros goes on with nothing else.
+ * Rounds ties to even, like Python; toFixed rounds them up. A double of this size that continues with a 5 and 24 zeros
+ * is an exact tie.
  * @param {number} size
  * @param {number} decimals
  */
@@ -151,7 +155,10 @@ function rounded(size, decimals) {
   return exact.endsWith(`5${"0".repeat(24)}`) && "02468".includes(kept.slice(-1)) ? kept : size.toFixed(decimals);
 }
 
-/** @param {string} symbol */
+/**
+ * The factor from a unit symbol to the base unit: `ms` to ns, `MB` to B.
+ * @param {string} symbol
+ */
 function factorOf(symbol) {
   const [, prefix, unit] = SYMBOL.exec(symbol) ?? [symbol, "", ""];
   return PREFIXES[prefix] * (unit === "s" ? 1e9 : 1);

@@ -1,8 +1,11 @@
-// The compressed blocks of the page: `<script type="application/gzip+base64" id="…">`.
+// Unpacks the compressed blocks of the page: `<script type="application/gzip+base64" id="…">`.
 
 export const canUnpack = typeof DecompressionStream === "function";
 
-/** @param {string} text */
+/**
+ * Decodes base64; the native Uint8Array.fromBase64 is much faster where it exists.
+ * @param {string} text
+ */
 function bytesOfBase64(text) {
   if ("fromBase64" in Uint8Array && Uint8Array.fromBase64 instanceof Function) return Uint8Array.fromBase64(text);
   const decoded = atob(text);
@@ -12,7 +15,7 @@ function bytesOfBase64(text) {
 }
 
 /**
- * The bytes of the block `id`; null if the page has no such block.
+ * Resolves to the unpacked bytes of the block `id`; null if the page has no such block.
  * @param {string} id
  */
 export async function unpacked(id) {

@@ -1,4 +1,4 @@
-// Times of runs: UTC in the page, as in files and comments made from it; here also as the reader's clock shows them.
+// Shows times of runs in the reader's time zone too; the page itself, and what is exported from it, has UTC.
 
 /** @param {HTMLTimeElement} time */
 function localTime(time) {

@@ -156,7 +156,7 @@ def test_memory_leads_to_the_peak_of_its_curve(visit: Visit, report: Report) -> 
         jump(page, "memory_usage", 0)
         assert f"from {peak:.6f} ms" in text(page, "span").splitlines()[0]
         assert (
-            text(page, "announcement") == f"Memory in use, at most {format_value(level['bytes'].max(), 'in_use_bytes')}"
+            text(page, "announcement") == f"Memory in use, maximum {format_value(level['bytes'].max(), 'in_use_bytes')}"
         )
 
 

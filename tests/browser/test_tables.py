@@ -70,7 +70,7 @@ def test_a_filter_looks_into_full_names_and_texts(visit: Any, tables: dict[str, 
             assert section.locator("output").text_content() == f"{count:,} of 5,000"
             assert section.locator("table").get_attribute("aria-rowcount") == str(count + 1)
         section.get_by_role("searchbox").fill("/(/")
-        assert section.locator("output").text_content() == "Not a regular expression"
+        assert section.locator("output").text_content() == "Invalid regular expression"
         assert section.get_by_role("searchbox").get_attribute("aria-invalid") == "true"
 
 
@@ -165,9 +165,9 @@ def test_a_tree_opens_closes_and_sorts_among_siblings(visit: Any, tables: dict[s
         names = [path.split(" / ")[1] for path in inside["path"]]
         assert shown(section)[:4] == [steps[0], *names, steps[1]]
         assert rows_of(section).first.locator(".toggle").get_attribute("aria-expanded") == "true"
-        section.get_by_role("button", name="Open all").click()
+        section.get_by_role("button", name="Expand all").click()
         assert section.locator("table").get_attribute("aria-rowcount") == str(len(frame) + 1)
-        section.get_by_role("button", name="Close all").click()
+        section.get_by_role("button", name="Collapse all").click()
         assert section.locator("table").get_attribute("aria-rowcount") == str(len(steps) + 1)
 
 

@@ -63,7 +63,7 @@ def test_search_counts_highlights_and_goes_from_hit_to_hit(visit: Any) -> None:
         first, second = ("1 of 2 events", "1.000000 ms"), ("2 of 2 events", "5.000000 ms")
         assert starts == [first, second, first, second]
         box.fill("no such name")
-        assert page.locator("output").inner_text() == "Nothing found"
+        assert page.locator("output").inner_text() == "No matches"
         assert page.locator("[data-do=next]").is_disabled()
         box.press("Escape")
         assert box.input_value() == ""
@@ -156,7 +156,7 @@ def test_what_is_in_sight_can_be_listed_and_selected_from_there(visit: Any) -> N
         page.locator("[data-do=list]").click()
         names = page.locator(".timeline-list tbody th")
         assert names.all_inner_texts() == [NAMES[at] for at in (2, 4, 0, 3, 2, 1, 0)]
-        assert "7 of 7 events in sight" in text(page, "list")
+        assert "7 of 7 events in view" in text(page, "list")
         show(page, from_ns=4 * MS, to_ns=5 * MS, of_window=True)
         wait_until(page, lambda: names.count() == 4)
         assert names.all_inner_texts() == [NAMES[at] for at in (4, 2, 1, 0)]
@@ -168,7 +168,7 @@ def test_the_list_is_cut(visit: Any) -> None:
     with visit("dense") as page:
         page.locator("[data-do=list]").click()
         assert page.locator(".timeline-list tbody tr").count() == 100
-        assert "100 of 65,000 events in sight" in text(page, "list")
+        assert "100 of 65,000 events in view" in text(page, "list")
 
 
 # other parts of the page

@@ -122,7 +122,7 @@ def test_a_dragged_span_grows_to_whole_steps_and_a_short_one_stays(browser: Any,
         assert in_view(page)[1] - in_view(page)[0] == pytest.approx((high - low) / 0.9 / MS, rel=0.01)
         show(page, from_ns=low + 100, to_ns=low + 600)
         assert counted_span(page, decoded) == (low, low + step)
-        assert "What is marked is 500 ns of it." in text(page, "span")
+        assert "Only 500 ns of this time are selected." in text(page, "span")
 
 
 def test_statistics_count_what_is_on_rows_that_are_not_drawn(browser: Any, tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def test_statistics_count_what_is_on_rows_that_are_not_drawn(browser: Any, tmp_p
 def test_without_room_for_sums_there_are_statistics_of_the_exact_part_alone(browser: Any, tmp_path: Path) -> None:
     with visitor(browser, tmp_path)("coarse") as page:
         show(page, from_ns=0, to_ns=20 * MS)
-        assert "There are no statistics of this span" in text(page, "span")
+        assert "No statistics for this span" in text(page, "span")
         assert cells(page, ROWS) == []
         show(page, from_ns=8 * MS, to_ns=12 * MS)
         ((_, busy, _, _, count),) = cells(page, ROWS)
         assert (busy, count) == ("2.000 ms", "200")
-        assert "There are no" not in text(page, "span")
+        assert "No statistics" not in text(page, "span")
 
 
 def test_a_row_tells_how_many_events_it_has_and_the_list_what_it_lists(browser: Any, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_row_tells_how_many_events_it_has_and_the_list_what_it_lists(browser: 
         page.keyboard.press("ArrowDown")
         assert page.locator(".timeline-announcement").text_content() == "GPU 0, Stream 7, 1,000 events"
         page.locator("[data-do=list]").click()
-        assert "10 of 10 blocks in sight" in text(page, "list")
+        assert "10 of 10 blocks in view" in text(page, "list")
 
 
 def test_a_span_of_much_is_summed_up_in_no_time(browser: Any, thinned: Thinned) -> None:

@@ -1,4 +1,4 @@
-// The body of one table: all its rows, or, where these are many, the ones in sight of a box that scrolls.
+// The body of one table: all its rows, or for many rows a scrolling box that only holds the visible ones.
 
 import { TableRows } from "./rows.js";
 
@@ -26,8 +26,8 @@ export class TableBox {
   /** @type {number | undefined} */
   width;
 
-  static MARGIN = 240; // pixels above and below what is in sight
-  static PASSES = 3;
+  static MARGIN = 240; // pixels of rows to keep above and below the visible ones
+  static PASSES = 3; // real heights can change which rows are visible
 
   /**
    * @param {HTMLElement} scroll
@@ -76,7 +76,7 @@ export class TableBox {
   }
 
   /**
-   * Show the rows that the model has now, from the first on unless `stays`.
+   * Shows the current rows of the model; scrolls to the top unless `stays`.
    * @param {{ stays?: boolean }} [of]
    */
   arrange({ stays = false } = {}) {
@@ -133,7 +133,7 @@ export class TableBox {
     this.#soon();
   }
 
-  // Where each row begins, as far as heights are known.
+  // Computes where each row begins; rows not measured yet get the average height.
   #stack() {
     const guess = this.guess || 32;
     this.begins = new Float64Array(this.order.length + 1);
@@ -143,7 +143,7 @@ export class TableBox {
   }
 
   /**
-   * The place of the row at a height.
+   * The place (in display order) of the row at height `y`.
    * @param {number} y
    */
   #at(y) {
@@ -157,7 +157,7 @@ export class TableBox {
   }
 
   /**
-   * Have the rows at places first to last - 1 in the page, without touching those that are there already.
+   * Puts the rows at places first to last - 1 into the page; rows that are already there are not moved, to keep focus.
    * @param {number} first
    * @param {number} last
    */
@@ -189,6 +189,7 @@ export class TableBox {
   }
 
   /**
+   * Spacer rows stand in for the rows above and below, so that the scrollbar is right.
    * @param {number} first
    * @param {number} last
    */
@@ -200,10 +201,10 @@ export class TableBox {
     });
   }
 
-  // Take the heights of the rows in the page; true if one was not as expected.
+  // Measures the rows in the page; true if any height differs from what was assumed.
   #measure() {
     const heights = this.drawn.map((row) => this.rows.element(row).getBoundingClientRect().height);
-    if (!heights.length || !heights[0]) return false; // in a closed <details>
+    if (!heights.length || !heights[0]) return false; // inside a closed <details> nothing has a height
     const isFirst = !this.guess;
     this.guess ||= heights.reduce((sum, height) => sum + height, 0) / heights.length;
     const isNew = heights.map((height, at) => Math.abs(height - (this.heights[this.drawn[at]] || this.guess)) > 0.5);
@@ -211,6 +212,7 @@ export class TableBox {
     return isFirst || isNew.includes(true);
   }
 
+  // Lets the Tab key reach the current row, or the first drawn one if the current row is not drawn.
   #letReach() {
     const row = this.places.has(this.current) && this.rows.elements.has(this.current) ? this.current : this.drawn[0];
     if (row === this.reachable && this.rows.elements.get(row) === this.reached) return;
@@ -225,7 +227,10 @@ export class TableBox {
     return { control, row: TableRows.rowOf(control), kind: TableRows.kind(control) };
   }
 
-  /** @param {Focus} focus */
+  /**
+   * Restores the focus after drawing replaced elements; if the row is gone, the box gets it.
+   * @param {Focus} focus
+   */
   #focusAgain({ control, row, kind }) {
     if (document.activeElement === control) return;
     if (this.places.has(row) && this.rows.elements.get(row)?.isConnected) this.#focusControl(row, kind, true);
@@ -244,7 +249,7 @@ export class TableBox {
   }
 
   /**
-   * Make a row the one that the Tab key reaches.
+   * Makes a row the one that the Tab key reaches.
    * @param {number} row
    */
   reach(row) {
@@ -253,7 +258,7 @@ export class TableBox {
   }
 
   /**
-   * Move to the same control of the row at a place.
+   * Moves the focus to the same control of the row at a place.
    * @param {number} place
    * @param {string} kind
    */

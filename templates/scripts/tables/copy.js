@@ -1,4 +1,4 @@
-// Rows and names taken out of the page: as a file of comma separated values, or as its text, and through the clipboard.
+// Copies data out of the page: tables as a CSV file or as CSV text, names to the clipboard.
 
 import { TableRows } from "./rows.js";
 
@@ -14,8 +14,8 @@ export class TableCopy {
   static SHOWN_MS = 1500;
 
   /**
-   * All rows that the filter lets through, in order; numbers with all digits in the unit that ends the column's name,
-   * names in full, and the number of a replay in a column of its own.
+   * The filtered rows in order, as CSV: numbers at full precision in the unit of the column's name, full names, and
+   * replay numbers in a separate column.
    * @param {TableModel} model
    * @param {Heading[]} headings
    * @param {boolean} hasDetails
@@ -37,7 +37,7 @@ export class TableCopy {
   }
 
   /**
-   * The number of a replay, and the name that it stands before.
+   * Splits `12. name` into a replay number and a name.
    * @param {string} name
    * @param {(row: number) => string | number} text
    * @returns {Field[]}
@@ -66,7 +66,7 @@ export class TableCopy {
   }
 
   /**
-   * A text that a spreadsheet would take for a formula gets an apostrophe before it.
+   * Quotes a text; one that a spreadsheet would run as a formula gets a leading apostrophe.
    * @param {string} text
    */
   static #text(text) {
@@ -74,14 +74,14 @@ export class TableCopy {
     return /[",\r\n]|^\s|\s$/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   }
 
-  // A sandboxed frame may not download, and asking would put a message into the console. Nothing tells such a frame
-  // from one of another origin, so in both the text is shown.
+  // Sandboxed frames cannot download, and trying would log an error. They look the same as frames of another origin,
+  // so in both cases the CSV is shown as text.
   static get canSave() {
     return window === window.parent || window.origin !== "null";
   }
 
   /**
-   * The text of a file, to be copied.
+   * Shows the text of a file in a dialog, to be copied.
    * @param {string} text
    * @param {string} name
    */
@@ -93,7 +93,7 @@ export class TableCopy {
     dialog.setAttribute("aria-labelledby", heading.id);
     const reason = TableRows.node("p", "note");
     reason.textContent =
-      "This page is shown in a frame that allows no downloads: copy the text, or open the page in a tab of its own.";
+      "This page is in a frame that does not allow downloads. Copy the text, or open the page in its own tab.";
     const area = TableRows.node("textarea");
     Object.assign(area, { value: text, readOnly: true, spellcheck: false, wrap: "off", rows: 16 });
     area.setAttribute("aria-labelledby", heading.id);
@@ -120,7 +120,7 @@ export class TableCopy {
     };
     const copy = () => {
       area.select();
-      status.textContent = document.execCommand("copy") ? "Copied" : "Copy the selected text with the keyboard";
+      status.textContent = document.execCommand("copy") ? "Copied" : "Press Ctrl+C or ⌘C to copy the selected text";
     };
     tools.append(
       button("Copy", copy),
@@ -149,7 +149,7 @@ export class TableCopy {
    */
   static async copy(text, button) {
     const isCopied = (await TableCopy.#toClipboard(text)) || TableCopy.#bySelection(text, button);
-    TableCopy.#tell(isCopied ? "Copied" : "The browser does not let this page copy");
+    TableCopy.#tell(isCopied ? "Copied" : "The browser does not allow this page to copy");
     if (!isCopied) return;
     TableRows.draw(button, TableRows.ICONS.done);
     setTimeout(() => TableRows.draw(button, TableRows.ICONS.copy), TableCopy.SHOWN_MS);
@@ -157,16 +157,17 @@ export class TableCopy {
 
   /** @param {string} text */
   static async #toClipboard(text) {
-    if (window !== window.parent) return false; // in a frame even the refusal would be a message in the console
+    if (window !== window.parent) return false; // in a frame, even a refusal would log an error
     try {
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      return false; // there is none, or the reader refused
+      return false; // no clipboard, or the reader refused
     }
   }
 
   /**
+   * The older way to copy, for pages without access to the clipboard.
    * @param {string} text
    * @param {HTMLButtonElement} button
    */
@@ -181,7 +182,10 @@ export class TableCopy {
     return isCopied;
   }
 
-  /** @param {string} text */
+  /**
+   * Announces a text to screen readers.
+   * @param {string} text
+   */
   static #tell(text) {
     let status = document.getElementById("table-status");
     if (!status) {

@@ -1,4 +1,4 @@
-// What the rows of a table are in the timeline: the event, span of time or curve that a row asks it for.
+// Links from table rows to the timeline: the event, time span or curve that a row corresponds to.
 
 /**
  * @import { TableModel } from "./model.js"
@@ -12,9 +12,9 @@
 
 export class TableJumps {
   static NO_RANGE = "(no range)";
-  static MEMORY = "Memory in use"; // the curve of what is allocated on a GPU
+  static MEMORY = "Memory in use"; // the curve of memory allocated on a GPU
   static ON_GPU = ["Device", "Device Static", "Array"];
-  static replayed = new Map(); // what ncu's table of kernels knows of each, by its number, for the other tables of ncu
+  static replayed = new Map(); // targets by replay number: ncu's kernel table sets them, all ncu tables use them
 
   /**
    * @param {TableModel} model
@@ -27,7 +27,7 @@ export class TableJumps {
   }
 
   /**
-   * Returns what to ask for a row, null if that has no counterpart; null for a table none of whose rows has one.
+   * A function from row to what to show in the timeline, null if it has no counterpart; null for tables without any.
    * @param {HTMLTableElement} table
    * @param {TableModel} model
    * @param {Heading[]} headings
@@ -87,7 +87,7 @@ export class TableJumps {
   }
 
   /**
-   * A function, in the range and the process that the row is about, and for the copy that it is about.
+   * A function call, in the range and process of the row, and of the copy it launched if the row names one.
    * @param {number} row
    */
   call(row) {
@@ -106,7 +106,7 @@ export class TableJumps {
   }
 
   /**
-   * A range inside those that the tree has it in.
+   * A range, inside its parent ranges in the tree.
    * @param {number} row
    */
   range(row) {
@@ -117,7 +117,7 @@ export class TableJumps {
   }
 
   /**
-   * The longest of the repetitions of a range.
+   * The longest repetition of a range.
    * @param {number} row
    */
   repetition(row) {
@@ -135,7 +135,8 @@ export class TableJumps {
   }
 
   /**
-   * `Host-to-Device, Pageable → Device`; sizes have kind and class of size in columns. Page faults are not drawn.
+   * A copy such as `Host-to-Device, Pageable → Device`; tables by size have memory kind and size class in columns. Page
+   * faults are not drawn.
    * @param {number} row
    */
   copy(row) {
@@ -156,7 +157,7 @@ export class TableJumps {
   }
 
   /**
-   * A kernel that ncu replayed: in the timeline, the launch of its name and shape that took about as long as most.
+   * A kernel that ncu replayed: the launch of its name and shape in the timeline whose duration is the most typical.
    * @param {number} row
    */
   replay(row) {
@@ -164,7 +165,10 @@ export class TableJumps {
     return TableJumps.replayed.get(name.split(". ", 1)[0]) ?? null;
   }
 
-  /** @param {number} row */
+  /**
+   * Remembers the timeline counterpart of a replayed kernel.
+   * @param {number} row
+   */
   #register(row) {
     const [number] = this.model.name(row).split(". ", 1);
     const shape = (/** @type {string} */ name) => `${name} ${this.#text(name, row).match(/\d+/g)?.join("×") ?? ""}`;

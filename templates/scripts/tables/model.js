@@ -1,4 +1,4 @@
-// The rows of one table: where they come from, which of them a filter lets through, and in which order.
+// The rows of one table: their data, and how they are filtered, sorted and nested.
 
 import { part } from "../dom.js";
 import { textTest } from "../matching.js";
@@ -11,10 +11,9 @@ export class TableModel {
   static FIRST_ROWS = 50;
 
   /**
-   * short, full: the texts of the first column, full ones "" where they are the same. columns: all others, each with
-   * `text(row)`, and `values` (numbers, NaN where there is none) or `texts`, where these are short for something with
-   * `full`. level: null, or the depth of each row. numbered: the column, 0 for the first, whose texts begin with the
-   * number of a replay.
+   * short, full: texts of the first column; full is "" if short is already the full text. columns: the other columns,
+   * each with `text(row)`, and `values` (NaN for missing) or `texts`; `full` if the texts are shortened. level: the
+   * depth of each row, or null. numbered: the column (0 is the first) whose texts start with a replay number, or -1.
    * @param {TableRowsData} data
    */
   constructor({ short, full, level, columns, noun = "rows", total = short.length, more = "", numbered = -1 }) {
@@ -36,11 +35,11 @@ export class TableModel {
     this.inside = this.parent && this.#inside(this.parent);
     this.open = this.parent ? this.#firstOpen(this.parent) : new Set();
     /** @type {Set<number>} */
-    this.shut = new Set(); // what the reader closed among the rows that a filter opened
+    this.shut = new Set(); // rows that the reader closed while a filter had opened all
   }
 
   /**
-   * A table of the compressed block; the page has the full names of the rows that it prints.
+   * A table of the compressed block. It lacks the full names of printed rows, which are read from the page.
    * @param {PackedTable} packed
    * @param {string[]} texts
    * @param {HTMLTableRowElement[]} printed
@@ -79,7 +78,7 @@ export class TableModel {
   }
 
   /**
-   * A table that is all in the page: its numbers are what can be read there.
+   * A table that is printed completely: its data are read from the page, with the precision printed there.
    * @param {HTMLTableRowElement[]} printed
    * @param {Heading[]} headings
    */
@@ -102,7 +101,7 @@ export class TableModel {
   }
 
   /**
-   * As nightsight.render.table.view.middle_cut: characters are counted, not code units.
+   * Like middle_cut in nightsight.render.table.view: counts characters, not UTF-16 code units.
    * @param {string} text
    * @param {number} [length]
    */
@@ -114,13 +113,16 @@ export class TableModel {
     return `${characters.slice(0, length - 1 - tail).join("")}…${characters.slice(characters.length - tail).join("")}`;
   }
 
-  /** @param {number} row */
+  /**
+   * The full name of a row.
+   * @param {number} row
+   */
   name(row) {
     return this.full[row] || this.short[row];
   }
 
   /**
-   * `place` counts columns from the first one on; a direction of 0 is the order that the report chose.
+   * Sorts by the column at `place` (0 is the first); direction 0 restores the order of the report.
    * @param {number} place
    * @param {number} direction
    */
@@ -130,7 +132,7 @@ export class TableModel {
       return;
     }
     const keys = this.#keys(place);
-    // what is missing stays last whichever way, and what is equal in the report's order
+    // missing values are last in both directions; equal values keep the order of the report
     const compare = (/** @type {number} */ one, /** @type {number} */ other) => {
       const [left, right] = [keys[one], keys[other]];
       if (left === right) return one - other;
@@ -148,7 +150,7 @@ export class TableModel {
   }
 
   /**
-   * The place of each text among all of them, numbers in them by value; NaN for empty ones.
+   * The rank of each text in natural order (numbers inside texts compare by value); NaN for empty texts.
    * @param {string[]} texts
    */
   static #ranks(texts) {
@@ -161,7 +163,7 @@ export class TableModel {
   }
 
   /**
-   * Keep the rows whose name or texts hold `query`, or match it if it is written /like this/. False if it cannot be one.
+   * Keeps the rows whose name or texts match `query`, and their parents. False if it is an invalid expression.
    * @param {string} query
    */
   filter(query) {
@@ -175,7 +177,10 @@ export class TableModel {
     return test !== undefined;
   }
 
-  /** @param {(text: string) => boolean} test */
+  /**
+   * Tests each distinct text once: names repeat in many rows.
+   * @param {(text: string) => boolean} test
+   */
   #keepMatches(test) {
     /** @type {Map<string, boolean>} */
     const known = new Map();
@@ -189,7 +194,10 @@ export class TableModel {
     for (let row = 0; row < this.count; row++) if (all.some((texts) => holds(texts[row]))) this.kept[row] = 1;
   }
 
-  /** @param {Int32Array} parent */
+  /**
+   * Keeps the parents of kept rows; parents come before their children, so one pass backwards is enough.
+   * @param {Int32Array} parent
+   */
   #keepParents(parent) {
     for (let row = this.count - 1; row >= 0; row--) {
       if (this.kept[row] && parent[row] >= 0) this.kept[parent[row]] = 1;
@@ -197,7 +205,7 @@ export class TableModel {
   }
 
   /**
-   * Rows in order: all that the filter lets through, or those of them whose parents are open.
+   * The filtered rows in order; those inside closed parents only if `all`.
    * @param {boolean} [all]
    */
   rows(all = false) {
@@ -241,7 +249,7 @@ export class TableModel {
   }
 
   /**
-   * The row that each is inside: the last one before it that is less deep; -1 for none.
+   * The parent of each row, which is the last row before it that is less deep; -1 for none.
    * @param {number[]} level
    */
   static #parents(level) {
@@ -255,14 +263,17 @@ export class TableModel {
   }
 
   /**
-   * Whether there are rows inside of a row.
+   * Whether a row has child rows.
    * @param {number} row
    */
   hasInside(row) {
     return this.inside !== null && this.inside[row] > 0;
   }
 
-  /** @param {Int32Array} parents */
+  /**
+   * The number of child rows of each row.
+   * @param {Int32Array} parents
+   */
   #inside(parents) {
     const counts = new Uint32Array(this.count);
     for (const parent of parents) if (parent >= 0) counts[parent]++;
@@ -270,7 +281,7 @@ export class TableModel {
   }
 
   /**
-   * Open as many levels as show about as many rows as a table prints.
+   * The rows that are open at first: as many levels as fit into about as many rows as a table prints.
    * @param {Int32Array} parents
    */
   #firstOpen(parents) {

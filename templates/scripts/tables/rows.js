@@ -1,4 +1,4 @@
-// The rows of one table as elements: the printed ones with their controls added, or new ones.
+// The rows of one table as HTML elements: printed rows with controls added, or new rows.
 
 import { part } from "../dom.js";
 import { TableModel } from "./model.js";
@@ -17,7 +17,7 @@ export class TableRows {
   };
 
   /**
-   * jump: what to ask of the timeline for a row, null where it has none.
+   * jump: returns what to show in the timeline for a row; null if the table has no counterpart there.
    * @param {TableModel} model
    * @param {{ headings: Heading[], jump: ((row: number) => Wish | null) | null }} of
    */
@@ -33,7 +33,7 @@ export class TableRows {
   }
 
   /**
-   * Take over a row that the page has.
+   * Adds controls to a printed row and uses it.
    * @param {HTMLTableRowElement} element
    * @param {number} row
    */
@@ -44,7 +44,7 @@ export class TableRows {
   }
 
   /**
-   * The element of a row, made when it is first asked for.
+   * The element of a row, created on first use.
    * @param {number} row
    */
   element(row) {
@@ -57,7 +57,7 @@ export class TableRows {
   }
 
   /**
-   * The row that a node of the table belongs to, NaN for none.
+   * The row number of a node inside the table, NaN for none.
    * @param {Element} node
    */
   static rowOf(node) {
@@ -78,7 +78,7 @@ export class TableRows {
   }
 
   /**
-   * One row at a time can be reached by the Tab key; arrow keys go to the others.
+   * Roving tabindex: the Tab key reaches one row at a time, arrow keys move to the others.
    * @param {Element} element
    * @param {boolean} isReachable
    */
@@ -87,7 +87,7 @@ export class TableRows {
   }
 
   /**
-   * Bring an element up to date with what is open.
+   * Updates an element to what is open.
    * @param {number} row
    */
   refresh(row) {
@@ -97,7 +97,7 @@ export class TableRows {
     element.querySelector("button.toggle")?.setAttribute("aria-expanded", String(this.model.isOpen(row)));
   }
 
-  // A row that nobody sees and that is as wide as the widest of each column, so that scrolling moves no column.
+  // An invisible row with the widest content of each column, so that columns keep their widths while scrolling.
   ruler() {
     const row = TableRows.node("tr", "ruler");
     row.setAttribute("aria-hidden", "true");
@@ -163,7 +163,7 @@ export class TableRows {
   }
 
   /**
-   * What `content` names, after the control that opens what is inside it, and before the other ones.
+   * The name cell: toggle of the child rows, the name itself (`content`), and the other buttons.
    * @param {number} row
    * @param {(Node | string)[]} content
    */
@@ -183,7 +183,7 @@ export class TableRows {
   /** @param {number} row */
   #toggle(row) {
     const button = TableRows.button("toggle", "", "toggle");
-    button.setAttribute("aria-label", `Inside ${this.model.short[row]}`);
+    button.setAttribute("aria-label", `Rows inside ${this.model.short[row]}`);
     button.setAttribute("aria-expanded", String(this.model.isOpen(row)));
     return button;
   }
@@ -235,7 +235,7 @@ export class TableRows {
    */
   static icon(does, label) {
     const button = TableRows.button(does, "", "icon");
-    button.title = label.split(" ", 1)[0] === "Copy" ? "Copy the full name" : "Show in the timeline";
+    button.title = label.split(" ", 1)[0] === "Copy" ? "Copy full name" : "Show in timeline";
     button.setAttribute("aria-label", label);
     TableRows.draw(button, TableRows.ICONS[does]);
     return button;
@@ -263,7 +263,10 @@ export class TableRows {
     return picture;
   }
 
-  /** @param {...string} names */
+  /**
+   * SVG elements, nested in the given order; the parser supplies the namespace, so that no address is in the page.
+   * @param {...string} names
+   */
   static #shapes(...names) {
     const { namespaceURI } = part(new DOMParser().parseFromString("<svg></svg>", "text/html"), "svg", SVGElement);
     const shapes = names.map((name) => document.createElementNS(namespaceURI, name));
@@ -272,7 +275,7 @@ export class TableRows {
   }
 
   /**
-   * A name that may go on in the next line after a separator.
+   * A name that can wrap, but only after separators.
    * @param {string} text
    */
   static bdi(text) {

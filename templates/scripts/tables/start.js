@@ -1,4 +1,4 @@
-// Tables: what is printed gets its controls at once, and its rows as soon as they are unpacked.
+// Starts the tables: controls appear at once, all rows as soon as they are unpacked.
 
 import { keepTarget } from "../links.js";
 import { canUnpack, unpacked } from "../payload.js";
@@ -9,7 +9,7 @@ import { TableTools } from "./tools.js";
 
 /** @typedef {{ tables: Map<string, PackedTable>, texts: string[] }} Block */
 
-const OLD_BROWSER = "The other rows need a newer browser: this one has no DecompressionStream.";
+const OLD_BROWSER = "The other rows need a browser with DecompressionStream.";
 
 async function packedTables() {
   const bytes = canUnpack ? await unpacked("tables-data") : null;

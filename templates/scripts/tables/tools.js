@@ -1,4 +1,4 @@
-// What a reader can do with one table: sort by its headings, filter, switch names, take it along as CSV.
+// The tools of one table: sorting by headings, filter, full names, all columns, CSV.
 
 import { part } from "../dom.js";
 import { NO_EXPRESSION } from "../matching.js";
@@ -43,11 +43,11 @@ export class TableTools {
     this.headings = Array.from(part(table, "thead tr", HTMLTableRowElement).cells, TableTools.#heading);
     this.bar = TableRows.node("div", "table-tools");
     this.bar.setAttribute("role", "group");
-    this.bar.setAttribute("aria-label", `Tools for the table ${this.#name}`);
+    this.bar.setAttribute("aria-label", `Table tools: ${this.#name}`);
     this.sorting = { place: 0, direction: 0 };
     if (this.printed.length > 1) this.#makeHeadings();
     this.#makeBar();
-    // now, and not when the rows are there, so that the page below moves once
+    // insert the bar now, not when the rows are unpacked, so that the page below moves only once
     this.hasMore = scroll.nextElementSibling?.classList.contains("more") ?? false;
     scroll.before(this.bar);
   }
@@ -83,10 +83,10 @@ export class TableTools {
     this.names = this.#button("Full names", () => this.#switchNames());
     this.all = this.#button(`All ${this.headings.length} columns`, () => this.#switchColumns());
     for (const each of [this.names, this.all]) each.setAttribute("aria-pressed", "false");
-    this.opens = this.#button("Open all", () => this.#openAll(true));
-    this.closes = this.#button("Close all", () => this.#openAll(false));
+    this.opens = this.#button("Expand all", () => this.#openAll(true));
+    this.closes = this.#button("Collapse all", () => this.#openAll(false));
     const file = this.#button("CSV", () => this.#download());
-    file.title = "Download these rows, as filtered and sorted, with all columns and digits";
+    file.title = "Download these rows as filtered and sorted, with all columns and full precision";
     file.setAttribute("aria-label", `Download ${name} as CSV`);
     const quiet = TableRows.node("span", "quiet");
     quiet.append(this.opens, this.closes, this.all, this.names, file);
@@ -110,7 +110,7 @@ export class TableTools {
   }
 
   /**
-   * The rows are there: show them. note: what is to be said about those that are not.
+   * Shows the rows once they are unpacked. note: the remark on missing rows, "" for none.
    * @param {TableModel} model
    * @param {string} note
    * @param {boolean} hasTimeline
@@ -131,7 +131,7 @@ export class TableTools {
   }
 
   /**
-   * Under a table with all rows in its box: what is not there. On paper there are the printed rows and their note.
+   * Adds the note on screen. The printed note, which is about fewer rows, then appears only on paper.
    * @param {string} note
    */
   #say(note) {
@@ -201,7 +201,7 @@ export class TableTools {
   }
 
   /**
-   * As in a tree: right opens, left closes or goes to what the row is inside of.
+   * Tree keys: right opens; left closes, or goes to the parent.
    * @param {string} key
    * @param {number} row
    */
@@ -217,7 +217,7 @@ export class TableTools {
   }
 
   /**
-   * Numbers from the largest on, texts from A on; then the other way; then as the report has them.
+   * Each click goes to the next order: numbers descending (texts ascending), the reverse, the report's order.
    * @param {number} place
    */
   #sort(place) {

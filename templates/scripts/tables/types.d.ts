@@ -1,8 +1,8 @@
-// What tables are made of: their packed rows as Python writes them, and what is passed about.
+// Types of the table scripts: the packed rows as Python writes them, and internal data.
 
 import type { ColumnScale } from "../numbers.js";
 
-/** A heading of a table in the page; `symbol`: the unit that is written in it. */
+/** A column heading of a table in the page; `symbol`: the unit printed in it. */
 export interface Heading {
   cell: HTMLTableCellElement;
   symbol: string;
@@ -12,7 +12,7 @@ export interface Heading {
   isMinor: boolean;
 }
 
-/** A column but for the first: `values` (NaN where there is none), or `texts`, which may be short for `full`. */
+/** A column other than the first: `values` (NaN for missing), or `texts`, which can be short forms of `full`. */
 export interface Column {
   text: (row: number) => string;
   values?: Float64Array;
@@ -24,7 +24,7 @@ export interface Column {
 export type PackedTexts = { texts: number[]; full?: number[] };
 export type PackedNumbers = ColumnScale & { largest?: number; values: (number | null)[] };
 
-/** A table of the compressed block; texts are places in its list of all texts, -1 for none. */
+/** A table of the compressed block; texts are indices into the block's list of texts, -1 for none. */
 export interface PackedTable {
   name: number[];
   full: number[];

@@ -1,4 +1,4 @@
-// The surface that the timeline is drawn on: its size, where times lie on it, colours and text.
+// The canvas of the timeline: size, conversion between times and pixels, colors and text.
 
 import { context2d } from "../dom.js";
 import { EVENT_COLORS } from "./text.js";
@@ -28,8 +28,8 @@ export class TimelineCanvas {
     this.canvas = canvas;
     this.context = context2d(canvas, { alpha: false });
     /** @type {Map<string, number>} */
-    this.widths = new Map(); // of texts at the size of event names
-    this.gutter = 0; // what the names of rows take at the left
+    this.widths = new Map(); // cached text widths, in the font of event names
+    this.gutter = 0; // width of the row names on the left
     this.ratio = 1;
   }
 
@@ -50,7 +50,7 @@ export class TimelineCanvas {
   }
 
   /**
-   * Make room for the names of rows, within limits.
+   * Sets the width of the left column to fit the row names, within limits.
    * @param {string[]} names
    */
   setGutter(names) {
@@ -64,7 +64,7 @@ export class TimelineCanvas {
     return Math.max(this.width - this.gutter, 1);
   }
 
-  // px per ns: of the view as it is now, which may be ahead of the last frame
+  // px per ns of the current view, which can be newer than the last frame
   get scale() {
     return this.plotWidth / this.view.width;
   }
@@ -80,7 +80,7 @@ export class TimelineCanvas {
     this.fill(this.paints.page, 0, 0, this.width, this.height);
   }
 
-  // Read for every frame: whatever changes the theme, the next frame has its colours.
+  // Reads the colors for every frame, so that any change of theme shows in the next frame.
   #readPaints() {
     const style = getComputedStyle(this.canvas);
     const paint = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
@@ -88,13 +88,16 @@ export class TimelineCanvas {
     this.eventPaints = Array.from({ length: EVENT_COLORS }, (_, at) => paint(`event-${at + 1}`));
   }
 
-  /** @param {number} value */
+  /**
+   * Rounds to whole device pixels, so that edges are sharp.
+   * @param {number} value
+   */
   snap(value) {
     return Math.round(value * this.ratio) / this.ratio;
   }
 
   /**
-   * The place of a time; a little outside of the plot at most, where canvas coordinates are still exact.
+   * The x position of a time, clamped to just outside the plot: huge canvas coordinates would be inexact.
    * @param {number} time
    */
   x(time) {
@@ -142,6 +145,7 @@ export class TimelineCanvas {
   }
 
   /**
+   * Runs `draw` with a clipping rectangle.
    * @param {number} x
    * @param {number} y
    * @param {number} width
@@ -158,7 +162,7 @@ export class TimelineCanvas {
   }
 
   /**
-   * Text cut to its room; names repeat, so their widths are kept.
+   * Draws text, cut to `room`; widths are cached because names repeat.
    * @param {string} text
    * @param {number} x
    * @param {number} y

@@ -1,15 +1,14 @@
-// Columns of whole numbers, as they are packed into the page.
+// Reads the packed integer columns (written by nightsight/render/timeline/columns.py).
 
 /**
- * Where columns begin in the binary; how many numbers each has, and of how many bytes.
+ * `at`: where the columns begin in the binary; `columns`: count and bytes per number of each.
  * @typedef {{ at: number, columns: Record<string, [number, number]> }} ColumnsHeader
  * @typedef {Int32Array | Float64Array} Numbers
  */
 
 /**
- * The columns by their names. Of each the lowest bytes of all numbers come first, then their second bytes ..., in two's
- * complement: the last ones have the sign. Numbers of up to four bytes are integers to JavaScript too, longer ones are
- * exact up to 2^53.
+ * The columns by name. A column stores the lowest byte of all its numbers, then the second byte, and so on, in two's
+ * complement: the last byte has the sign. Numbers of more than four bytes become doubles, which are exact up to 2^53.
  * @param {ColumnsHeader} header
  * @param {Uint8Array} binary
  * @returns {Record<string, Numbers>}

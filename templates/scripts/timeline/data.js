@@ -1,4 +1,4 @@
-// The events of the timeline: unpacked once into flat arrays, and the questions asked of them.
+// The events of the timeline, unpacked once into flat arrays, and queries on them.
 
 import { readColumns } from "./columns.js";
 import { TimelineSums } from "./sums.js";
@@ -9,7 +9,7 @@ import { durationText, eventColor, instantText } from "./text.js";
  * @import { Header, LayerHeader } from "./types.js"
  */
 
-// One level of detail: the events of all rows one after another, times in ns. An event is its index here.
+// One level of detail: the events of all rows in flat arrays, times in ns. An event is an index into these.
 export class EventLayer {
   /**
    * @param {LayerHeader} header
@@ -21,21 +21,22 @@ export class EventLayer {
     this.from = from_ns;
     this.to = to_ns;
     this.isMerged = is_merged;
-    this.grain = is_merged ? merge_ns : quantum_ns; // shorter than that, it is not exact
+    this.grain = is_merged ? merge_ns : quantum_ns; // anything shorter is not exact
     this.begin = new Int32Array(counts.length + 1);
     counts.forEach((count, row) => (this.begin[row + 1] = this.begin[row] + count));
     this.count = this.begin[counts.length];
     this.start = new Float64Array(this.count);
     this.end = new Float64Array(this.count);
-    this.sum = new Float64Array(this.count + 1); // of all durations before this event
+    this.sum = new Float64Array(this.count + 1); // running sum of the durations before each event
     this.label = columns.label;
-    this.events = columns.events ?? null; // in each block
-    this.launch = new Int32Array(this.count).fill(-1); // the call that launched it
+    this.events = columns.events ?? null; // number of events in each block; null if not merged
+    this.launch = new Int32Array(this.count).fill(-1); // the call that launched each event, or -1
     this.#addTimes(columns.gap, columns.duration, quantum_ns);
     if (columns.call) this.#addLaunches(columns.is_launched, columns.call);
   }
 
   /**
+   * Adds up the packed differences; `gap` is the time from the end of the previous event in the row.
    * @param {Numbers} gap
    * @param {Numbers} duration
    * @param {number} quantum
@@ -72,7 +73,7 @@ export class EventLayer {
   }
 
   /**
-   * How many events a row has, those in blocks too.
+   * The number of events in a row, including those merged into blocks.
    * @param {number} row
    */
   countOf(row) {
@@ -84,7 +85,7 @@ export class EventLayer {
   }
 
   /**
-   * The last event of `row` that starts at `time` or before; one less than its first if there is none.
+   * The last event of `row` that starts at or before `time`; the index before its first event if there is none.
    * @param {number} row
    * @param {number} time
    */
@@ -100,7 +101,7 @@ export class EventLayer {
   }
 
   /**
-   * The first event of `row` that ends at `time` or later; one more than its last if there is none.
+   * The first event of `row` that ends at or after `time`; the index after its last event if there is none.
    * @param {number} row
    * @param {number} time
    */
@@ -116,7 +117,7 @@ export class EventLayer {
   }
 
   /**
-   * The event of `row` that runs at `time`, or else the nearest within `slack` ns; -1 if there is none.
+   * The event of `row` that runs at `time`, else the nearest one within `slack` ns; -1 if there is none.
    * @param {number} row
    * @param {number} time
    * @param {number} slack
@@ -143,7 +144,7 @@ export class EventLayer {
   }
 
   /**
-   * What belongs to an event through a launch: its call, or the GPU work that it launched.
+   * The events connected to an event by a launch: its call, or the GPU work that it launched.
    * @param {number} event
    */
   partners(event) {
@@ -154,7 +155,7 @@ export class EventLayer {
   }
 }
 
-// Which events of a layer were searched for, as running sums, so that any span can be asked in no time.
+// The matching events of a layer as running sums, so that queries on any span are fast.
 export class EventMatches {
   /**
    * @param {EventLayer} layer
@@ -173,7 +174,7 @@ export class EventMatches {
   }
 
   /**
-   * The first wanted event of `row` at `event` or after it; -1 if there is none.
+   * The first match of `row` at or after `event`; -1 if there is none.
    * @param {number} row
    * @param {number} event
    */
@@ -191,7 +192,7 @@ export class EventMatches {
   }
 
   /**
-   * The last wanted event of `row` before `event`; -1 if there is none.
+   * The last match of `row` before `event`; -1 if there is none.
    * @param {number} row
    * @param {number} event
    */
@@ -209,7 +210,7 @@ export class EventMatches {
   }
 
   /**
-   * How many wanted events start before `start`, and at it in the rows up to `row`.
+   * The number of matches that start before `start`, or at `start` in rows up to `row`.
    * @param {number} start
    * @param {number} row
    */
@@ -224,7 +225,7 @@ export class EventMatches {
   }
 
   /**
-   * The wanted event that comes next in time, or the one before; rows decide between equal starts. -1 if none.
+   * The next (or previous) match in time, -1 if there is none; matches with equal starts are in the order of rows.
    * @param {number} direction
    * @param {number} start
    * @param {number} row
@@ -259,11 +260,11 @@ export class EventMatches {
    */
   #isNearer(event, found, direction) {
     const difference = this.layer.start[event] - this.layer.start[found];
-    return direction > 0 ? difference < 0 : difference >= 0; // rows are visited in order
+    return direction > 0 ? difference < 0 : difference >= 0; // rows are visited in order, so >= is right here
   }
 }
 
-// The whole payload: its header and its layers.
+// The whole payload: header, layers and sums.
 export class TimelineData {
   /** @param {Uint8Array} bytes */
   constructor(bytes) {
@@ -274,9 +275,9 @@ export class TimelineData {
     this.span = header.span_ns;
     this.window = header.window;
     this.windowName = header.window_name;
-    this.origin = header.window ? header.window[0] : 0; // of the times that are written, here as in the report's tables
+    this.origin = header.window ? header.window[0] : 0; // printed times are relative to this, as in the report's tables
     this.names = header.names;
-    this.number = new RegExp(header.number, "g"); // what differs between the names of repetitions
+    this.number = new RegExp(header.number, "g"); // the numbers that differ between names of repetitions
     this.labels = header.labels;
     this.groups = header.groups;
     this.rows = header.rows;
@@ -295,7 +296,7 @@ export class TimelineData {
   }
 
   /**
-   * The finest layer that has all of a span.
+   * The finest layer that covers a span.
    * @param {number} from
    * @param {number} to
    */
@@ -304,7 +305,7 @@ export class TimelineData {
   }
 
   /**
-   * The layer that has all of a span as it was; none if rows are left out.
+   * The exact layer that covers a span; undefined if there is none or rows are left out.
    * @param {number} from
    * @param {number} to
    */
@@ -331,7 +332,7 @@ export class TimelineData {
   }
 
   /**
-   * A mark is an instant: it has no length, and can be made out at any zoom.
+   * Whether an event is a mark: it has no duration, and is visible at any zoom.
    * @param {EventLayer} layer
    * @param {number} event
    */
@@ -340,7 +341,7 @@ export class TimelineData {
   }
 
   /**
-   * How long an event is, in words; empty for a mark.
+   * The duration of an event as text; empty for a mark.
    * @param {EventLayer} layer
    * @param {number} event
    */
@@ -349,7 +350,7 @@ export class TimelineData {
   }
 
   /**
-   * The same event in the finest layer that has it.
+   * The same event in the finest layer that contains it.
    * @param {EventLayer} layer
    * @param {number} event
    */
@@ -363,7 +364,7 @@ export class TimelineData {
   }
 
   /**
-   * The event of `row` that starts at a time, in the finest layer that has it; null if there is none.
+   * The event of `row` that starts at `start`, in the finest layer that has it; null if there is none.
    * @param {number} row
    * @param {number} start
    */
@@ -376,7 +377,7 @@ export class TimelineData {
   }
 
   /**
-   * Which labels have a name that `test` accepts, as 0 or 1 each.
+   * The labels whose name `test` accepts, as 0 or 1 each.
    * @param {(name: string) => boolean} test
    */
   labelsWith(test) {

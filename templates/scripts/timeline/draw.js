@@ -1,4 +1,4 @@
-// Draws the whole timeline: only the lanes in sight, what lies over them, their names, and the time axis.
+// Draws the timeline: the visible lanes, the selections on top of them, the row names, and the time axis.
 
 import { EVENT_HEIGHT, TimelineCanvas } from "./canvas.js";
 import { EventPainter } from "./events.js";
@@ -13,11 +13,11 @@ import { amountText, timeTicks } from "./text.js";
 const STRIP_HEIGHT = 14; // px, as all lengths here
 const TICKS_HEIGHT = 22;
 const TICK_DISTANCE = 96;
-const LEAST_STEPS = 8; // steps are up to 2.5 times as long as asked for: three ticks at least
+const LEAST_STEPS = 8; // a step can be up to 2.5 times as long as requested, so this gives at least three ticks
 const MOST_ARROWS = 50;
 
 /**
- * What is drawn; `matchesOf`: what of a layer was searched for.
+ * What to draw; `matchesOf`: the search matches of a layer.
  * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, chosen: Lane | null, selected: Selected | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
  * @typedef {{ text: string, paint: string, span: Span }} Strip
  */
@@ -121,7 +121,7 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * A value holds until the next one; where there is none (null) the line is open.
+   * Each value holds until the next one; null values interrupt the line.
    * @param {Curve} curve
    * @param {number} base
    * @param {number} scale
@@ -142,7 +142,7 @@ export class TimelinePainter extends TimelineCanvas {
     }
   }
 
-  // What lies over the events: the chosen span, outlines, and arrows from a call to what it launched.
+  // Draws on top of the events: the selected span, outlines, and arrows from a call to what it launched.
   #drawMarkings() {
     const { span, hovered, selected } = this.scene;
     if (span) this.#drawSpan(this.x(span[0]), this.x(span[1]));
@@ -168,7 +168,7 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * Where an event is drawn, in px from the top; null if its group is collapsed.
+   * The top of an event in px; null if its group is collapsed.
    * @param {EventLayer} layer
    * @param {number} event
    */
@@ -259,7 +259,7 @@ export class TimelinePainter extends TimelineCanvas {
     context.fillStyle = paint;
     const width = context.measureText(text).width;
     const kept = Math.max(Math.floor((text.length * room) / width) - 1, 2);
-    const tail = Math.ceil(kept * 0.6); // names of rows differ at their end
+    const tail = Math.ceil(kept * 0.6); // keep more of the end, because row names differ there
     const cut = () => `${text.slice(0, kept - tail)}…${text.slice(-tail)}`;
     context.fillText(width <= room ? text : cut(), x, y, room);
   }
@@ -303,7 +303,7 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
-   * Right of every tick, or of every second, third ... as their lengths need; left of the last where there is no room.
+   * Writes tick labels to the right of every n-th tick, so that they do not touch; the last one can go to the left.
    * @param {Tick[]} ticks
    * @param {number} y
    */
@@ -340,7 +340,7 @@ export class TimelinePainter extends TimelineCanvas {
 }
 
 /**
- * The last point of a curve at `time` or before; -1 before the first.
+ * The last point of a curve at or before `time`; -1 before the first.
  * @param {number[]} times
  * @param {number} time
  */

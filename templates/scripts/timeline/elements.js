@@ -1,9 +1,9 @@
-// Elements that the timeline makes: names are data, so they only ever become text.
+// Creates the HTML elements of the timeline. Names are untrusted data, so they are only ever inserted as text.
 
 /** @typedef {{ className?: string, onclick?: () => void, [attribute: string]: string | (() => void) | undefined }} Properties */
 
 /**
- * An element with text or children.
+ * An element with attributes and children.
  * @param {string} tag
  * @param {Properties} [properties]
  * @param {...(Node | string)} children
@@ -32,7 +32,7 @@ export function timelineName(name) {
 }
 
 /**
- * A table with a heading row; the first cell of each row names it. Columns after `texts` are numbers.
+ * A table with a heading row; the first cell of each row is its header. Columns from number `texts` on are numeric.
  * @param {string} caption
  * @param {string[]} heads
  * @param {(Node | string)[][]} rows

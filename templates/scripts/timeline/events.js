@@ -1,5 +1,5 @@
-// Draws the events of a row: as rectangles where pixels allow, else as the share of each column that is busy.
-// A row is painted pixel by pixel and placed as one picture: thousands of rectangles cost the canvas 20 ms, this 1.
+// Draws the events of a row: as rectangles if there are enough pixels, else as the busy share of each pixel column.
+// A row is painted into an image pixel by pixel, which takes 1 ms; thousands of canvas rectangles would take 20 ms.
 
 import { context2d } from "../dom.js";
 import { formatCount } from "../numbers.js";
@@ -13,8 +13,8 @@ import { shortKernelName } from "./text.js";
  */
 
 const LEAST_LABEL = 26; // px
-const LEAST_GAPPED = 4; // px: wider events leave one free to the next
-const MOST_LINES = 50_000; // marks that are painted one by one: a share of busy time would say nothing of them
+const LEAST_GAPPED = 4; // px: wider events leave a gap of one pixel before the next
+const MOST_LINES = 50_000; // marks have no busy time, so many more of them are painted one by one
 const FADED = 0.22;
 
 export class EventPainter {
@@ -62,7 +62,7 @@ export class EventPainter {
     this.pictureContext = context2d(this.picture);
   }
 
-  // The picture of one row, in the pixels of the device.
+  // Sets up the image of one row, in device pixels.
   resize() {
     const { plotWidth, ratio } = this.canvas;
     this.width = this.picture.width = Math.max(Math.round(plotWidth * ratio), 1);
@@ -90,13 +90,13 @@ export class EventPainter {
   }
 
   /**
-   * A color as a pixel: red in the lowest byte, opacity in the highest.
+   * A color as a 32-bit pixel: red in the lowest byte, opacity in the highest.
    * @param {string} paint
    * @param {number} opacity
    */
   #pixel(paint, opacity) {
     this.pictureContext.fillStyle = paint;
-    const color = parseInt(this.pictureContext.fillStyle.slice(1), 16); // #rrggbb, however it was written
+    const color = parseInt(this.pictureContext.fillStyle.slice(1), 16); // the canvas normalizes any color to #rrggbb
     const [red, green, blue] = [color >> 16, (color >> 8) & 255, color & 255];
     return ((Math.round(opacity * 255) << 24) | (blue << 16) | (green << 8) | red) >>> 0;
   }
@@ -124,7 +124,7 @@ export class EventPainter {
     const { context, gutter, ratio } = this.canvas;
     this.pictureContext.putImageData(this.image, 0, 0);
     context.save();
-    context.setTransform(1, 0, 0, 1, 0, 0); // pixel upon pixel, whatever the ratio
+    context.setTransform(1, 0, 0, 1, 0, 0); // device pixels, so that the image is not resampled
     context.drawImage(this.picture, Math.round(gutter * ratio), Math.round(y * ratio));
     context.restore();
   }
@@ -146,7 +146,7 @@ export class EventPainter {
     for (let at = first; at <= last; at++) {
       const left = this.#column(layer.start[at]);
       const right = Math.max(this.#column(layer.end[at]), left + least);
-      if (right <= painted && !this.#isWanted(at)) continue; // its pixel is taken
+      if (right <= painted && !this.#isWanted(at)) continue; // its pixel is taken; matches are drawn anyway
       this.#paintEvent(this.line, this.#isWanted(at) ? left : Math.max(left, painted), right, at);
       if (isMark) this.#writeBeside(at, right, at < last ? this.#column(layer.start[at + 1]) : this.width);
       painted = Math.max(painted, right);
@@ -179,7 +179,7 @@ export class EventPainter {
   }
 
   /**
-   * An instant has no inside to write in: its name goes to the right, up to the next one.
+   * A mark has no area for text: its name goes to the right of it, up to the next mark.
    * @param {number} event
    * @param {number} left
    * @param {number} right
@@ -212,8 +212,8 @@ export class EventPainter {
   }
 
   /**
-   * The share of each column in which an event runs, as height; columns with a mark are full. Events that fill columns
-   * keep their own color.
+   * Draws the busy share of each column as the height of a bar; columns with a mark are full. Events that fill whole
+   * columns are drawn in their own color.
    * @param {number} row
    * @param {number} first
    * @param {number} last
@@ -222,7 +222,7 @@ export class EventPainter {
     const { layer, view, matches } = this;
     const step = 1 / this.scale;
     this.pixels.fill(0);
-    let at = layer.lastStartingBy(row, view.from); // the last event that starts at the left edge or before
+    let at = layer.lastStartingBy(row, view.from); // the last event that starts at or before the left edge
     for (let column = 0; column < this.width; column++) {
       const left = view.from + column * step;
       if (at >= first && layer.end[at] >= left + step) {
@@ -240,7 +240,7 @@ export class EventPainter {
   }
 
   /**
-   * An event that fills whole columns is painted as itself; the first column after them is returned.
+   * Paints an event that fills whole columns; returns the first column after it.
    * @param {number} event
    * @param {number} column
    */
@@ -255,7 +255,7 @@ export class EventPainter {
   }
 
   /**
-   * The last event up to `last` that starts by `time`, from `at` on, in doubling steps: the next one is mostly near.
+   * The last event, between `at` and `last`, that starts by `time`: galloping search, because it is usually close.
    * @param {number} at
    * @param {number} last
    * @param {number} time
@@ -272,7 +272,8 @@ export class EventPainter {
   }
 
   /**
-   * Busy time from `left` to `left + step`, from running sums and clipped at both edges, as a height in pixels.
+   * The busy time from `left` to `left + step` as a height in pixels; running sums make this independent of the number
+   * of events. Any event at all is at least one pixel high.
    * @param {Float64Array} sum
    * @param {number} at
    * @param {number} next
@@ -289,6 +290,7 @@ export class EventPainter {
   }
 
   /**
+   * The running sum up to `time`, where `at` is the last event that starts by then.
    * @param {Float64Array} sum
    * @param {number} at
    * @param {number} time

@@ -1,4 +1,4 @@
-// Finds what another part of the page asks for: which labels it means, and which event or curve to go to.
+// Finds what another part of the page asks for: the matching labels, and the event or curve to go to.
 
 import { literally } from "../matching.js";
 
@@ -8,12 +8,12 @@ import { literally } from "../matching.js";
  */
 
 /**
- * What is searched for: what to write where one searches, and which names it means.
+ * A search: the text for the search box, and a test for names.
  * @typedef {[text: string, test: (name: string) => boolean]} Meaning
  *
  * @typedef {{ row: number, event: number }} Around
  *
- * Rows to look in, and what tells whether an event is in the right place there.
+ * Rows to search, and a test whether an event is in the right place there.
  * @typedef {[rows: number[], isThere: (row: number, event: number) => boolean]} Place
  */
 
@@ -21,18 +21,18 @@ export class TimelineFinder {
   static SIZE = /(?:^|, )([\d.,]+) ([kMGT]?B)$/;
   /** @type {Record<string, number>} */
   static SIZES = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
-  static ROUNDING = 1e-3; // sizes are written with four digits
+  static ROUNDING = 1e-3; // sizes in details are rounded to four digits
 
   /** @param {TimelineData} data */
   constructor(data) {
     this.data = data;
     /** @type {Map<number, number[]>} */
-    this.rangesOf = new Map(); // the rows of ranges of each group
+    this.rangesOf = new Map(); // rows with ranges, by group
   }
 
   /**
-   * The labels of a name, or of one of several, as 0 or 1 each, and what to write where one searches. Details and
-   * sizes narrow them down if some have such.
+   * The labels (0 or 1 each) that have a name or one of several names, and the text for the search box. Details and
+   * sizes narrow them down, unless no label would be left.
    * @param {Asked} asked
    */
   labels({ name = "", names, details = "", bytes }) {
@@ -52,8 +52,8 @@ export class TimelineFinder {
   }
 
   /**
-   * A name that is not there as a whole may be that of repetitions, with # for their numbers, or be a part of others, or
-   * be spelled with other template arguments, as ncu does.
+   * How to search for a name: exactly if it exists; else as a repetition with # for numbers; else as a part of other
+   * names; else without template arguments, which ncu spells differently.
    * @param {string} name
    * @returns {Meaning}
    */
@@ -77,8 +77,8 @@ export class TimelineFinder {
   }
 
   /**
-   * The event to go to, -1 if there is none: where and of the kind that was asked for, else at least of that name;
-   * among them the longest, or the one whose length is nearest to `near_ns`.
+   * The event to go to, -1 if there is none: in the right place and of the right kind if possible, else of that name.
+   * Among several, the longest one, or the one whose duration is closest to `near_ns`.
    * @param {EventLayer} layer
    * @param {Uint8Array} isWanted
    * @param {Asked} asked
@@ -104,7 +104,7 @@ export class TimelineFinder {
     for (const row of rows) {
       for (let event = layer.begin[row]; event < layer.begin[row + 1]; event++) {
         if (!isWanted[layer.label[event]]) continue;
-        // of a block, that of its events on average: one that is longer than others is by itself
+        // of a block, the average of its events: an outlier would be an entry of its own
         const length = (layer.end[event] - layer.start[event]) / (layer.events?.[event] ?? 1);
         const distance = near === undefined ? -length : Math.abs(length - near);
         if (distance >= least || !isThere(row, event)) continue;
@@ -116,7 +116,7 @@ export class TimelineFinder {
   }
 
   /**
-   * Rows to look in, each time with what tells whether an event is in the right place there.
+   * Rows to search with a test of the place, from the strictest to the most lenient.
    * @param {EventLayer} layer
    * @param {Asked} asked
    * @returns {Generator<Place>}
@@ -134,7 +134,7 @@ export class TimelineFinder {
   }
 
   /**
-   * The calls that launched what is asked for.
+   * The calls that launched the work that is asked for.
    * @param {EventLayer} layer
    * @param {Asked} asked
    */
@@ -160,7 +160,7 @@ export class TimelineFinder {
   }
 
   /**
-   * Whether the ranges around an event are those of a path, from the innermost on; for an empty path there must be none.
+   * Whether the ranges around an event match a path, from the innermost outwards; an empty path means no range at all.
    * @param {EventLayer} layer
    * @param {number} row
    * @param {number} event
@@ -177,8 +177,8 @@ export class TimelineFinder {
   }
 
   /**
-   * The innermost range that is open at a time: of the row's thread, else of its process. What is around a range is on
-   * a row above it.
+   * The innermost range that is open at `time`, on the row's thread, else anywhere in its process. The parents of a
+   * range are always in a row above it.
    * @param {EventLayer} layer
    * @param {number} row
    * @param {number} time
@@ -212,7 +212,7 @@ export class TimelineFinder {
   }
 
   /**
-   * The number of a curve, -1 if it is not drawn.
+   * The index of a curve, -1 if it is not drawn.
    * @param {AskedCurve} asked
    */
   curve({ curve, group }) {
@@ -224,7 +224,7 @@ export class TimelineFinder {
 }
 
 /**
- * `Main thread` of `Main thread, NVTX (2)`; empty for what is of no thread.
+ * The thread in a row's label: `Main thread` in `Main thread, NVTX (2)`; empty for rows without a thread.
  * @param {Row} row
  */
 function threadOf({ label }) {

@@ -1,5 +1,5 @@
-// The view of the timeline in the address: a link shares it, a reload keeps it, and Back undoes what a table's row did.
-// Where a page has no history of its own (some sandboxed frames), all of this stays away without a word.
+// Keeps the view of the timeline in the page's address: links share it, reloads keep it, and Back returns to the table
+// row that led there. Pages without their own history (some sandboxed frames) silently go without.
 
 /**
  * @import { Timeline } from "./timeline.js"
@@ -12,13 +12,13 @@ export class TimelineHistory {
   /** @type {number | undefined} */
   timer;
 
-  static REST = 400; // ms without a new frame; browsers object to many changes in a short time
+  static REST = 400; // ms without a new frame; browsers limit how often the address may change
 
   /** @param {Timeline} timeline */
   constructor(timeline) {
     this.timeline = timeline;
     /** @type {Map<number, Element | null>} */
-    this.left = new Map(); // what had the focus before each jump
+    this.left = new Map(); // the focused element before each jump
     window.addEventListener("popstate", ({ state }) => this.#arrive(state));
     const isKept = Boolean(history.state?.timeline);
     if (isKept) this.#restore(history.state);
@@ -26,13 +26,13 @@ export class TimelineHistory {
     this.written = this.#address();
   }
 
-  // A frame was drawn.
+  // Called after every frame; the address changes once the view is at rest.
   changed() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#write(), TimelineHistory.REST);
   }
 
-  // What is asked for next is a step of its own: Back leads to what is seen now.
+  // Adds a history entry before a jump, so that Back returns to the current view.
   leave() {
     clearTimeout(this.timer);
     const place = { left: scrollX, top: scrollY };
@@ -60,7 +60,7 @@ export class TimelineHistory {
         history[how](state, "", ...more);
         return;
       } catch {
-        // the address of this page cannot be changed, or it has no history
+        // the address cannot be changed (then try without one), or there is no history
       }
     }
   }
@@ -77,7 +77,7 @@ export class TimelineHistory {
     return selected && [selected.layer.rowOf(selected.event), selected.layer.start[selected.event]];
   }
 
-  // Whole ns since the start of the window, as the tables and the axis count them.
+  // The view as an address: whole ns since the start of the window, like the times in tables and on the axis.
   #address() {
     const { data, view, span } = this.timeline;
     const times = (/** @type {number[]} */ ...all) => all.map((time) => Math.round(time - data.origin)).join(",");
@@ -89,7 +89,7 @@ export class TimelineHistory {
   }
 
   /**
-   * To an address that was opened or typed; those of sections are none of ours.
+   * Shows the view of an address that was opened or typed; returns false for links to sections.
    * @param {string} hash
    */
   #follow(hash) {

@@ -1,4 +1,4 @@
-// What lies where: the lanes from top to bottom, and the span of time from left to right.
+// Layout of the timeline: lanes from top to bottom, and the visible time span from left to right.
 
 /**
  * @import { TimelineData } from "./data.js"
@@ -6,9 +6,9 @@
  */
 
 const LANE_HEIGHT = { group: 26, row: 20, curve: 46 };
-const LEAST_VIEW = 50; // ns
+const LEAST_VIEW = 50; // ns: no use in zooming in further
 
-// Headings, rows and curves of the groups that are not collapsed, with their places in px.
+// Group headings, and the rows and curves of expanded groups, with their positions in px.
 export class TimelineLanes {
   /**
    * @param {TimelineData} data
@@ -43,7 +43,7 @@ export class TimelineLanes {
   }
 
   /**
-   * The lane at `y`, or the nearest.
+   * The index of the lane at `y`, or of the nearest one.
    * @param {number} y
    */
   indexAt(y) {
@@ -78,7 +78,7 @@ function numbersByGroup(items, groups) {
   return numbers;
 }
 
-// The span of time that is shown; never past the ends of the capture by more than a sliver.
+// The visible time span; it never extends more than a small margin past the ends of the capture.
 export class TimeView {
   /** @type {number} */
   from;
@@ -98,6 +98,7 @@ export class TimeView {
   }
 
   /**
+   * Moves the view, within the limits of its width and of the capture.
    * @param {number} from
    * @param {number} to
    */
@@ -114,7 +115,7 @@ export class TimeView {
   }
 
   /**
-   * Scale by `factor` and keep `time` where it is.
+   * Scales the width by `factor` while `time` stays where it is on the screen.
    * @param {number} factor
    * @param {number} time
    */
@@ -135,7 +136,7 @@ export class TimeView {
   }
 
   /**
-   * Show a span with room at both sides; `share` of the width is the span's.
+   * Shows a span with room on both sides; the span takes `share` of the width.
    * @param {number} from
    * @param {number} to
    * @param {number} [share]

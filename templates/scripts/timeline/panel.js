@@ -1,4 +1,4 @@
-// What the timeline says in words, under its picture: an event, a span, and the list of what is in sight.
+// The texts below the timeline: the selected event, statistics of a span, and the list of visible events.
 
 import { part } from "../dom.js";
 import { formatCount } from "../numbers.js";
@@ -30,7 +30,7 @@ export class TimelinePanel {
   }
 
   /**
-   * Who pressed a button that goes away with this goes on with the keyboard in the picture.
+   * Replaces the content of a panel; if this removes the focused button, the focus moves to the timeline.
    * @param {HTMLElement} place
    * @param {(Node | string)[]} parts
    */
@@ -54,7 +54,7 @@ export class TimelinePanel {
       timelineElement("div", {}, timelineElement("dt", {}, term), timelineElement("dd", {}, content)),
     );
     const itsTime = () => timeline.chooseSpan(layer.start[event], layer.end[event]);
-    const statistics = timelineButton("Statistics of its time", itsTime);
+    const statistics = timelineButton("Statistics for this time", itsTime);
     const tools = timelineElement(
       "div",
       { className: "timeline-actions" },
@@ -170,7 +170,7 @@ export class TimelinePanel {
     ]);
     const heads = ["What", "Busy", "Busy share", "Sum of durations", "Events"];
     return [
-      rows.length ? timelineTable("Busy time in the selected span", heads, rows, 1) : "No event runs in this span.",
+      rows.length ? timelineTable("Busy time in the selected span", heads, rows, 1) : "No events run in this span.",
       ...kinds.map((kind) => this.#namesPart(kind, length)),
     ];
   }
@@ -202,7 +202,7 @@ export class TimelinePanel {
   }
 
   /**
-   * The events in sight, by start: the first ones, for reading and for screen readers.
+   * Lists the first visible events by start time, for reading and for screen readers.
    * @param {EventLayer} layer
    * @param {number} from
    * @param {number} to
@@ -218,9 +218,9 @@ export class TimelinePanel {
     }
     found.sort(([one, row], [other, next]) => layer.start[one] - layer.start[other] || row - next);
     const cells = found.slice(0, MOST_LISTED).map(([event, row]) => this.#listCells(layer, event, row));
-    const caption = "Events in sight, by start";
+    const caption = "Events in view, by start time";
     const noun = layer.isMerged ? "block" : "event";
-    const count = `${formatCount(cells.length)} of ${countText(total, noun)} in sight, by start.`;
+    const count = `${formatCount(cells.length)} of ${countText(total, noun)} in view, by start time.`;
     const heads = ["Name", "Row", "Details", "Start", "Duration"];
     const table = cells.length ? [timelineTable(caption, heads, cells, 3)] : [];
     this.#fill(this.list, [timelineElement("p", { className: "note" }, count), ...table]);

@@ -1,4 +1,4 @@
-// Mouse, touch pad and fingers on the timeline.
+// Mouse, touchpad and touch input of the timeline.
 
 import { part } from "../dom.js";
 import { curveIndex } from "./draw.js";
@@ -14,7 +14,7 @@ const CLICK_DISTANCE = 4; // px
 const HIT_DISTANCE = 4;
 
 /**
- * What a drag began with.
+ * The state at the start of a drag.
  * @typedef {{ place: Point, isSpan: boolean, from: number, to: number, scrollTop: number, anchor: number, isMoved: boolean }} Drag
  */
 
@@ -24,7 +24,7 @@ export class TimelinePointer {
     this.timeline = timeline;
     this.canvas = timeline.canvas;
     this.tooltip = part(timeline.section, ".timeline-tooltip", HTMLElement);
-    this.isSelecting = false; // a drag chooses a span, without Shift too
+    this.isSelecting = false; // if true, a drag selects a span even without Shift
     /** @type {Map<number, Point>} */
     this.pointers = new Map();
     /** @type {Drag | null} */
@@ -47,7 +47,7 @@ export class TimelinePointer {
   }
 
   /**
-   * With Ctrl or Cmd, as a pinch of the touch pad comes too: zoom. Sideways: pan. Else it is the page's.
+   * With Ctrl or Cmd (browsers also report a touchpad pinch as Ctrl): zoom. Sideways: pan. Otherwise the page scrolls.
    * @param {WheelEvent} event
    */
   #wheel(event) {
@@ -93,6 +93,7 @@ export class TimelinePointer {
   }
 
   /**
+   * Zooms and pans with two fingers; the other finger stays where it is.
    * @param {number} id
    * @param {Point} before
    * @param {Point} place
@@ -126,7 +127,7 @@ export class TimelinePointer {
     this.canvas.classList.add("is-dragged");
     const ns = x / timeline.painter.scale;
     timeline.view.set(drag.from - ns, drag.to - ns);
-    if (kind === "mouse") timeline.box.scrollTop = drag.scrollTop - y; // fingers scroll by themselves
+    if (kind === "mouse") timeline.box.scrollTop = drag.scrollTop - y; // on touch screens the browser scrolls
     timeline.draw();
   }
 
@@ -206,7 +207,7 @@ export class TimelinePointer {
   }
 
   /**
-   * Curves tell their value; a name at the left that is cut is told in full.
+   * The tooltip away from events: the value of a curve, or the full name of a row or curve in the left column.
    * @param {Point} place
    * @param {Lane | null} lane
    */

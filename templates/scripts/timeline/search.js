@@ -1,4 +1,4 @@
-// Search in the timeline: which events have a name like that, and the way from one to the next.
+// Search in the timeline: the events with matching names, and stepping from one to the next.
 
 import { part } from "../dom.js";
 import { NO_EXPRESSION, textTest } from "../matching.js";
@@ -26,11 +26,11 @@ export class TimelineSearch {
     this.output = part(timeline.section, ".timeline-search output", HTMLOutputElement);
     this.steps = ["previous", "next"].map((name) => part(timeline.section, `[data-do="${name}"]`, HTMLButtonElement));
     this.finder = new TimelineFinder(timeline.data);
-    this.asked = null; // { text } as it was typed, or what another part of the page asked for
+    this.asked = null; // { text } as typed, or what another part of the page asked for
     this.isWanted = null; // 0 or 1 for each label
     /** @type {Map<EventLayer, EventMatches>} */
-    this.matches = new Map(); // by layer, made when first needed
-    this.at = -1; // the hit that was gone to, in the first layer
+    this.matches = new Map(); // by layer, created on first use
+    this.at = -1; // the current match, in the first layer
     this.input.addEventListener("input", () => this.#find());
     this.input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.step(event.shiftKey ? -1 : 1);
@@ -75,7 +75,7 @@ export class TimelineSearch {
     const noun = layer.isMerged ? "block" : "event";
     for (const button of this.steps) button.disabled = !found?.total;
     if (!found) this.output.textContent = "";
-    else if (this.at < 0) this.output.textContent = found.total ? countText(found.total, noun) : "Nothing found";
+    else if (this.at < 0) this.output.textContent = found.total ? countText(found.total, noun) : "No matches";
     else {
       const rank = found.rank(layer.start[this.at], layer.rowOf(this.at));
       this.output.textContent = `${formatCount(rank)} of ${countText(found.total, noun)}`;
@@ -83,7 +83,7 @@ export class TimelineSearch {
   }
 
   /**
-   * Go to the next hit, or the previous one; from the last on to the first.
+   * Goes to the next or previous match; wraps around at the ends.
    * @param {number} direction
    */
   step(direction) {
@@ -106,7 +106,7 @@ export class TimelineSearch {
   }
 
   /**
-   * As it was when `asked` was kept.
+   * Restores a search from the browser's history.
    * @param {Asked | null} asked
    */
   restore(asked) {
@@ -132,8 +132,8 @@ export class TimelineSearch {
   }
 
   /**
-   * Highlight what a row of a table stands for, and zoom to one of these events; blocks may hide it where parts are
-   * exact.
+   * Highlights the events that a table row stands for, and zooms to one of them. All layers are tried, because merged
+   * blocks can hide an event that the exact part has.
    * @param {Asked} asked
    */
   show(asked) {

@@ -1,4 +1,4 @@
-// Brings the timeline to life: its controls, keys, and the wish of other parts of the page to show something in it.
+// Starts the timeline: unpacks its data, and connects controls, keys, and requests from other parts of the page.
 
 import { part } from "../dom.js";
 import { keepTarget } from "../links.js";
@@ -72,8 +72,8 @@ function listenToControls(timeline) {
 }
 
 /**
- * `asked`: { curve }, or { from_ns, to_ns } with `of_window` if they count from the window's start, or else names, and
- * what else is known of the event (TimelineFinder).
+ * Shows what another part of the page asks for: a curve, a time span, or else an event by name and whatever else is
+ * known about it (TimelineFinder).
  * @param {Timeline} timeline
  * @param {Wish} asked
  */
@@ -98,7 +98,7 @@ function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow })
 }
 
 /**
- * All of a curve, with the time of its highest value marked.
+ * Shows all of a curve and selects the time of its highest value.
  * @param {Timeline} timeline
  * @param {number} number
  */
@@ -129,7 +129,7 @@ function describeTimeline(timeline) {
 async function startTimeline(section) {
   const message = part(section, ".timeline-message", HTMLElement);
   if (!canUnpack) return null;
-  message.textContent = "The timeline is being unpacked.";
+  message.textContent = "Unpacking the timeline …";
   try {
     const bytes = await unpacked("timeline-data");
     if (!bytes) throw new TypeError("the page has no #timeline-data");

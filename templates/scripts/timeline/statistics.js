@@ -1,4 +1,4 @@
-// What went on in a span: busy time, events and names of each kind of row.
+// Statistics of a time span: busy time, events and names for each kind of row.
 
 import { durationText } from "./text.js";
 
@@ -8,34 +8,35 @@ import { durationText } from "./text.js";
  */
 
 /**
- * Time and events of a name.
+ * Total time (ns) and number of events of a name.
  * @typedef {{ name: string, time: number, events: number }} NameSum
  */
 
 /**
- * Names of a kind of rows, and how much less than all of them together the time is in which any of them runs.
+ * The names in a kind of row; `less`: the total time minus the time in which at least one event runs (ns).
  * @typedef {{ group: string, kind: RowKind, names: NameSum[], others?: { time: number, events: number }, less: number }} KindNames
  * @typedef {ReturnType<typeof kindSummary>} KindSums
  */
 
 /**
- * What statistics are of; `step` if in steps of that length; `kinds` null if there are none.
+ * Statistics and the span they cover; `step`: set if they count in steps of this length (ns); `kinds`: null if there
+ * are none.
  * @typedef {{ from: number, to: number, step?: number, kinds: KindSums[] | null }} Statistics
  */
 
 /**
- * Events of a kind of rows, as pieces of a layer.
+ * The events of a kind of row, as index ranges in a layer.
  * @typedef {{ group: string, kind: RowKind, pieces: Span[] }} Pieces
  */
 
 export const KIND_WORDS = { kernel: "GPU work", range: "ranges", api: "CUDA API", op: "operators", mark: "marks" };
 const TOP_NAMES = 8;
 export const NO_STATISTICS =
-  "There are no statistics of this span: it is not drawn exactly, and the page has no room for sums of all its " +
-  "events (--max-bytes).";
+  "No statistics for this span: it is not drawn exactly, and the sums of all events do not fit the page size limit " +
+  "(--max-bytes).";
 
 /**
- * Time in which at least one of these spans runs, in ns. Both arrays are sorted in place.
+ * The time in which at least one of these spans runs, in ns. Sorts both arrays in place.
  * @param {Float64Array} starts
  * @param {Float64Array} ends
  */
@@ -53,7 +54,7 @@ function unionLength(starts, ends) {
 }
 
 /**
- * [first, end) of the events of `row` that run in [from, to]; events of no length count where they begin inside.
+ * The events [first, end) of `row` that run in [from, to]; zero-length events count if they start inside.
  * @param {EventLayer} layer
  * @param {number} row
  * @param {number} from
@@ -68,8 +69,8 @@ export function eventsWithin(layer, row, from, to) {
 }
 
 /**
- * What went on from `from` to `to`, exactly: of a layer, or else of the steps that hold the span; without `kinds` where
- * there is neither.
+ * Exact statistics from `from` to `to`: of a layer that has all events, else of the whole steps that contain the span;
+ * `kinds` is null if there is neither.
  * @param {TimelineData} data
  * @param {number} from
  * @param {number} to
@@ -81,7 +82,7 @@ export function spanStatistics(data, from, to) {
 }
 
 /**
- * Sums per group and kind, in the order of the rows.
+ * Sums per group and kind of row, in the order of the rows.
  * @param {TimelineData} data
  * @param {EventLayer} layer
  * @param {number} from
@@ -89,7 +90,7 @@ export function spanStatistics(data, from, to) {
  */
 function layerStatistics(data, layer, from, to) {
   const kinds = new Map();
-  const after = to === data.span ? to + 1 : to; // so that what begins with the last moment counts
+  const after = to === data.span ? to + 1 : to; // so that events at the very end of the capture count
   data.rows.forEach((row, number) => {
     const [first, end] = eventsWithin(layer, number, from, after);
     const key = `${row.group} ${row.kind}`;
@@ -128,8 +129,8 @@ function kindStatistics(data, layer, { group, kind, pieces }, from, to) {
 }
 
 /**
- * `names` and `others`: time and events of each name, and of names that have no sums of their own. `less`: by how much
- * the time in which anything runs is less than all of it together.
+ * Sums up a kind of row. `names` and `others`: time and events of each name, and of names without their own sums.
+ * `less`: the total time minus the time in which at least one event runs.
  * @param {KindNames} kind
  */
 export function kindSummary({ group, kind, names, others = { time: 0, events: 0 }, less }) {
@@ -145,27 +146,27 @@ export function kindSummary({ group, kind, names, others = { time: 0, events: 0 
 }
 
 /**
- * What statistics are of that count in steps, in words; empty if they are of the very span that is marked.
+ * A remark on statistics that count in steps; empty if they cover exactly the selected span.
  * @param {number | undefined} step
  * @param {number} length
  * @param {Span} span
  */
 export function spanRemark(step, length, [from, to]) {
   if (!step) return "";
-  const marked = to - from < length ? ` What is marked is ${durationText(to - from)} of it.` : "";
-  return `All events are counted, in whole steps of ${durationText(step)}: the picture is thinned here.${marked}`;
+  const marked = to - from < length ? ` Only ${durationText(to - from)} of this time are selected.` : "";
+  return `All events are counted, in whole steps of ${durationText(step)}: the timeline is thinned here.${marked}`;
 }
 
 /**
- * How far a layer can be trusted, in words; empty if it is exact.
+ * A remark on the precision of a layer; empty if it is exact.
  * @param {EventLayer} layer
  */
 export function layerRemark(layer) {
   const grain = durationText(layer.grain);
   if (layer.isMerged) {
     return (
-      `Shorter events that begin in the same ${grain} are one block here. It begins with the first of them, is as ` +
-      "long as all of them together, and counts them under the name of the longest."
+      `Events shorter than ${grain} that start in the same interval of that length are one block here. It starts ` +
+      "with the first event, is as long as all its events added up, and has the name of the longest."
     );
   }
   return layer.grain > 1 ? `Times are rounded to ${grain} here.` : "";

@@ -1,4 +1,4 @@
-// Sums of all events by steps of time, for spans that no layer has exactly.
+// Sums of all events in equal time steps, for statistics of spans that no layer has exactly.
 
 import { readColumns } from "./columns.js";
 import { kindSummary } from "./statistics.js";
@@ -10,14 +10,14 @@ import { kindSummary } from "./statistics.js";
  */
 
 /**
- * `slots`: how many names have sums of their own; the last is `others` names together if that is not 0.
+ * `slots`: the number of names with their own sums; if `others` is not 0, the last slot is that many names merged.
  * @typedef {{ group: string, kind: RowKind, slots: number, others: number }} Section
  * @typedef {ColumnsHeader & { from_ns: number, width_ns: number, bins: number, sections: Section[] }} SumsHeader
  * @typedef {{ section: number, name: string | null, time: number, events: number }} SlotSum
  */
 
 /**
- * Places that rise, of the steps between them.
+ * Turns differences back into ascending places.
  * @param {Numbers} steps
  */
 function risen(steps) {
@@ -26,7 +26,7 @@ function risen(steps) {
 }
 
 /**
- * How many of the rising `places` are below `limit`.
+ * How many of the ascending `places` are below `limit`, by binary search.
  * @param {Float64Array} places
  * @param {number} limit
  */
@@ -41,8 +41,8 @@ function countBelow(places, limit) {
   return low;
 }
 
-// A place is the number of a slot, row or section times `bins`, plus that of a step: of the one that events begin in, of
-// the first at whose begin an event goes on, of one in which events overlap.
+// A place is the number of a slot, row or section times `bins`, plus the number of a step: for cells, the step in which
+// events begin; for crossings, the first step that starts during an event; for overlaps, the step of the overlap.
 export class TimelineSums {
   /**
    * @param {SumsHeader} header
@@ -77,7 +77,8 @@ export class TimelineSums {
   }
 
   /**
-   * What went on in the steps that hold a span.
+   * Statistics of the whole steps that contain a span: the events that begin in them, plus those that are running at
+   * the first edge, minus what continues after the last edge.
    * @param {number} from
    * @param {number} to
    * @returns {Statistics}
@@ -107,7 +108,7 @@ export class TimelineSums {
   }
 
   /**
-   * The events of a slot that begin in the steps from `first` up to `end`.
+   * Sums up the events of a slot that begin in steps `first` to `end` - 1.
    * @param {number} section
    * @param {string | null} name
    * @param {number} slot
@@ -126,6 +127,7 @@ export class TimelineSums {
   }
 
   /**
+   * The index range of the places of an owner in steps `first` to `end` - 1.
    * @param {Float64Array} places
    * @param {number} owner
    * @param {number} first
@@ -136,7 +138,8 @@ export class TimelineSums {
   }
 
   /**
-   * The event of a row that goes on at an edge began before: from the first edge on it counts, at the last no longer.
+   * Adds (sign 1, at the first edge) or subtracts (sign -1, at the last edge) what remains of the event that is running
+   * in a row at an edge.
    * @param {SlotSum[]} sums
    * @param {number} row
    * @param {number} edge
@@ -154,7 +157,7 @@ export class TimelineSums {
   }
 
   /**
-   * By how much the events of a section are longer together than any of them runs.
+   * The total time of a section's events minus the time in which at least one runs, in steps `first` to `end` - 1.
    * @param {number} section
    * @param {number} first
    * @param {number} end

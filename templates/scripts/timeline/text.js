@@ -1,4 +1,4 @@
-// How the timeline writes times, counts and names.
+// Formats times, counts and names for the timeline.
 
 import { formatCount, formatFixed, formatValue, scaleFor } from "../numbers.js";
 
@@ -13,7 +13,7 @@ export function countText(count, noun) {
 }
 
 /**
- * A length of time: 832 ns, 12.35 µs, 1.205 s.
+ * A duration: 832 ns, 12.35 µs, 1.205 s.
  * @param {number} ns
  */
 export function durationText(ns) {
@@ -29,7 +29,7 @@ export function instantText(ns) {
 }
 
 /**
- * Both ends of a view, in the unit of its axis.
+ * Both ends and the length of a view, with as many decimals as its zoom needs.
  * @param {number} from
  * @param {number} to
  */
@@ -41,7 +41,7 @@ export function rangeText(from, to) {
 }
 
 /**
- * A time without its unit; never -0.
+ * A time without its unit; `-0` becomes `0`.
  * @param {number} ns
  * @param {number} size
  * @param {number} decimals
@@ -75,6 +75,7 @@ function tickStep(least) {
 }
 
 /**
+ * The number of decimals that tells multiples of `step` apart in units of `size`.
  * @param {number} step
  * @param {number} size
  */
@@ -83,8 +84,8 @@ function decimalsFor(step, size) {
 }
 
 /**
- * The ticks of a view: [time, text] each, counted from `origin`. Where that would be long, they count from another
- * point in time that is written once, `baseText`.
+ * The ticks of a view as [time, text], relative to `origin`. If that needs many digits, ticks are relative to a round
+ * time near the view instead, which is `baseText`.
  * @param {{ from: number, to: number }} view
  * @param {number} origin
  * @param {number} least
@@ -111,7 +112,7 @@ export function timeTicks(view, origin, least) {
 }
 
 /**
- * A kernel's name for a small place: no return type, parameters or namespaces. Other names are what people chose.
+ * A kernel's name without return type, parameters and namespaces, for small spaces; other names are unchanged.
  * @param {string} name
  */
 export function shortKernelName(name) {
@@ -125,7 +126,7 @@ export function shortKernelName(name) {
 }
 
 /**
- * The same name has the same colour in every page (FNV-1a).
+ * The color of a name, the same on every page: a hash of the name (FNV-1a).
  * @param {string} name
  */
 export function eventColor(name) {

@@ -1,4 +1,4 @@
-// The timeline: its state, what can be done to it, and the frames that show it.
+// The timeline: its state, the actions that change it, and the frames that draw it.
 
 import { part } from "../dom.js";
 import { TimelinePainter } from "./draw.js";
@@ -17,7 +17,7 @@ import { amountText, countText, rangeText } from "./text.js";
  */
 
 const MOST_FRAMES_KEPT = 5000;
-const LIST_DELAY = 200; // ms of rest before the list of what is in sight follows
+const LIST_DELAY = 200; // ms without movement before the list of visible events is updated
 
 export class Timeline {
   /** @type {TimelineLanes} */
@@ -60,7 +60,7 @@ export class Timeline {
     this.search = new TimelineSearch(this);
     this.panel = new TimelinePanel(section, this);
     this.pointer = new TimelinePointer(this);
-    this.history = null; // once there is a view to keep
+    this.history = null; // set once there is a view to keep
     this.frame = 0;
     this.frames = 0;
     if (data.window) this.view.show(...data.window);
@@ -82,7 +82,7 @@ export class Timeline {
     return this.search.matchesOf(layer);
   }
 
-  // Draw with the next frame, however often this is called until then.
+  // Draws in the next frame; further calls until then have no effect.
   draw() {
     this.frame ||= requestAnimationFrame(() => this.#paint());
   }
@@ -123,7 +123,7 @@ export class Timeline {
     return !list.hidden;
   }
 
-  // Places of lanes, and a button over each group's heading: the canvas shows it, the button can be reached.
+  // Lays out the lanes, and an invisible button over each group heading: the canvas draws it, the button takes focus.
   #layOut() {
     this.lanes = new TimelineLanes(this.data, this.collapsed);
     const { axis } = this.painter;
@@ -148,7 +148,7 @@ export class Timeline {
     this.painter.resize(this.box.clientWidth, shown, window.devicePixelRatio || 1);
     this.extent.style.height = `${height}px`;
     this.extent.style.marginTop = `${-shown}px`;
-    this.#paint(); // at once: an emptied canvas would flash
+    this.#paint(); // immediately: resizing clears the canvas, which would flash
   }
 
   /** @param {number} group */
@@ -180,12 +180,15 @@ export class Timeline {
   /** @param {Lane} lane */
   #describe({ kind, index, group }) {
     const { groups, curves, rows } = this.data;
-    if (kind === "group") return `${groups[index].label}, ${this.collapsed.has(index) ? "collapsed" : "open"}`;
-    if (kind === "curve") return `${curves[index].label}, at most ${amountText(curves[index].max, curves[index].unit)}`;
+    if (kind === "group") return `${groups[index].label}, ${this.collapsed.has(index) ? "collapsed" : "expanded"}`;
+    if (kind === "curve") return `${curves[index].label}, maximum ${amountText(curves[index].max, curves[index].unit)}`;
     return `${groups[group].label}, ${rows[index].label}, ${countText(this.data.layers[0].countOf(index), "event")}`;
   }
 
-  /** @param {Lane} lane */
+  /**
+   * Scrolls until a lane is visible.
+   * @param {Lane} lane
+   */
   #reveal({ top, height }) {
     const room = this.painter.height - this.painter.axis;
     if (top < this.scrollTop) this.box.scrollTop = top;
@@ -220,7 +223,7 @@ export class Timeline {
   }
 
   /**
-   * Select an event and bring it into sight, without zooming more than needed to make it out.
+   * Selects an event and brings it into view, zooming only if it would be too small or too large to see.
    * @param {EventLayer} layer
    * @param {number} event
    */
@@ -246,7 +249,7 @@ export class Timeline {
   }
 
   /**
-   * As far as to the nearest mark of its row.
+   * The time to show around a mark: up to the nearest mark of its row.
    * @param {Hit} hit
    */
   #roomOfMark({ layer, event }) {
@@ -288,7 +291,8 @@ export class Timeline {
   }
 
   /**
-   * Whole ns, inside the capture. What is marked is what the statistics are of, unless that is longer by far.
+   * Selects a span (whole ns, inside the capture). The selection becomes what the statistics cover; only a span shorter
+   * than one of their steps stays as it is.
    * @param {number} from
    * @param {number} to
    */
@@ -316,7 +320,7 @@ export class Timeline {
   }
 
   /**
-   * The next or previous event of the row of the selected event, or of the chosen row.
+   * Goes to the next or previous event in the row of the selected event, else in the chosen row.
    * @param {number} direction
    */
   stepEvent(direction) {
@@ -329,6 +333,7 @@ export class Timeline {
   }
 
   /**
+   * The first event of the chosen row that is visible, or the last one for a step backwards.
    * @param {number} direction
    * @returns {Hit | null}
    */

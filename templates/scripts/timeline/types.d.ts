@@ -1,4 +1,4 @@
-// What the timeline is made of: the header of its data as Python writes it, and what is passed about.
+// Types of the timeline scripts: the header of the data as Python writes it, and internal data.
 
 import type { ColumnsHeader } from "./columns.js";
 import type { EventLayer } from "./data.js";
@@ -12,7 +12,7 @@ export type Row = { group: number; label: string; kind: RowKind };
 export type Label = [name: number, details: string];
 export type Tick = [time: number, text: string];
 
-/** Where a value is null there is none. */
+/** A step curve; a null value means unknown. */
 export interface Curve {
   group: number;
   label: string;
@@ -22,7 +22,7 @@ export interface Curve {
   max: number;
 }
 
-/** `counts`: the events of each row. */
+/** `counts`: the number of entries of each row. */
 export interface LayerHeader extends ColumnsHeader {
   quantum_ns: number;
   from_ns: number;
@@ -32,7 +32,7 @@ export interface LayerHeader extends ColumnsHeader {
   counts: number[];
 }
 
-/** `number`: an expression for what differs between the names of repetitions. */
+/** `number`: a regular expression for the numbers that differ between names of repetitions. */
 export interface Header {
   span_ns: number;
   window: Span | null;
@@ -54,12 +54,12 @@ export interface Hit {
   event: number;
 }
 
-/** `partners`: events that belong to it through a launch. */
+/** `partners`: events connected to it by a launch. */
 export interface Selected extends Hit {
   partners: number[];
 }
 
-/** A heading, row or curve, with its place in px. */
+/** A group heading, row or curve, with its position in px. */
 export interface Lane {
   kind: "group" | "row" | "curve";
   index: number;
@@ -68,7 +68,7 @@ export interface Lane {
   height: number;
 }
 
-/** A search: `text` as it was typed, or what is known of an event that another part of the page asks for. */
+/** A search: `text` as typed, or what is known about an event that another part of the page asks for. */
 export interface Asked {
   text?: string;
   name?: string;
@@ -83,23 +83,23 @@ export interface Asked {
   near_ns?: number;
 }
 
-/** A span of time; `of_window` if it counts from the window's start. */
+/** A time span; with `of_window`, relative to the start of the window. */
 export interface AskedSpan {
   from_ns: number;
   to_ns: number;
   of_window?: boolean;
 }
 
-/** The highest value of a curve. */
+/** A curve, to show with its highest value. */
 export interface AskedCurve {
   curve: string;
   group?: string;
 }
 
-/** What the rest of the page asks for, as the detail of an event `timeline:show`. */
+/** What the rest of the page asks for: the detail of a `timeline:show` event. */
 export type Wish = Asked | AskedSpan | AskedCurve;
 
-/** What the browser's history keeps of the timeline; `place` and `number`: where the page was, and what had the focus. */
+/** The timeline's state in the browser's history; `place`: scroll position; `number`: key of the focused element. */
 export interface Kept {
   timeline: { view: Span; span: Span | null; event: [row: number, start: number] | null; asked: Asked | null };
   place?: { left: number; top: number };

@@ -163,8 +163,8 @@ def _summary(known: Frame, levels: Mapping[str, float]) -> str:
 
 def _notes(levels: Mapping[str, float]) -> Iterator[str]:
     yield (
-        "Each mark is all copies of one kind in one size class (powers of two), at their mean size and at their total "
-        "bytes divided by their total time. Latency limits small copies, not bandwidth."
+        "Each marker stands for all copies of one kind and size class (sizes double per class), at their mean "
+        "size and at total bytes divided by total time. Latency limits small copies, not bandwidth."
     )
     if not levels:
         yield "No peaks are drawn because none are known for this GPU."
