@@ -276,7 +276,7 @@ def test_stats_says_what_had_to_be_left_out(run: Any, capture_file: CaptureFile,
 def test_stats_of_what_was_not_captured(run: Any, capture_file: CaptureFile) -> None:
     result = run("stats", capture_file("unified_memory"), "-r", "nvtx_sum", expect=UNREADABLE)
     assert "no ranges in this capture: NVTX tracing was off" in result.stderr
-    assert "known reports" in run("stats", capture_file("graph"), "-r", "kernsum", expect=USAGE).stderr
+    assert "Known reports" in run("stats", capture_file("graph"), "-r", "kernsum", expect=USAGE).stderr
 
 
 def test_workloads_are_listed(run: Any) -> None:

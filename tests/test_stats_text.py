@@ -142,5 +142,5 @@ def test_units_go_by_the_beginnings_of_nvidias_names(name: str, unit: str) -> No
 
 @pytest.mark.parametrize("name", ["", "m", "min", "secs", "S"])
 def test_other_units_are_errors(name: str) -> None:
-    with pytest.raises(UsageError, match="is no unit of time"):
+    with pytest.raises(UsageError, match="unknown unit of time"):
         time_unit(name)

@@ -1,1 +1,1 @@
-"""Facts of a capture that every stage needs: which call launched what, the window, how things are named."""
+"""Facts about a capture that every stage needs: which call launched what, the window, and names."""

@@ -1,8 +1,8 @@
-"""How one kernel's name is spelled by nsys, ncu, torch.profiler and c++filt, and the one spelling they all become.
+"""Normalizes kernel names: nsys, ncu, torch.profiler and c++filt spell the name of one kernel differently.
 
 They differ in casts (`(int)4`, `4`), booleans (`(bool)0`, `false`), suffixes (`3ul`), unnamed namespaces, lambdas,
-spaces, the place of `const`, return types, and whether a template's parameters are written `T1` or in full. For a
-column of names: `renamed(frame["name"], lambda names: names.map(normalised))` of nightsight.tables.
+spaces, the place of `const`, return types, and whether template parameters are written `T1` or in full. For a column
+of names: `renamed(frame["name"], lambda names: names.map(normalised))` of nightsight.tables.
 """
 
 import re
@@ -12,39 +12,40 @@ from typing import Final
 
 _PEERS: Final = "nccl|nvshmem|deep_ep|multimem|cross_device_reduce|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
 _ANY_CASE: Final = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", _PEERS)
-# torch.compile names its kernels after the operators around them, which may communicate: they do not
+# torch.compile names its Triton kernels after the fused operators, even communicating ones, but these kernels do not
+# communicate
 NO_PEERS: Final = f"(?!(?!triton_[a-z]+_fused).*(?:{_ANY_CASE}))"
-"""Begins an expression for names that no kernel which communicates has; in Python's and in ECMAScript's grammar."""
+"""The start of an expression that excludes communicating kernels by name; valid in Python and in ECMAScript."""
 
 
 def normalised(name: str) -> str:
-    """Return the one spelling of a kernel's name: equal for one kernel, different for different ones.
+    """Return the normalized spelling of a kernel's name: equal for one kernel, different for different kernels.
 
-    Namespaces, template arguments and lambda numbers stay; so do the parameters of what is no template, which tell
-    overloads apart. Left out are return types, the parameters of templates, versions of inline namespaces (`std::__4`,
-    `cub::CUB_200800_SM_900_NS`) and the token that numba draws anew in each process. Idempotent; a name that is not
-    C++ stays as it is.
+    Keeps namespaces, template arguments, lambda numbers, and the parameters of functions that are not templates, which
+    distinguish overloads. Drops return types, parameters of templates, versions of inline namespaces (`std::__4`,
+    `cub::CUB_200800_SM_900_NS`) and the random token that numba adds in each process. Idempotent; names that are not
+    C++ keep their spelling, except for white space.
     """
     return _settle(name, qualified=True)
 
 
 def unqualified(name: str) -> str:
-    """Return `normalised(name)` without namespaces: the only spelling that ncu's CSV shares with nsys.
+    """Return `normalised(name)` without namespaces: the only spelling that ncu's CSV has in common with nsys.
 
-    By default ncu prints as little of each namespace as tells the kernels of that report apart (`at::native::copy` is
-    `native::copy` in one file and `at::copy` in another; `--rename-kernels no` prints all). Kernels that differ in
-    nothing but the namespace collide here.
+    By default ncu prints only as much of each namespace as it needs to distinguish the kernels of a report
+    (`at::native::copy` is `native::copy` in one file and `at::copy` in another; `--rename-kernels no` prints all).
+    Kernels that differ only in the namespace collide here.
     """
     return _settle(name, qualified=False)
 
 
 def communicates(name: str) -> bool:
-    """Whether a kernel, by its name, waits for others of its kind that run elsewhere."""
+    """Whether a kernel's name shows that it communicates, and so waits for peers on other GPUs."""
     return re.match(NO_PEERS, name) is None
 
 
 def base_name(name: str) -> str:
-    """Return the function's own name, without namespaces, template arguments and parameters."""
+    """Return the name of the function without namespaces, template arguments and parameters."""
     base = _BASE.match(unqualified(name))
     return (base[0] if base else "") or name
 
@@ -57,13 +58,13 @@ _SPELLINGS: Final = (
     (re.compile(r"\(anonymous namespace\)|\{anonymous\}|<unnamed>|(?<![<\w])unnamed>\s*(?=::)"), "<unnamed>"),
     (re.compile(r"\b_GLOBAL__N__?\w*\s*(?=::)"), "<unnamed>"),
     (re.compile(r"\boperator\s*\(\s*\)"), "operator()"),
-    # a return type behind the function
+    # a trailing return type
     (re.compile(r"^((?:\w+ )*auto .*\)) *-> .*$", re.DOTALL), r"\1"),
 )
 _WORD: Final = re.compile(r"<unnamed>|operator\(\)|[\w$.~@?]+|::|\s+|.", re.DOTALL)
 _NUMBER: Final = re.compile(r"(\d+)(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])")
 _VERSION: Final = re.compile(r"__\d+|__cxx11|(?:CUB|THRUST)_\d\w*")
-# two names that would run into one another without a space
+# ends and beginnings of names that need a space between them
 _ENDS: Final = re.compile(r"[\w$.~@?>)\]}]$")
 _BEGINS: Final = re.compile(r"[\w$.~@?<{]")
 _CLOSING: Final = {"(": ")", "<": ">", "[": "]", "{": "}"}
@@ -72,7 +73,7 @@ _WORDS: Final = {"true": "1", "false": "0"}
 
 @dataclass
 class _Part:
-    """A word or symbol, or a bracket with what it holds, split at its commas."""
+    """A word or symbol, or a bracket with its content, split at commas."""
 
     text: str
     items: "list[list[_Part]] | None" = None
@@ -84,7 +85,7 @@ class _Part:
 
 @dataclass
 class _Name:
-    """A qualified name: components with the brackets that follow each (`a::f<int>(T1)` has two components)."""
+    """A qualified name: its components, each with the brackets after it (`a::f<int>(T1)` has two components)."""
 
     components: list[list[_Part]] = field(default_factory=lambda: [[]])
 
@@ -92,7 +93,7 @@ class _Name:
         return any(part.text == "(" for component in self.components[:-1] for part in component)
 
     def is_function(self) -> bool:
-        """Whether it has parameters, or at least the arguments of a template; `[clone .cold]` may follow."""
+        """Whether it has parameters, or at least template arguments; `[clone .cold]` may follow."""
         own = [part for part in self.components[-1] if part.text != "["]
         return len(own) > 1 and own[-1].text in "(<"
 
@@ -103,13 +104,13 @@ _AFTER: Final = [[[_Part(word)]] for word in ("const", "volatile", "noexcept", "
 
 
 class _NotCpp(ValueError):
-    """Brackets do not match: a name that some compiler made up."""
+    """Brackets do not match, so this is not a C++ name."""
 
 
 def _settle(name: str, *, qualified: bool) -> str:
-    """Repeat until nothing changes: what one spelling uncovers may be another (`(int)(bool)1`)."""
+    """Normalize repeatedly until nothing changes: one step may reveal another (`(int)(bool)1`)."""
     try:
-        # each round that changes something makes the name shorter, but for the place of `const`
+        # terminates: each round either makes the name shorter or moves `const` to the front
         while (settled := _once(name, qualified=qualified)) != name:
             name = settled
     except (_NotCpp, RecursionError):
@@ -118,7 +119,7 @@ def _settle(name: str, *, qualified: bool) -> str:
 
 
 def _without_token(name: str) -> str:
-    """Cut numba's random token out of a name."""
+    """Remove numba's random token from a name."""
     mangled = _NUMBA.match(name)
     if mangled:
         return mangled[1] + name[mangled.end() + int(mangled[2]) :]
@@ -134,7 +135,7 @@ def _once(name: str, *, qualified: bool) -> str:
 
 
 def _parse(words: Iterator[str], closing: str) -> list[list[_Part]]:
-    """Read up to `closing`; _NotCpp if another bracket closes before, or none does."""
+    """Parse up to `closing`; _NotCpp if another bracket closes first, or it is missing."""
     items: list[list[_Part]] = [[]]
     for word in words:
         if word == closing:
@@ -153,7 +154,7 @@ def _parse(words: Iterator[str], closing: str) -> list[list[_Part]]:
 
 
 def _write(parts: list[_Part], *, qualified: bool, whole: bool = False) -> str:
-    """Write one item of a list: a type, a value, or (`whole`) the kernel's own name."""
+    """Format one item of a list: a type, a value, or (`whole`) the name of the kernel itself."""
     names = _without_return_type(_group(_uncast(parts)), whole=whole)
     texts = [_write_name(name, qualified=qualified, whole=whole) for name in names]
     written = ""
@@ -163,7 +164,7 @@ def _write(parts: list[_Part], *, qualified: bool, whole: bool = False) -> str:
 
 
 def _uncast(parts: list[_Part]) -> list[_Part]:
-    """Drop the type that a value is cast to: `(int)4`."""
+    """Drop the type of a cast: `(int)4` becomes `4`."""
     if len(parts) > 1 and parts[0].text == "(" and (parts[1].text in "-(" or parts[1].is_word):
         return parts[1:]
     return parts
@@ -176,7 +177,7 @@ def _group(parts: list[_Part]) -> list[_Name]:
     for position, part in enumerate(parts):
         following = parts[position + 1].text if position + 1 < len(parts) else ""
         if part.text == "::":
-            # `::a` names the same as `a`
+            # `::a` is the same as `a`
             if names and names[-1].components[-1] and names[-1].components != _CONST:
                 names[-1].components.append([])
             else:
@@ -191,7 +192,7 @@ def _group(parts: list[_Part]) -> list[_Name]:
 
 
 def _continues(part: _Part, names: list[_Name], following: str) -> bool:
-    """Tell whether a part belongs to the name before it: a bracket, or the `const` of a method that is a scope."""
+    """Whether a part belongs to the name before it: a bracket, or the `const` of a method that is a scope."""
     last = names[-1].components[-1][-1] if names and names[-1].components[-1] else None
     if last is None:
         return False
@@ -211,7 +212,7 @@ def _without_return_type(names: list[_Name], *, whole: bool) -> list[_Name]:
 
 
 def _const_first(texts: list[str]) -> list[str]:
-    """Write `float const*` as `const float*`."""
+    """Move `const` to the front: `float const*` becomes `const float*`."""
     pointee = next((place for place, text in enumerate(texts) if text in ("*", "&")), len(texts))
     if "const" in texts[1:pointee]:
         rest = [text for text in texts[:pointee] if text != "const"]
@@ -238,7 +239,7 @@ def _is_version(parts: list[_Part]) -> bool:
 
 
 def _write_component(parts: list[_Part], *, qualified: bool, is_function: bool) -> str:
-    """Write a component; the parameters of a template that is a function are left out, and so are ABI tags."""
+    """Format a component without ABI tags, and for template functions without parameters."""
     texts: list[str] = []
     for place, part in enumerate(parts):
         is_tag = part.text == "[" and place > 0
@@ -258,7 +259,7 @@ def _write_part(part: _Part, *, qualified: bool) -> str:
 
 
 def _instance(part: _Part) -> str:
-    """Return N of nvcc's `[lambda(int) (instance N)]`, which others write `{lambda(int)#N}`."""
+    """Return N of `[lambda(int) (instance N)]` as nvcc writes it; other tools write `{lambda(int)#N}`."""
     if part.text != "[" or not part.items or len(part.items) != 1 or not part.items[0]:
         return ""
     last = part.items[0][-1]

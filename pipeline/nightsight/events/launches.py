@@ -1,7 +1,7 @@
 """Which API call launched each GPU operation, and which GPU of the machine it ran on.
 
-An operation and its call have the same process and correlation id. An operation has at most one call: matching adds
-no row and loses none.
+An operation and its call have the same process and correlation id. Each operation has at most one call, so matching
+neither adds nor loses rows.
 """
 
 from typing import Final
@@ -15,17 +15,17 @@ from nightsight.parallel import once
 from nightsight.tables import integers
 
 GPU_TABLES: Final = ("kernels", "memory_ops", "graph_launches")
-"""What runs on streams. One after the other, in this order, their rows are the operations of a profile."""
+"""The tables of work on streams. Their rows, concatenated in this order, are the operations of a profile."""
 
-# more correlation ids than one process ever uses: CUPTI counts them in 32 bits
+# more than the correlation ids of any process: CUPTI counts them in 32 bits
 _IDS: Final = 1 << 40
 _NOTHING: Final = pd.DataFrame({"process": [], "correlation": []})
 
 
 def gpus(operations: pd.DataFrame) -> Ints:
-    """Return the GPU of the machine that each ran on, or where a capture does not know it, the process's number of it.
+    """Return the GPU number on the machine for each operation; if unknown, its number within the process.
 
-    Two processes can both call their GPU device 0.
+    Different processes can call different GPUs device 0.
     """
     gpu = integers(operations["gpu"])
     return np.where(gpu < 0, integers(operations["device"]), gpu)
@@ -33,9 +33,9 @@ def gpus(operations: pd.DataFrame) -> Ints:
 
 @once
 def launch_keys(profile: Profile) -> tuple[Ints, Ints]:
-    """Return one number per (process, correlation id), for all operations and for all rows of api_calls.
+    """Return one number per (process, correlation id): an array for all operations, and one for all rows of api_calls.
 
-    Where either is unknown it is negative: another for each operation, -1 for calls.
+    Negative if either is unknown: a different number for each operation, -1 for calls.
     """
     frames = [profile.tables.get(name, _NOTHING) for name in (*GPU_TABLES, "api_calls")]
     processes = [integers(frame["process"]) for frame in frames]
@@ -53,9 +53,9 @@ def launch_keys(profile: Profile) -> tuple[Ints, Ints]:
 
 @once
 def launching_calls(profile: Profile) -> Ints:
-    """Return for each operation the row in api_calls of the call that launched it, -1 where none was recorded.
+    """Return for each operation the row in api_calls of the call that launched it, -1 if none was recorded.
 
-    It is the outermost call: a driver call can have the id of the runtime call around it.
+    If several calls share the id, it is the outermost: a driver call can have the id of the runtime call around it.
     """
     launches, keys = launch_keys(profile)
     if not len(keys):
@@ -65,6 +65,6 @@ def launching_calls(profile: Profile) -> Ints:
     in_order = bool((start[1:] >= start[:-1]).all())
     order = np.argsort(keys, kind="stable") if in_order else np.lexsort((-end, start, keys))
     known = keys[order]
-    # the first of those with the same key is the outermost
+    # the first call with a key is the outermost
     position = np.minimum(np.searchsorted(known, launches), len(known) - 1)
     return np.where((known[position] == launches) & (launches >= 0), order[position], -1)

@@ -1,4 +1,4 @@
-"""What CUDA functions and GPU operations are called, in NVIDIA's words."""
+"""NVIDIA's names of CUDA functions and GPU operations."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -9,7 +9,7 @@ GRAPH: Final = "[CUDA graph]"
 
 
 def operation_names(operations: Iterable[str]) -> list[str]:
-    """Name copies and sets by their `operation`: `[CUDA memcpy Host-to-Device]`, `[CUDA memset]`."""
+    """Return NVIDIA's names of copies and memsets: `[CUDA memcpy Host-to-Device]`, `[CUDA memset]`."""
     return ["[CUDA memset]" if text == "memset" else f"[CUDA memcpy {text}]" for text in operations]
 
 

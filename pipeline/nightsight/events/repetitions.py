@@ -1,13 +1,13 @@
-"""What repetitions are: ranges whose names differ only by numbers that stand by themselves."""
+"""Recognizes repetitions: ranges whose names differ only in standalone numbers."""
 
 from typing import Any, Final
 
 import pandas as pd
 
-# `step 7`, `step_7`; not `h2d`, nor the layers `fc1` and `fc2`. The page applies it too: JavaScript reads it alike
+# matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript
 NUMBER: Final = "(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])"
 
 
 def without_numbers(names: "pd.Index[Any]") -> "pd.Index[Any]":
-    """Give repetitions one name, or path of names: a number that stands by itself becomes `#`."""
+    """Replace standalone numbers by `#`, so that repetitions get the same name (or path of names)."""
     return names.str.replace(NUMBER, "#", regex=True)

@@ -1,4 +1,4 @@
-"""What all analyses share: the GPU operations of a profile, and which stretch of time the report is about."""
+"""Shared by all analyses: the GPU operations of a profile, and the time window that the report covers."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,12 +14,12 @@ from nightsight.parallel import once
 from nightsight.tables import categorical
 
 MEASURED_RANGE: Final = "measure"
-"""The range that our workloads and the tracer put around the part to look at."""
+"""The range that our workloads and the tracer put around the measured part."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """The stretch of time that shares and idle time refer to, and in words where it comes from."""
+    """The time span that percentages and idle time refer to; `name` says where it comes from."""
 
     start_ns: int
     end_ns: int
@@ -27,17 +27,17 @@ class Window:
 
     @property
     def length_ns(self) -> int:
-        """How long it is."""
+        """The length of the window."""
         return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True)
 class Operations:
-    """GPU operations of all kinds, one array entry each, in the order of GPU_TABLES; `kind` is the position there.
+    """All GPU operations, one entry per array, in the order of GPU_TABLES; `kind` is the position of their table there.
 
-    `device` is the GPU of the machine (see `gpu` in nightsight.tables); `launch` is the same for all that one launch
-    started; `call` is the row in api_calls of the launching call, -1 where none was recorded; `in_graph` marks
-    kernels that a CUDA graph launched, and graphs traced as a whole.
+    `start` and `end` are in ns. `device`: the GPU number on the machine (`gpu` in nightsight.tables); `launch`: equal
+    for all operations of one launch (see `launch_keys`); `call`: the row in api_calls of the launching call, -1 if none
+    was recorded; `in_graph`: kernels that a CUDA graph launched, and graphs traced as a whole.
     """
 
     kind: np.ndarray[Any, np.dtype[np.int8]]
@@ -50,13 +50,13 @@ class Operations:
     in_graph: Flags
 
     def of(self, table: str) -> Flags:
-        """Return where the operations of one table are."""
+        """Return which operations are from one table."""
         flags: Flags = self.kind == GPU_TABLES.index(table)
         return flags
 
 
 class Timeline:
-    """A profile, with what is computed once for all analyses."""
+    """A profile with values computed once for all analyses."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
@@ -64,7 +64,7 @@ class Timeline:
     @property
     @once
     def window(self) -> Window:
-        """Our runner's `measure` range if there is one, else first to last GPU operation, else all recorded."""
+        """The `measure` range of our runner, else from first to last GPU operation, else everything recorded."""
         ranges = self.profile.tables.get("ranges")
         if ranges is not None:
             measured = ranges[(ranges["name"] == MEASURED_RANGE) & (ranges["domain"] == "")]
@@ -84,7 +84,7 @@ class Timeline:
         start, end, stream = (_joined(tables, name) for name in ("start_ns", "end_ns", "stream"))
         device = np.concatenate([gpus(frame) for frame in tables])
         launch = launch_keys(self.profile)[0]
-        # of graphs traced as a whole there are no nodes
+        # the third table, graphs traced as a whole, has no nodes
         nodes = [_is_node(frame) for frame in tables[:2]]
         in_graph = np.concatenate([*nodes, np.ones(sizes[2], dtype=bool)])
         if not self._tells_graphs:
@@ -93,9 +93,10 @@ class Timeline:
 
     @property
     def _tells_graphs(self) -> bool:
-        """Whether the capture says which kernels a graph launched; else that many share one call does.
+        """Whether the capture says which kernels a graph launched.
 
-        Not every Kineto trace does, and exports that do not lack the column.
+        Old nsys exports lack the column, and not every Kineto trace fills it; then kernels that share a launching call
+        count as a graph.
         """
         kernels = self.profile.tables.get("kernels", _NOTHING)
         return self.profile.environment.collector == "nsys" and "graph_node" in kernels
@@ -103,7 +104,7 @@ class Timeline:
     @property
     @once
     def is_set(self) -> Flags:
-        """Which of the operations are memsets; the others of memory_ops are copies."""
+        """Which operations are memsets; the other rows of memory_ops are copies."""
         flags = np.zeros(len(self.operations.kind), dtype=bool)
         if "memory_ops" in self.profile.tables:
             flags[self.operations.of("memory_ops")] = self.profile.table("memory_ops")["operation"] == "memset"
@@ -112,7 +113,7 @@ class Timeline:
     @property
     @once
     def is_launched(self) -> Flags:
-        """Which of the operations a call launches; pages of managed memory move by themselves."""
+        """Which operations are launched by a call; migrations of managed memory are not."""
         flags = np.ones(len(self.operations.kind), dtype=bool)
         if "memory_ops" in self.profile.tables:
             kinds = self.profile.table("memory_ops")["operation"].cat
@@ -123,16 +124,16 @@ class Timeline:
     @property
     @once
     def launches(self) -> pd.DataFrame:
-        """One row per launch of a kernel or of a graph, however many kernels that contains.
+        """One row per launch of a kernel, or of a graph with all its kernels.
 
-        Columns: device, name (the kernel's, or GRAPH), start_ns and end_ns on the GPU, call (see Operations).
+        Columns: device, name (of the kernel, or GRAPH), start_ns and end_ns on the GPU, call (see Operations).
         """
         operations = self.operations
         single = np.flatnonzero(operations.of("kernels") & ~operations.in_graph)
         grouped = np.flatnonzero(~operations.of("memory_ops") & operations.in_graph)
         columns = {"device": operations.device, "start_ns": operations.start, "end_ns": operations.end}
         columns["call"] = operations.call
-        # kernels are the first table, so the position of an operation is its row there
+        # kernels are the first table, so the position of a kernel among operations is its row
         names = self.profile.table("kernels")["name"]
         if not len(grouped):
             alone = {name: column[: len(names)] for name, column in columns.items()}
@@ -155,7 +156,7 @@ class Timeline:
 
     @property
     def call_launch(self) -> Ints:
-        """The launch (as in Operations) that every row of api_calls belongs to, if any of its id was recorded."""
+        """The launch key of every row of api_calls, comparable to `launch` in Operations; -1 if unknown."""
         return launch_keys(self.profile)[1]
 
     def _bounds(self, names: tuple[str, ...]) -> tuple[int, int] | None:
@@ -168,14 +169,14 @@ class Timeline:
 
 
 def distinct(values: Ints) -> Ints:
-    """Return the distinct values in rising order, by sorting: numpy's `unique` hashes, ten times slower on ids."""
+    """Return the distinct values in ascending order. Sorts: numpy's `unique` hashes, ten times slower for ids."""
     ordered: Ints = np.sort(values, kind="stable")
     first: Flags = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
     return ordered[first]
 
 
 def operation_column(timeline: Timeline, column: str) -> Ints:
-    """Return a column that all GPU tables have, for the timeline's operations; -1 where it is NULL."""
+    """Return a column that all GPU tables have, for all operations of the timeline; -1 for NULL."""
     tables = timeline.profile.tables
     frames = [tables[name] for name in GPU_TABLES if name in tables]
     return np.concatenate([frame[column].to_numpy(dtype=np.int64, na_value=-1) for frame in frames])
@@ -201,7 +202,7 @@ def by_device(timeline: Timeline) -> dict[int, Ints]:
 
 @once
 def busy_spans(timeline: Timeline) -> dict[int, Spans]:
-    """Return when in the window anything ran on each device that did anything at any time."""
+    """Return for each device used in the capture the spans in the window in which anything ran."""
     operations, window = timeline.operations, timeline.window
     bounds = (window.start_ns, window.end_ns)
     return {
@@ -221,7 +222,7 @@ def _is_node(frame: pd.DataFrame) -> Flags:
 
 
 def _shared(launch: Ints) -> Flags:
-    """Return which operations are of a launch that has others."""
+    """Return which operations share their launch with others."""
     ordered = np.sort(launch, kind="stable")
     if (ordered[1:] == ordered[:-1]).any():
         return np.asarray(pd.Series(launch).duplicated(keep=False))

@@ -1,7 +1,7 @@
-"""The tables of `nsys stats`: NVIDIA's definitions, headers, row order and digits, kept even where ours differ.
+"""The tables of `nsys stats`, with NVIDIA's definitions, headers, row order and digits, even where ours differ.
 
-Each report is a frame whose columns are NVIDIA's names with our unit suffix; the unit decides header and digits.
-docs/stats.md lists the definitions and where NVIDIA's differ from the report's.
+Each report is a frame whose columns are NVIDIA's names with our unit suffix, which decides the header and the digits.
+docs/stats.md lists the definitions, and where they differ from those of the report page.
 """
 
 import re
@@ -40,14 +40,14 @@ __all__ = ["EXTENSIONS", "REPORTS", "Selection", "stats_table", "stats_texts", "
 
 _KERNEL_NAMES: Final = ("base", "mangled")
 _NAMED: Final = ("nvtx-name", *_KERNEL_NAMES)
-# of files, on one system or another
+# characters that some systems forbid in file names
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f<>:"/\\|?*]')
 EXTENSIONS: Final = {"csv": ".csv", "table": ".txt", "json": ".json"}
 
 
 @dataclass(frozen=True)
 class Report:
-    """How a report is made, and the arguments it takes after its name."""
+    """The function that makes a report, and the arguments that its name can take."""
 
     make: Callable[[Events], Frame]
     arguments: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is asked for in one call: reports with their arguments, how they are written, and of which events."""
+    """The requested reports (`NAME[:ARGUMENT...]`), the output style, the unit of time, and the filters of events."""
 
     reports: Sequence[str]
     style: str = "csv"
@@ -96,13 +96,16 @@ REPORTS: Final[Mapping[str, Report]] = {
 def stats_table(profile: Profile, report: str) -> Frame:
     """Return one report, `NAME[:ARGUMENT...]`.
 
-    UsageError if we have none of that name or it takes no such argument, MissingTable if its events were not captured.
+    UsageError if the report or its argument is unknown, MissingTable if its events were not captured.
     """
     return _table(Joins(profile), report)
 
 
 def stats_texts(profile: Profile, selection: Selection) -> Iterator[tuple[str, str]]:
-    """Yield each report written out, and the end of nsys's name for its file: `_cuda_gpu_kern_sum_base.csv`."""
+    """Yield for each report the suffix of its file name in nsys (`_cuda_gpu_kern_sum_base.csv`) and its text.
+
+    UsageError for invalid reports, units or filters, before the first one; MissingTable if its events are missing.
+    """
     unit = time_unit(selection.timeunit)
     for report in selection.reports:
         _options(report)
@@ -122,13 +125,13 @@ def _table(joins: Joins, report: str) -> Frame:
 def _options(report: str) -> Options:
     name, *arguments = report.split(":")
     if name not in REPORTS:
-        raise UsageError(f"unknown report {name!r}", f"known reports: {', '.join(REPORTS)}")
+        raise UsageError(f"unknown report {name!r}", f"Known reports: {', '.join(REPORTS)}")
     options, known = Options(), REPORTS[name].arguments
     for argument in filter(None, arguments):
         key, equals, value = argument.partition("=")
         if key + equals not in known:
             takes = ", ".join(known) or "none"
-            raise UsageError(f"report {name} has no argument {argument!r}", f"its arguments: {takes}")
+            raise UsageError(f"report {name} does not take the argument {argument!r}", f"Its arguments: {takes}")
         options = _with_argument(options, key, value)
     return options
 
@@ -138,15 +141,15 @@ def _with_argument(options: Options, key: str, value: str) -> Options:
         return replace(options, nvtx_name=True)
     if key == "rows":
         if not value.isdecimal():
-            raise UsageError(f"rows={value} is no number of rows", "write for example um_sum:rows=20")
+            raise UsageError(f"rows must be a number, got {value!r}", "Example: um_sum:rows=20")
         return replace(options, rows=int(value))
-    # of both, nsys takes the base name
+    # if both are given, nsys uses the base name
     base = key == "base" or options.names == "short_name"
     return replace(options, names="short_name" if base else "mangled_name")
 
 
 def _filtered(profile: Profile, selection: Selection) -> tuple[Profile, list[str]]:
-    """Narrow a profile as asked, a range before a time; return it with the parts of nsys's file name that say so."""
+    """Apply the filter of a selection (a range wins over a time); also return its parts of nsys's file name."""
     if selection.filter_nvtx:
         window = range_window(profile, selection.filter_nvtx)
         return narrowed(profile, window), ["nvtx=" + _NOT_IN_NAMES.sub("-", selection.filter_nvtx)]

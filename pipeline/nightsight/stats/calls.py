@@ -1,4 +1,4 @@
-"""NVIDIA's reports of what the CPU called: CUDA's runtime and driver, and the operating system."""
+"""NVIDIA's reports of calls on the CPU: CUDA runtime and driver, and operating system."""
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ def cuda_api_sum(events: Events) -> Frame:
 
 
 def cuda_api_trace(events: Events) -> Frame:
-    """Every CUDA call in order of its start."""
+    """Every CUDA call, in order of start time."""
     calls, threads = events.table("api_calls"), events.table("threads")
     table = pd.DataFrame(
         {
@@ -29,13 +29,13 @@ def cuda_api_trace(events: Events) -> Frame:
             "thread": calls["thread"],
         }
     )
-    # a thread that was named twice has its calls twice in NVIDIA's table
+    # in NVIDIA's table, the calls of a thread that was named twice occur twice
     table = table.merge(threads.rename(columns={"priority": "T-Pri", "name": "Thread Name"}), on="thread", how="left")
     columns = [*table.columns.drop(["thread", "T-Pri", "Thread Name"]), "T-Pri", "Thread Name"]
     return table[columns].sort_values("Start_ns", kind="stable", ignore_index=True)
 
 
 def osrt_sum(events: Events) -> Frame:
-    """CPU time of calls to the operating system's libraries."""
+    """CPU time of calls to operating system libraries."""
     calls = events.table("os_calls")
     return time_table(duration(calls), {"Name": calls["name"]}, count="Num Calls")

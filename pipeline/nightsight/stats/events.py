@@ -1,4 +1,4 @@
-"""What several reports of one call share: which call launched which GPU operation, and which ranges that was in."""
+"""Joins that several reports share: which call launched which GPU operation, and inside which ranges."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +19,7 @@ _BOUNDS: Final = ("start_ns", "end_ns")
 
 @dataclass(frozen=True)
 class Options:
-    """What a report may be told after its name: which kernel names, whether with their range, how many rows."""
+    """The arguments of a report: which kernel names, whether to prefix them with their range, how many rows."""
 
     names: NameColumn = "name"
     nvtx_name: bool = False
@@ -27,25 +27,25 @@ class Options:
 
 
 class Joins:
-    """Joins of one profile, each made when it is first asked for."""
+    """The joins of one profile, each computed on first use."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
 
     @cached_property
     def operations(self) -> Frame:
-        """Kernels, then copies and sets: when, and by which process and correlation."""
+        """Kernels, then copies and memsets: times, process and correlation id."""
         columns = ["start_ns", "end_ns", "process", "correlation"]
         return pd.concat([self.profile.table(name)[columns] for name in ("kernels", "memory_ops")], ignore_index=True)
 
     @cached_property
     def launches(self) -> tuple[Ints, Ints]:
-        """Every pair (row of `operations`, row of api_calls) of one process and correlation, by operation."""
+        """Every pair (row of `operations`, row of api_calls) with equal process and correlation id, by operation."""
         return _pairs(self.operations, self.profile.table("api_calls"))
 
     @cached_property
     def kernel_launches(self) -> tuple[Ints, Ints]:
-        """Every pair (row of kernels, row of api_calls) of one process and correlation, by kernel."""
+        """Every pair (row of kernels, row of api_calls) with equal process and correlation id, by kernel."""
         operation, call = self.launches
         kernels = operation < len(self.profile.table("kernels"))
         return operation[kernels], call[kernels]
@@ -58,7 +58,7 @@ class Joins:
 
     @cached_property
     def launches_in_ranges(self) -> tuple[Ints, Ints]:
-        """Every pair (row of `ranges`, position in `launches`) whose call lies inside the range, on its thread."""
+        """Every pair (row of `ranges`, position in `launches`) whose call lies inside the range on the same thread."""
         calls = self.profile.table("api_calls").take(self.launches[1])
         order = calls["start_ns"].to_numpy().argsort(kind="stable")
         calls = calls[["thread", "start_ns", "end_ns"]].take(order)
@@ -67,7 +67,7 @@ class Joins:
 
     @cached_property
     def innermost(self) -> Ints:
-        """The row of the shortest range around the launch of each kernel, or -1."""
+        """The row in `ranges` of the shortest range around the launch of each kernel, or -1."""
         span, launch = self.launches_in_ranges
         operation = self.launches[0][launch]
         length = duration(self.ranges).to_numpy()[span]
@@ -79,18 +79,18 @@ class Joins:
 
 @dataclass(frozen=True)
 class Events:
-    """The events of a capture as one report sees them: shared joins, and its own options."""
+    """The events of a capture as one report sees them: the shared joins and its own options."""
 
     joins: Joins
     options: Options = field(default_factory=Options)
 
     def table(self, name: str) -> Frame:
-        """Return a canonical table; MissingTable, with the reason, if it was not captured."""
+        """Return a canonical table; MissingTable with the reason if it was not captured."""
         return self.joins.profile.table(name)
 
     @property
     def kernel_names(self) -> "pd.Series[Any]":
-        """The name of each kernel as the options ask for it; the demangled one where the mangled was not recorded."""
+        """The name of each kernel in the requested form; demangled if that form was not recorded."""
         kernels = self.table("kernels")
         asked = kernels[self.options.names]
         names = kernels["name"] if asked.isna().all() else asked
@@ -98,10 +98,10 @@ class Events:
 
 
 def nested(ranges: Frame) -> Frame:
-    """Sort ranges by start and add to each its full name, its parent (row or -1) and its level.
+    """Sort ranges by start; add `range` (full name), `parent` (row or -1) and `level` to each.
 
-    The parent is the shortest range of the thread that encloses it. A range that never ended is cut at the last event
-    of a range here, not at the last NVTX event of any kind.
+    The parent is the shortest enclosing range on the same thread. A range that never ended is cut off at the last
+    start or end of a range, not at the last NVTX event of any kind.
     """
     last = max(ranges["start_ns"].max(), ranges["end_ns"][~ranges["is_open"]].max()) if len(ranges) else 0
     end = ranges["end_ns"].mask(ranges["is_open"], last)
@@ -116,7 +116,10 @@ def nested(ranges: Frame) -> Frame:
 
 
 def inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:
-    """Return every pair (row of `ranges`, row of `events`, which are sorted by start) inside it and on its thread."""
+    """Return every pair (row of `ranges`, row of `events`) where the event lies inside the range on its thread.
+
+    `events` must be sorted by start.
+    """
     events_of = events.groupby("thread").indices
     spans, found = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for thread, of_thread in ranges.groupby("thread").indices.items():
@@ -129,7 +132,7 @@ def inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:
 
 
 def full_names(ranges: Frame) -> "pd.Categorical[Any]":
-    """Name ranges as NVIDIA does: `domain:name`, nothing before the colon in the default domain."""
+    """Return the names of ranges like NVIDIA: `domain:name`, or `:name` in the default domain."""
     domains, names = ranges["domain"].cat, ranges["name"].cat
     keys = domains.codes.to_numpy().astype(np.int64) * len(names.categories) + names.codes.to_numpy()
     codes, distinct = pd.factorize(keys)
@@ -139,7 +142,7 @@ def full_names(ranges: Frame) -> "pd.Categorical[Any]":
 
 
 def _pairs(operations: Frame, calls: Frame) -> tuple[Ints, Ints]:
-    """Join on process and correlation, which may be missing, without copying any other column."""
+    """Join on process and correlation id, either of which may be missing, without copying other columns."""
     known = [np.flatnonzero(frame["process"].notna() & frame["correlation"].notna()) for frame in (operations, calls)]
     keys = [
         [frame[name].to_numpy(dtype=np.int64, na_value=0)[rows] for name in ("process", "correlation")]
@@ -169,7 +172,7 @@ def _parents(ranges: Frame) -> Ints:
 
 
 def _prefixed(names: "pd.Series[Any]", joins: Joins) -> "pd.Series[Any]":
-    """Put the name of the innermost range before each kernel's, where there is one."""
+    """Prefix kernel names with the innermost range around their launch, if there is one."""
     row = joins.innermost
     ranges = joins.ranges["name"].cat
     range_codes = np.where(row >= 0, ranges.codes.to_numpy(dtype=np.int64)[row] if len(joins.ranges) else -1, -1)

@@ -1,4 +1,4 @@
-"""NVIDIA's reports of what ran on the GPU: kernels, copies and sets, summed up or one by one."""
+"""NVIDIA's reports of GPU work: kernels, copies and memsets, as sums or traces."""
 
 from typing import Any, Final
 
@@ -42,13 +42,13 @@ def cuda_gpu_kern_gb_sum(events: Events) -> Frame:
 
 
 def cuda_gpu_mem_time_sum(events: Events) -> Frame:
-    """Time of copies and sets by direction."""
+    """Time of copies and memsets by direction."""
     memory = events.table("memory_ops")
     return time_table(duration(memory), {"Operation": _operations(memory)}, count="Count")
 
 
 def cuda_gpu_mem_size_sum(events: Events) -> Frame:
-    """Bytes of copies and sets by direction."""
+    """Bytes of copies and memsets by direction."""
     memory = events.table("memory_ops")
     operations = _operations(memory)
     groups = group_by([operations])
@@ -58,20 +58,20 @@ def cuda_gpu_mem_size_sum(events: Events) -> Frame:
 
 
 def cuda_gpu_sum(events: Events) -> Frame:
-    """Kernels, copies and sets in one table."""
+    """Kernels, copies and memsets in one table."""
     return _by_category(_on_gpu(events))
 
 
 def cuda_api_gpu_sum(events: Events) -> Frame:
-    """CUDA calls, kernels, copies and sets in one table."""
+    """CUDA calls, kernels, copies and memsets in one table."""
     calls = events.table("api_calls")
     return _by_category([("CUDA_API", api_names(calls["name"]), duration(calls)), *_on_gpu(events)])
 
 
 def cuda_gpu_trace(events: Events) -> Frame:
-    """Every kernel, copy and set in order of its start.
+    """Every kernel, copy and memset, in order of start time.
 
-    The throughput is NVIDIA's: bytes times the whole number of times the duration goes into a second.
+    The throughput is NVIDIA's: bytes times the integer quotient of one second and the duration.
     """
     kernels, memory = events.table("kernels"), events.table("memory_ops")
     is_set = memory["operation"] == "memset"
@@ -132,7 +132,7 @@ def _operations(memory: Frame) -> "pd.Series[Any]":
 
 
 def _by_instances(table: Frame) -> Frame:
-    """Of equal totals the one with fewer instances comes first in NVIDIA's kernel tables."""
+    """Sort like NVIDIA's kernel tables: by total time, for equal totals by fewest instances."""
     order = ["Total Time_ns", "Instances"]
     return table.sort_values(order, ascending=[False, True], kind="stable", ignore_index=True)
 

@@ -1,6 +1,6 @@
 """NVIDIA's reports of kernel launches: T from call to end, A in the call, Q queued after it, K executing.
 
-A kernel whose call was not recorded vanishes here, as it does in NVIDIA's.
+Kernels whose call was not recorded are missing here, as in NVIDIA's reports.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ _KEYS: Final = ["PID", "TID", "DevId", "API Name", "Kernel Name"]
 
 
 def cuda_kern_exec_sum(events: Events) -> Frame:
-    """Launch and execution by thread, device, call and kernel; the queue only counts where it is not negative."""
+    """Launch and execution times by thread, device, call and kernel; negative queue times do not count."""
     launched = _launched(events).rename(columns={"API Function": "API Name"})
     queue = launched["kernel_start"] - launched["api_end"]
     times = {
@@ -34,13 +34,13 @@ def cuda_kern_exec_sum(events: Events) -> Frame:
         table[[f"{letter}{theirs}_ns" for theirs in _STATISTICS.values()]] = of_phase[list(_STATISTICS)]
     phases = [f"{letter}{name}_ns" for letter in times for name in _STATISTICS.values()]
     table = table[["PID", "TID", "DevId", "Count", "QCount", *phases, "API Name", "Kernel Name"]]
-    # NVIDIA sorts by the average as it is printed
+    # NVIDIA sorts by the printed (rounded) average
     printed = table["TAvg_ns"].map(rounded_once).astype("float64")
     return table.iloc[(-printed.to_numpy()).argsort(kind="stable")]
 
 
 def cuda_kern_exec_trace(events: Events) -> Frame:
-    """Every launch in order of its call."""
+    """Every launch, in order of its call."""
     launched = _launched(events)
     queue = launched["kernel_start"] - launched["api_end"]
     kernels = events.table("kernels").take(events.joins.kernel_launches[0])
@@ -63,7 +63,7 @@ def cuda_kern_exec_trace(events: Events) -> Frame:
 
 
 def _launched(events: Events) -> Frame:
-    """One row per kernel and the call that launched it, in the order of the kernels."""
+    """Return one row per kernel and launching call, in the order of the kernels."""
     kernel, call = events.joins.kernel_launches
     kernels, calls = events.table("kernels"), events.table("api_calls")
     columns = {

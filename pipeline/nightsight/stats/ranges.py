@@ -42,7 +42,7 @@ _KERNELS: Final = {
 
 
 def nvtx_sum(events: Events) -> Frame:
-    """CPU time of ranges by name and style; time in nested ranges counts in their parents too."""
+    """CPU time of ranges by name and style; the time of nested ranges also counts in their parents."""
     ranges = events.table("ranges")
     table = time_table(duration(ranges), {"Range": pd.Series(full_names(ranges)), "Style": ranges["style"]})
     return table[[*table.columns.drop(["Range", "Style"]), "Style", "Range"]]
@@ -59,7 +59,7 @@ def nvtx_startend_sum(events: Events) -> Frame:
 
 
 def nvtx_pushpop_trace(events: Events) -> Frame:
-    """Every push/pop range in order of its start, with its place in the stack of its thread."""
+    """Every push/pop range in order of start time, with its place in the stack of its thread."""
     ranges = events.table("ranges")
     ranges = nested(ranges[ranges["style"] == PUSH_POP])
     length = duration(ranges)
@@ -86,7 +86,7 @@ def nvtx_pushpop_trace(events: Events) -> Frame:
 
 
 def nvtx_gpu_proj_sum(events: Events) -> Frame:
-    """Ranges projected onto the GPU: from the first to the last GPU operation launched inside, on the same thread."""
+    """Ranges projected onto the GPU: from the first to the last GPU operation launched inside on the same thread."""
     ranges = _projected(events)
     groups = group_by([ranges["range"], ranges["style"]])
     table = statistics(ranges["projected"], groups)
@@ -100,7 +100,7 @@ def nvtx_gpu_proj_sum(events: Events) -> Frame:
 
 
 def nvtx_gpu_proj_trace(events: Events) -> Frame:
-    """Every range that launched GPU work, projected onto the GPU; in order of RangeId, whatever its help says."""
+    """Every range that launched GPU work, projected onto the GPU; sorted by RangeId (NVIDIA's help says otherwise)."""
     ranges = _projected(events).sort_values("number", kind="stable")
     return pd.DataFrame(
         {
@@ -119,9 +119,9 @@ def nvtx_gpu_proj_trace(events: Events) -> Frame:
 
 
 def nvtx_kern_sum(events: Events) -> Frame:
-    """Kernel time by range and kernel, each kernel in every range around its launch on the same thread.
+    """Kernel time by range and kernel; each kernel counts in every range around its launch on the same thread.
 
-    Kernels launched outside of any range, or by no recorded call, stand under the empty range.
+    Kernels launched outside all ranges, or without a recorded call, appear under the empty range.
     """
     kernel, call, span = _kernels_in_ranges(events)
     ranges, calls = events.joins.ranges, events.table("api_calls")
@@ -149,7 +149,7 @@ def _of_style(events: Events, style: str) -> Frame:
 
 
 def _projected(events: Events) -> Frame:
-    """Return the ranges that launched GPU work, with the span of that work and its number of operations."""
+    """Return the ranges that launched GPU work, with the time span and the number of operations of that work."""
     joins = events.joins
     span, launch = joins.launches_in_ranges
     operations = joins.operations.take(joins.launches[0][launch])
@@ -170,7 +170,7 @@ def _children(ranges: Frame) -> "pd.Series[Any]":
 
 
 def _place(ranges: Frame, among: Frame) -> dict[str, Any]:
-    """Return the columns of the place of `ranges` in the stack of all that are `among` them, by row."""
+    """Return the columns that give the place of `ranges` in the range stack; `among` has all rows they refer to."""
     number = among["number"].astype(NULLABLE)
     parents = pd.concat([number, pd.Series([None], dtype=NULLABLE)]).take(ranges["parent"]).array
     columns = ranges.assign(parent_number=parents, path=_paths(among)[ranges.index])
@@ -188,7 +188,7 @@ def _paths(ranges: Frame) -> "np.ndarray[Any, Any]":
 
 
 def _kernels_in_ranges(events: Events) -> tuple[Ints, Ints, Ints]:
-    """Return every kernel with its call and each range around it: rows, -1 where there is none."""
+    """Return rows (kernel, call, range) for every kernel and each range around its launch; -1 if there is none."""
     kernel, call = events.joins.kernel_launches
     span, launch = events.joins.launches_in_ranges
     of_kernel = launch < len(kernel)
@@ -204,14 +204,14 @@ def _kernels_in_ranges(events: Events) -> tuple[Ints, Ints, Ints]:
 
 
 def _others(rows: Ints, count: int) -> Ints:
-    """Return the rows below `count` that are not among `rows`."""
+    """Return the numbers from 0 to `count` - 1 that are not in `rows`."""
     others = np.ones(count, dtype=bool)
     others[rows] = False
     return np.flatnonzero(others)
 
 
 def _taken(column: "pd.Series[Any]", rows: Ints) -> "pd.Series[Any]":
-    """Take rows of a column as a category, missing where the row is -1."""
+    """Take rows of a column as a categorical, missing where the row is -1."""
     texts = column.astype("category").cat
     codes = np.append(texts.codes.to_numpy(), -1)[rows]
     return pd.Series(pd.Categorical.from_codes(codes, categories=texts.categories))

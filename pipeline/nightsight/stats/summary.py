@@ -1,4 +1,4 @@
-"""How NVIDIA sums up: the statistics of a group, the columns they stand in, and the order of the rows."""
+"""Summaries like NVIDIA's: the statistics per group, their columns, and the order of the rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ _TIMES: Final = {
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows that share their values in some columns: `codes` has the group of each row, `first` one row of each group.
+    """Rows grouped by equal values: `codes` has the group of each row, `first` the first row of each group.
 
-    Groups are numbered in ascending order of those values, missing ones first, as SQLite sorts them.
+    Groups are numbered in ascending order of their values, missing ones first, as in SQLite.
     """
 
     codes: Ints
@@ -52,9 +52,9 @@ def group_by(columns: Sequence["pd.Series[Any]"]) -> Groups:
 
 
 def statistics(values: "pd.Series[Any]", groups: Groups) -> Frame:
-    """Return the STATISTICS of `values` per group: those of whole numbers are whole; missing ones are not counted.
+    """Return the STATISTICS of `values` per group; sums and extremes of integers are integers, missing values ignored.
 
-    The deviation of a single value, or of none, is 0 as it is in NVIDIA's tables, while the average of none is missing.
+    As in NVIDIA's tables, the deviation of one value or none is 0, while the average of none is missing.
     """
     by_group = pd.Series(values.to_numpy()).groupby(groups.codes)
     table = by_group.agg(["count", "sum", "median", "min", "max", "std"])
@@ -68,9 +68,9 @@ def statistics(values: "pd.Series[Any]", groups: Groups) -> Frame:
 
 
 def time_table(durations: "pd.Series[Any]", by: Mapping[str, "pd.Series[Any]"], *, count: str = "Instances") -> Frame:
-    """Sum up durations by the columns `by`, the largest total first: NVIDIA's eight time columns, then `by`.
+    """Sum durations by the columns `by`, largest total first: NVIDIA's eight time columns, then `by`.
 
-    The percentage is of this table's total; equal totals are in ascending order of the columns `by`.
+    Percentages are of this table's total; equal totals are sorted by the columns `by`.
     """
     groups = group_by(list(by.values()))
     table = statistics(durations, groups)
@@ -81,22 +81,22 @@ def time_table(durations: "pd.Series[Any]", by: Mapping[str, "pd.Series[Any]"], 
 
 
 def rounded_once(value: float) -> Decimal:
-    """Round to one decimal as SQLite does: halves away from zero, by all digits of the number."""
+    """Round the exact value to one decimal like SQLite, halves away from zero."""
     return Decimal(value).quantize(Decimal("0.1"), ROUND_HALF_UP)
 
 
 def api_names(names: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Strip `_v` and four digits off API names, as NVIDIA does; a longer suffix (`_v11060`) stays."""
+    """Strip `_v` and four characters off API names, as NVIDIA does; a longer suffix (`_v11060`) stays."""
     return changed(names, lambda texts: texts.str.replace(r"_v.{4}$", "", regex=True))
 
 
 def changed(texts: "pd.Series[Any]", change: Callable[["pd.Index[Any]"], "pd.Index[Any]"]) -> "pd.Series[Any]":
-    """Change every text of a category column, at the cost of its distinct ones."""
+    """Apply `change` to a categorical text column, once per distinct text."""
     return pd.Series(renamed(texts, change), index=texts.index)
 
 
 def _codes(column: "pd.Series[Any]") -> tuple[Ints, int]:
-    """Number the values of a column in ascending order, missing being 0; return the numbers and how many there are."""
+    """Number the values of a column in ascending order, with 0 for missing; return the codes and how many there are."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy().astype(np.int64) + 1, len(column.cat.categories) + 1
     codes, distinct = pd.factorize(column, sort=True)
@@ -104,18 +104,18 @@ def _codes(column: "pd.Series[Any]") -> tuple[Ints, int]:
 
 
 def _dense(codes: Ints) -> Ints:
-    """Renumber groups without holes, so that the product with the next column's values stays small."""
+    """Renumber groups without gaps, so that the product with the size of the next column stays small."""
     return pd.factorize(codes, sort=True)[0].astype(np.int64)
 
 
 def joined(columns: Sequence["pd.Series[Any]"]) -> "pd.Series[Any]":
-    """Put category columns one below the other, their values sorted."""
+    """Concatenate categorical columns, with sorted categories."""
     alike = [column.cat.rename_categories(column.cat.categories.astype("str").array).array for column in columns]
     return pd.Series(union_categoricals(alike, sort_categories=True))
 
 
 def distinct(codes: Ints, values: Ints) -> Ints:
-    """Count the different values of each group 0, 1, ...; negative ones are none."""
+    """Count the distinct values of each group 0, 1, ...; negative values do not count."""
     counted = values >= 0
     span = int(values.max(initial=0)) + 1
     keys = pd.unique(codes[counted] * span + values[counted])
@@ -124,7 +124,7 @@ def distinct(codes: Ints, values: Ints) -> Ints:
 
 
 def dimensions(frame: Frame, shape: str) -> "pd.Series[Any]":
-    """Write the three sizes of `grid` or `block` as NVIDIA does, each four wide; the order is that of the numbers."""
+    """Format the three sizes of `grid` or `block` like NVIDIA, each four wide; categories sort by the numbers."""
     axes = [frame[f"{shape}_{axis}"] for axis in "xyz"]
     groups = group_by(axes)
     distinct_sizes = zip(*(axis.to_numpy()[groups.first] for axis in axes), strict=True)

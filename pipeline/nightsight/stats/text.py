@@ -1,4 +1,4 @@
-"""How NVIDIA writes a table: headers, units and digits of CSV and JSON; and our aligned text."""
+"""Writes tables: CSV and JSON with NVIDIA's headers, units and digits, and our aligned text."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from nightsight.units import split
 Frame = pd.DataFrame
 Texts = list[str]
 
-# the unit of time: how headers name it, what NVIDIA multiplies nanoseconds by (dividing rounds otherwise), the decimals
+# unit of time: its name in headers, the factor from ns (NVIDIA multiplies; dividing would round differently), decimals
 _TIME_UNITS: Final[Mapping[str, tuple[str, float, int]]] = {
     "ns": ("ns", 1, 1),
     "us": ("us", 1e-3, 3),
@@ -38,10 +38,10 @@ _UNITS: Final = {"pct": " (%)", "bytes": " (MB)", "bytes_per_s": " (MB/s)", "": 
 
 
 def time_unit(name: str) -> str:
-    """Return ns, us, ms or s for a name that NVIDIA has for it, or the beginning of one (msec, milli)."""
+    """Return ns, us, ms or s for one of NVIDIA's names of a unit, or a prefix of one (msec, milli); else UsageError."""
     units = {unit for full, unit in _TIME_NAMES.items() if name and (full.startswith(name) or name == unit)}
     if len(units) != 1:
-        raise UsageError(f"{name!r} is no unit of time", "known: ns, us, ms, s; nsec, usec, msec, sec")
+        raise UsageError(f"unknown unit of time {name!r}", "Use ns, us, ms or s (or nsec, usec, msec, sec).")
     return units.pop()
 
 
@@ -59,13 +59,13 @@ def _header(column: str, unit: str) -> str:
 
 
 def _is_text(values: "pd.Series[Any]") -> bool:
-    # keys of groups may be categories of numbers: those of a process
+    # group keys may be categories of numbers, such as process ids
     kind = values.dtype.categories.dtype if isinstance(values.dtype, pd.CategoricalDtype) else values.dtype
     return not (pd.api.types.is_numeric_dtype(kind) or isinstance(kind, pd.ArrowDtype))
 
 
 def _texts(values: "pd.Series[Any]", column: str, unit: str) -> Texts:
-    """Write a column: whole numbers as they are, and of other values every different one once."""
+    """Format a column; formats values other than plain integers once per distinct value."""
     if _is_text(values):
         codes, distinct = pd.factorize(values)
         return list(np.array([*distinct, ""], dtype=object)[codes])
@@ -80,7 +80,7 @@ def _texts(values: "pd.Series[Any]", column: str, unit: str) -> Texts:
 
 
 def _number(value: float, kind: str, unit: str) -> str:
-    """Write one number: SQLite rounds averages and shares to one decimal, NVIDIA's formatter scales after that."""
+    """Format one number: SQLite rounds averages and percentages to one decimal, then NVIDIA's formatter scales."""
     if kind.startswith("bytes"):
         return f"{value / 1e6:.3f}"
     rounded = value if isinstance(value, int) else rounded_once(value)
@@ -97,7 +97,7 @@ def _as_csv(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:  
 
 
 def _as_json(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:
-    """Write records as NVIDIA does: numbers with the decimals they have in CSV, and "" where there is none."""
+    """Format as JSON records like NVIDIA: numbers with the same decimals as in CSV, "" for missing ones."""
     fields = [
         [f"    {header}: {text if text and is_number else _quoted(text)}" for text in column]
         for header, column, is_number in zip(map(_quoted, headers), columns, numeric, strict=True)
@@ -111,7 +111,7 @@ def _quoted(text: str) -> str:
 
 
 def _as_text(headers: Texts, columns: list[Texts], numeric: list[bool]) -> str:
-    """Align columns: text to the left, numbers to the right."""
+    """Format as aligned columns: text to the left, numbers to the right."""
     widths = [max(map(len, [header, *column])) for header, column in zip(headers, columns, strict=True)]
     aligned = [
         [cell.rjust(width) if to_right else cell.ljust(width) for cell in (header, "-" * width, *column)]

@@ -1,4 +1,4 @@
-"""NVIDIA's reports of unified memory: what was moved between host and device, and the page faults that moved it."""
+"""NVIDIA's reports of unified memory: migrations between host and device, and page faults."""
 
 from typing import Any, Final
 
@@ -13,9 +13,9 @@ _TO_DEVICE: Final = "Unified Host-to-Device"
 
 
 def um_sum(events: Events) -> Frame:
-    """Bytes moved and page faults by virtual address, the highest throughput first; ten rows unless told otherwise.
+    """Bytes moved and page faults by virtual address, highest throughput first; ten rows by default.
 
-    The throughput is NVIDIA's: bytes times the whole number of times their duration goes into a second.
+    The throughput is NVIDIA's: bytes times the integer quotient of one second and their duration.
     """
     to_host, to_device = (_moved(events, operation) for operation in (_TO_HOST, _TO_DEVICE))
     sums = {
@@ -24,7 +24,7 @@ def um_sum(events: Events) -> Frame:
         "DtoH Migration size_bytes": to_host.groupby("address")["bytes"].sum(),
         "HtoD Migration size_bytes": to_device.groupby("address")["bytes"].sum(),
     }
-    # NVIDIA's order of equal throughputs: faults of the CPU, of the GPU alone, then copies without faults
+    # NVIDIA's order for equal throughputs: addresses with CPU faults, with only GPU faults, without faults
     addresses = pd.unique(np.concatenate([by_address.index.to_numpy(dtype=np.int64) for by_address in sums.values()]))
     table = pd.DataFrame({name: column.astype(NULLABLE).reindex(addresses) for name, column in sums.items()})
     moved = pd.concat([to_host, to_device])
@@ -42,7 +42,7 @@ def um_total_sum(events: Events) -> Frame:
     to_device, to_host = (_moved(events, operation) for operation in (_TO_DEVICE, _TO_HOST))
     by_cpu, by_gpu = events.table("cpu_page_faults"), events.table("gpu_page_faults")
     addresses = [frame["address"] for frame in (by_cpu, by_gpu, to_device, to_host)]
-    # as in NVIDIA's, there is no lowest or highest address where one of the four has no rows
+    # as in NVIDIA's report, there is no minimum or maximum address if one of the four has no rows
     some = all(map(len, addresses))
     lowest = _hexadecimal([min(column.min() for column in addresses)]) if some else [""]
     highest = _hexadecimal([max(column.max() for column in addresses)]) if some else [""]
@@ -58,7 +58,7 @@ def um_total_sum(events: Events) -> Frame:
 
 
 def um_cpu_page_faults_sum(events: Events) -> Frame:
-    """Page faults of the CPU by the instruction that met them, the most first."""
+    """CPU page faults by instruction, most frequent first."""
     keys = {"instruction": "CPU Instruction Address", "source_file": "Source File", "source_line": "Source Line"}
     faults = events.table("cpu_page_faults")
     table = faults.groupby(list(keys), observed=True, dropna=False).size().reset_index(name="CPU Page Faults")
@@ -72,7 +72,7 @@ def _moved(events: Events, operation: str) -> Frame:
 
 
 def _sum(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Sum up as SQLite does: no sum of nothing."""
+    """Sum like SQLite: the sum of no values is NULL."""
     return pd.Series([values.sum() if len(values) else None], dtype=NULLABLE)
 
 

@@ -1,4 +1,4 @@
-"""Which part of a capture is summed up: `--filter-time` and `--filter-nvtx`, in nsys's own words."""
+"""The filters `--filter-time` and `--filter-nvtx`, with the syntax and meaning of nsys."""
 
 import re
 from dataclasses import dataclass, replace
@@ -20,12 +20,12 @@ _UNITS_NS: Final = {
 _PART: Final = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)([a-z]*)"
 _TIME: Final = re.compile(f"(?:{_PART})+")
 _NVTX: Final = re.compile(r"(?P<name>(?:\\.|[^@\\])*?)(?:@(?P<domain>(?:\\.|[^\\])*?))?(?:(?<!\\)/(?P<index>\d+))?")
-_TIME_HINT: Final = "write START/END in ns or with units: 1.5s/2s, 300ms/, /1m30s"
+_TIME_HINT: Final = "Use START/END in ns or with units: 1.5s/2s, 300ms/, /1m30s"
 
 
 @dataclass(frozen=True)
 class Window:
-    """A span of time, its ends included, of all threads or of one; without a bound it reaches as far as int64 does."""
+    """A time span in ns, including both ends, of all threads or of one; by default without bounds."""
 
     start_ns: int = -(1 << 63)
     end_ns: int = (1 << 63) - 1
@@ -33,10 +33,10 @@ class Window:
 
 
 def time_window(text: str) -> Window:
-    """Read `[START]/[END]` as nsys does; UsageError if it is none."""
+    """Parse `[START]/[END]` like nsys; UsageError if it is invalid."""
     start, slash, end = text.partition("/")
     if not slash or not start + end:
-        raise UsageError(f"{text!r} is no span of time", _TIME_HINT)
+        raise UsageError(f"{text!r} is not a span of time", _TIME_HINT)
     bounds = {"start_ns": start, "end_ns": end}
     window = Window(**{bound: _nanoseconds(part, text) for bound, part in bounds.items() if part})
     if window.start_ns > window.end_ns:
@@ -45,14 +45,14 @@ def time_window(text: str) -> Window:
 
 
 def range_window(profile: Profile, text: str) -> Window:
-    """Return the span of the range `NAME[@DOMAIN][/INDEX]`: the first of that name, or the one at INDEX from 0.
+    """Return the span of the range `NAME[@DOMAIN][/INDEX]`: the first of that name, or the one at INDEX, from 0.
 
-    Without a domain it is one of the default domain; a backslash keeps @ and / as they are. A range of another thread
-    than a process's main one is about that thread alone. UsageError if there is no such range.
+    Without DOMAIN, it is in the default domain; a backslash escapes @ and /. If the range is not on the main thread of
+    its process, the window covers only its thread. UsageError if there is no such range.
     """
     found = _NVTX.fullmatch(text)
     if found is None:
-        raise UsageError(f"{text!r} is no range", "write NAME[@DOMAIN][/INDEX], with \\@ and \\/ inside names")
+        raise UsageError(f"{text!r} is not a valid range", "Use NAME[@DOMAIN][/INDEX], with \\@ and \\/ inside names.")
     name, domain = (re.sub(r"\\(.)", r"\1", found[part] or "") for part in ("name", "domain"))
     ranges = profile.table("ranges")
     instances = ranges[(ranges["name"] == name) & (ranges["domain"] == domain)].sort_values("start_ns", kind="stable")
@@ -65,9 +65,9 @@ def range_window(profile: Profile, text: str) -> Window:
 
 
 def narrowed(profile: Profile, window: Window) -> Profile:
-    """Keep what lies in the window at least in part, whole as it is; what has no end is kept wherever it lies.
+    """Keep the events that overlap the window, in full length; tables without end times are kept whole.
 
-    Operations of the GPU and page faults belong to no thread.
+    GPU operations and page faults do not belong to a thread, so a window of one thread keeps those of all.
     """
     tables = {name: _inside(table, window) for name, table in profile.tables.items()}
     if "ranges" in tables:
@@ -76,7 +76,7 @@ def narrowed(profile: Profile, window: Window) -> Profile:
 
 
 def _with_known_domains(ranges: pd.DataFrame, window: Window) -> pd.DataFrame:
-    """Drop the names of domains that were created outside of the window: NVIDIA does not see the rows that do it."""
+    """Drop the names of domains that were created outside the window: NVIDIA does not see the rows that create them."""
     known = ranges["domain_start_ns"].between(window.start_ns, window.end_ns).fillna(value=False).to_numpy(dtype=bool)
     names = ranges["domain"].astype("str").where(known, "")
     return ranges.assign(domain=names.astype("category"))
@@ -85,7 +85,7 @@ def _with_known_domains(ranges: pd.DataFrame, window: Window) -> pd.DataFrame:
 def _inside(table: pd.DataFrame, window: Window) -> pd.DataFrame:
     if "end_ns" not in table:
         return table
-    # a range that never ended has no end in the capture, and NVIDIA takes it for a point
+    # NVIDIA treats a range that never ended as a point
     end = table["end_ns"].mask(table["is_open"], table["start_ns"]) if "is_open" in table else table["end_ns"]
     kept = (table["start_ns"] <= window.end_ns) & (end >= window.start_ns)
     if window.thread is not None and "thread" in table:
@@ -95,7 +95,7 @@ def _inside(table: pd.DataFrame, window: Window) -> pd.DataFrame:
 
 def _nanoseconds(text: str, whole: str) -> int:
     if not _TIME.fullmatch(text):
-        raise UsageError(f"{whole!r} is no span of time", _TIME_HINT)
+        raise UsageError(f"{whole!r} is not a span of time", _TIME_HINT)
     total = 0
     for number, unit in re.findall(_PART, text):
         if unit not in _UNITS_NS:
@@ -108,4 +108,4 @@ def _nanoseconds(text: str, whole: str) -> int:
 def _known(ranges: pd.DataFrame) -> str:
     distinct = ranges[["name", "domain"]].drop_duplicates().head(8).astype("str")
     names = [f"{name}@{domain}" if domain else name for name, domain in distinct.itertuples(index=False)]
-    return f"ranges of this capture: {', '.join(names)}" if names else "this capture has no ranges"
+    return f"Ranges of this capture: {', '.join(names)}" if names else "This capture has no ranges."
