@@ -41,7 +41,7 @@ def test_an_argument_the_report_does_not_take_is_an_error(report: str) -> None:
 
 
 def test_rows_must_be_a_number() -> None:
-    with pytest.raises(UsageError, match="rows=many is no number"):
+    with pytest.raises(UsageError, match="rows must be a number, got 'many'"):
         stats_table(Profile({}), "um_sum:rows=many")
 
 

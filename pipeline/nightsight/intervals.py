@@ -98,6 +98,7 @@ def shared(first: Spans, second: Spans) -> Spans:
     """Return the intersection; touching pieces are not merged."""
     if len(first[0]) > len(second[0]):
         first, second = second, first
+    # each span of `first` overlaps `count` spans of `second`, from position `low`: expand these to pairs
     low = np.searchsorted(second[1], first[0], side="right")
     count = np.searchsorted(second[0], first[1], side="left")
     count -= low

@@ -39,6 +39,7 @@ class Run:
 def new_run(root: Path, workload: str, *, started: dt.datetime) -> Run:
     """Create the folder of a new run, named by its start time in UTC; CaptureError if that fails."""
     stamp = f"{started.astimezone(dt.UTC):%Y%m%d-%H%M%S}"
+    # several runs can start within one second
     for number in count(1):
         folder = root / workload / (stamp if number == 1 else f"{stamp}-{number}")
         try:
@@ -120,6 +121,7 @@ def runs(root: Path) -> list[tuple[Path, Mapping[str, Any]]]:
 
 
 def _umask() -> int:
+    # the umask can be read only by setting it
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -125,7 +125,7 @@ def _counters() -> Check:
         return Check("counters", "missing", "no NVIDIA driver is loaded", "ncu needs an NVIDIA GPU and its driver.")
     if tools.may_read_counters():
         restricted = re.search(r"^RmProfilingAdminOnly: *1", parameters, re.MULTILINE)
-        whose = "only administrators may read the GPU's performance counters, and this process may (CAP_SYS_ADMIN)"
+        whose = "only administrators may read the GPU's performance counters; this process has CAP_SYS_ADMIN"
         return Check("counters", "ok", whose if restricted else "every user may read the GPU's performance counters")
     return Check(
         "counters",
@@ -173,6 +173,7 @@ def _torch(chosen: Interpreter, versions: Mapping[str, str]) -> Check:
         )
         return Check("torch", "missing", f"not installed for {chosen.path}", remedy)
     try:
+        # the last three words: importing torch may print something first
         version, cuda, available = tools.ask_python(chosen.path, _ASK_TORCH).split()[-3:]
     except ToolError as error:
         reason = error.hint.splitlines()[-1]

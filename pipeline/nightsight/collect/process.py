@@ -215,6 +215,7 @@ def _stop(running: _Running, child: Child, output: Output, *, log: Path) -> None
             running.signal(number)
             react_by = time.monotonic() + react_s
             while not running.ends(_POLL_S):
+                # while it is saving, wait until saved_by; otherwise saved_by * False is 0
                 is_saving = not is_saved and _saves(child, log)
                 if time.monotonic() > max(react_by, saved_by * is_saving):
                     break

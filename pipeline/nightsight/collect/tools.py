@@ -83,9 +83,9 @@ def ask(command: Sequence[str], *, environment: Mapping[str, str] | None = None)
 
 
 def ask_python(python: str, code: str, *, environment: Mapping[str, str] | None = None) -> str:
-    """Return what a Python prints that runs `code`, with no module taken from the working folder.
+    """Run `code` with a Python, without modules from the working directory; return its stdout, as `ask` does.
 
-    A program that lies elsewhere does not get those either; `-P` would do, but that Python may be older.
+    Scripts do not see those modules either, unless they are in the same folder. `-P` needs Python 3.11.
     """
     return ask(
         [python, "-c", f"import sys; sys.path = [path for path in sys.path if path]\n{code}"], environment=environment

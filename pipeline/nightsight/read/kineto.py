@@ -130,6 +130,7 @@ class _Trace(Events):
         others = tables["unread"][~tables["unread"]["source"].isin([*_OF_CPU, *self.left_out])]
         other = "; ".join(f"{row.events:,} {row.kind}" for row in others.itertuples())
         unread = f"the trace has events of kinds that are not read: {other}"
+        # if there are calls but none starts GPU work, the GPU was idle: then the tables are empty, not missing
         if not has_work and (gives_work or not has_calls):
             missing |= dict.fromkeys(_GPU_TABLES, unread if other else _NO_GPU if has_calls else _NO_CUDA)
         if not has_calls and (other or not has_work):

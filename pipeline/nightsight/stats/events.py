@@ -148,12 +148,14 @@ def _pairs(operations: Frame, calls: Frame) -> tuple[Ints, Ints]:
         [frame[name].to_numpy(dtype=np.int64, na_value=0)[rows] for name in ("process", "correlation")]
         for frame, rows in zip((operations, calls), known, strict=True)
     ]
+    # one integer key per (correlation id, process), for operations and calls alike
     processes, distinct = pd.factorize(np.concatenate([keys[0][0], keys[1][0]]))
     key = np.concatenate([keys[0][1], keys[1][1]]) * max(len(distinct), 1) + processes
     left, right = key[: len(known[0])], key[len(known[0]) :]
     order = right.argsort(kind="stable")
     low, high = (np.searchsorted(right[order], left, side=side) for side in ("left", "right"))
     count = high - low
+    # repeat each operation for every call with its key
     first = np.repeat(np.cumsum(count) - count, count)
     at = np.repeat(low, count) + np.arange(len(first)) - first
     return np.repeat(known[0], count), known[1][order[at]]

@@ -47,6 +47,7 @@ def group_by(columns: Sequence["pd.Series[Any]"]) -> Groups:
         part, size = _codes(column)
         codes = _dense(codes * size + part)
     first = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=np.int64)
+    # assigned from the last row to the first, so the first row of each group wins
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     return Groups(codes, first)
 

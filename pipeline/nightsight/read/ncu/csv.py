@@ -217,7 +217,7 @@ class _Page:
             raise CaptureError(f"{self.file} has instances of metrics", f"{_AGAIN}, without --print-metric-instances")
 
     def _least(self, cells: Sequence[str]) -> int:
-        """Return the minimum number of cells of a row, which has at least one."""
+        """Return the minimum number of cells of a row: a row of a metric may end after its value."""
         if not self.is_details:
             return len(self.header)
         name, value = (self.header.index(f"Metric {part}") for part in ("Name", "Value"))

@@ -73,6 +73,7 @@ def _crossing(start: Ints, end: Ints) -> int:
     around = outer(end)
     before = np.arange(-1, len(end) - 1, dtype=np.int64)
     rows = np.flatnonzero(before >= 0)
+    # from the previous span, climb outwards to the first one that is still open when each span starts
     while len(rows):
         rows = rows[end[before[rows]] <= start[rows]]
         before[rows] = around[before[rows]]
