@@ -371,6 +371,7 @@ def test_a_capture_without_gpu_work_has_no_advice() -> None:
     assert advise(()) == ()
 
 
+@pytest.mark.slow
 @examples(40)
 @given(
     st.text("L.SABCJF", max_size=40),

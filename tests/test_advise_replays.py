@@ -121,6 +121,7 @@ def test_rules_without_a_title_of_ours_keep_theirs_and_long_names_are_cut() -> N
     assert (found.rule, found.title) == ("ncu_sol_new_rule", "SOLNewRule title: a")
 
 
+@pytest.mark.slow
 @examples(40)
 @given(
     st.lists(st.tuples(st.sampled_from("abx"), st.floats(0, 100)), max_size=6),

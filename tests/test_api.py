@@ -48,6 +48,7 @@ def test_a_notebook_shows_figures_and_findings_with_hostile_text_as_text(
     assert "<script>" not in shown
 
 
+@pytest.mark.slow
 def test_a_script_is_profiled_and_its_report_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)

@@ -58,6 +58,7 @@ def test_profile_leaves_a_run_and_prints_its_report(run: Any, script: Any, fake_
     assert f"train/{folder.name}/report.html" in (tmp_path / "reports/index.html").read_text()
 
 
+@pytest.mark.slow
 def test_nothing_private_reaches_what_is_attached(
     run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +79,7 @@ def test_nothing_private_reaches_what_is_attached(
     assert b"planted-in-environment" not in captured
 
 
+@pytest.mark.slow
 def test_a_failing_program_keeps_its_partial_report_and_the_status_says_so(
     run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path
 ) -> None:
@@ -117,6 +119,7 @@ def test_counters_that_may_not_be_read_are_told_with_what_to_do(run: Any, script
     assert "report.html" not in result.output
 
 
+@pytest.mark.slow
 def test_each_recording_is_asked_of_nsys(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
     fake_nsys("no sampling")
     asked = ("--gpu-metrics", "--python-backtrace", "--memory-usage")
@@ -171,6 +174,7 @@ def test_reports_that_cannot_be_written_are_an_error_before_anything_runs(
     assert "is a file" in run("profile", "mlp", expect=USAGE).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["two words.py", 'it\'s "quoted".py', "<script>alert(1)<script>.py", "new\nline.py", "-dash.py"]
 )
@@ -181,6 +185,7 @@ def test_odd_names_of_scripts(run: Any, script: Any, fake_nsys: FakeNsys, tmp_pa
     assert "<script>alert" not in page.read_text()
 
 
+@pytest.mark.slow
 def test_auto_without_a_gpu_uses_torch_and_the_report_says_what_is_missing(
     run: Any, script: Any, tmp_path: Path
 ) -> None:
@@ -193,6 +198,7 @@ def test_auto_without_a_gpu_uses_torch_and_the_report_says_what_is_missing(
     assert "aten::sum" in set(report.result("cpu_ops").rows["name"])
 
 
+@pytest.mark.slow
 def test_a_script_without_torch_gets_a_report_that_says_so(run: Any, script: Any, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     run("profile", "--collector", "torch", script("print(1)"))
@@ -200,6 +206,7 @@ def test_a_script_without_torch_gets_a_report_that_says_so(run: Any, script: Any
     assert [finding.rule for finding in report.findings] == ["nothing_recorded"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_the_program_and_keeps_the_report(
     script: Any, fake_nsys: FakeNsys, tmp_path: Path, number: signal.Signals

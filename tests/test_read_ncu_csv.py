@@ -44,6 +44,7 @@ def rules_of(profile: Profile) -> pd.DataFrame:
 # -- the same model as from the report --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "report"),
     [

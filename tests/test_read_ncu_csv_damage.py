@@ -180,6 +180,7 @@ def _without(text: str, column: str) -> str:
     return ncu.page(header[:place] + header[place + 1 :], [row[:place] + row[place + 1 :] for row in rows])
 
 
+@pytest.mark.slow
 @examples(40)
 @given(st.sampled_from([DETAILS, RAW]), st.data())
 def test_a_header_with_another_cell_is_refused_or_makes_a_report(folder: Path, page: str, data: st.DataObject) -> None:
@@ -255,6 +256,7 @@ _NOISE = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(_NOISE, _NOISE, st.sampled_from([DETAILS, RAW]))
 def test_noise_around_the_table_is_refused_or_changes_nothing(
     folder: Path, before: list[str], after: list[str], page: str

@@ -275,6 +275,7 @@ def test_any_flipped_bit_is_refused_or_leaves_all_launches(folder: Path, place: 
         assert "flip.ncu-rep" in error.message
 
 
+@pytest.mark.slow
 def test_what_the_library_drops_in_silence_is_noticed(tmp_path: Path) -> None:
     content = bytearray(LINES)
     # the value of an instance gets another field number: without a required field the library drops the launch

@@ -40,6 +40,7 @@ def test_tables_that_no_reader_knows_are_named_and_lookups_and_empty_ones_are_no
     assert named(path) == {"CPU samples": 3, 'OF "ANOTHER" KIND': 1}
 
 
+@pytest.mark.slow
 def test_nothing_that_a_reader_asks_for_is_named_as_not_shown(capture_file: CaptureFile) -> None:
     assert named(capture_file("gelu")) == {"CUDA events": 420}
     assert named(capture_file("unified_memory")) == {}

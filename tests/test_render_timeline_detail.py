@@ -251,6 +251,7 @@ def test_many_labels_of_long_times_come_back() -> None:
     assert {event[:3] for row in decoded.layers[0] for event in row} == set(expected)
 
 
+@pytest.mark.slow
 def test_layers_that_a_number_in_a_word_tells_apart_are_no_repetitions_to_be_exact_about() -> None:
     profile = busy_profile(60_000, steps=600)
     ranges = profile.table("ranges")

@@ -203,7 +203,7 @@ def causing_calls(timeline: Timeline) -> Calls:
     cause = causes[names.codes]
     cause[_pageable(timeline)] = IDLE.index(BLOCKING_COPY)
     start, end, process = (table[column].to_numpy() for column in ("start_ns", "end_ns", "process"))
-    rows = {}
+    rows: dict[tuple[int, int], Ints] = {}
     for key, mine in positions(process).items():
         lasting = mine[end[mine] > start[mine]]
         rows |= {(key, position): lasting[cause[lasting] == position] for position in range(len(IDLE))}
