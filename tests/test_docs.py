@@ -75,6 +75,7 @@ def check(path: Path, written: str) -> None:
         ("docs/advice.md", [rule.name for rule in RULES]),
         ("docs/stats.md", list(REPORTS)),
         ("docs/command-line.md", [*FORMATS, *COLLECTORS, *main.commands]),
+        ("docs/page.md", list(FORMATS)),
         ("README.md", [workload.name for workload in registered()]),
     ],
 )

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from nightsight import collect
 from nightsight.collect.tools import ask_python
 from nightsight.model import Report
 
@@ -106,6 +107,10 @@ def check(project: Path, collector: str, target: str) -> None:
     assert "not ours" not in (folder / "report.html").read_text()
     report = Report.from_json((folder / "report.json").read_text())
     assert report.environment.collector.partition(".")[0] == collector.partition(" ")[0]
+
+
+def test_every_collector_is_tried_here() -> None:
+    assert {name.partition(" ")[0] for name in COLLECTORS} == set(collect.COLLECTORS)
 
 
 # with torch itself a program takes seconds, and workloads are run once more to be timed
