@@ -453,7 +453,7 @@ def test_a_rule_that_asks_for_a_column_that_its_result_never_has_is_a_bug() -> N
 
 def test_the_page_says_what_was_looked_for_in_vain_and_what_could_not_be() -> None:
     profile = draw(BUSY)
-    assert "No rule found anything that costs enough" in render_html(build_report(profile, "busy"))
+    assert "No rule found a cost worth acting on" in render_html(build_report(profile, "busy"))
     tables = {name: frame for name, frame in profile.tables.items() if name != "api_calls"}
     page = render_html(build_report(Profile(tables, {"api_calls": "CUDA calls were not traced"}), "busy"))
     assert re.search(r"Not checked: <code>[^<]*launch_bound[^<]*</code>. CUDA calls were not traced.", page)

@@ -92,7 +92,7 @@ def test_gpus_that_differ_have_a_line_each_and_equal_ones_share_it() -> None:
 def test_without_a_peak_none_is_drawn_and_the_page_says_so(value: float) -> None:
     view = drawn(table((H2D, "Pinned", 1, 1e6, 1e5)), peaks(value))
     assert view.peaks == ()
-    assert "none is known" in view.notes[-1]
+    assert "none are known" in view.notes[-1]
 
 
 @pytest.mark.parametrize("column", ["count", "total_bytes", "total_ns", "rate_bytes_per_s"])

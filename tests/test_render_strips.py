@@ -83,7 +83,7 @@ def test_what_would_press_the_others_to_the_ground_is_named_at_the_edge() -> Non
     assert (ring.text, ring.at.y, ring.is_beyond) == ("#0: 250.0 µs (250.0×)", 0, True)
     assert len(dots(strip.time)) == 4
     assert all(10 < y < 70 for _, y in dots(strip.time))
-    assert "beyond the scale" in view.notes[-1]
+    assert "off the scale" in view.notes[-1]
 
 
 def test_names_of_many_outliers_do_not_touch() -> None:

@@ -136,7 +136,7 @@ def test_a_browser_without_streams_has_the_printed_rows_and_says_so(visit: Any) 
     with visit("big", script=WITHOUT_STREAMS) as page:
         section = page.locator("#cuda_gpu_kern_sum")
         assert rows_of(section).count() == ROWS
-        assert "newer browser" in section.locator(".note.on-screen").text_content()
+        assert "browser with DecompressionStream" in section.locator(".note.on-screen").text_content()
         sort_by(section, "Total")
         assert sort_by(section, "Total") == "ascending"
         assert shown(section)[0].startswith("kernel_49<")
@@ -175,7 +175,7 @@ def test_a_frame_that_may_not_download_shows_the_file_as_text(visit: Any, tables
         header, *rows = dialog.locator("textarea").input_value().splitlines()
         assert header.startswith("name,launches,")
         assert [row.partition(",")[0] for row in rows] == ["'=1+1", "'+cmd", "'-2", "'@SUM(A1)", '"quote "" and']
-        assert "no downloads" in dialog.locator(".note").inner_text()
+        assert "does not allow downloads" in dialog.locator(".note").inner_text()
         selected = "area => area.selectionEnd - area.selectionStart"
         assert dialog.locator("textarea").evaluate(selected) > 100
         dialog.get_by_role("button", name="Copy").click()
