@@ -1,1 +1,1 @@
-"""Annotated GPU workloads and the runner they share. Nothing here imports `nightsight`, nor the reverse."""
+"""Annotated GPU workloads and the runner they share. They do not import `nightsight`, and it does not import them."""

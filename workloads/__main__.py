@@ -1,7 +1,7 @@
 """Runs one of the workloads: `python /path/to/workloads workloads.mlp --dim 512`, with any Python that has torch.
 
-Nothing is put on the path of that Python, whose packages may lie beside ours in other versions: this package is loaded
-from where this file is.
+Nothing is added to the path of that Python, because packages next to this one may be of versions it cannot use. This
+package is loaded from the folder of this file.
 """
 
 import importlib.util
@@ -11,13 +11,13 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the module that the command line names as the main program."""
+    """Run the module named on the command line as the main program."""
     here = Path(__file__).absolute().parent
     spec = importlib.util.spec_from_file_location("workloads", here / "__init__.py")
     if spec is None:
         raise ImportError(f"{here} is not a package")
     sys.modules["workloads"] = importlib.util.module_from_spec(spec)
-    # Python put this folder there
+    # Python added this folder
     del sys.path[0]
     module = sys.argv.pop(1)
     runpy.run_module(module, run_name="__main__", alter_sys=True)

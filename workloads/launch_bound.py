@@ -1,4 +1,4 @@
-"""Launches many tiny kernels in a row, each over before the next can be launched."""
+"""Launches many tiny kernels in a row, each finished before the next can be launched."""
 
 import argparse
 
@@ -8,14 +8,14 @@ from workloads.runner import Step, WorkloadParser, annotate, positive, run
 
 
 def main() -> None:
-    """Run the workload as the command line says."""
+    """Run the workload with the options on the command line."""
     parser = WorkloadParser(__doc__)
     parser.add_argument("--kernels", type=positive, default=2000, help="kernels per step (default: %(default)s)")
     run(parser, prepare)
 
 
 def prepare(options: argparse.Namespace) -> Step:
-    """Make a tensor of one element, and return a step that adds to it many times."""
+    """Create a tensor with one element, and return a step that adds to it many times."""
     counter = torch.zeros(1, device=options.device)
 
     def step() -> None:

@@ -6,7 +6,7 @@ import torch
 
 from workloads.runner import Step, WorkloadParser, annotate, positive, run
 
-# tf32 is a way to multiply float32 matrices, not a type of their elements
+# tf32 is a way to multiply float32 matrices, not the type of their elements
 TYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -16,17 +16,17 @@ TYPES = {
 
 
 def main() -> None:
-    """Run the workload as the command line says."""
+    """Run the workload with the options on the command line."""
     parser = WorkloadParser(__doc__)
     parser.add_argument(
-        "--dim", type=positive, default=2048, help="rows and columns (default: %(default)s, on a CPU 512)"
+        "--dim", type=positive, default=2048, help="rows and columns (default: %(default)s, 512 on a CPU)"
     )
-    parser.add_argument("--dtype", choices=TYPES, default="float32", help="of the numbers (default: %(default)s)")
+    parser.add_argument("--dtype", choices=TYPES, default="float32", help="data type (default: %(default)s)")
     run(parser, prepare, on_cpu={"dim": 512})
 
 
 def prepare(options: argparse.Namespace) -> Step:
-    """Make the matrices, and return one multiplication of them."""
+    """Create the matrices, and return a step that multiplies them."""
     torch.set_float32_matmul_precision("high" if options.dtype == "tf32" else "highest")
     left = torch.randn(options.dim, options.dim, device=options.device, dtype=TYPES[options.dtype])
     right = torch.randn_like(left)

@@ -11,22 +11,24 @@ MIB = 1 << 20
 
 
 def main() -> None:
-    """Run the workload as the command line says."""
+    """Run the workload with the options on the command line."""
     parser = WorkloadParser(__doc__)
-    parser.add_argument("--sizes", type=sizes, default="1,16,64", help="of the copies in MiB (default: %(default)s)")
+    parser.add_argument(
+        "--sizes", type=sizes, default="1,16,64", help="sizes of the copies in MiB (default: %(default)s)"
+    )
     run(parser, prepare)
 
 
 def sizes(text: str) -> tuple[int, ...]:
-    """Read whole numbers with commas between them, as the `type` of an option."""
+    """Parse comma-separated whole numbers, as the `type` of an option."""
     return tuple(positive(part) for part in text.split(","))
 
 
 def prepare(options: argparse.Namespace) -> Step:
-    """Make the buffers, and return a step that copies each of them to the device and back."""
+    """Create the buffers, and return a step that copies each of them to the device and back."""
     on_gpu = options.device == "cuda"
     if not on_gpu:
-        print("without a GPU these are copies from host to host, and no memory is pinned")
+        print("without a GPU, these copies are from host to host, and no memory is pinned")
     copies = []
     for size, kind in itertools.product(options.sizes, ("pageable", "pinned")):
         host = torch.zeros(size * MIB, dtype=torch.uint8, pin_memory=on_gpu and kind == "pinned")
@@ -37,7 +39,7 @@ def prepare(options: argparse.Namespace) -> Step:
     def step() -> None:
         for name, target, source, pinned in copies:
             with annotate(name):
-                # only pinned memory can be copied while the host goes on
+                # only pinned memory can be copied while the host continues
                 target.copy_(source, non_blocking=pinned)
 
     return step

@@ -1,7 +1,7 @@
-"""How a workload is run: its shared options, the ranges around its steps, and what each way of running writes.
+"""Runs a workload: the shared options, the ranges around its steps, and the output of each mode.
 
-A plain run is made for a profiler to watch: `cudaProfilerStart` comes before the range `measure`, `cudaProfilerStop`
-after it. `--benchmark` times steps with no profiler; `--torch-trace` records them with torch's own.
+A plain run is meant for a profiler: it calls `cudaProfilerStart` before the range `measure` and `cudaProfilerStop`
+after it. `--benchmark` times the steps without a profiler. `--torch-trace` records them with torch.profiler.
 """
 
 import argparse
@@ -30,35 +30,37 @@ Step = Callable[[], None]
 
 @contextmanager
 def annotate(name: str) -> Iterator[None]:
-    """Name what happens inside, for nsys and ncu (NVTX) and for torch.profiler."""
+    """Name the enclosed work, for nsys and ncu (NVTX) and for torch.profiler."""
     with nvtx.annotate(name) if nvtx else nullcontext(), record_function(name):
         yield
 
 
 def positive(text: str) -> int:
-    """Read a whole number of at least 1, as the `type` of an option."""
+    """Parse a whole number of at least 1, as the `type` of an option."""
     return _at_least(1, text)
 
 
 def natural(text: str) -> int:
-    """Read a whole number of at least 0, as the `type` of an option."""
+    """Parse a whole number of at least 0, as the `type` of an option."""
     return _at_least(0, text)
 
 
 class WorkloadParser(argparse.ArgumentParser):
-    """A parser that has the shared options; a wrong one ends the program with status 2 and one line."""
+    """A parser with the shared options. An invalid option ends the program with status 2 and one line."""
 
     def __init__(self, summary: str | None) -> None:
         super().__init__(prog=Path(sys.argv[0]).stem, description=summary)
         shared = self.add_argument_group("options of every workload")
         shared.add_argument("--iterations", type=positive, default=20, help="measured steps (default: %(default)s)")
-        shared.add_argument("--warmup", type=natural, default=5, help="steps before those (default: %(default)s)")
-        shared.add_argument("--seed", type=natural, default=0, help="of the random numbers (default: %(default)s)")
+        shared.add_argument(
+            "--warmup", type=natural, default=5, help="warm-up steps before them (default: %(default)s)"
+        )
+        shared.add_argument("--seed", type=natural, default=0, help="seed of the random numbers (default: %(default)s)")
         devices = ("auto", "cuda", "cpu")
-        shared.add_argument("--device", choices=devices, default="auto", help="where to run (default: %(default)s)")
-        shared.add_argument("--trials", type=positive, default=7, help="of a benchmark (default: %(default)s)")
+        shared.add_argument("--device", choices=devices, default="auto", help="device to run on (default: %(default)s)")
+        shared.add_argument("--trials", type=positive, default=7, help="trials of a benchmark (default: %(default)s)")
         mode = shared.add_mutually_exclusive_group()
-        mode.add_argument("--benchmark", type=output_path, metavar="OUT.json", help="time the steps, with no profiler")
+        mode.add_argument("--benchmark", type=output_path, metavar="OUT.json", help="time the steps without a profiler")
         mode.add_argument("--torch-trace", type=output_path, metavar="OUT.json.gz", help="record with torch.profiler")
 
     def error(self, message: str) -> NoReturn:
@@ -66,7 +68,7 @@ class WorkloadParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
 
     def read(self, on_cpu: Mapping[str, int]) -> argparse.Namespace:
-        """Read the command line, with the defaults in `on_cpu` on a CPU; `device` is then "cuda" or "cpu"."""
+        """Parse the command line, with the defaults in `on_cpu` on a CPU. `device` is then "cuda" or "cpu"."""
         options = self.parse_args()
         has_cuda = torch.cuda.is_available()
         if options.device == "cuda" and not has_cuda:
@@ -79,7 +81,7 @@ class WorkloadParser(argparse.ArgumentParser):
         return options
 
     def parameters(self, options: argparse.Namespace) -> dict[str, str]:
-        """Return the options that are numbers or choices; other text, and paths, may be private and stay out."""
+        """Return the options that are numbers or choices. Other text and paths may be private and are left out."""
         values = vars(options)
         choices = {action.dest for action in self._actions if action.choices}
         return {name: _text(value) for name, value in values.items() if name in choices or _is_number(value)}
@@ -88,9 +90,9 @@ class WorkloadParser(argparse.ArgumentParser):
 def run(
     parser: WorkloadParser, prepare: Callable[[argparse.Namespace], Step], *, on_cpu: Mapping[str, int] | None = None
 ) -> None:
-    """Run the step that `prepare` makes of the options, in the way that the command line asks for.
+    """Run the step that `prepare` creates from the options, in the mode given on the command line.
 
-    `on_cpu` holds the defaults that are others on a CPU.
+    `on_cpu` holds the defaults that differ on a CPU.
     """
     options = parser.read(on_cpu or {})
     torch.manual_seed(options.seed)
@@ -139,7 +141,7 @@ def _trace(step: Step, options: argparse.Namespace) -> None:
     with profile(
         activities=activities(options.device),
         schedule=schedule(wait=1, warmup=1, active=options.iterations, repeat=1),
-        # also called when a step raises: what was recorded until then is worth having
+        # also called when a step raises: what was recorded until then is worth keeping
         on_trace_ready=lambda profiler: export_trace(profiler, options.torch_trace),
     ) as profiler:
         # its own range around each step would begin in one of our ranges and end in another
@@ -176,7 +178,7 @@ def _synchronize(device: str) -> None:
 
 
 def _watched(device: str) -> AbstractContextManager[None]:
-    """Switch on a profiler that waits for cudaProfilerStart (nsys --capture-range, ncu --profile-from-start off)."""
+    """Start a profiler that waits for cudaProfilerStart (nsys --capture-range, ncu --profile-from-start off)."""
     watched: AbstractContextManager[None] = torch.cuda.profiler.profile() if device == "cuda" else nullcontext()
     return watched
 

@@ -1,6 +1,6 @@
-"""Runs any Python script under torch.profiler, as `python script.py` would, and exports the trace however it ends.
+"""Runs any Python script under torch.profiler, as `python script.py` would, and exports the trace however that ends.
 
-It is run by its path, and imports nothing from beside it: what the script imports is the script's.
+It is started by path and imports nothing from its own folder: the script's imports find the script's modules.
 """
 
 import argparse
@@ -17,20 +17,22 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def main() -> None:
-    """Run the script as the command line says; its exit status and its traceback are the program's."""
+    """Run the script given on the command line. Its exit status and its traceback become the program's."""
     usage = "traced --out TRACE.json.gz -- script.py [ARGUMENT ...]"
     parser = argparse.ArgumentParser(prog="traced", usage=usage, description=__doc__)
-    parser.add_argument("--out", type=output_path, required=True, help="the trace to write; gzipped if it ends in .gz")
+    parser.add_argument(
+        "--out", type=output_path, required=True, help="trace to write; compressed if the name ends in .gz"
+    )
     parser.add_argument("command", nargs="+", help="the script to run, and its arguments")
     options = parser.parse_args()
     script = Path(options.command[0]).absolute()
     if not script.is_file():
         parser.error(f"there is no script {script}")
     sys.argv = [str(script), *options.command[1:]]
-    # before Python 3.11 no path is a safe one
+    # safe_path exists since Python 3.11
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = str(script.resolve().parent)
-    # absolute, for the script may change the folder it works in
+    # absolute, because the script may change its working folder
     trace(script, options.out.absolute())
 
 
@@ -53,17 +55,17 @@ def trace(script: Path, out: Path) -> None:
 
 @contextmanager
 def saving_afterwards() -> Iterator[None]:
-    """Say, when what is inside has ended, that the trace is being saved: who wants to end us then waits for it."""
+    """Announce, when the enclosed work has ended, that the trace is being saved: whoever wants to end us then waits."""
     try:
         yield
     finally:
-        # what has been asked to end need not be asked again
+        # already ending: no second request is needed
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         print("nightsight: saving the trace", file=sys.stderr, flush=True)
 
 
 def output_path(text: str) -> Path:
-    """Read the path of a file to write, in a folder that is there, as the `type` of an option."""
+    """Parse the path of an output file in an existing folder, as the `type` of an option."""
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"{path} is not a file in a folder that exists")
@@ -71,14 +73,14 @@ def output_path(text: str) -> Path:
 
 
 def export_trace(profiler: profile, path: Path) -> None:
-    """Write a Chrome trace, gzipped if `path` ends in .gz; it appears whole or not at all."""
+    """Write a Chrome trace, compressed if `path` ends in .gz. The file appears complete or not at all."""
     aside = path.with_name(f".{path.name}")
     profiler.export_chrome_trace(str(aside))
     aside.replace(path)
 
 
 def activities(device: str) -> list[ProfilerActivity]:
-    """Return what torch.profiler is to record on "cuda" or "cpu"."""
+    """Return what torch.profiler records on "cuda" or "cpu"."""
     return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
 
 
