@@ -35,6 +35,7 @@ CaptureFile = Callable[[str], Path]
 # a longer definition is a list: of columns and of what they can hold
 LONGEST_HELP = 400
 CAPTURES = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "crash", "mlp")
+OF_TORCH = ("mini_torch", "cuda_graph")
 
 
 @pytest.fixture(params=CAPTURES)
@@ -259,6 +260,7 @@ def test_sums_by_name_are_the_sums_of_the_events(capture: Profile) -> None:
         assert analysis(Timeline(capture)).frame["total_ns"].sum() == (events["end_ns"] - events["start_ns"]).sum()
 
 
+@pytest.mark.parametrize("name", [*CAPTURES, *OF_TORCH])
 def test_row_order_changes_nothing(name: str, capture: Profile, recorded: Recorded) -> None:
     shuffled = {name: frame.sample(frac=1, random_state=1) for name, frame in capture.tables.items()}
     results, _ = analyze(Profile(shuffled, capture.missing))
@@ -266,6 +268,7 @@ def test_row_order_changes_nothing(name: str, capture: Profile, recorded: Record
         pd.testing.assert_frame_equal(result.rows, expected.rows)
 
 
+@pytest.mark.parametrize("name", [*CAPTURES, *OF_TORCH])
 def test_shifting_all_times_changes_no_result(name: str, capture: Profile, recorded: Recorded) -> None:
     shifted = {
         name: frame.assign(**{column: frame[column] + 10**9 for column in ("start_ns", "end_ns") if column in frame})

@@ -1,6 +1,5 @@
 """What launches cost and how far the CPU runs ahead: drawn timelines, brute force, and laws on real captures."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -265,18 +264,6 @@ def test_launch_idle_time_and_the_split_agree(capture: Profile) -> None:
     split = time_split(Timeline(capture)).frame
     launch = split[split["category"] == "launch"]["time_ns"].sum()
     assert launch_bound(Timeline(capture)).frame["launch_idle_ns"].sum() == launch
-
-
-@pytest.mark.parametrize("analysis", [launch_phases, launch_bound, in_flight])
-def test_row_order_and_a_shift_in_time_change_nothing(analysis: Callable[[Timeline], Any], capture: Profile) -> None:
-    expected = analysis(Timeline(capture)).frame
-    shuffled = {name: frame.sample(frac=1, random_state=4) for name, frame in capture.tables.items()}
-    shifted = {
-        name: frame.assign(**{column: frame[column] + 10**12 for column in ("start_ns", "end_ns") if column in frame})
-        for name, frame in shuffled.items()
-    }
-    for tables in (shuffled, shifted):
-        pd.testing.assert_frame_equal(analysis(Timeline(Profile(tables, capture.missing))).frame, expected)
 
 
 def test_waiting_for_an_event_of_another_stream_is_not_taken_for_latency(recorded: Recorded) -> None:

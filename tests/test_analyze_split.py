@@ -308,17 +308,6 @@ def test_hidden_and_visible_communication_are_all_of_it(recorded: Recorded) -> N
         assert (row["time_ns"] + row["hidden_ns"]).item() == length(spans) > 0
 
 
-def test_row_order_and_a_shift_in_time_change_nothing(capture: Profile) -> None:
-    expected = time_split(Timeline(capture)).frame
-    shuffled = {name: frame.sample(frac=1, random_state=3) for name, frame in capture.tables.items()}
-    shifted = {
-        name: frame.assign(**{column: frame[column] + 10**12 for column in ("start_ns", "end_ns") if column in frame})
-        for name, frame in shuffled.items()
-    }
-    for tables in (shuffled, shifted):
-        pd.testing.assert_frame_equal(time_split(Timeline(Profile(tables, capture.missing))).frame, expected)
-
-
 def test_a_training_capture_is_split_as_its_events_say(recorded: Recorded) -> None:
     table = time_split(Timeline(recorded.profile("mlp"))).frame.set_index("category")
     assert table["time_ns"].idxmax() == "host code"

@@ -11,20 +11,10 @@ import pytest
 from tests.browser.table_pages import rows_of, wait_until
 from tests.browser.timeline_page import durations, in_view
 from tests.browser.timeline_samples import text, value
-from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
-FRAME = '<!doctype html><title>f</title><iframe width="1200" height="700" sandbox="allow-scripts" src="train.html">'
 STEP = "cudaStreamSynchronize"
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Path:
-    folder = tmp_path_factory.mktemp("address")
-    (folder / "train.html").write_text(recorded.page("train"), encoding="utf-8")
-    (folder / "framed.html").write_text(FRAME, encoding="utf-8")
-    return folder / "train.html"
 
 
 @contextmanager
@@ -57,8 +47,8 @@ def jump(page: Any, table: str, row: int) -> float:
     return top
 
 
-def test_back_undoes_what_the_row_of_a_table_did(browser: Any, file: Path) -> None:
-    with visited(browser, file.as_uri()) as page:
+def test_back_undoes_what_the_row_of_a_table_did(browser: Any, train_page: Path) -> None:
+    with visited(browser, train_page.as_uri()) as page:
         everything = in_view(page)
         top = jump(page, "cuda_api_sync", 1)
         first = (at_rest(page), in_view(page), value(page, "Start"))
@@ -78,8 +68,8 @@ def test_back_undoes_what_the_row_of_a_table_did(browser: Any, file: Path) -> No
         wait_until(page, lambda: in_view(page) == first[1])
 
 
-def test_moving_in_the_timeline_takes_no_step_in_the_history(browser: Any, file: Path) -> None:
-    with visited(browser, file.as_uri()) as page:
+def test_moving_in_the_timeline_takes_no_step_in_the_history(browser: Any, train_page: Path) -> None:
+    with visited(browser, train_page.as_uri()) as page:
         before = page.evaluate("history.length")
         page.locator("#timeline canvas").focus()
         for key in ("+", "+", "ArrowRight", "Home", "+"):
@@ -89,11 +79,11 @@ def test_moving_in_the_timeline_takes_no_step_in_the_history(browser: Any, file:
         assert page.evaluate("history.length") == before
 
 
-def test_an_address_keeps_view_event_and_span(browser: Any, file: Path) -> None:
+def test_an_address_keeps_view_event_and_span(browser: Any, train_page: Path) -> None:
     def seen(page: Any) -> tuple[Any, ...]:
         return in_view(page), value(page, "Start"), text(page, "event"), text(page, "span")
 
-    with visited(browser, file.as_uri()) as page:
+    with visited(browser, train_page.as_uri()) as page:
         jump(page, "gpu_gaps", 1)
         page.keyboard.press("]")
         address, shown = at_rest(page), seen(page)
@@ -102,7 +92,7 @@ def test_an_address_keeps_view_event_and_span(browser: Any, file: Path) -> None:
         page.reload()
         wait_until(page, lambda: bool(durations(page, "ready")))
         assert (at_rest(page), seen(page)) == (address, shown)
-    with visited(browser, file.as_uri() + address) as page:
+    with visited(browser, train_page.as_uri() + address) as page:
         assert seen(page) == (pytest.approx(shown[0], abs=1e-4), *shown[1:])
         assert at_rest(page) == address
         assert page.locator("#timeline").bounding_box()["y"] < 200
@@ -112,16 +102,16 @@ def test_an_address_keeps_view_event_and_span(browser: Any, file: Path) -> None:
 
 
 @pytest.mark.parametrize("hash_", ["#timeline=", "#timeline=1,2,3", "#timeline=9e99,1", "#timeline=1,2&event=99,5"])
-def test_an_address_that_is_none_does_no_harm(hash_: str, browser: Any, file: Path) -> None:
-    with visited(browser, file.as_uri() + hash_) as page:
+def test_an_address_that_is_none_does_no_harm(hash_: str, browser: Any, train_page: Path) -> None:
+    with visited(browser, train_page.as_uri() + hash_) as page:
         assert text(page, "event") == ""
         for step in ("fit", "zoom-in"):
             page.locator(f"[data-do={step}]").click()
         assert re.fullmatch(r"#timeline=-?\d+,\d+", at_rest(page))
 
 
-def test_sections_keep_their_addresses(browser: Any, file: Path) -> None:
-    with visited(browser, file.as_uri()) as page:
+def test_sections_keep_their_addresses(browser: Any, train_page: Path) -> None:
+    with visited(browser, train_page.as_uri()) as page:
         page.locator("[data-do=zoom-in]").click()
         view, address = in_view(page), at_rest(page)
         page.locator('nav a[href="#cuda_api_sync"]').click()
@@ -132,8 +122,8 @@ def test_sections_keep_their_addresses(browser: Any, file: Path) -> None:
         assert in_view(page) == view
 
 
-def test_back_works_in_a_sandboxed_frame(browser: Any, file: Path) -> None:
-    with visited(browser, file.with_name("framed.html").as_uri()) as page:
+def test_back_works_in_a_sandboxed_frame(browser: Any, train_page: Path) -> None:
+    with visited(browser, train_page.with_name("framed.html").as_uri()) as page:
         frame = page.frames[1]
         before = in_view(frame)
         rows_of(frame.locator("#cuda_api_sync")).nth(1).locator("[data-does=show]").dispatch_event("click")
@@ -143,14 +133,14 @@ def test_back_works_in_a_sandboxed_frame(browser: Any, file: Path) -> None:
         wait_until(page, lambda: in_view(frame) == before)
 
 
-def test_without_a_history_the_timeline_still_works(browser: Any, file: Path) -> None:
+def test_without_a_history_the_timeline_still_works(browser: Any, train_page: Path) -> None:
     broken = "for (const name of ['pushState', 'replaceState']) history[name] = () => { throw new Error('no'); }"
     messages: list[str] = []
     page = browser.new_page()
     page.on("console", lambda message: messages.append(message.text))
     page.on("pageerror", lambda error: messages.append(str(error)))
     page.add_init_script(broken)
-    page.goto(file.as_uri())
+    page.goto(train_page.as_uri())
     wait_until(page, lambda: bool(durations(page, "ready")))
     jump(page, "cuda_api_sync", 1)
     assert at_rest(page) == ""

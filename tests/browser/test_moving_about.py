@@ -6,25 +6,15 @@ from typing import Any
 import pytest
 
 from tests.browser.table_pages import wait_until
-from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
-FRAME = '<!doctype html><title>f</title><iframe width="1200" height="700" sandbox="allow-scripts" src="train.html">'
 TOP = "place => Math.abs(document.getElementById(place).getBoundingClientRect().top)"
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Path:
-    folder = tmp_path_factory.mktemp("moving")
-    (folder / "train.html").write_text(recorded.page("train"), encoding="utf-8")
-    (folder / "framed.html").write_text(FRAME, encoding="utf-8")
-    return folder / "train.html"
-
-
-def test_an_address_with_a_section_shows_that_section(browser: Any, file: Path) -> None:
+def test_an_address_with_a_section_shows_that_section(browser: Any, train_page: Path) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 800})
-    page.goto(f"{file.as_uri()}#cuda_api_sync")
+    page.goto(f"{train_page.as_uri()}#cuda_api_sync")
     ready = "['table: ready', 'timeline: ready'].every((name) => performance.getEntriesByName(name).length)"
     wait_until(page, lambda: bool(page.evaluate(ready)))
     page.wait_for_timeout(300)
@@ -32,11 +22,11 @@ def test_an_address_with_a_section_shows_that_section(browser: Any, file: Path) 
     page.close()
 
 
-def test_links_go_to_their_sections_in_a_sandboxed_frame(browser: Any, file: Path) -> None:
+def test_links_go_to_their_sections_in_a_sandboxed_frame(browser: Any, train_page: Path) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     messages: list[str] = []
     page.on("console", lambda message: messages.append(message.text))
-    page.goto(file.with_name("framed.html").as_uri())
+    page.goto(train_page.with_name("framed.html").as_uri())
     frame = page.frames[1]
     frame.locator('nav a[href="#cuda_gpu_kern_sum"]').click()
     wait_until(page, lambda: frame.evaluate(TOP, "cuda_gpu_kern_sum") < 200)
@@ -44,9 +34,9 @@ def test_links_go_to_their_sections_in_a_sandboxed_frame(browser: Any, file: Pat
     page.close()
 
 
-def test_closing_a_panel_keeps_the_keyboard_in_the_timeline(browser: Any, file: Path) -> None:
+def test_closing_a_panel_keeps_the_keyboard_in_the_timeline(browser: Any, train_page: Path) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 800})
-    page.goto(file.as_uri())
+    page.goto(train_page.as_uri())
     canvas = page.locator("#timeline canvas")
     canvas.wait_for()
     canvas.focus()
@@ -57,9 +47,9 @@ def test_closing_a_panel_keeps_the_keyboard_in_the_timeline(browser: Any, file: 
     page.close()
 
 
-def test_a_phone_with_text_twice_as_large_scrolls_in_one_direction(browser: Any, file: Path) -> None:
+def test_a_phone_with_text_twice_as_large_scrolls_in_one_direction(browser: Any, train_page: Path) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.goto(file.as_uri())
+    page.goto(train_page.as_uri())
     page.locator("#timeline canvas").wait_for()
     page.evaluate("document.documentElement.style.fontSize = '200%'")
     page.wait_for_timeout(200)

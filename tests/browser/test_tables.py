@@ -1,41 +1,23 @@
 """Tables in a real browser: sort, filter, names, virtual rows, trees, keyboard."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from nightsight.render.table.view import short_name
-from tests.browser.table_pages import COUNT, frames, rows_of, scroll, shown, sort_by, visited, write_pages
-from tests.recorded import Recorded
+from tests.browser.table_pages import COUNT, rows_of, scroll, shown, sort_by
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def tables() -> dict[str, pd.DataFrame]:
-    return frames()
-
-
-@pytest.fixture(scope="module")
-def visit(
-    browser: Any,
-    tables: dict[str, pd.DataFrame],
-    tmp_path_factory: pytest.TempPathFactory,
-    recorded: Recorded,
-) -> Callable[..., Any]:
-    files = write_pages(tmp_path_factory.mktemp("tables"), tables, recorded.page("train"))
-    return lambda name, **options: visited(browser, files[name], **options)
 
 
 # sort and filter
 
 
-def test_a_heading_sorts_by_value_with_what_is_missing_last(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+def test_a_heading_sorts_by_value_with_what_is_missing_last(visit_tables: Any, tables: dict[str, pd.DataFrame]) -> None:
     frame = tables["big"]
-    with visit("big") as page:
+    with visit_tables("big") as page:
         section = page.locator("#cuda_gpu_kern_sum")
         for order, ascending in (("descending", False), ("ascending", True)):
             assert sort_by(section, "Std dev") == order
@@ -47,14 +29,14 @@ def test_a_heading_sorts_by_value_with_what_is_missing_last(visit: Any, tables: 
         assert shown(section)[0] == short_name(frame["name"][0])
 
 
-def test_names_sort_with_their_numbers_by_value(visit: Any) -> None:
-    with visit("big") as page:
+def test_names_sort_with_their_numbers_by_value(visit_tables: Any) -> None:
+    with visit_tables("big") as page:
         section = page.locator("#cuda_gpu_kern_sum")
         assert sort_by(section, "Kernel") == "ascending"
         assert [name.split("<")[0] for name in shown(section)[:11]] == [f"kernel_{place}" for place in range(11)]
 
 
-def test_a_filter_looks_into_full_names_and_texts(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+def test_a_filter_looks_into_full_names_and_texts(visit_tables: Any, tables: dict[str, pd.DataFrame]) -> None:
     frame = tables["big"]
     cases = {
         "AT::native::KERNEL_12<": 1,
@@ -63,7 +45,7 @@ def test_a_filter_looks_into_full_names_and_texts(visit: Any, tables: dict[str, 
         "kernel_77": int(frame["name"].str.contains("kernel_77").sum()),
         "no such kernel": 0,
     }
-    with visit("big") as page:
+    with visit_tables("big") as page:
         section = page.locator("#cuda_gpu_kern_sum")
         for text, count in cases.items():
             section.get_by_role("searchbox").fill(text)
@@ -77,9 +59,9 @@ def test_a_filter_looks_into_full_names_and_texts(visit: Any, tables: dict[str, 
 # many rows
 
 
-def test_only_rows_in_sight_are_in_the_page(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+def test_only_rows_in_sight_are_in_the_page(visit_tables: Any, tables: dict[str, pd.DataFrame]) -> None:
     names = [short_name(name) for name in tables["big"]["name"]]
-    with visit("big") as page:
+    with visit_tables("big") as page:
         section = page.locator("#cuda_gpu_kern_sum")
         assert section.locator(".scroll").bounding_box()["height"] <= 0.6 * 800 + 2
         height = section.locator(".scroll").evaluate("box => box.scrollHeight")
@@ -92,8 +74,8 @@ def test_only_rows_in_sight_are_in_the_page(visit: Any, tables: dict[str, pd.Dat
         assert found[-1] == names[-1]
 
 
-def test_virtual_rows_are_written_as_printed_ones_are(visit: Any) -> None:
-    with visit("train") as page:
+def test_virtual_rows_are_written_as_printed_ones_are(visit_tables: Any) -> None:
+    with visit_tables("train") as page:
         table = page.locator("#gpu_gaps")
         cells = "rows => rows.map(row => Array.from(row.cells, cell => cell.textContent.trim()))"
         printed = table.locator("tbody.printed tr").evaluate_all(cells)
@@ -109,8 +91,8 @@ def test_virtual_rows_are_written_as_printed_ones_are(visit: Any) -> None:
     assert float(bars[0].strip("%")) == float(bars[1].strip("%"))
 
 
-def test_columns_keep_their_widths_while_rows_pass(visit: Any) -> None:
-    with visit("big") as page:
+def test_columns_keep_their_widths_while_rows_pass(visit_tables: Any) -> None:
+    with visit_tables("big") as page:
         section = page.locator("#cuda_gpu_kern_sum")
         widths = "cells => cells.map(cell => Math.round(cell.getBoundingClientRect().width))"
         seen = set()
@@ -120,9 +102,9 @@ def test_columns_keep_their_widths_while_rows_pass(visit: Any) -> None:
     assert len(seen) == 1
 
 
-def test_full_names_replace_short_ones_and_come_back(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+def test_full_names_replace_short_ones_and_come_back(visit_tables: Any, tables: dict[str, pd.DataFrame]) -> None:
     full = tables["big"]["name"][0]
-    with visit("big") as page:
+    with visit_tables("big") as page:
         section = page.locator("#cuda_gpu_kern_sum")
         button = section.get_by_role("button", name="Full names")
         row = rows_of(section).first
@@ -137,8 +119,8 @@ def test_full_names_replace_short_ones_and_come_back(visit: Any, tables: dict[st
         assert not shown(section)[0].startswith("void")
 
 
-def test_a_name_that_was_opened_stays_open_when_its_row_comes_back(visit: Any) -> None:
-    with visit("big") as page:
+def test_a_name_that_was_opened_stays_open_when_its_row_comes_back(visit_tables: Any) -> None:
+    with visit_tables("big") as page:
         section = page.locator("#cuda_gpu_kern_sum")
         rows_of(section).nth(2).locator("summary").click()
         for top in (50_000, 0):
@@ -150,10 +132,10 @@ def test_a_name_that_was_opened_stays_open_when_its_row_comes_back(visit: Any) -
 # trees
 
 
-def test_a_tree_opens_closes_and_sorts_among_siblings(visit: Any, tables: dict[str, pd.DataFrame]) -> None:
+def test_a_tree_opens_closes_and_sorts_among_siblings(visit_tables: Any, tables: dict[str, pd.DataFrame]) -> None:
     frame = tables["ranges"]
     steps = frame[frame["level"] == 0].sort_values("cpu_total_ns", ascending=False)["path"].tolist()
-    with visit("big") as page:
+    with visit_tables("big") as page:
         section = page.locator("#nvtx_ranges")
         assert shown(section)[:3] == ["step 0", "step 1", "step 2"]  # two levels would be too many rows
         sort_by(section, "CPU total")
@@ -171,16 +153,16 @@ def test_a_tree_opens_closes_and_sorts_among_siblings(visit: Any, tables: dict[s
         assert section.locator("table").get_attribute("aria-rowcount") == str(len(steps) + 1)
 
 
-def test_a_filter_shows_what_a_match_is_inside_of(visit: Any) -> None:
-    with visit("big") as page:
+def test_a_filter_shows_what_a_match_is_inside_of(visit_tables: Any) -> None:
+    with visit_tables("big") as page:
         section = page.locator("#nvtx_ranges")
         section.get_by_role("searchbox").fill("backward")
         assert section.locator("output").text_content() == "30 of 150"
         assert shown(section)[:4] == ["step 0", "backward", "step 1", "backward"]
 
 
-def test_a_tree_and_its_rows_can_be_walked_by_keyboard(visit: Any) -> None:
-    with visit("big") as page:
+def test_a_tree_and_its_rows_can_be_walked_by_keyboard(visit_tables: Any) -> None:
+    with visit_tables("big") as page:
         section = page.locator("#nvtx_ranges")
 
         def at() -> tuple[str, str]:
@@ -206,8 +188,8 @@ def test_a_tree_and_its_rows_can_be_walked_by_keyboard(visit: Any) -> None:
         assert at() == ("step 29", "false")
 
 
-def test_one_row_at_a_time_is_reached_by_the_tab_key(visit: Any) -> None:
-    with visit("big") as page:
+def test_one_row_at_a_time_is_reached_by_the_tab_key(visit_tables: Any) -> None:
+    with visit_tables("big") as page:
         section = page.locator("#cuda_gpu_kern_sum")
         reachable = section.locator('tbody:not(.printed) :is(button, summary):not([tabindex="-1"])')
         assert reachable.count() == 2
@@ -220,8 +202,8 @@ def test_one_row_at_a_time_is_reached_by_the_tab_key(visit: Any) -> None:
         assert box["y"] < row["y"] < box["y"] + box["height"]
 
 
-def test_without_a_pointer_that_hovers_a_row_s_tools_stand_below_its_name(visit: Any) -> None:
-    with visit("train", has_touch=True, is_mobile=True) as page:
+def test_without_a_pointer_that_hovers_a_row_s_tools_stand_below_its_name(visit_tables: Any) -> None:
+    with visit_tables("train", has_touch=True, is_mobile=True) as page:
         for section in ("#gpu_gaps", "#nvtx_ranges", "#cuda_gpu_kern_sum"):
             cell = page.locator(f"{section} tbody:not(.printed) .name-cell:has(.row-tools)").first
             cell.scroll_into_view_if_needed()
