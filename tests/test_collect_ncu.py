@@ -265,7 +265,7 @@ def test_it_is_ended_without_a_program_called_kill(
         ("unknown set", ("does not know the requested set, section or metric", "--list-sets")),
         ("no kernels", ("No kernel was replayed", "matches gelu in the range step", "gelu_kernel, elementwise_kernel")),
         ("unheard of", ("ncu ended with exit status 1, and nothing was replayed", "ncu.log")),
-        ("killed", ("ncu was ended by SIGKILL", "ncu.log")),
+        ("killed", ("ncu was terminated by SIGKILL", "ncu.log")),
     ],
 )
 def test_why_there_is_no_report_is_said_with_what_to_do(

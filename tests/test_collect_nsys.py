@@ -160,7 +160,7 @@ def test_without_a_gpu_a_workload_is_captured_whole(
     ("script", "failure"),
     [
         ("echo /home/me; exit 3", "tiny ended with exit status 3"),
-        ("kill -ABRT $$", "tiny was ended by SIGABRT (exit status 134)"),
+        ("kill -ABRT $$", "tiny was terminated by SIGABRT (exit status 134)"),
     ],
 )
 def test_a_program_that_fails_half_way_leaves_a_partial_capture(

@@ -199,7 +199,7 @@ def test_output_and_status_are_kept(run: Callable[..., Outcome], tmp_path: Path)
 def test_a_signal_has_its_shell_status_and_its_name(run: Callable[..., Outcome]) -> None:
     outcome = run("import os; os.abort()")
     assert outcome.status == 134
-    assert outcome.ending == "was ended by SIGABRT (exit status 134)"
+    assert outcome.ending == "was terminated by SIGABRT (exit status 134)"
 
 
 def test_verbose_passes_the_output_on(run: Callable[..., Outcome], capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,7 +98,7 @@ def test_numbers_that_json_does_not_have_are_missing() -> None:
         ),
         (
             {"columns": ["a"], "rows": [[[1]]]},
-            "column a of table of 'r' does not have either numbers or texts in all rows",
+            "column a of table of 'r': expected either numbers or text in all rows",
         ),
         ({"columns": ["a"], "rows": 5}, "rows of table of 'r' is not a list"),
         ({"columns": "ab", "rows": []}, "columns of table of 'r' is not a list"),

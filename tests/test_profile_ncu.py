@@ -109,7 +109,7 @@ def test_what_was_replayed_is_said_as_it_was_chosen(fake_nsys: FakeNcu, fake_ncu
     assert report.parameters["ncu replays"].startswith("the fewest kernels that take 50 % of the time")
     assert report.parameters["ncu version"].startswith("2025.3.1")
     _, report = profiled(tmp_path, "--collector", "ncu")
-    assert report.parameters["ncu replays"] == "kernels, 1 of each grid and block, at most 12 launches"
+    assert report.parameters["ncu replays"] == "kernels, 1 per grid and block, at most 12 launches"
     _, report = profiled(tmp_path, "--collector", "nsys", "--ncu-range", "step", "--replay-mode", "range")
     assert report.parameters["ncu replays"] == "1 of step, as a whole"
 

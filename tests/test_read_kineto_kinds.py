@@ -75,7 +75,7 @@ def test_a_copy_whose_size_nobody_says_is_of_unknown_size_and_not_of_zero(
     assert pd.isna(row(report, "gpu_time")["copied_bytes"])
     assert report.result("copy_sizes").rows.empty
     (finding,) = [finding for finding in report.findings if finding.rule == "unknown_sizes"]
-    assert finding.title == "The size of 1 of 1 copies and sets is not in the trace"
+    assert finding.title == "The size of 1 of 1 copies and memsets is not in the trace"
 
 
 def test_one_unknown_size_makes_the_sum_unknown_and_leaves_the_classes_of_the_others(tmp_path: Path) -> None:

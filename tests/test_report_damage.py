@@ -104,14 +104,14 @@ def test_every_column_that_a_page_takes_is_asked_for_when_the_report_is_read(doc
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        (("results", 0, "name"), 7, "name of item 1 of results of the report is not a text"),
+        (("results", 0, "name"), 7, "name of item 1 of results of the report is not a string"),
         (("results", 0, "notes"), "x", "notes of 'gpu_time' is not a list"),
-        (("results", 0, "table", "rows", 0, 3), "x", "column busy_ns of table of 'gpu_time' does not have numbers"),
-        (("results", 0, "more"), 1, "'gpu_time' has fields that are not known: more"),
+        (("results", 0, "table", "rows", 0, 3), "x", "column busy_ns of table of 'gpu_time': expected numbers"),
+        (("results", 0, "more"), 1, "'gpu_time' has unknown fields: more"),
         (("findings", 0, "severity"), "fatal", "severity of item 1 of findings of the report is not one of error, "),
         (("stages_s", "profile"), True, "'profile' of stages_s of the report is not a number"),
         (("environment",), [], "environment of the report is not an object"),
-        (("title",), None, "title of the report is not a text"),
+        (("title",), None, "title of the report is not a string"),
     ],
 )
 def test_a_type_that_is_another_is_said_with_its_place(path: Path_, value: Any, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Reports in notebooks and scripts: what `import nightsight as ns` offers (docs/api.md)."""
+"""The Python API for notebooks and scripts: `import nightsight as ns` (docs/api.md)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

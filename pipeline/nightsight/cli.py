@@ -239,7 +239,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
         click.echo(f"Python: {python.path} ({python.reason}), not nightsight's own", err=True)
         parameters["interpreter"] = python.reason
     if names := withheld(options.keep_env):
-        click.echo(f"The program does not see {', '.join(names)}; --keep-env NAME passes one on", err=True)
+        click.echo(f"Not passed to the program: {', '.join(names)}. To pass one: --keep-env NAME", err=True)
     plan = Plan(program, options.collector, options.reports, parameters)
     # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) stop the program and keep the capture, as Ctrl-C does;
     # not if the signal is ignored, as under nohup

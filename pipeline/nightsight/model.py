@@ -24,9 +24,9 @@ MAKE_AGAIN: Final = "Make it again from the capture: nightsight report FILE --fo
 """The hint for a report.json that cannot be read."""
 _LARGEST: Final = 2**63 - 1
 _IN_WORDS: Final = {
-    str: "a text",
+    str: "a string",
     bool: "true or false",
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
     list: "a list",
     dict: "an object",
@@ -254,7 +254,7 @@ def _named(item: Json) -> str:
 def _dataclass_of(kind: Json, document: Json, what: str) -> Json:
     hints = get_type_hints(kind)
     if unknown := _a(dict, document, what).keys() - hints.keys():
-        raise ValueError(f"{what} has fields that are not known: {', '.join(sorted(unknown))}")
+        raise ValueError(f"{what} has unknown fields: {', '.join(sorted(unknown))}")
     optional = {field.name for field in fields(kind) if (field.default, field.default_factory) != (MISSING, MISSING)}
     if lacking := hints.keys() - optional - document.keys():
         raise ValueError(f"{what} lacks {', '.join(sorted(lacking))}")
@@ -300,8 +300,8 @@ def _table_of(document: Json, what: str) -> pd.DataFrame:
     for name in names:
         kinds = {_CELLS.get(type(cell), "") for cell in table[name] if cell is not None}
         if len(kinds) > 1 or not kinds <= ({"number"} if split(name)[1] else {"number", "text"}):
-            expected = "numbers" if split(name)[1] else "either numbers or texts"
-            raise ValueError(f"column {name} of {what} does not have {expected} in all rows")
+            expected = "numbers" if split(name)[1] else "either numbers or text"
+            raise ValueError(f"column {name} of {what}: expected {expected} in all rows")
     return table.apply(_infer_type)
 
 

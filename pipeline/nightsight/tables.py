@@ -210,7 +210,7 @@ NOT_REPLAYED: Final = "no kernel was replayed with ncu"
 
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
 
-# what runs on GPUs
+# tables of work on GPUs
 _OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")
 
 STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")

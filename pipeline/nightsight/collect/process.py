@@ -64,7 +64,7 @@ class Outcome:
         if self.timed_out:
             return f"was stopped after {self.limit_s:.4g} s"
         try:
-            return f"was ended by {signal.Signals(self.status - 128).name} (exit status {self.status})"
+            return f"was terminated by {signal.Signals(self.status - 128).name} (exit status {self.status})"
         except ValueError:
             return f"ended with exit status {self.status}"
 

@@ -93,17 +93,17 @@ class Replay:
 
     @property
     def _selection(self) -> str:
-        named = f" whose name has {self.pattern}" if self.pattern else ""
+        named = f" matching {self.pattern}" if self.pattern else ""
         inside = f" in the range {self.nvtx_range}" if self.nvtx_range else ""
         if self.is_range:
-            return f"{self.launches} of {self.nvtx_range or 'what cudaProfilerStart begins'}, as a whole"
+            return f"{self.launches} of {self.nvtx_range or 'the ranges of cudaProfilerStart'}, as a whole"
         if self.is_chosen:
             most = f", at most {self.most_launches} launches" if self.most else ""
-            return f"kernels{named}{inside}, {self.launches} of each grid and block{most}"
+            return f"kernels{named}{inside}, {self.launches} per grid and block{most}"
         if self.graph_profiling == "graph":
             return f"{self.launches} of the CUDA graphs, as a whole"
-        share = f"the fewest kernels that take {self.coverage_pct:.4g} % of the time"
-        return f"{share}, {self.launches} of each grid and block, at most {self.most_launches} launches"
+        share = f"the fewest kernels that make up {self.coverage_pct:.4g} % of the time"
+        return f"{share}, {self.launches} per grid and block, at most {self.most_launches} launches"
 
     @property
     def described(self) -> dict[str, str]:

@@ -29,7 +29,7 @@ _DAMAGED: Final = (ValueError, KeyError, TypeError, AttributeError, ArithmeticEr
 
 @dataclass(frozen=True)
 class Workload:
-    """An entry of workloads/registry.toml: what `nightsight workloads` shows and `profile NAME` runs."""
+    """An entry of workloads/registry.toml, shown by `nightsight workloads` and run by `profile NAME`."""
 
     name: str
     module: str

@@ -171,7 +171,7 @@ def _uncast(parts: list[_Part]) -> list[_Part]:
 
 
 def _group(parts: list[_Part]) -> list[_Name]:
-    """Join the parts of each qualified name; a symbol (`*`, `&`, `...`) is a name of its own."""
+    """Join the parts of each qualified name; a symbol (`*`, `&`, `...`) is a separate name."""
     names: list[_Name] = []
     is_open = False
     for position, part in enumerate(parts):

@@ -154,9 +154,9 @@ class _Trace(Events):
         is_shared = launching["correlation"].duplicated(keep=False)
         if operations["correlation"].isin(launching["correlation"][is_shared]).any():
             raise CaptureError(
-                f"{self.file} holds events of {len(processes)} processes, and its GPU events do not say of which they "
-                "are",
-                "read the trace of each process (rank) by itself, not a merged one",
+                f"{self.file} has events of {len(processes)} processes, and its GPU events do not say which one they "
+                "belong to",
+                "Read the trace of each process (rank) separately, not a merged one.",
             )
         owner = launching[~is_shared].set_index("correlation")["process"]
         return operations.assign(process=operations["correlation"].map(owner))
@@ -312,7 +312,7 @@ def _sizeless(count: int, total: int) -> Finding:
     return Finding(
         rule="unknown_sizes",
         severity="info",
-        title=f"The size of {count:,} of {total:,} copies and sets is not in the trace",
+        title=f"The size of {count:,} of {total:,} copies and memsets is not in the trace",
         detail="Neither they nor the calls that launched them give their size. Sums and rates that include them are "
         "unknown.",
     )

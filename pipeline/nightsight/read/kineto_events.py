@@ -36,7 +36,7 @@ TRIPLE: Final = pa.list_(pa.int64(), 3)
 _ACCEPTED: Final = {
     INTEGER: ("an integer", (pa.int64(),)),
     NUMBER: ("a number", (pa.int64(), pa.float64())),
-    TEXT: ("a text", (pa.string(),)),
+    TEXT: ("a string", (pa.string(),)),
     TRIPLE: ("a list of three integers", (pa.list_(pa.int64()),)),
 }
 

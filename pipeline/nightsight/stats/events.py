@@ -162,7 +162,10 @@ def _pairs(operations: Frame, calls: Frame) -> tuple[Ints, Ints]:
 
 
 def _parents(ranges: Frame) -> Ints:
-    """Find for each range, of those sorted by start, the shortest other one around it; of equals the first is outer."""
+    """Return for each range the row of the shortest range around it, or -1; of equal ranges, the first is outside.
+
+    Ranges must be sorted by start.
+    """
     outer, inner = inside(ranges, ranges)
     length = duration(ranges).to_numpy()
     around = (length[outer] > length[inner]) | ((length[outer] == length[inner]) & (outer < inner))

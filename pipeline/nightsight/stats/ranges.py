@@ -178,7 +178,7 @@ def _place(ranges: Frame, among: Frame) -> dict[str, Any]:
 
 
 def _paths(ranges: Frame) -> "np.ndarray[Any, Any]":
-    """Write `:3:7` for range 7 inside range 3."""
+    """Return the path of each range: `:3:7` for range 7 inside range 3."""
     own = (":" + ranges["number"].astype("str")).to_numpy(dtype=object)
     path, parent, level = own.copy(), ranges["parent"].to_numpy(), ranges["level"].to_numpy()
     for depth in range(1, int(level.max(initial=0)) + 1):

@@ -141,7 +141,7 @@ def _pages(path: Path, text: str) -> "Iterator[_Page]":
 
 def _rows(path: Path, text: str) -> Rows:
     """Return the cells of all rows; CaptureError if a row is broken."""
-    broken = CaptureError(f"{path.name} is truncated, or has a broken row", f"{_AGAIN}, without running the program")
+    broken = CaptureError(f"{path.name} is truncated, or has a broken row", f"{_AGAIN} (from the saved report)")
     place, rows = 0, []
     for match in _ROW.finditer(text):
         if _ROW_START.search(text, place, match.start()):
@@ -169,7 +169,7 @@ def _refuse(path: Path, text: str) -> NoReturn:
         hint = next((hint for sign, hint in _HINTS.items() if sign in said), _AGAIN)
         raise CaptureError(f"{path.name} has no kernels, only messages of ncu: {said}", hint)
     if '"Invocations"' in text:
-        raise CaptureError(f"{path.name} is a summary over launches", f"{_AGAIN}, without --print-summary")
+        raise CaptureError(f"{path.name} has only summaries over launches", f"{_AGAIN} (without --print-summary)")
     raise CaptureError(f"{path.name} has no raw or details page of ncu with kernels", _AGAIN)
 
 
@@ -214,7 +214,7 @@ class _Page:
             raise CaptureError(f"{self.file} lacks the row of units below its header", _AGAIN)
         if not self.is_details and any(";" in cell and _INSTANCES.fullmatch(cell) for row in self.rows for cell in row):
             # some of their values are in base units, regardless of the row of units
-            raise CaptureError(f"{self.file} has instances of metrics", f"{_AGAIN}, without --print-metric-instances")
+            raise CaptureError(f"{self.file} has instances of metrics", f"{_AGAIN} (without --print-metric-instances)")
 
     def _least(self, cells: Sequence[str]) -> int:
         """Return the minimum number of cells of a row: a row of a metric may end after its value."""

@@ -50,7 +50,7 @@ def read_ncu_report(path: Path) -> Profile:
         cpu=session.cpu,
         os=session.os,
     )
-    return profile(tables, {"diagnostics": "ncu keeps its warnings out of its report"}, environment)
+    return profile(tables, {"diagnostics": "ncu does not store its warnings in the report"}, environment)
 
 
 def _refuse_unless_same(path: Path, dumped: Dump, launches: Sequence[Launch]) -> None:

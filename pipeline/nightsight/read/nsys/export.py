@@ -86,7 +86,7 @@ class Export:
         return self._keep_in_session(source, self._keep(source, frame, possible.to_numpy(dtype=bool)))
 
     def on_stream(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
-        """Fetch spans of GPU work, with their process."""
+        """Fetch spans of GPU work with their process and GPU; adds a finding for repeated events."""
         nullable = ("process", "correlation", *nullable)
         frame = self.spans(source, {**_ON_STREAM, **columns}, nullable=nullable)
         # few rows start at the same time, so compare only those
