@@ -18,6 +18,7 @@ def apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     if not len(group):
         return start, end
     first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
+    # + 2 leaves a gap, so that spans of two groups do not even touch
     extent = np.maximum.reduceat(end, first) - start[first] + 2
     if float(extent.sum(dtype=np.float64)) > _LARGEST:
         ranks = np.unique(np.concatenate([start, end]), return_inverse=True)[1].astype(np.int64)
@@ -64,6 +65,7 @@ def free_lanes(start: Ints, end: Ints) -> Ints:
     the order in which these became free, so the n-th of them follows the n-th span to end. This needs no loop.
     """
     lane = np.zeros(len(start), dtype=np.int64)
+    # zero-length spans overlap nothing, so they stay on lane 0
     long = np.flatnonzero(end > start)
     if len(long):
         lane[long] = _lanes_in_turn(start[long], end[long])
@@ -74,11 +76,14 @@ def _lanes_in_turn(start: Ints, end: Ints) -> Ints:
     by_end = np.argsort(end, kind="stable")
     begins_heap = np.append(True, start[1:] >= np.maximum.accumulate(end)[:-1])
     heap = np.cumsum(begins_heap)
+    # the number of open spans at each start, including the one that starts
     depth = np.arange(1, len(start) + 1) - np.searchsorted(end[by_end], start, side="right")
     # one running maximum serves all clusters, because each cluster's base is above the one before
     base = heap * (len(start) + 1)
     deepest = np.maximum.accumulate(base + depth)
+    # a new maximum of the depth within a cluster: all lanes are taken
     opens = begins_heap | np.append(True, deepest[1:] > deepest[:-1])
+    # the n-th span that reuses a lane takes that of the n-th span to end
     turn = np.cumsum(~opens)
     first = np.flatnonzero(begins_heap)[heap - 1]
     follows = np.where(opens, np.arange(len(start)), by_end[first + turn - turn[first] - 1])

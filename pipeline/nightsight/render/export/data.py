@@ -29,6 +29,7 @@ def render_parquet(report: Report) -> dict[str, bytes]:
 
 def _tables(report: Report) -> dict[str, pd.DataFrame]:
     tables = ((result.name, result.table) for result in report.results)
+    # names of results from a report.json become file names, so they must not contain path separators
     return {re.sub(r"\W", "_", name): table for name, table in tables if table is not None}
 
 

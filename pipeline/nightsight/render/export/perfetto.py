@@ -68,6 +68,7 @@ def perfetto_trace(profile: Profile) -> bytes:
     Processes contain threads; each GPU is a process whose threads are its streams. Flow arrows lead from a call to the
     operations it launched. An operation that appears to start before its call (clocks can disagree) has no arrow.
     """
+    # wbits=31 selects the gzip container
     compressor = zlib.compressobj(_LEVEL, wbits=31)
     return b"".join([*map(compressor.compress, _document(profile)), compressor.flush()])
 
@@ -93,6 +94,7 @@ def _document(profile: Profile) -> Iterator[bytes]:
         *(_counter_rows(counter, origin) for counter in counters),
     )
     yield b'{"displayTimeUnit":"ns","traceEvents":['
+    # every row starts with a comma; remove that of the first
     yield next(rows, b"").removeprefix(b",")
     yield from rows
     yield b"\n]}\n"
@@ -135,7 +137,9 @@ def _flows(profile: Profile, threads: Slices, streams: Slices) -> tuple[Ints, In
     called = launching_calls(profile)[before[streams.table] + streams.row]
     call = drawn[called]
     found = np.flatnonzero(call >= 0)
+    # arrows that would lead backwards in time are dropped
     found = found[streams.start[found] >= threads.start[call[found]]]
+    # + 1, because 0 means no arrow
     begins[call[found]] = ends[found] = call[found] + 1
     return begins, ends
 
@@ -183,6 +187,7 @@ def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
     arguments = [name for name in _ARGUMENTS[table] if name in frame]
     columns = {name: _values(frame[name]) for name in arguments}
     has_id = integers(frame["correlation"]) >= 0 if "correlation" in frame else np.zeros(len(frame), dtype=bool)
+    # events repeat the same name and arguments thousands of times: format each combination once
     code, rows = distinct([named, has_id.astype(np.int64), *(values for values, _ in columns.values())])
     first, followed, *rest = rows.T
     parts = [_argument(name, values, columns[name][1]) for name, values in zip(arguments, rest, strict=True)]
@@ -197,6 +202,7 @@ def _table_labels(table: str, frame: pd.DataFrame) -> tuple[Ints, pa.Array]:
 def _values(column: "pd.Series[Any]") -> tuple[Ints, pa.Array | None]:
     """Return a column as integers (-1 for no value), and the texts that they index; None if they are plain numbers."""
     if column.dtype == bool:
+        # False becomes -1 (no argument), True becomes 0
         return column.to_numpy().astype(np.int64) - 1, strings(["true"])
     if not isinstance(column.dtype, pd.CategoricalDtype):
         return integers(column), None

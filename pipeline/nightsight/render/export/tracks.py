@@ -63,6 +63,7 @@ class Slices:
     @cached_property
     def nesting(self) -> tuple[Ints, Ints]:
         """Per slice: how many slices enclose it, and how many are inside it, counting itself."""
+        # `outer` returns the enclosing slice of each slice, -1 for none
         level = _distance(outer(apart(self.track, self.start, self.end)[1]))
         # inside are all that follow and are deeper; `outer` on the reversed levels finds where they end
         outside = outer(-level[::-1])[::-1]
@@ -114,6 +115,7 @@ class Places:
     @cached_property
     def _processes(self) -> pd.DataFrame:
         frames = [self._profile.tables[name] for name in (*ON_THREADS, MARKS, OS_CALLS) if name in self._profile.tables]
+        # each table has few processes: reduce it before concatenating
         known = [frame[["process", "pid"]].drop_duplicates() for frame in frames]
         empty = pd.DataFrame({"process": [], "pid": []})
         return pd.concat([*known, empty][: max(len(known), 1)]).drop_duplicates("process").sort_values("process")
@@ -176,6 +178,7 @@ def _names_with_domain(events: pd.DataFrame) -> tuple[Ints, list[str]]:
     """Name ranges and marks as the report's tables do: `domain:name`, without the default domain."""
     domains, names = events["domain"].cat, events["name"].cat
     count = max(len(names.categories), 1)
+    # one number for each pair of domain and name, so that each text is built once
     codes, pairs = pd.factorize(domains.codes.to_numpy(dtype=np.int64) * count + names.codes.to_numpy())
     prefixes = [domain and f"{domain}:" for domain in domains.categories]
     texts = [prefixes[pair // count] + names.categories[pair % count] for pair in pairs.tolist()]
@@ -224,6 +227,7 @@ def _events(profile: Profile, names: Iterable[str], keys: Sequence[str], *, styl
     start, end = (joined(frame[name].to_numpy() for frame in frames) for name in ("start_ns", "end_ns"))
     table = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     places = tuple(joined(_key(frame, key) for frame in frames) for key in keys)
+    # an event that ends before its start counts as zero-length
     return _Events(tables, table, np.concatenate([*rows, table[:0]]), start, np.maximum(start, end), places)
 
 
@@ -247,11 +251,13 @@ _Lanes = Callable[[Ints, Ints], Ints]
 def _lay(events: _Events, lanes: _Lanes, track: Callable[[Sequence[int], int], Track]) -> Slices:
     """Assign events to tracks: one per owner (the distinct keys) and lane, and sort them by track."""
     group, keys = distinct(events.keys)
+    # longest first, so that an enclosing event comes before the events inside it
     order = np.lexsort((-events.end, events.start, group))
     group, start, end = group[order], events.start[order], events.end[order]
     lane = lanes(*apart(group, start, end))
     place, pairs = distinct((group, lane))
     tracks = tuple(track(keys[owner].tolist(), lane) for owner, lane in pairs.tolist())
+    # stable, so that the events of a track keep their order
     again = np.argsort(place, kind="stable")
     chosen = order[again]
     return Slices(

@@ -63,6 +63,7 @@ class LogAxis:
 
     def ticks(self) -> tuple[Tick, ...]:
         """Return ticks at round values, each with its unit, from left to right."""
+        # the tolerance keeps ticks at the ends despite rounding errors
         values = [value for value in self._values() if self.low - 1e-9 <= math.log10(value) <= self.high + 1e-9]
         places = self.places(np.array(values, dtype=np.float64)).tolist()
         ticks = tuple(Tick(place, round_text(value, self.unit)) for place, value in zip(places, values, strict=True))
@@ -92,6 +93,7 @@ def log_axis(values: Floats, *, unit: str, zero: str = "", margin: float = 0.0) 
     """Return the axis for all values above 0, with `margin` decades on both sides, at least one decade long."""
     known = np.maximum(values[(values > 0) & np.isfinite(values)], _LOWEST)
     low, high = (float(np.log10(known.min())), float(np.log10(known.max()))) if len(known) else (0.0, 0.0)
+    # widen both ends equally
     missing = max(_LEAST - (high - low), 2 * margin) / 2
     return LogAxis(low - missing, high + missing, unit, zero)
 
@@ -99,6 +101,7 @@ def log_axis(values: Floats, *, unit: str, zero: str = "", margin: float = 0.0) 
 def spaced(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
     """Mark every second tick as spare if their texts would touch, or nearly, on a narrow screen."""
     widths = [_LETTER * (len(tick.text) + 1) / _NARROW for tick in ticks]
+    # two centered texts touch if their ticks are closer than the mean of their widths
     is_dense = any(
         other.place - one.place < (width + other_width) / 2
         for (one, width), (other, other_width) in pairwise(zip(ticks, widths, strict=True))
@@ -114,6 +117,7 @@ def round_text(value: float, unit: str) -> str:
 
 def round_levels(highest: float) -> tuple[float, int]:
     """Return the round step and the number of steps that leave the least empty space above `highest`."""
+    # the number of steps that each round step would need
     counts = {step: math.ceil(highest / step) for step in round_steps(highest)}
     fit = [(step, count) for step, count in counts.items() if 1 < count <= LEVELS]
     return min(fit, key=lambda pair: (pair[0] * pair[1], pair[1]), default=(1.0, 1))

@@ -114,6 +114,7 @@ def stacks(labels: Sequence[str], shares: Mapping[str, Floats]) -> tuple[Stack, 
 def _stack(label: str, parts: Mapping[str, float], series: Mapping[str, str]) -> Stack:
     segments, end = [], 0.0
     for kind, part in parts.items():
+        # shares can add up to slightly more than 100 %
         extent = min(part, 100.0 - end)
         if extent > 0:
             text = f"{kind} {format_value(part, 'part_pct')}" if part >= _LEAST_NAMED else ""
@@ -146,6 +147,7 @@ def ranking(
 def _text(value: float, scale: Scale, column: str) -> str:
     """Format a value at the chart's scale, or at its own scale if the chart's is too coarse or too fine for it."""
     text = scale.with_unit(value)
+    # `<` marks a value that would round to zero at this scale
     unfit = text.startswith("<") or value >= 1e4 * scale.divisor
     return format_value(value, column) if unfit else text
 
@@ -156,6 +158,7 @@ def trials(title: str, values: Sequence[float]) -> DotPlot:
     scale = scale_for("ns", values)
     heights = [_height(value, low, high) for value in values]
     steps = max(len(values) - 1, 1)
+    # margins of 2 %, so that the first and last dots are not cut
     dots = tuple(Dot(_round(2 + 96 * place / steps), height) for place, height in enumerate(heights))
     median = _height(statistics.median(values), low, high)
     return DotPlot(title, dots, median, scale.with_unit(low), scale.with_unit(high))

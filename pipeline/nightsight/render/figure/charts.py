@@ -90,6 +90,7 @@ class _Drawn:
 
 def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
     """Per device: the busy time of the window, and the summed times of each kind of work."""
+    # busy and kernels are always shown, other kinds only if some device did them
     present = [column for column in _KINDS if column in frame and floats(frame[column]).any()]
     kinds = {column: _KINDS[column] for column in dict.fromkeys(("busy_ns", "kernel_ns", *present))}
     window = _most(frame, "window_ns")
@@ -158,12 +159,14 @@ def _launches(frame: Frame) -> tuple[Chart, ...]:
         return ()
     top = frame.head(_BARS)
     names = top["name"].astype("str")
+    # a kernel has one row per device
     if frame["device"].nunique() > 1:
         names = names + " (device " + top["device"].astype("str") + ")"
     notes = [
         f"{counted(count, 'launch')}, median {format_value(median, 'api_ns')}"
         for count, median in zip(launches, floats(top["api_med_ns"]), strict=False)
     ]
+    # for the last bar, which sums up the kernels that have none
     notes.append(counted(launches[_BARS:].sum(), "launch"))
     groups = ranking(names.tolist(), total, column="api_total_ns", series="api", notes=notes)
     return (Chart("Total launch API time by kernel", groups, kind="code noted"),)

@@ -136,6 +136,7 @@ def _axes(kind: Kind, known: pd.DataFrame, window_ns: float) -> tuple[_Axes, tup
     highest = kind.full or float(known[[column for column, _ in kind.levels]].to_numpy().max())
     top, levels = level_ticks(highest, unit=kind.unit)
     begin, end = min(float(time.min()), 0.0), max(float(time.max()), window_ns)
+    # at least 1 ns long, so that shares of the length are defined
     return _Axes(begin, max(end, begin + 1), top, kind.unit), levels
 
 
@@ -154,6 +155,7 @@ def _panel(kind: Kind, rows: pd.DataFrame, axes: _Axes, *, label: str) -> Panel:
     across, down = axes.across(time), [axes.down(curve) for curve in curves]
     upper, lower = curves[0], curves[-1]
     place = int(upper.argmax())
+    # compare texts, not values: a curve that looks constant as printed is called constant
     low, high = (axes.level_text(value) for value in (lower.min(), upper.max()))
     is_flat = low == high
     remark = f"{high} throughout" if is_flat else f"maximum {high} at {axes.time_text(time[place])}"
@@ -176,6 +178,7 @@ def _path(across: Floats, down: Floats) -> str:
     """
     column, row = (np.rint(GRID * share).astype(int) for share in (across, down))
     first = np.flatnonzero(np.diff(column, prepend=-1))
+    # rows count from the top, so the minimum is the highest point of a column
     peak, last = np.minimum.reduceat(row, first), row[np.append(first[1:], len(row)) - 1]
     changes = np.diff(last, prepend=-1).astype(bool) | (peak != last)
     moves = [

@@ -108,6 +108,7 @@ def histograms(kind: Distribution, frame: Frame) -> tuple[Histogram, ...]:
     zero = f"<{round_text(kind.least, 'ns')}" if kind.least else "0"
     axis = log_axis(edges, unit="ns", zero=zero if (known["from_ns"] <= 0).any() else "")
     devices = list(known.groupby("device", sort=True))
+    # each device takes one panel per layer
     shown = max(PANELS // len(kind.layers), 1)
     panels = [
         _panel(layer, mine, axis, device=short_text(f"Device {device}") if len(devices) > 1 else "")
@@ -135,6 +136,7 @@ def _panel(layer: Layer, rows: Frame, axis: LogAxis, *, device: str) -> Panel:
     top, levels = level_ticks(float(values.max()), unit=split(layer.column)[1])
     heights = np.where(values > 0, np.maximum(100.0 * values / top, _LEAST_HEIGHT), 0.0).round(2)
     left, right = axis.places(rows["from_ns"].to_numpy()), axis.places(rows["below_ns"].to_numpy())
+    # the bin that starts at 0 fills the place for zeros
     right = np.where(rows["from_ns"] <= 0, axis.zero_width, right)
     spans = zip(left, right - left, heights, _titles(layer, rows), strict=True)
     bins = tuple(Bin(float(x), round(float(width), 2), float(height), title) for x, width, height, title in spans)
@@ -164,6 +166,7 @@ def _remark(layer: Layer, rows: Frame) -> str:
 
 def _longest(rows: Frame) -> str:
     """Return the length from which the bins hold half of the total time, in words."""
+    # the total time of each bin and all longer ones
     longer = rows["total_ns"].iloc[::-1].cumsum()
     at = longer.index[int((longer >= longer.iloc[-1] / 2).to_numpy().argmax())]
     share = 100.0 * longer[at] / longer.iloc[-1] if longer.iloc[-1] else 0.0
@@ -176,6 +179,7 @@ def _marks(rows: Frame, axis: LogAxis) -> Iterator[Mark]:
     first = rows.iloc[0]
     median, high = (float(place) for place in axis.places(first[[name for name, _ in _MARKS]].to_numpy(dtype=float)))
     turned = median < _TURN[0], high > _TURN[1]
+    # a name that turned inwards needs room between the lines; without it, one name moves to row 1
     row = int(high - median < _TEXT * sum(turned))
     yield Mark(_MARKS[0][1], median, "start" if turned[0] else "end", 0)
     yield Mark(_MARKS[1][1], high, "end" if turned[1] else "start", row)

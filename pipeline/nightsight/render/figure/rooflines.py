@@ -184,6 +184,7 @@ def _levels(roofs: Frame, kinds: Sequence[str]) -> dict[float, tuple[str, str]]:
     levels: dict[float, list[str]] = {}
     texts: dict[float, tuple[str, str]] = {}
     for log, kind, rate in zip(rows["log"], rows["roof"].astype("str"), floats(rows[_RATE]), strict=True):
+        # levels are ascending, so only roofs slightly below can be merged with this one
         near = next((level for level in levels if log - level <= _SAME), log)
         levels.setdefault(near, []).append(short_text(kind))
         texts[near] = (", ".join(levels[near]), format_value(rate, _RATE))
@@ -192,6 +193,7 @@ def _levels(roofs: Frame, kinds: Sequence[str]) -> dict[float, tuple[str, str]]:
 
 def _axes(points: Frame, slopes: Sequence[float], levels: Sequence[float]) -> _Axes:
     """Choose whole decades that include all points, all roofs, and the ridge points where roofs meet."""
+    # the intensity at which a sloping roof meets a flat one
     ridges = [level - slope for level in levels for slope in slopes]
     across = [*ridges, *points["log_flop_per_byte"], *points["log_l2_flop_per_byte"].dropna()]
     up = [*levels, *points["log_flop_per_s"]]
@@ -224,8 +226,10 @@ def _level_roofs(
 
     Of the places where a label does not cross a neighboring line, the one that covers the fewest points is chosen.
     """
+    # labels should cover neither the points nor their hollow L2 partners
     dots = [_pixels(dot) for point in points for dot in (point.at, point.l2) if dot]
     fastest = max(slopes.values(), default=math.inf)
+    # with sentinels for the neighbors of the lowest and the highest roof
     heights = [100.0, *(axes.dot(axes.right, level).y for level in levels), -100.0]
     for place, (level, (label, amount)) in enumerate(levels.items(), start=1):
         below, height, above = heights[place - 1 : place + 2]
@@ -237,7 +241,9 @@ def _level_roofs(
         }
         sides = [side for side, has_room in fits.items() if has_room] or ["over"]
         places = [(end, "end", side) for side in sides] + [(begin, "start", side) for side in sides]
+        # in letters; narrow screens leave out the amount, but each letter covers more of the plot
         width = max(len(label) + 2 + len(amount), _SIZE[0] / _NARROW[0] * len(label))
+        # index() below takes the first of equally good places: they are in order of preference
         covered = [_covered(width, place, dots) for place in places]
         yield Roof(label, amount, begin, end, *places[covered.index(min(covered))])
 
@@ -257,6 +263,7 @@ def _covered(letters: float, place: tuple[Dot, str, str], dots: Sequence[tuple[f
 
 def _key(kind: str, place: int) -> Key:
     series = f"mix-{place % MIX_COLORS + 1}"
+    # shapes shift after each round of colors, so that pairs of color and shape do not repeat early
     return Key(short_text(kind), series, SHAPES[(place + place // MIX_COLORS) % len(SHAPES)])
 
 
@@ -279,6 +286,7 @@ def _free_side(dot: Dot, taken: list[_Place], lines: Sequence[float]) -> tuple[i
 
     A collision counts twice on a wide screen, and once on a narrow one.
     """
+    # the approximate center of the text rather than its anchor
     places = [(dot, 1.4 * across, down - 4.0) for across, down, _ in _SIDES]
     costs = [
         2 * _touches(place, taken, _SIZE) + _touches(place, taken, _NARROW) + 2 * _is_on_line(place, lines)
@@ -317,6 +325,7 @@ def _limit(row: Mapping[Any, Any], slopes: Mapping[str, float]) -> str:
     """Name the roof nearest to a point; like ncu's rules, a point far below all roofs is limited by latency instead."""
     memories = {"DRAM": row["log_flop_per_byte"], "L2": row["log_l2_flop_per_byte"]}
     shares = {
+        # rate / (bandwidth * intensity), computed with logarithms
         memory: 100 * 10 ** (row["log_flop_per_s"] - slopes[memory] - intensity)
         for memory, intensity in memories.items()
         if memory in slopes and pd.notna(intensity)

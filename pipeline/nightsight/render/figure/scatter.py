@@ -22,6 +22,7 @@ _LABEL_HEIGHT: Final = 7.0  # percent
 # the link or memory that limits a copy: column of gpu_peaks, the share of it that one copy can use, and its name
 _LINK: Final = ("host_link_bytes_per_s", 1.0, "Link to the host, one way")
 _PEER: Final = ("nvlink_bytes_per_s", 1.0, "NVLink, one way")
+# a copy inside the device reads and writes every byte, so it gets half of the bandwidth
 _MEMORY: Final = ("memory_bytes_per_s", 0.5, "Device memory, read and write")
 _CROSSED: Final[Mapping[str, tuple[str, float, str]]] = {
     "Host-to-Device": _LINK,
@@ -88,6 +89,7 @@ def copy_rates(frame: Frame, peaks: Frame) -> tuple[Scatter, ...]:
             tuple(_peaks(levels, rates)),
             tuple(_trails(spots)),
             spots,
+            # the axis is vertical, and places count from the top
             tuple(Tick(round(100.0 - tick.place, 2), tick.text) for tick in rates.ticks()),
             sizes.ticks(),
             _summary(known, levels),
@@ -148,6 +150,7 @@ def _peaks(levels: Mapping[str, float], rates: LogAxis) -> Iterator[Peak]:
     """Yield the lines; a label goes over its line, or under it if it would cross the line above."""
     heights: Floats = 100.0 - rates.places(np.array(list(levels.values())))
     for place, label in enumerate(levels):
+        # the next line is the one above, because levels are ascending
         is_near = place + 1 < len(heights) and heights[place] - heights[place + 1] < _LABEL_HEIGHT
         yield Peak(label, round(float(heights[place]), 2), "under" if is_near else "over")
 

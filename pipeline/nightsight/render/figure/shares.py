@@ -107,6 +107,7 @@ def _parts(rows: Frame, total: float) -> Iterator[Part]:
 
 def _part(row: Mapping[Any, Any], share: str, begin: float, end: float) -> Part:
     label, width = short_text(str(row["category"])), round(end - begin, 3)
+    # compares the number of letters that fit into the part
     has_room = (width - _SPACE) / _LETTER >= len(f"{label} {share}")
     inside = "all" if has_room else "share" if width >= _LEAST else ""
     series, is_busy = _COLORS.get(str(row["category"]), "others"), row["group"] == "busy"

@@ -143,10 +143,12 @@ def _is(frame: Frame, series: tuple[str, str]) -> "pd.Series[bool]":
 def _strip(label: str, rows: Frame, medians: Frame) -> Strip:
     time, busy = rows["time_ns"].to_numpy(), rows["gpu_busy_ns"].to_numpy()
     count, median = _statistics(rows, medians)
+    # with a median of 0, nothing is off the scale
     limit = _BEYOND * median if median > 0 else float(time.max())
     highest = max(time[time <= limit].max(initial=0.0), np.nan_to_num(busy[busy <= limit]).max(initial=0.0))
     # names of instances beyond the scale are at the top edge: leave room for them above the dots
     top, levels = level_ticks(float(highest) * (1.0 + _HEADROOM * bool((time > limit).any())), unit="ns")
+    # + 0.5: the middle of the slot of an instance
     across = 100.0 * (rows["number"].to_numpy() + 0.5) / count
     down, busy_down = (100.0 * (1 - np.clip(values / top, 0, 1)) for values in (time, busy))
     remark = _remark(count, median, busy)
@@ -202,8 +204,10 @@ def _rings(rows: Frame, across: Floats, down: Floats, *, median: float, top: flo
         for place, value in zip(slow, time[slow].tolist(), strict=True)
     ]
     sides = [_side(at, is_dense=is_dense) for at in dots]
+    # in dense strips a name cannot avoid all dots, so it only avoids outliers
     others = dots if is_dense else [_dot(across, down, place) for place in range(len(rows))]
     free = _narrow_side(dots[0], sides[0], len(texts[0]), others) if dots else None
+    # only the slowest outlier is named on narrow screens, so only its name must fit there
     sides[:1] = [free] if free else sides[:1]
     named = _named(dots, [anchor for anchor, _ in sides])
     for position, (place, at) in enumerate(zip(slow, dots, strict=True)):
@@ -231,6 +235,7 @@ def _narrow_side(at: Dot, usual: _Side, letters: int, others: Sequence[Dot]) -> 
     places = [usual, (flipped, usual[1])] + [(anchor, down) for down in _BESIDE for anchor in (usual[0], flipped)]
     for anchor, down in places:
         left = x + 10 if anchor == "start" else x - 10 - length
+        # the vertical middle of the text
         line = y + down - 4
         is_inside = left >= 0 and left + length <= width + 10 and -7 <= line <= height
         if is_inside and not any(_is_on(dot, left, left + length, line) for dot in dots):

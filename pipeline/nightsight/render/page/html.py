@@ -25,6 +25,7 @@ _POLICY: Final = "content-security-policy"
 _NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
 _UTC: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?: UTC)?")
 _NO_EVENTS: Final = "the capture has no timed events, or they do not fit the page size limit (--max-bytes)"
+# bytes reserved for the policy: it contains hashes of the finished page, so it is inserted last
 _LONGEST_POLICY: Final = 400
 # placeholder for the data: it cannot occur elsewhere, because autoescaping replaces these brackets
 _TIMELINE: Final = Markup("<timeline-data>")

@@ -105,6 +105,7 @@ class Page:
 
 def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     """Build the page of a report; table rows beyond the printed ones get at most `table_bytes`."""
+    # labels come from the plain names, before launches are numbered
     labels = labels_of(report.results)
     report = replace(report, results=numbered(report.results))
     there = [result for result in report.results if result.table is not None]
@@ -143,6 +144,7 @@ def _unchecked(rules: Mapping[str, str]) -> Pairs:
     """Group the advice rules that could not be checked by reason; return (names, reason)."""
     reasons: dict[str, list[str]] = {}
     for rule, reason in rules.items():
+        # the page adds the full stop itself
         reasons.setdefault(printable(reason).rstrip("."), []).append(printable(rule))
     return tuple((", ".join(names), reason) for reason, names in reasons.items())
 

@@ -35,6 +35,7 @@ def _add(file: Path, written: dict[Path, tuple[str, list[str]]], importers: tupl
         _add(source, written, (*importers, file))
         if missing := set(wanted) - set(written[source][1]):
             raise ValueError(f"{file.name} imports names {source.name} does not export: {', '.join(sorted(missing))}")
+        # a module refers to another by its position, which is fixed because dicts keep their order
         imports.append(f"const {{ {', '.join(wanted)} }} = module{list(written).index(source)};\n")
     exports = _EXPORT.findall(text)
     body = _TYPES.sub("", _EXPORT.sub("", _IMPORT.sub("", text)))

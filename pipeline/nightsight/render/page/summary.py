@@ -122,6 +122,7 @@ def _with_waits(summary: Numbers, bound: pd.DataFrame) -> Numbers:
     if not len(waits):
         return summary
     mean = float(waits.mean())
+    # the extra time of first launches is in ns: convert it to percent of the window
     steady = mean - 100.0 * float(first.mean()) / summary.window_ns if len(first) and summary.window_ns else None
     return replace(
         summary,
@@ -181,6 +182,7 @@ def _with_trials(summary: Numbers, benchmark: Benchmark) -> Numbers:
 
 
 def _sum(frame: pd.DataFrame, column: str) -> float | None:
+    # None instead of 0 if nothing is known
     values = _values(frame, column)
     return float(values.sum()) if len(values) else None
 

@@ -55,6 +55,7 @@ def layout_of(result: Result) -> Layout:
         timeline=entry.jump,
         names=entry.names,
         numbered=entry.numbered,
+        # other columns have less room for a name than the first
         kernels={name: NAME_LENGTH if name == entry.named_by else replayed.BRIEF for name in entry.kernels},
     )
 
@@ -123,6 +124,7 @@ def _tree(frame: Frame) -> Frame:
     places = list(zip(frame["pid"].tolist() if "pid" in frame else [0] * len(frame), paths, strict=True))
     levels = dict(zip(places, frame["level"].fillna(0).tolist(), strict=True))
     around = [_around(place, levels) for place in places]
+    # + 3 skips the separator between a path and its last part
     names = [path if above is None else path[len(above[1]) + 3 :] for path, above in zip(paths, around, strict=True)]
     idle = ["style"] if frame["style"].nunique() == 1 else []
     # with one instance each, median, minimum and maximum all repeat the total
@@ -155,6 +157,7 @@ def _preorder(places: Sequence[_Place], around: Sequence[_Place | None]) -> tupl
     for row, above in enumerate(around):
         inside.setdefault(above, []).append(row)
     rows, depths = [], []
+    # a stack, reversed so that rows come out in their original order
     waiting = [(row, 0) for row in reversed(inside.pop(None, []))]
     while waiting:
         row, depth = waiting.pop()

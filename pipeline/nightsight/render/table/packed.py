@@ -30,6 +30,7 @@ def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
     """
     tables = [_Table(view, view.whole) for view in views if view.whole is not None and view.rows]
     aim: float = most_bytes
+    # the size of the whole is only known after compressing it
     for _ in range(_TRIES if tables else 0):
         packed = _compressed(_document(tables, _limits(tables, aim)))
         if len(packed) <= most_bytes:
@@ -85,6 +86,7 @@ class _Table:
         """The approximate size of the table alone, in bytes of compressed base64."""
         texts = Texts()
         rows = self.rows(len(self), texts)
+        # base64 needs four characters for three bytes
         return len(zlib.compress(_json({"table": rows, "texts": texts.all}))) * 4 // 3
 
     def rows(self, count: int, texts: Texts) -> Json:
@@ -170,4 +172,5 @@ def _json(document: Json) -> bytes:
 
 
 def _compressed(document: Json) -> str:
+    # mtime=0: the same report gives the same bytes
     return base64.b64encode(gzip.compress(_json(document), 9, mtime=0)).decode()

@@ -54,6 +54,7 @@ def numbered(results: tuple[Result, ...]) -> tuple[Result, ...]:
 
 
 def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
+    # NaN is not equal to itself, so None stands for all launches without an id
     known = (None if pd.isna(launch) else launch for launch in frame["launch"])
     numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in known], frame.index, "str")
     return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")
@@ -133,6 +134,7 @@ def _place(row: Mapping[Any, Any]) -> str:
 def by_reason(frame: Frame) -> Frame:
     """One row per launch, one column per stall reason (percent); the most frequent reasons first."""
     names = frame["name"].astype("str")
+    # sort=False keeps the launches in their order
     table = frame.assign(name=names).pivot_table("stall_pct", "name", "reason", "sum", sort=False)
     order = table.sum().sort_values(ascending=False, kind="stable").index
     return (

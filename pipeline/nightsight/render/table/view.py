@@ -28,12 +28,17 @@ Floats = npt.NDArray[np.float64]
 
 # control characters, lone surrogates, and marks that change the direction of surrounding text
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+# innermost parentheses: `_until_stable` removes them repeatedly, from the inside out
 _PARAMETERS: Final = re.compile(r"\([^()]*\)")
+# the two ways in which compilers name lambdas
 _LAMBDA: Final = re.compile(r"(?:::)?\[lambda[^\]]*\]|(?:::)?\{lambda[^}]*\}(?:#\d+)?")
+# namespaces and classes in front of a name
 _QUALIFIERS: Final = re.compile(r"<unnamed>::|\(anonymous namespace\)::|\b[A-Za-z_]\w*::")
 _OPERATOR: Final = re.compile(r"::operator\s*(?:const)?(?=::|[>,\s]|$)")
+# what can remain after the removals above: a return type, spaces, a leading `::`
 _LEFTOVERS: Final = re.compile(r"\bvoid\s+(?=\w)|\s+(?=[,>])|(?<=[<\s])::")
 _WORD: Final = re.compile(r"[^\W_]+|_|\W")
+# a piece of a word of up to 12 letters next to a cut
 _HALF_AT_END: Final = re.compile(r"(?<=[_,<> ])[^_,<> ]{1,12}$")
 _HALF_AT_START: Final = re.compile(r"^[^_,<> ]{1,12}(?=[_,<> ])")
 _NESTING: Final = (9, 3, 2, 1)  # levels of template arguments to try to keep
@@ -138,12 +143,14 @@ class Labels:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._kernels: dict[str, list[str]] = {}
         for name in dict.fromkeys(names):
+            # a kernel can have two spellings, from nsys and from ncu
             self._kernels.setdefault(normalised(name), []).append(name)
         self._made: dict[int, dict[str, str]] = {}
 
     def short(self, name: str, length: int = NAME_LENGTH) -> str:
         """Shorten a name to at most `length` characters; a replay number in front of it is kept."""
         if length not in self._made:
+            # labels depend on the length limit, and are computed once for each
             labels = _told_apart([spelt[0] for spelt in self._kernels.values()], length)
             of_all = ((spelt, labels[spelt[0]]) for spelt in self._kernels.values())
             self._made[length] = {each: label for spelt, label in of_all for each in spelt}
@@ -175,6 +182,7 @@ def _differing(names: Sequence[str]) -> list[str]:
         texts = [printable(name) for name in names]
     words = [_WORD.findall(text) for text in texts]
     common = frozenset[str].intersection(*map(frozenset, words))
+    # these words suffice if every name has some, and no two names have the same ones
     own = ["_".join(word for word in each if word not in common) for each in words]
     if len(set(own)) == len(own) and all(own):
         return own
@@ -186,6 +194,7 @@ def _differing(names: Sequence[str]) -> list[str]:
 
 def _around(name: str, words: str, length: int) -> str:
     """Return the start of a short name, followed by the words that distinguish it from others."""
+    # at least a fifth of the label is left for the start of the name
     words = middle_cut(words, length - length // 5 - 2)
     return f"{_HALF_AT_END.sub('', short_name(name, 10 * length)[: length - len(words) - 2])}…{words}…"
 
@@ -267,6 +276,7 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
     frame = layout.prepare(frame)
     whole = Whole(frame.head(MOST_ROWS), len(frame), layout)
     shown = frame.head(layout.most)
+    # these three belong to the first column: its text, its details and its indentation
     values = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]
     # units come from all rows that a script can show, so that they do not change when more rows appear
     columns = [

@@ -64,6 +64,7 @@ def _width(values: Ints) -> int:
 
 def _transposed(values: Ints, width: int) -> bytes:
     size = 4 if width <= 4 else 8
+    # one row of little-endian bytes per number; transposed, bytes of the same place are next to each other
     return values.astype(f"<i{size}").view(np.uint8).reshape(-1, size).T[:width].tobytes()
 
 

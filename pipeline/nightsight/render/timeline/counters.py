@@ -41,6 +41,7 @@ def curves(profile: Profile, results: Sequence[Result], *, window: tuple[int, in
     """
     found = [*_of_results(results, window), *_of_metrics(profile)]
     found = sorted(found, key=lambda curve: curve.device)[:MOST_CURVES]
+    # all curves get the same number of points
     most = min(MOST_POINTS, most_points // max(len(found), 1))
     return [_thinned(curve, most) for curve in found] if most else []
 
@@ -96,6 +97,7 @@ def _thinned(curve: Curve, most: int) -> Curve:
     if len(time) <= most:
         return curve
     pieces = max(most - 1, 1)
+    # + 1 rounds up, so that there are at most `pieces` pieces
     piece = (time - time[0]) // ((time[-1] - time[0]) // pieces + 1)
     piece[-1] = pieces
     first = np.flatnonzero(np.diff(piece, prepend=-1))[-most:]

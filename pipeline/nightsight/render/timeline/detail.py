@@ -39,6 +39,7 @@ def thinned(events: Events, sample: Sample, *, span_ns: int, window: Span, room:
 
     `window`: the time of most interest, in ns.
     """
+    # the average size of one event in an exact layer
     event_bytes = sample.exact_size / len(events.start)
     detail = _stretch(events, window, room=room * _SHARE, event_bytes=event_bytes)
     room -= sum(len(layer.columns.body.compressed) for layer in detail)
@@ -105,6 +106,7 @@ def _blocks(events: Events, sample: Sample, *, span_ns: int, room: float) -> Lay
         size = len(tried[-1].columns.body.compressed)
         if _ENOUGH * room <= size <= room:
             break
+        # aim at the middle between _ENOUGH and all of the room
         most *= room / size * (1 + _ENOUGH) / 2
     # of the tries that fit, the finest; if none fits, still the finest, and the caller tries with less room
     return min(tried, key=lambda layer: (len(layer.columns.body.compressed) > room, layer.merge_ns))
@@ -130,6 +132,7 @@ def _stretch(events: Events, window: Span, *, room: float, event_bytes: float) -
         # the repetition of median length
         place = int(np.argsort(end - start, kind="stable")[(len(start) - 1) // 2])
         for more in range(_MOST_REPETITIONS - 1, -1, -1):
+            # centered on the typical repetition, shifted inwards at the ends
             first = min(max(place - more // 2, 0), max(len(start) - 1 - more, 0))
             last = min(first + more, len(start) - 1)
             begin, stop = int(start[first]), int(end[last])
@@ -145,6 +148,7 @@ def _stretch(events: Events, window: Span, *, room: float, event_bytes: float) -
 def _middle(events: Events, window: Span, most_events: int) -> list[Layer]:
     """Return an exact layer of as much of the middle of the window as fits; empty if nothing fits."""
     middle = sum(window) // 2
+    # bisection on how far to reach from the middle, to about 5 %
     reach, too_far = 0, max(window[1] - window[0], 2)
     while too_far - reach > max(reach // 20, 1):
         half = (reach + too_far) // 2
@@ -160,6 +164,7 @@ def _repeated(events: Events, window: Span) -> Iterator[tuple[Ints, Ints]]:
     """Yield starts and ends of each range that repeats in the window, in descending order of total time."""
     rows = [row for row, drawn in enumerate(events.rows) if drawn.kind == "range"]
     where = np.concatenate([np.empty(0, np.int64), *(np.arange(*events.bounds[row : row + 2]) for row in rows)])
+    # ranges merged into OTHERS are not repetitions of each other
     others = events.labels.names.index(OTHERS) if OTHERS in events.labels.names else -1
     within = (events.start[where] >= window[0]) & (events.end[where] <= window[1])
     where = where[within & (events.label[where] != others)]

@@ -44,6 +44,7 @@ def label_events(table: str, frame: pd.DataFrame) -> tuple[Ints, Labels]:
         return named, _plain(names)
     keys = [_codes(frame[name]) for name in columns]
     code, first = _combinations([named, *keys])
+    # too many different details to be worth their bytes: names only
     if len(first) > MOST_LABELS:
         return named, replace(_plain(names), without=(table.replace("_", " "),))
     facts = {name: _values(frame[name].iloc[first]) for name in columns}
@@ -66,6 +67,7 @@ def _plain(names: Sequence[str]) -> Labels:
 
 def _combinations(keys: list[Ints]) -> tuple[Ints, Ints]:
     """Number the distinct combinations; return each event's number, and one event of each combination."""
+    # constant keys distinguish nothing, and cost time
     varying = [key for key in keys if len(key) and key.min() != key.max()] or keys[:1]
     code, combinations = distinct(varying)
     first = np.zeros(len(combinations), dtype=np.int64)
@@ -177,6 +179,7 @@ def _by_frequency(labels: Labels, count: Ints) -> tuple[Ints, Labels]:
     for pair, times in zip(pairs, count.tolist(), strict=True):
         if times:
             totals[pair] = totals.get(pair, 0) + times
+    # by name where equally frequent, so that the order is reproducible
     ordered = sorted(totals, key=lambda pair: (-totals[pair], pair))
     places = {pair: place for place, pair in enumerate(ordered)}
     found = np.array([places.get(pair, 0) for pair in pairs], dtype=np.int64)

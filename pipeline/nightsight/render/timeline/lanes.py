@@ -14,6 +14,7 @@ def separate_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
     lane = np.zeros(len(start), dtype=np.int64)
     some = _with(group, _overlapping(group, start, end))
     if len(some):
+        # a zero-length event takes the half step before a longer event with the same start
         begin, stop = 2 * start[some] + (end[some] > start[some]), np.maximum(2 * end[some], 2 * start[some] + 1)
         order = np.lexsort((stop, begin, group[some]))
         lane[some[order]] = free_lanes(*apart(group[some][order], begin[order], stop[order]))
@@ -26,6 +27,7 @@ def nested_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
     Events that cross others (start inside and end outside of one) go on further lanes below all nested ones.
     """
     lane = _levels(group, start, end)
+    # depth alone is right unless events cross: only those groups are laid out again
     crossed = _with(group, _overlapping_on_lanes(group, lane, start, end))
     if len(crossed):
         lane[crossed] = _crossing_lanes(group[crossed], start[crossed], end[crossed])
@@ -39,6 +41,7 @@ def _crossing_lanes(group: Ints, start: Ints, end: Ints) -> Ints:
     lane[nests] = _levels(group[nests], start[nests], end[nests])
     first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
     deepest = np.repeat(np.maximum.reduceat(lane, first), np.diff(np.append(first, len(group))))
+    # crossing events go below the deepest nested lane of their group
     return np.where(nests, lane, deepest + beside)
 
 
@@ -48,6 +51,7 @@ def _levels(group: Ints, start: Ints, end: Ints) -> Ints:
     some = np.flatnonzero(_shares_time(group, start, end))
     if len(some):
         long = end[some] > start[some]
+        # a zero-length event ends half a step after its start
         begin, stop = apart(group[some], 2 * start[some], 2 * end[some] + ~long)
         level[some] = np.arange(len(some)) - np.searchsorted(np.sort(stop, kind="stable"), begin, side="right")
     return level

@@ -36,6 +36,7 @@ class Spans:
     def columns(self) -> Columns:
         """Pack the events as differences, which are small: times to the previous event of the row, and call indices."""
         before = np.append(0, self.end[:-1])
+        # the first event of a row counts from the begin of the layer
         before[self.bounds[:-1][np.diff(self.bounds) > 0]] = 0
         values = {"gap": self.start - before, "duration": self.end - self.start, "label": self.label}
         if self.count is not None:
@@ -109,6 +110,7 @@ def _edges(events: Events, begin_ns: int, end_ns: int) -> tuple[list[int], list[
     """Return for each row the first event inside an interval, and the first one after it."""
     low, high = [], []
     for first, last in pairwise(events.bounds.tolist()):
+        # events of a row do not overlap, so both starts and ends are sorted
         start, end = events.start[first:last], events.end[first:last]
         before = min(np.searchsorted(end, begin_ns, side="right"), np.searchsorted(start, begin_ns, side="left"))
         low.append(first + int(before))
@@ -118,6 +120,7 @@ def _edges(events: Events, begin_ns: int, end_ns: int) -> tuple[list[int], list[
 
 def _only(events: Events, chosen: Ints) -> Events:
     """Keep the events at ascending positions; a `launch` whose call is dropped becomes -1."""
+    # the extra last entry maps -1 (not launched) to -1
     new = np.full(len(events.start) + 1, -1, dtype=np.int64)
     new[chosen] = np.arange(len(chosen))
     return replace(
@@ -172,7 +175,9 @@ def _longest(length: Ints, first: Ints, count: Ints) -> Ints:
 def _begins_block(events: Events, length: Ints, merge_ns: int) -> Flags:
     is_long = length >= merge_ns
     flags: Flags = (np.diff(events.start // merge_ns, prepend=-1) != 0) | is_long
+    # a long event is an entry of its own, so the event after it starts a new block
     flags[1:] |= is_long[:-1]
+    # blocks never span rows
     flags[events.bounds[:-1][np.diff(events.bounds) > 0]] = True
     return flags
 
@@ -182,8 +187,11 @@ class Sample:
 
     def __init__(self, events: Events) -> None:
         count = np.diff(events.bounds)
+        # the same share of each row, rounded up; everything if there are few events
         taken = -(-count * _SAMPLED // max(int(count.sum()), _SAMPLED))
+        # taken from the middle of the row, which is more typical than its start
         begin = events.bounds[:-1] + (count - taken) // 2
+        # the index ranges of all rows in one array, without a loop
         position = np.repeat(begin - np.cumsum(taken) + taken, taken) + np.arange(int(taken.sum()))
         self._weight = len(events.start) / max(len(position), 1)
         self._events = replace(

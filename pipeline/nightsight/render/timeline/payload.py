@@ -52,6 +52,7 @@ def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_b
 
     `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
     """
+    # sums count all rows, even those that will not be drawn
     events = everything = lay_events(profile, most_rows=maxsize)
     if not len(events.start):
         return None
@@ -104,6 +105,7 @@ def _scene(profile: Profile, events: Events, everything: Events, drawn: Sequence
     if len(events.rows) == len(everything.rows):
         events = everything
     else:
+        # labels were folded for all events; translate those of the drawn ones by their old number
         of_label = np.zeros(int(known.max()) + 1, dtype=np.int64)
         of_label[known] = label
         events = _told(events, begin, of_label[events.label], labels)
@@ -179,6 +181,7 @@ def _written(scene: _Scene, room: float) -> bytes:
     drawn, sums = _fitted(scene, room)
     bodies = [layer.columns.body for layer in drawn] + ([sums.columns.body] if sums else [])
     begins = list(accumulate((len(body.data) for body in bodies), initial=0))
+    # no remark on statistics is needed if every event is there exactly
     is_exact = scene.is_all and drawn[0].quantum_ns == 1
     said = [] if is_exact else [on_statistics(sums, has_exact_part=scene.is_all and len(drawn) > 1)]
     of_layers = {
@@ -193,6 +196,7 @@ def _written(scene: _Scene, room: float) -> bytes:
 def _fitted(scene: _Scene, room: float) -> tuple[list[Layer], Sums | None]:
     """Return the layers that fit, and sums of all events unless the layers already have every event exactly."""
     drawn = exactly(scene.events, scene.sample, span_ns=scene.span_ns, room=room)
+    # statistics can then be computed from the events themselves
     if drawn and scene.is_all:
         return drawn, None
     sums = fitting(scene.sums, room * _SUMS)

@@ -126,6 +126,7 @@ def _lay(profile: Profile, sort: _Sort) -> _Laid:
     end = np.maximum(start, end)
     codes, labels = _labels(frames)
     group, owners = _groups([joined(_key(frame, key) for _, frame in frames) for key in sort.keys])
+    # separate lanes need short events first, nested lanes long ones
     order = _order(group, start, end if sort.lanes is separate_lanes else -end)
     group, start, end = group[order], start[order], end[order]
     lane = sort.lanes(group, start, end)
@@ -156,6 +157,7 @@ def _key(frame: pd.DataFrame, column: str) -> Ints:
 def _labels(frames: Sequence[tuple[str, pd.DataFrame]]) -> tuple[list[Ints], Labels]:
     labelled = [label_events(table, frame) for table, frame in frames]
     shift = np.cumsum([0, *(len(labels.names) for _, labels in labelled)])
+    # the labels of all tables are concatenated, so each table's label numbers are shifted
     codes = [code + before for (code, _), before in zip(labelled, shift, strict=False)]
     return codes, together(labels for _, labels in labelled)
 
@@ -209,6 +211,7 @@ def _busiest(laid: Sequence[_Laid], most: int) -> list[_Place]:
     by_time = [places[place] for place in np.argsort(-busy, kind="stable")]
     of_gpus = [place for place in by_time if laid[place[0]].sort.kind == "kernel"]
     of_threads = [place for place in by_time if laid[place[0]].sort.kind != "kernel"]
+    # GPU rows also get the places that threads do not need
     for_gpus = max(most - len(of_threads), most // 2)
     return of_gpus[:for_gpus] + of_threads[: most - len(of_gpus[:for_gpus])]
 
@@ -249,6 +252,7 @@ class _Naming:
         sort, owner, lane = self._of(place)
         where = (0, owner[0]) if sort.kind == "kernel" else (1, self._places.pids[owner[0]])
         whose = -1 if sort.is_start_end else 0
+        # start/end ranges come first in their process, then owners by busy time, then kinds of rows
         return (*where, *owner[: 0 if sort.kind == "kernel" else 1], whose, -self._busy[owner], *owner, place[0], lane)
 
     def row(self, place: _Place) -> Row:
@@ -286,6 +290,7 @@ def _joined(profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], n
     rows = tuple(map(naming.row, chosen))
     bounds = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
     shift = np.cumsum([0, *(len(some.labels.names) for some in laid)])
+    # as in `_labels`, now for the labels of all sorts
     label = gather("label") + np.repeat([shift[sort] for sort, _ in chosen], counts).astype(np.int64)
     return Events(
         rows,

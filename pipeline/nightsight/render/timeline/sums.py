@@ -218,6 +218,7 @@ def _slots(events: Events, section: Ints) -> tuple[Ints, Slots]:
 def _last_of_bins(events: Events, place: Ints, slot: Ints) -> Crossings:
     """Return the events that can extend over an edge: per row, only the last to start in each bin."""
     ends = np.union1d(np.flatnonzero(place[1:] != place[:-1]), events.bounds[1:] - 1)
+    # empty rows at the start have no last event
     last = ends[ends >= 0]
     row = np.searchsorted(events.bounds, last, side="right") - 1
     return Crossings(row, events.start[last], events.end[last], slot[last])
@@ -233,6 +234,7 @@ def _crossings(some: Crossings, begin_ns: int, width_ns: int) -> Crossings:
 def _first_cells(slot: Ints, place: Ints, bins: int, time: Ints) -> Cells:
     key = slot * bins
     key += place
+    # a dense array would be too large: renumber the keys that occur
     if (int(slot.max()) + 1) * bins > _MOST_SUMS:
         key, known = pd.factorize(key)
     else:
@@ -253,6 +255,7 @@ def _reduced(key: Ints, *values: Ints) -> tuple[Ints, list[Ints]]:
     """Add up the values of each key; return the sorted keys and their sums."""
     if not len(key):
         return key, list(values)
+    # keys are often sorted already
     if (key[1:] < key[:-1]).any():
         order = np.argsort(key, kind="stable")
         key, values = key[order], tuple(value[order] for value in values)
@@ -263,6 +266,7 @@ def _reduced(key: Ints, *values: Ints) -> tuple[Ints, list[Ints]]:
 def _together(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
     """Sort the slots of each section and merge those beyond `most` cells; return the slots, and the new one of each."""
     size = np.bincount(cells.slot)
+    # time per cell: what a name is worth for its bytes
     density = np.bincount(cells.slot, cells.time) / size
     is_several = slots.count > 1
     order = np.lexsort((slots.name, -density, is_several, slots.section))
@@ -273,6 +277,7 @@ def _together(slots: Slots, cells: Cells, most: float) -> tuple[Slots, Ints]:
     taken = np.cumsum(size)
     taken -= taken[first] - size[first]
     is_apart = (taken <= most) & ~is_several[order]
+    # a new group starts with each section, and after each slot that is kept apart
     begins = first == np.arange(len(first))
     begins[1:] |= is_apart[:-1]
     new = np.empty(len(order), dtype=np.int64)
@@ -285,6 +290,7 @@ def _overlaps(events: Events, section: Ints, sums: Sums) -> Overlaps:
     """Return total event time minus union time per bin, for sections of several rows: one row never overlaps itself."""
     time = _time_inside(section, sums)
     edges = sums.begin_ns + np.arange(sums.bins + 1) * sums.width_ns
+    # the number of rows of each section
     rows = np.bincount(section, minlength=len(sums.sections))
     for one in np.flatnonzero(rows > 1).tolist():
         spans = [slice(*events.bounds[row : row + 2]) for row in np.flatnonzero(section == one).tolist()]
@@ -310,6 +316,7 @@ def _time_inside(section: Ints, sums: Sums) -> Ints:
     time = _grid(sums.slots.section[cells.slot], cells.bin, cells.time, shape)
     time -= placed(first, end - (first + 1) * width)
     time += placed(last, end - last * width)
+    # bins between the first and the last are filled completely: a running sum adds their width
     one = np.full(len(of), width)
     time += np.cumsum(placed(first + 1, one) - placed(last, one), axis=1)
     return time
