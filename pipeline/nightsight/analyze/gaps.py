@@ -9,7 +9,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import call_paths
 from nightsight.analyze.split import devices_at_work, idle_causes
 from nightsight.events.names import GRAPH, operation_names
-from nightsight.events.timeline import Timeline, busy_spans
+from nightsight.events.timeline import Timeline, busy_spans, by_device
 from nightsight.intervals import Ints, Spans, covered, gaps
 from nightsight.results import GPU_GAPS, GPU_UTILIZATION, IDLE
 from nightsight.tables import categorical
@@ -22,29 +22,33 @@ _LEAST: Final = 1e-5  # of the window
 
 def gpu_gaps(timeline: Timeline) -> Table:
     """Return the longest idle gaps of each device, longest first: between operations, or at an end of the window."""
-    window, tables = timeline.window, [pd.DataFrame(columns=GPU_GAPS.column_names)]
+    window, found = timeline.window, []
     for device in devices_at_work(timeline):
-        here = timeline.operations.device == device
         idle = gaps(busy_spans(timeline)[int(device)], (window.start_ns, window.end_ns))
         start, end = _longest(idle, least=_LEAST * window.length_ns)
         causes = idle_causes(timeline, device=device, idle=(start, end))
-        before, after = _neighbours(timeline, np.flatnonzero(here), start, end)
-        length = end - start
-        columns = {
-            "device": device,
-            "time_ns": start - window.start_ns,
-            "gap_ns": length,
-            "share_pct": 100.0 * length / window.length_ns,
-            "cause": np.array(IDLE, dtype=object)[causes.argmax(axis=1)],
-            "cause_pct": 100.0 * causes.max(axis=1) / length,
-            "before": _names(timeline, before),
-            "after": _names(timeline, after),
-            "path": call_paths(timeline, np.append(timeline.operations.call, -1)[after]),
-        }
-        table = pd.DataFrame(columns)[GPU_GAPS.column_names]
-        tables.append(table.sort_values(["gap_ns", "time_ns"], ascending=[False, True]))
-    # the first table is empty and only gives columns to a capture without devices
-    return Table(pd.concat(tables[1:] or tables, ignore_index=True).astype(dict.fromkeys(_TEXTS, "str")))
+        before, after = _neighbours(timeline, by_device(timeline)[int(device)], start, end)
+        which, share = causes.argmax(axis=1), causes.max(axis=1)
+        found.append((np.full(len(start), device), start, end, which, share, before, after))
+    if not found:
+        return Table(pd.DataFrame(columns=GPU_GAPS.column_names).astype(dict.fromkeys(_TEXTS, "str")))
+    device, start, end, which, share, before, after = map(np.concatenate, zip(*found, strict=True))
+    length = end - start
+    columns = {
+        "device": device,
+        "time_ns": start - window.start_ns,
+        "gap_ns": length,
+        "share_pct": 100.0 * length / window.length_ns,
+        "cause": np.array(IDLE, dtype=object)[which],
+        "cause_pct": 100.0 * share / length,
+        "before": _names(timeline, before),
+        "after": _names(timeline, after),
+        "path": call_paths(timeline, np.append(timeline.operations.call, -1)[after]),
+    }
+    rows = pd.DataFrame(columns)[GPU_GAPS.column_names].sort_values(
+        ["device", "gap_ns", "time_ns"], ascending=[True, False, True], ignore_index=True
+    )
+    return Table(rows.astype(dict.fromkeys(_TEXTS, "str")))
 
 
 _TEXTS: Final = ("cause", "before", "after", "path")

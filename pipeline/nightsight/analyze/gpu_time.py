@@ -69,8 +69,9 @@ def _sums(timeline: Timeline, here: Ints, length: Ints) -> dict[str, object]:
 def _launching(timeline: Timeline, device: int) -> dict[str, object]:
     """Return the launches whose work began in the window, and the median CPU time of their calls in ns."""
     window, launches = timeline.window, timeline.launches
-    started = launches["start_ns"].between(window.start_ns, window.end_ns, inclusive="left")
-    mine = launches["call"].to_numpy()[started & (launches["device"] == device)]
+    here = np.flatnonzero(launches["device"].to_numpy() == device)
+    began = launches["start_ns"].to_numpy()[here]
+    mine = launches["call"].to_numpy()[here[(began >= window.start_ns) & (began < window.end_ns)]]
     call = mine[mine >= 0]
     if not len(call):
         return {"launches": len(mine), "launch_api_med_ns": None}

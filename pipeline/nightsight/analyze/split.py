@@ -366,9 +366,8 @@ def _added(parts: list[_Part]) -> Iterator[_Part]:
 
 
 def _row(part: _Part, calls: Calls, window_ns: int) -> dict[str, object]:
-    by_function = pd.Series(part.by_function, index=calls.names[: len(part.by_function)])
-    largest = by_function[by_function > 0].rename_axis("name").reset_index(name="time")
-    largest = largest.sort_values(["time", "name"], ascending=[False, True]).head(_MOST_FUNCTIONS)
+    by_function = {calls.names[name]: part.by_function[name] for name in np.flatnonzero(part.by_function > 0)}
+    largest = sorted(by_function, key=lambda name: (-by_function[name], name))[:_MOST_FUNCTIONS]
     is_busy = part.category in BUSY
     return {
         "group": "busy" if is_busy else "idle",
@@ -376,7 +375,7 @@ def _row(part: _Part, calls: Calls, window_ns: int) -> dict[str, object]:
         "time_ns": part.time_ns,
         "share_pct": 100.0 * part.time_ns / window_ns,
         "hidden_ns": part.hidden_ns if is_busy else None,
-        "functions": ", ".join(largest["name"]),
+        "functions": ", ".join(largest),
     }
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.launches.figures import API, LATENCY, launch_times
-from nightsight.events.timeline import Timeline
+from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Ints
 from nightsight.results import KERNEL_DURATIONS, LAUNCH_LATENCIES
 
@@ -47,9 +47,8 @@ def _table(frames: Iterable[pd.DataFrame], notes: tuple[str, ...] = ()) -> Table
 
 def _classes(figure: str, device: Ints, time: Ints) -> Iterator[pd.DataFrame]:
     """Yield the histogram of `time` (ns) for each device; the last bin has no upper edge."""
-    for each in pd.unique(device):
-        # with one device only, avoid the copy that a mask makes
-        mine = time if (device[0] == device[-1] == each and (device == each).all()) else time[device == each]
+    for each, here in positions(device).items():
+        mine = time if len(here) == len(time) else time[here]
         place = np.searchsorted(_EDGES[1:-1], mine, side="right")
         count = np.bincount(place, minlength=len(_EDGES) - 1)
         median, high = np.percentile(mine, [50, 95])

@@ -41,7 +41,7 @@ def owner_rows(timeline: Timeline, call: Ints) -> Ints:
     """Return the row in `nested_ranges` of the range that each call was made in, -1 for none."""
     if not (call >= 0).any():
         return np.full(len(call), -1, dtype=np.int64)
-    return np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
+    return np.where(call >= 0, call_owners(timeline)[0][call], -1)
 
 
 def outermost(timeline: Timeline, call: Ints) -> Ints:
