@@ -366,7 +366,8 @@ def _added(parts: list[_Part]) -> Iterator[_Part]:
 
 
 def _row(part: _Part, calls: Calls, window_ns: int) -> dict[str, object]:
-    by_function = {calls.names[name]: part.by_function[name] for name in np.flatnonzero(part.by_function > 0)}
+    named = np.flatnonzero(part.by_function > 0)
+    by_function = dict(zip(calls.names[named], part.by_function[named].tolist(), strict=True))
     largest = sorted(by_function, key=lambda name: (-by_function[name], name))[:_MOST_FUNCTIONS]
     is_busy = part.category in BUSY
     return {
