@@ -152,8 +152,8 @@ def test_a_python_is_asked_without_the_modules_of_the_working_folder(
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel of this tree."""
-    if find_spec("hatchling") is None:
-        pytest.skip("needs hatchling")
+    if not (find_spec("hatchling") and find_spec("pip")):
+        pytest.skip("needs hatchling and pip")
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
