@@ -106,7 +106,7 @@ def test_what_was_replayed_is_said_as_it_was_chosen(fake_nsys: FakeNcu, fake_ncu
     fake_nsys()
     fake_ncu()
     _, report = profiled(tmp_path, "--collector", "nsys", "--ncu-coverage", "50")
-    assert report.parameters["ncu replays"].startswith("the fewest kernels that take 50 % of the time")
+    assert report.parameters["ncu replays"].startswith("the fewest kernels that make up 50 % of the time")
     assert report.parameters["ncu version"].startswith("2025.3.1")
     _, report = profiled(tmp_path, "--collector", "ncu")
     assert report.parameters["ncu replays"] == "kernels, 1 per grid and block, at most 12 launches"

@@ -53,7 +53,7 @@ def test_a_trace_of_exactly_the_limit_is_read_and_one_byte_more_is_not(tmp_path:
 def test_the_command_line_sets_the_limit(tmp_path: Path, run: Callable[..., Result], command: tuple[str, ...]) -> None:
     path = write(tmp_path, *EVENTS)
     refused = run(*command, path, "--max-input", 100, expect=3)
-    assert "trace.json was not read: it has more than 100 bytes" in refused.output
+    assert "trace.json is too large: it has more than 100 bytes" in refused.output
     run(*command, path, "--max-input", path.stat().st_size)
 
 

@@ -169,7 +169,7 @@ def _refuse(path: Path, text: str) -> NoReturn:
         hint = next((hint for sign, hint in _HINTS.items() if sign in said), _AGAIN)
         raise CaptureError(f"{path.name} has no kernels, only messages of ncu: {said}", hint)
     if '"Invocations"' in text:
-        raise CaptureError(f"{path.name} has only summaries over launches", f"{_AGAIN} (without --print-summary)")
+        raise CaptureError(f"{path.name} has only a summary over launches", f"{_AGAIN} (without --print-summary)")
     raise CaptureError(f"{path.name} has no raw or details page of ncu with kernels", _AGAIN)
 
 
