@@ -16,6 +16,8 @@ from nightsight.collect.process import Child, run_logged
 from nightsight.errors import CaptureError
 from tests.conftest import is_alive
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 # with a child in a session of its own, and a daemon: forked twice, and with no environment
 STAYS = """
@@ -177,8 +179,6 @@ def test_under_nohup_a_hangup_ends_neither_nightsight_nor_the_program(
     script = tmp_path / "stays.py"
     script.write_text(f"""
 import os, signal, time
-
-pytestmark = pytest.mark.slow
 handlers = [signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)]
 assert handlers == [signal.SIG_IGN, signal.SIG_DFL], handlers
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

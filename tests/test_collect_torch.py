@@ -15,6 +15,8 @@ from nightsight.collect.torch import collect_torch
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import CaptureError, ToolError, WorkloadError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def request_(tmp_path: Path) -> Request:
@@ -39,8 +41,6 @@ def workload(tmp_path: Path) -> Callable[..., Program]:
         path = tmp_path / "workload.py"
         path.write_text(f"""
 import json, sys, time
-
-pytestmark = pytest.mark.slow
 out = sys.argv[-1]
 if sys.argv[-2] == "--benchmark":
     document = {{"step_ns": [5.0], "steps_per_trial": 2, "parameters": {{"dim": "64"}}, "facts": {{"device": "cpu"}}}}
