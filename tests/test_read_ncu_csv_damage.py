@@ -194,6 +194,7 @@ def test_a_header_with_another_cell_is_refused_or_makes_a_report(folder: Path, p
     _made_or_refused(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["inf", "1e400", "-1e400", "nan", "x", "1e300", ""])
 @pytest.mark.parametrize("page", ["measure.details.csv", "measure.raw.csv"])
 def test_cells_that_are_no_numbers_are_missing_or_words(folder: Path, page: str, cell: str) -> None:

@@ -49,6 +49,7 @@ def test_table_and_json_hold_what_csv_holds() -> None:
     assert (row["Name"], row["Total Time (ns)"], row["Time (%)"]) == ("b", 2000, 40.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name)
 def test_every_table_of_every_capture_says_the_same_in_every_form(capture: Path, tmp_path: Path) -> None:
     if capture.suffix == ".xz":
