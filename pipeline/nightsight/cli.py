@@ -333,15 +333,17 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
       nightsight stats train.sqlite -r cuda_gpu_kern_sum --format csv
       nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
     """
+    from nightsight.stats import details_of
     from nightsight.workflow import Reading, print_stats, profile_of
 
     _keep_memory()
     options = StatsOptions(**values)
+    selection = options.selection
     with (
         _progress() as progress,
-        profile_of(file, Reading(options.nsys, options.max_input, progress)) as profile,
+        profile_of(file, Reading(options.nsys, options.max_input, progress), details=details_of(selection)) as profile,
     ):
-        texts = list(print_stats(profile, options.selection, path=file, output=options.output))
+        texts = list(print_stats(profile, selection, path=file, output=options.output))
     for finding in profile.findings:
         click.echo(f"Warning: {finding.title}. {finding.detail}", err=True)
     click.echo(("\n" if options.output == "-" else "").join(texts), nl=False)

@@ -203,6 +203,9 @@ START_END: Final = "StartEnd"
 ANNOTATION: Final = "Annotation"
 """The styles of ranges: the two of NVTX, and the one of torch.profiler."""
 
+Details = bool | frozenset[str]
+"""Which columns of DETAILS are read: all, none, or those of these names."""
+
 OF_REPLAY: Final = ("profiled_launches", "kernel_metrics", "kernel_rules", "kernel_lines")
 """The tables that only ncu fills."""
 NOT_REPLAYED: Final = "no kernel was replayed with ncu"
@@ -221,13 +224,19 @@ def empty(table: str) -> pd.DataFrame:
     return conform(table, pd.DataFrame(columns=list(TABLES[table])))
 
 
-def conform(table: str, frame: pd.DataFrame, *, details: bool = True) -> pd.DataFrame:
+def wanted(table: str, details: Details) -> frozenset[str]:
+    """Return the columns of DETAILS that are to be read."""
+    names = DETAILS.get(table, frozenset())
+    return names & details if isinstance(details, frozenset) else names if details else frozenset()
+
+
+def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.DataFrame:
     """Return `frame` with exactly the columns, order and types of a canonical table; KeyError if it lacks one.
 
-    Nullable numbers and optional texts that it lacks are filled with missing values. Without `details`, the columns
-    in DETAILS are dropped.
+    Nullable numbers and optional texts that it lacks are filled with missing values. Columns of DETAILS that `details`
+    does not ask for are dropped.
     """
-    left_out = frozenset[str]() if details else DETAILS.get(table, frozenset())
+    left_out = DETAILS.get(table, frozenset()) - wanted(table, details)
     types = {name: kind for name, kind in TABLES[table].items() if name not in left_out}
     optional = [name for name, kind in types.items() if kind == NULLABLE or name in _OPTIONAL_TEXTS]
     absent = {name: None for name in optional if name not in frame}

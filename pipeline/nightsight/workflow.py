@@ -34,6 +34,7 @@ from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.replaying import not_collected, usable_ncu, with_replay
 from nightsight.runs import new_run, publish, runs, write_file
 from nightsight.stats import Selection, stats_texts
+from nightsight.tables import Details
 
 Progress = Callable[[str], None]
 
@@ -237,7 +238,7 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
 
 
 @contextmanager
-def profile_of(path: Path, reading: Reading, *, details: bool = True) -> Iterator[Profile]:
+def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iterator[Profile]:
     """Read a capture; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
     if recognize(path) != "nsys-rep":
         yield read(path, details=details, most_bytes=reading.most_bytes)

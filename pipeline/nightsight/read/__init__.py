@@ -16,6 +16,7 @@ from nightsight.read.ncu.csv import read_ncu_csv, text_of
 from nightsight.read.ncu.report import read_ncu_report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.read.sqlite import MAGIC as SQLITE
+from nightsight.tables import Details
 
 Kind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-csv", "kineto", "report"]
 _HEADS: Final[tuple[tuple[bytes, Kind], ...]] = (
@@ -73,14 +74,14 @@ def _beginning(path: Path) -> bytes:
         raise CaptureError(f"cannot open {path}: {error.strerror}", _READABLE) from error
 
 
-def read(path: Path, *, details: bool = True, most_bytes: int = MOST_BYTES) -> Profile:
+def read(path: Path, *, details: Details = True, most_bytes: int = MOST_BYTES) -> Profile:
     """Read an nsys SQLite export, ncu's report or CSV, or a torch.profiler trace.
 
     CaptureError if it is damaged or not a capture, or a trace larger than `most_bytes` uncompressed; ToolError if there
     is no library to read a .ncu-rep.
 
-    Without `details`, columns that no report needs (DETAILS in nightsight.tables) may be left out, which saves half of
-    the time and memory for a large capture.
+    `details` says which of the columns are read that no report needs (DETAILS in nightsight.tables). They take half of
+    the time and memory of a large capture.
     """
     kind = recognize(path)
     if kind == "nsys-sqlite":

@@ -105,7 +105,12 @@ class Database:
     def texts(self, table: str, column: str) -> list[str]:
         """Return a text column, with NULL as "" and invalid UTF-8 as U+FFFD."""
         rows = self.fetch(table, {"text": f"CAST(COALESCE(\"{column}\", '') AS BLOB)"})
-        return [_decoded(value or b"") for value in rows["text"].to_pylist()]
+        if not len(rows):
+            return []
+        # many rows have few texts: names of 100,000 ranges take 0.2 s one by one
+        encoded = rows["text"].combine_chunks().dictionary_encode(null_encoding="encode")
+        distinct = [_decoded(value or b"") for value in encoded.dictionary.to_pylist()]
+        return [distinct[position] for position in encoded.indices.to_pylist()]
 
     def _view_names(self) -> list[str]:
         statement = "SELECT CAST(name AS BLOB) AS name FROM sqlite_master WHERE type = 'view'"

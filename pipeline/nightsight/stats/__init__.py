@@ -35,22 +35,32 @@ from nightsight.stats.ranges import (
 from nightsight.stats.text import time_unit, write_stats
 from nightsight.stats.unified_memory import um_cpu_page_faults_sum, um_sum, um_total_sum
 from nightsight.stats.window import narrowed, range_window, time_window
+from nightsight.tables import DETAILS
 
-__all__ = ["EXTENSIONS", "REPORTS", "Selection", "stats_table", "stats_texts", "write_stats"]
+__all__ = ["EXTENSIONS", "REPORTS", "Selection", "details_of", "stats_table", "stats_texts", "write_stats"]
 
-_KERNEL_NAMES: Final = ("base", "mangled")
+_NAMES: Final = {"base": "short_name", "mangled": "mangled_name"}
+_KERNEL_NAMES: Final = tuple(_NAMES)
 _NAMED: Final = ("nvtx-name", *_KERNEL_NAMES)
 # characters that some systems forbid in file names
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f<>:"/\\|?*]')
+_ALL: Final = frozenset[str]().union(*DETAILS.values())
+_NONE: Final = frozenset[str]()
+_THREAD: Final = frozenset({"tid"})
 EXTENSIONS: Final = {"csv": ".csv", "table": ".txt", "json": ".json"}
 
 
 @dataclass(frozen=True)
 class Report:
-    """The function that makes a report, and the arguments that its name can take."""
+    """How a report is made, the arguments its name can take, and the columns of DETAILS that it needs.
+
+    It needs all of them unless it says which: they are half of what is read of a large capture. Columns with names of
+    kernels are read if an argument asks for them.
+    """
 
     make: Callable[[Events], Frame]
     arguments: tuple[str, ...] = ()
+    details: frozenset[str] = _ALL
 
 
 @dataclass(frozen=True)
@@ -67,30 +77,41 @@ class Selection:
 REPORTS: Final[Mapping[str, Report]] = {
     report.make.__name__: report
     for report in (
-        Report(cuda_api_sum),
+        Report(cuda_api_sum, details=_NONE),
         Report(cuda_api_gpu_sum, _NAMED),
         Report(cuda_api_trace),
-        Report(cuda_gpu_kern_sum, _NAMED),
+        Report(cuda_gpu_kern_sum, _NAMED, _NONE),
         Report(cuda_gpu_kern_gb_sum, _NAMED),
         Report(cuda_gpu_mem_size_sum),
         Report(cuda_gpu_mem_time_sum),
         Report(cuda_gpu_sum, _NAMED),
         Report(cuda_gpu_trace, _NAMED),
-        Report(cuda_kern_exec_sum, _NAMED),
+        Report(cuda_kern_exec_sum, _NAMED, _THREAD),
         Report(cuda_kern_exec_trace, _NAMED),
-        Report(nvtx_sum),
+        Report(nvtx_sum, details=_NONE),
         Report(nvtx_pushpop_sum),
         Report(nvtx_pushpop_trace),
         Report(nvtx_startend_sum),
-        Report(nvtx_gpu_proj_sum),
+        Report(nvtx_gpu_proj_sum, details=_NONE),
         Report(nvtx_gpu_proj_trace),
-        Report(nvtx_kern_sum, _KERNEL_NAMES),
-        Report(osrt_sum),
+        Report(nvtx_kern_sum, _KERNEL_NAMES, _THREAD),
+        Report(osrt_sum, details=_NONE),
         Report(um_sum, ("rows=",)),
         Report(um_total_sum),
         Report(um_cpu_page_faults_sum),
     )
 }
+
+
+def details_of(selection: Selection) -> frozenset[str]:
+    """Return the columns of DETAILS that are needed for these reports; of those that are not known, none."""
+    needed = {"domain_start_ns"} if selection.filter_nvtx else set[str]()
+    for report in selection.reports:
+        name, *arguments = report.split(":")
+        if name in REPORTS:
+            needed |= REPORTS[name].details
+        needed |= {_NAMES[kind] for kind in arguments if kind in _NAMES}
+    return frozenset(needed)
 
 
 def stats_table(profile: Profile, report: str) -> Frame:

@@ -9,7 +9,7 @@ import pandas as pd
 from nightsight.errors import CaptureError
 from nightsight.model import Finding
 from nightsight.read.sqlite import Database
-from nightsight.tables import categorical
+from nightsight.tables import Details, categorical
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -42,7 +42,7 @@ Frame = pd.DataFrame
 class Export:
     """An export while it is read: its strings, what was traced, and findings about rows that were dropped."""
 
-    def __init__(self, database: Database, *, details: bool = True) -> None:
+    def __init__(self, database: Database, *, details: Details = True) -> None:
         self.database = database
         self.details = details
         self.strings = self._strings()

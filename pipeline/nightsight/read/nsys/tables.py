@@ -27,7 +27,7 @@ from nightsight.read.vocabulary import (
     list_gpus,
     without_private,
 )
-from nightsight.tables import NOT_REPLAYED, OF_REPLAY, RESOURCES, conform, empty
+from nightsight.tables import NOT_REPLAYED, OF_REPLAY, RESOURCES, Details, conform, empty, wanted
 
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -35,13 +35,28 @@ GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 _GRAPH_NODE: Final = "graphNodeId"
 
+_KERNEL_DETAILS: Final = {
+    "grid_x": "gridX",
+    "grid_y": "gridY",
+    "grid_z": "gridZ",
+    "block_x": "blockX",
+    "block_y": "blockY",
+    "block_z": "blockZ",
+    "registers": "registersPerThread",
+    "static_shared_bytes": "staticSharedMemory",
+    "dynamic_shared_bytes": "dynamicSharedMemory",
+    "green_context": "greenContextId",
+}
+_KERNEL_NAMES: Final = {"short_name": "shortName", "mangled_name": "mangledName"}
+_NULLABLE_DETAILS: Final = ("graph_node", "green_context", "mangled_name_id", *RESOURCES)
+
 Frame = pd.DataFrame
 
 
-def read_nsys(path: Path, *, details: bool = True) -> Profile:
+def read_nsys(path: Path, *, details: Details = True) -> Profile:
     """Read an nsys SQLite export; CaptureError if it is not one, is damaged or lacks a required column.
 
-    Without `details`, the columns in DETAILS of nightsight.tables are left out.
+    Of the columns in DETAILS of nightsight.tables, only those in `details` are read.
     """
     database = Database(path)
     if not _EXPORT_TABLES & database.columns.keys():
@@ -144,41 +159,16 @@ def _start_time(export: Export) -> str:
 
 
 def _kernels(export: Export) -> Frame:
+    details = wanted("kernels", export.details)
     columns = {"name_id": "demangledName", "graph_node": _GRAPH_NODE}
-    if export.details:
-        frame = _detailed_kernels(export, columns)
-    else:
-        frame = export.on_stream(KERNEL, columns, nullable=("graph_node",))
-        frame = frame.assign(name=export.text(frame["name_id"]))
+    columns |= {ours: theirs for ours, theirs in _KERNEL_DETAILS.items() if ours in details}
+    columns |= {f"{name}_id": theirs for name, theirs in _KERNEL_NAMES.items() if name in details}
+    frame = export.on_stream(KERNEL, columns, nullable=_NULLABLE_DETAILS)
+    ids = {name: frame[f"{name}_id"].fillna(frame["name_id"]) for name in _KERNEL_NAMES if name in details}
+    frame = frame.assign(**{name: export.text(texts) for name, texts in {"name": frame["name_id"], **ids}.items()})
     if _tells_graphs(export):
         export.check_launches(KERNEL, frame)
     return frame
-
-
-def _detailed_kernels(export: Export, columns: Mapping[str, str]) -> Frame:
-    columns = {
-        **columns,
-        "short_id": "shortName",
-        "mangled_id": "mangledName",
-        "grid_x": "gridX",
-        "grid_y": "gridY",
-        "grid_z": "gridZ",
-        "block_x": "blockX",
-        "block_y": "blockY",
-        "block_z": "blockZ",
-        "registers": "registersPerThread",
-        "static_shared_bytes": "staticSharedMemory",
-        "dynamic_shared_bytes": "dynamicSharedMemory",
-        "green_context": "greenContextId",
-    }
-    nullable = ("graph_node", "green_context", "mangled_id", *RESOURCES)
-    frame = export.on_stream(KERNEL, columns, nullable=nullable)
-    mangled_id = frame["mangled_id"].fillna(frame["name_id"])
-    return frame.assign(
-        name=export.text(frame["name_id"]),
-        short_name=export.text(frame["short_id"]),
-        mangled_name=export.text(mangled_id),
-    )
 
 
 def _memory_ops(export: Export) -> Frame:
@@ -227,7 +217,7 @@ def _api_calls(export: Export) -> Frame:
         "name_id": "nameId",
         "class": "eventClass",
     }
-    if export.details:
+    if "status" in wanted("api_calls", export.details):
         columns["status"] = "returnValue"
     frame = with_ids(export.spans(RUNTIME, columns, nullable=("class", "correlation", "status")))
     export.check_ids(RUNTIME, frame)
