@@ -5,7 +5,6 @@ import re
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet
 
 from nightsight.model import Report
 
@@ -35,6 +34,8 @@ def _tables(report: Report) -> dict[str, pd.DataFrame]:
 
 def _parquet(table: pd.DataFrame) -> bytes:
     text = table.select_dtypes(include=["category", "object", "string"]).columns
+    import pyarrow.parquet  # noqa: PLC0415 (takes 25 ms, and few reports need it)
+
     # one type for all text and no metadata with the pandas version: the same report gives the same bytes
     arrow = pa.Table.from_pandas(table.astype(dict.fromkeys(text, "str")), preserve_index=False)
     file = io.BytesIO()

@@ -3,11 +3,15 @@
 import base64
 import hashlib
 import re
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined, compiler
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from nightsight.model import Profile, Report
@@ -63,10 +67,35 @@ def _with_policy(text: str) -> str:
     return text.replace(_POLICY, _policy(text), 1)
 
 
+class _Compiled(FileSystemBytecodeCache):
+    """Keeps compiled templates in `__pycache__` next to them, as Python does with modules.
+
+    Compiling takes a tenth of the time of a small report. If the folder cannot be written, templates are compiled each
+    time. Jinja checks that a file belongs to its template; the file name stands for this module, which holds options and
+    filters, and for Jinja's compiler.
+    """
+
+    def __init__(self) -> None:
+        sources = (Path(file).read_bytes() for file in (__file__, compiler.__file__))
+        made_by = hashlib.sha256(b"".join(sources)).hexdigest()[:16]
+        super().__init__(str(_TEMPLATES / "__pycache__"), f"%s.{made_by}.jinja")
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            if not sys.dont_write_bytecode:
+                Path(self.directory).mkdir(exist_ok=True)
+                super().dump_bytecode(bucket)
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
+        bytecode_cache=_Compiled(),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
