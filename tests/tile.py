@@ -55,16 +55,13 @@ def tile(source: Path, target: Path, copies: int, lanes: Lanes = ONE) -> None:
         shifted = ", ".join(f"e.{name} + {shifts[name]}" if name in shifts else f"e.{name}" for name in names)
         # domains of NVTX are created once
         once = "WHERE e.eventType != 75" if table == "NVTX_EVENTS" else ""
-        rows = f"SELECT {shifted} FROM n CROSS JOIN {table} AS e {once} ORDER BY n.i"
+        connection.execute(f"INSERT INTO {table} SELECT {shifted} FROM n CROSS JOIN {table} AS e {once} ORDER BY n.i")
         if lanes.at_a_time > 1:
-            # as nsys writes them
-            rows = f"SELECT * FROM (SELECT * FROM {table} UNION ALL {rows.replace(' ORDER BY n.i', '')}) ORDER BY start"
-            connection.execute(f"CREATE TEMP TABLE t AS {rows}")
+            # in order of time, as nsys writes them
+            connection.execute(f"CREATE TEMP TABLE t AS SELECT * FROM {table} ORDER BY start")
             connection.execute(f"DELETE FROM {table}")
             connection.execute(f"INSERT INTO {table} SELECT * FROM t")
             connection.execute("DROP TABLE t")
-        else:
-            connection.execute(f"INSERT INTO {table} {rows}")
     _add_gpus(connection, lanes.processes)
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'ANALYSIS_DETAILS'").fetchone():
         later = f"+ {period * (copies - 1)}"

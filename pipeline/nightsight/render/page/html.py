@@ -71,8 +71,8 @@ class _Compiled(FileSystemBytecodeCache):
     """Keeps compiled templates in `__pycache__` next to them, as Python does with modules.
 
     Compiling takes a tenth of the time of a small report. If the folder cannot be written, templates are compiled each
-    time. Jinja checks that a file belongs to its template; the file name stands for this module, which holds options and
-    filters, and for Jinja's compiler.
+    time. Jinja checks that a file belongs to its template. The file name stands for Jinja's compiler and for this
+    module, which holds options and filters.
     """
 
     def __init__(self) -> None:
