@@ -45,6 +45,7 @@ def test_no_estimate_saves_more_than_the_kernel_takes() -> None:
     assert found.gain_ns == 2000
 
 
+@pytest.mark.slow
 def test_one_percent_of_the_window_is_enough_to_speak_of() -> None:
     (found,) = findings(joined(draw(BUSY), launch("b", rules=[rule("CPIStall", 5)])))
     assert found.gain_pct == 1.0

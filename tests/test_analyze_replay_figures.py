@@ -31,6 +31,7 @@ def test_no_metric_is_tried_twice_for_a_figure(figure: str) -> None:
     assert len(set(METRICS[figure])) == len(METRICS[figure])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "figure",
     [

@@ -135,6 +135,7 @@ def test_work_of_tensor_cores_is_counted_once(counters: dict[str, float], kinds:
     assert rates(alone(launch("a", metrics))) == {f"tensor {kind}": value for kind, value in kinds.items()}
 
 
+@pytest.mark.slow
 @examples(25)
 @given(st.floats(1, 1e12), st.floats(1e8, 3e9), st.floats(1e3, 1e9))
 def test_a_count_a_rate_per_cycle_and_a_rate_per_second_say_the_same(count: float, clock: float, time: float) -> None:

@@ -227,6 +227,7 @@ def test_a_signal_ends_the_program_and_keeps_the_report(
     assert "This is only a part" in (only_run(tmp_path) / "report.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("foreign", ['{"captured_utc": null}', '{"workload": 1}', "[]", "no json"])
 def test_a_foreign_run_json_does_not_spoil_the_index(
     run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path, foreign: str
@@ -292,6 +293,7 @@ def test_workloads_are_listed(run: Any) -> None:
     assert names == [workload.name for workload in registered()]
 
 
+@pytest.mark.slow
 def test_doctor_speaks_to_people_and_programs(run: Any) -> None:
     checks = json.loads(run("doctor", "--json").stdout)
     assert {check["status"] for check in checks} <= {"ok", "missing", "broken"}

@@ -38,6 +38,7 @@ def test_csv_and_parquet_are_a_file_per_result(run: Any, capture_file: CaptureFi
     run("report", capture_file("train"), "--format", "csv", "-o", "-", expect=USAGE)
 
 
+@pytest.mark.slow
 def test_the_default_name_and_several_files(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     assert run("report", capture_file("graph")).stdout == "report: graph.report.html\n"
     run("report", capture_file("graph"), capture_file("gelu"), "-o", tmp_path / "both")

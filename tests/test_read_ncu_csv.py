@@ -69,6 +69,7 @@ def test_a_raw_page_holds_the_metrics_of_its_report(page: str, report: str, reco
     np.testing.assert_allclose(both["value_csv"], both["value"], rtol=5e-5, atol=0.0051)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [

@@ -176,6 +176,7 @@ def test_instructions_without_samples_have_counts_alone() -> None:
     assert frame[["file", "line", "source", "stall"]].to_numpy().tolist() == [["k.cu", 3, "x", ""]]
 
 
+@pytest.mark.slow
 def test_the_module_reads_the_same_in_this_process(capture_file: Callable[[str], Path], lines: Profile) -> None:
     read_here = ncu_dump.launches(importlib.import_module("ncu_report"), str(capture_file("lines.ncu-rep")))
     assert [launch["function"] for launch in read_here] == list(lines.table("profiled_launches")["short_name"])

@@ -110,6 +110,7 @@ def test_a_stretch_has_exactly_what_has_any_time_in_it() -> None:
     assert set(is_found) == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_bytes", [2_000_000, 560_000, 200_000, 60_000, 15_000])
 def test_the_budget_is_kept_and_used(most_bytes: int) -> None:
     payload = timeline_payload(busy_profile(100_000, streams=9), most_bytes=most_bytes)
@@ -132,6 +133,7 @@ def test_a_small_budget_is_kept_or_refused(most_bytes: int) -> None:
     assert payload is None or most_bytes / 3 < len(payload) <= most_bytes
 
 
+@pytest.mark.slow
 def test_the_exact_stretch_is_whole_steps_with_what_they_launched() -> None:
     profile = busy_profile(60_000, steps=600)
     decoded = decode(timeline_payload(profile, most_bytes=300_000))

@@ -173,6 +173,7 @@ def in_sums(read: DecodedSums | None) -> dict[str, Statistics]:
     return {kind: sums for (_, kind), sums in read.statistics(0, read.header["bins"]).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_bytes", [400_000, 60_000, 15_000])
 def test_a_thinned_timeline_has_the_sums_of_its_tables(most_bytes: int) -> None:
     profile = busy_profile(60_000, streams=9)
