@@ -288,6 +288,17 @@ def test_interrupt_gives_time_to_save(
     assert (tmp_path / "saved").exists()
 
 
+def test_an_interrupt_while_a_program_is_started_is_one_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def press(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", press)
+    outcome = run_logged(Child([sys.executable, "-c", "pass"], {}), log=tmp_path / "log", timeout_s=1)
+    assert (outcome.interrupted, outcome.timed_out, outcome.status) == (True, False, 137)
+
+
 def test_a_second_interrupt_kills_at_once(
     run: Callable[..., Outcome], interrupt: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -122,18 +122,23 @@ def run_logged(
     """
     listeners = ([_to_stderr] if verbose else []) + ([listen] if listen else [])
     timed_out = interrupted = satisfied = False
-    started = time.monotonic()
+    started, status = time.monotonic(), None
     with Output(log, is_heard=bool(listeners)) as output:
-        with _started(child, output) as running:
-            try:
-                satisfied = _heard_enough(running, output, timeout_s=timeout_s, listeners=listeners)
-                timed_out = not satisfied and running.status is None
-            except KeyboardInterrupt:
-                interrupted = True
-            if running.status is None:
-                _stop(running, child, output, log=log)
-        # leaving _started killed what was left; if even that has not ended it, report it as killed
-        status = 128 + signal.SIGKILL if running.status is None else running.status
+        try:
+            with _started(child, output) as running:
+                try:
+                    satisfied = _heard_enough(running, output, timeout_s=timeout_s, listeners=listeners)
+                    timed_out = not satisfied and running.status is None
+                except KeyboardInterrupt:
+                    interrupted = True
+                if running.status is None:
+                    _stop(running, child, output, log=log)
+            status = running.status
+        except KeyboardInterrupt:
+            # it came while the child was started, or once more while the last of it was killed
+            interrupted = True
+    # leaving _started killed what was left; if even that has not ended it, report it as killed
+    status = 128 + signal.SIGKILL if status is None else status
     return Outcome(status, timed_out, interrupted, time.monotonic() - started, timeout_s, satisfied)
 
 
