@@ -11,6 +11,7 @@ from typing import Final
 
 from nightsight.errors import UsageError
 from nightsight.model import Profile
+from nightsight.parallel import threads
 from nightsight.stats.calls import cuda_api_sum, cuda_api_trace, osrt_sum
 from nightsight.stats.events import Events, Frame, Joins, Options
 from nightsight.stats.gpu import (
@@ -132,10 +133,14 @@ def stats_texts(profile: Profile, selection: Selection) -> Iterator[tuple[str, s
         _options(report)
     profile, filters = _filtered(profile, selection)
     joins = Joins(profile)
-    for report in selection.reports:
+
+    def written(report: str) -> tuple[str, str]:
         name, _, arguments = report.partition(":")
         ending = "_".join(["", name, *filters, *filter(None, arguments.split(":"))]) + EXTENSIONS[selection.style]
-        yield ending, write_stats(_table(joins, report), selection.style, unit=unit)
+        return ending, write_stats(_table(joins, report), selection.style, unit=unit)
+
+    with threads() as pool:
+        yield from pool.map(written, selection.reports)
 
 
 def _table(joins: Joins, report: str) -> Frame:

@@ -1,7 +1,6 @@
 """Joins that several reports share: which call launched which GPU operation, and inside which ranges."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -9,6 +8,7 @@ import pandas as pd
 
 from nightsight.intervals import Ints, contained
 from nightsight.model import Profile
+from nightsight.parallel import once
 from nightsight.tables import ancestors, categorical, duration
 
 Frame = pd.DataFrame
@@ -27,36 +27,41 @@ class Options:
 
 
 class Joins:
-    """The joins of one profile, each computed on first use."""
+    """The joins of one profile, each computed on first use; threads wait for the first that asks."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
 
-    @cached_property
+    @property
+    @once
     def operations(self) -> Frame:
         """Kernels, then copies and memsets: times, process and correlation id."""
         columns = ["start_ns", "end_ns", "process", "correlation"]
         return pd.concat([self.profile.table(name)[columns] for name in ("kernels", "memory_ops")], ignore_index=True)
 
-    @cached_property
+    @property
+    @once
     def launches(self) -> tuple[Ints, Ints]:
         """Every pair (row of `operations`, row of api_calls) with equal process and correlation id, by operation."""
         return _pairs(self.operations, self.profile.table("api_calls"))
 
-    @cached_property
+    @property
+    @once
     def kernel_launches(self) -> tuple[Ints, Ints]:
         """Every pair (row of kernels, row of api_calls) with equal process and correlation id, by kernel."""
         operation, call = self.launches
         kernels = operation < len(self.profile.table("kernels"))
         return operation[kernels], call[kernels]
 
-    @cached_property
+    @property
+    @once
     def ranges(self) -> Frame:
         """Ranges that began and ended on one thread, with `range` (domain:name); see `nested`."""
         ranges = self.profile.table("ranges")
         return nested(ranges[ranges["end_thread"].isna()])
 
-    @cached_property
+    @property
+    @once
     def launches_in_ranges(self) -> tuple[Ints, Ints]:
         """Every pair (row of `ranges`, position in `launches`) whose call lies inside the range on the same thread."""
         calls = self.profile.table("api_calls").take(self.launches[1])
@@ -65,7 +70,8 @@ class Joins:
         span, event = inside(self.ranges, calls)
         return span, order[event]
 
-    @cached_property
+    @property
+    @once
     def innermost(self) -> Ints:
         """The row in `ranges` of the shortest range around the launch of each kernel, or -1."""
         span, launch = self.launches_in_ranges
