@@ -271,7 +271,7 @@ def test_a_wheel_has_what_the_page_is_made_of_and_not_the_tools_that_check_it() 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     of_page = {file.name for file in (ROOT / "templates").iterdir() if file.suffix == ".html" or file.is_dir()}
-    assert {Path(path).name for path in included if path != "workloads"} == of_page - {"node_modules"}
+    assert {Path(path).name for path in included if path != "workloads"} == of_page - {"node_modules", "__pycache__"}
     assert all(target == f"nightsight/{path}" for path, target in included.items())
 
 
