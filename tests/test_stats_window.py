@@ -49,7 +49,9 @@ def test_spans_of_time(text: str, window: Window) -> None:
     assert time_window(text) == window
 
 
-@pytest.mark.parametrize("text", ["", "/", "5", "5/x", "5q/6", "9/8", "1s 2s/3s", "1/2/3", "--1/2", ":1/2", "1/2:"])
+@pytest.mark.parametrize(
+    "text", ["", "/", "5", "5/x", "5q/6", "9/8", "1s 2s/3s", "1/2/3", "--1/2", ":1/2", "1/2:", "/1e400"]
+)
 def test_what_is_no_span_of_time_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match=r"span of time|ends before|unknown unit"):
         time_window(text)

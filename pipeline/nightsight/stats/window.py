@@ -1,5 +1,6 @@
 """The filters `--filter-time` and `--filter-nvtx`, with the syntax and meaning of nsys."""
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Final
@@ -101,7 +102,12 @@ def _nanoseconds(text: str, whole: str) -> int:
         if unit not in _UNITS_NS:
             raise UsageError(f"{whole!r} has an unknown unit {unit!r}", _TIME_HINT)
         size = _UNITS_NS[unit]
-        total += int(number) * size if number.lstrip("+-").isdigit() else round(float(number) * size)
+        if number.lstrip("+-").isdigit():
+            total += int(number) * size
+        elif math.isinf(time := float(number) * size):
+            raise UsageError(f"{whole!r} is not a span of time", _TIME_HINT)
+        else:
+            total += round(time)
     return total
 
 
