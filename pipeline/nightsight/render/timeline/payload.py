@@ -52,16 +52,13 @@ def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_b
 
     `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
     """
-    # sums count all rows, even those that will not be drawn
-    events = everything = lay_events(profile, most_rows=maxsize)
-    if not len(events.start):
-        return None
     for most_rows, most_points, economy in _ECONOMIES:
-        if most_rows < len(events.rows):
-            events = lay_events(profile, most_rows=most_rows)
-        window = Timeline(profile).window
-        drawn = curves(profile, results, window=(window.start_ns, window.end_ns), most_points=most_points)
-        if payload := _payload(_scene(profile, events, everything, drawn, economy), most_bytes):
+        recorded = Timeline(profile).window
+        drawn = curves(profile, results, window=(recorded.start_ns, recorded.end_ns), most_points=most_points)
+        scene = _scene(profile, drawn, most_rows, economy)
+        if scene is None:
+            return None
+        if payload := _payload(scene, most_bytes):
             return payload
     return None
 
@@ -94,7 +91,18 @@ class _Scene:
         return sums_of(self.everything, span_ns=self.span_ns, origin_ns=self.window[0])
 
 
-def _scene(profile: Profile, events: Events, everything: Events, drawn: Sequence[Curve], economy: Economy) -> _Scene:
+def _scene(profile: Profile, drawn: Sequence[Curve], most_rows: int, economy: Economy) -> _Scene | None:
+    """Return what there is to draw; None if there are no events.
+
+    Events are laid anew for each economy: keeping those with unshifted times for a second one, which few captures need,
+    would take 75 MB for a million kernels.
+    """
+    # sums count all rows, even those that will not be drawn
+    events = everything = lay_events(profile, most_rows=maxsize)
+    if not len(events.start):
+        return None
+    if most_rows < len(events.rows):
+        events = lay_events(profile, most_rows=most_rows)
     recorded = Timeline(profile).window
     window = (recorded.start_ns, recorded.end_ns)
     # include the whole window and all curves, even where there are no events
