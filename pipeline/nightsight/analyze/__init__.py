@@ -12,7 +12,7 @@ from nightsight.analyze.analysis import Analysis
 from nightsight.analyze.ranges.owners import open_ranges
 from nightsight.events.timeline import Timeline
 from nightsight.model import Finding, Profile, Result
-from nightsight.parallel import mapped
+from nightsight.parallel import threads
 from nightsight.results import RESULTS
 
 __all__ = ["ANALYSES", "analyze"]
@@ -34,5 +34,7 @@ def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
     An analysis that lacks a table yields a result without a table and with the reason.
     """
     timeline = Timeline(profile)
-    results = tuple(mapped(lambda analysis: analysis.run(timeline), ANALYSES))
-    return results, (*facts.trust(timeline), *open_ranges(timeline))
+    with threads() as pool:
+        findings = pool.submit(lambda: (*facts.trust(timeline), *open_ranges(timeline)))
+        results = tuple(pool.map(lambda analysis: analysis.run(timeline), ANALYSES))
+        return results, findings.result()

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.launches import GPU_TABLES
+from nightsight.events.launches import GPU_TABLES, find_keys
 from nightsight.events.timeline import Timeline, distinct, operation_column
 from nightsight.intervals import Flags, Ints
 from nightsight.model import Finding, Profile
@@ -73,7 +73,7 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     gives = (is_copy | _is_named(calls, _LAUNCHING)) & (launch >= 0)
     # isin by sorting: numpy's own hashes, which is ten times slower on ids
     known = np.append(distinct(timeline.operations.launch), np.iinfo(np.int64).max)
-    has_work: Flags = known[np.searchsorted(known, launch)] == launch
+    has_work: Flags = known[find_keys(known, launch)] == launch
     if has_work[gives].all():
         return _no_calls()
     if _is_named(calls, _BEGIN).any():
