@@ -154,7 +154,8 @@ def grouped_busy(group: Ints, start: Ints, end: Ints, count: int) -> tuple[Ints,
     busy_ns, extent = np.zeros((2, count), dtype=np.int64)
     if not len(group):
         return busy_ns, extent
-    if (start[1:] < start[:-1]).any() or (group[1:] < group[:-1]).any():
+    later = (group[1:] > group[:-1]) | ((group[1:] == group[:-1]) & (start[1:] >= start[:-1]))
+    if not later.all():
         order = np.lexsort((start, group))
         group, start, end = group[order], start[order], end[order]
     first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))

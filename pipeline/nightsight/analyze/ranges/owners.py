@@ -252,19 +252,20 @@ def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints
     Devices are added up: their times do not merge.
     """
     operations = timeline.operations
-    order = np.argsort(operations.start[chosen], kind="stable")
-    chosen, row = chosen[order], row[order]
-    start, end = operations.start[chosen], operations.end[chosen]
     device, devices = pd.factorize(operations.device[chosen])
-    totals = np.zeros((2, len(ranges) * len(devices)), dtype=np.int64)
+    # ranges of a device mostly follow one another in time, so that groups need no further sorting
+    order = np.lexsort((operations.start[chosen], device))
+    chosen, row, device = chosen[order], row[order], device[order]
+    start, end = operations.start[chosen], operations.end[chosen]
+    totals = np.zeros((2, len(devices) * len(ranges)), dtype=np.int64)
     level, parent = (ranges[name].to_numpy() for name in ("level", "parent"))
     # one pass per level, from the inside out: each operation counts for its range, then moves up to the parent
     for depth in range(int(level.max(initial=0)), -1, -1):
         here = level[row] == depth
-        group = row[here] * len(devices) + device[here]
+        group = device[here] * len(ranges) + row[here]
         totals += grouped_busy(group, start[here], end[here], totals.shape[1])
         row = np.where(here & (parent[row] >= 0), parent[row], row)
-    busy, extent = totals.reshape(2, len(ranges), len(devices)).sum(axis=2)
+    busy, extent = totals.reshape(2, len(devices), len(ranges)).sum(axis=1)
     of_call = call_owners(timeline)[0]
     # a graph launch has many operations and one call
     launching = np.zeros(len(of_call), dtype=bool)
