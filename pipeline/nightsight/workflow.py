@@ -218,7 +218,7 @@ def _doubtful(doubts: Sequence[str]) -> Finding:
     return Finding(
         "doubtful_benchmark",
         "warning",
-        "The step times without the profiler are doubtful",
+        "The step times without the profiler are unreliable",
         f"{said[:1].upper()}{said[1:]}. Something other than the program affected them: other work on the machine, "
         "changing clocks, or too short a warm-up.",
         "Run it again on an idle machine, with more steps per trial.",

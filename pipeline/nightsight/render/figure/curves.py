@@ -40,7 +40,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Panel:
+class CurvePanel:
     """One device's curves as SVG paths on the GRID, in the order of the legend; `summary` describes them in words."""
 
     label: str
@@ -57,7 +57,7 @@ class TimeChart:
     title: str
     series: str
     legend: tuple[str, ...]
-    panels: tuple[Panel, ...]
+    panels: tuple[CurvePanel, ...]
     levels: tuple[Tick, ...]
     times: tuple[Tick, ...]
     window: tuple[float, float] | None
@@ -150,7 +150,7 @@ def _times(axes: _Axes) -> Iterator[Tick]:
         yield Tick(percent((place * step - axes.begin) / axes.length), text)
 
 
-def _panel(kind: Kind, rows: pd.DataFrame, axes: _Axes, *, label: str) -> Panel:
+def _panel(kind: Kind, rows: pd.DataFrame, axes: _Axes, *, label: str) -> CurvePanel:
     time, *curves = (rows[column].to_numpy() for column in (kind.time, *(column for column, _ in kind.levels)))
     across, down = axes.across(time), [axes.down(curve) for curve in curves]
     upper, lower = curves[0], curves[-1]
@@ -162,7 +162,7 @@ def _panel(kind: Kind, rows: pd.DataFrame, axes: _Axes, *, label: str) -> Panel:
     between = remark if is_flat else f"between {low} and {high}, {remark}"
     span = f"from {axes.time_text(axes.begin)} to {axes.time_text(axes.end)}"
     peak = Dot(percent(across[place]), percent(down[0][place]))
-    return Panel(
+    return CurvePanel(
         label,
         remark,
         f"{kind.title}{label and ', ' + label}, {span}: {between}",
