@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze import analyze
-from nightsight.analyze.ranges.owners import call_owners, nested, nested_ranges, open_ranges, range_time
+from nightsight.analyze.ranges.owners import call_owners, open_ranges, range_time
+from nightsight.events.ranges import nested, nested_ranges
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.render.table.layouts import layout_of
@@ -60,7 +61,7 @@ def test_a_call_belongs_to_the_innermost_range_of_its_thread_else_of_its_process
     ]
     timeline = Timeline(Profile({"ranges": ranges_of(spans), "api_calls": on_threads("api_calls", rows)}))
     row, on_thread = call_owners(timeline)
-    ranges = nested_ranges(timeline)
+    ranges = nested_ranges(timeline.profile)
     for (time, thread), found, own in zip(calls, row.tolist(), on_thread.tolist(), strict=True):
         is_open = (ranges["start_ns"] <= time) & (ranges["end_ns"] > time)
         mine, of_process = ranges[is_open & (ranges["thread"] == thread)], ranges[is_open & (thread < 3)]
@@ -153,6 +154,6 @@ def test_what_is_too_deep_is_in_one_row_and_owns_its_work_once(depth: int) -> No
 def test_ten_thousand_open_ranges_stay_small() -> None:
     ranges = ranges_of([(place, 20_000 - place, 1, f"step {place}", "") for place in range(10_000)])
     timeline = Timeline(Profile({"ranges": ranges.assign(is_open=True)}))
-    paths = nested_ranges(timeline)["path"].cat.categories
+    paths = nested_ranges(timeline.profile)["path"].cat.categories
     assert len(paths) == 65
     assert paths.str.len().max() < 65 * 20

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nightsight.events.repetitions import NUMBER, without_numbers
+from nightsight.events.ranges import NUMBER, without_numbers
 from nightsight.model import Profile
 from nightsight.render.page.scripts import bundle
 from nightsight.render.table.view import middle_cut

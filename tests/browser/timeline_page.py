@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nightsight.events.repetitions import NUMBER
+from nightsight.events.ranges import NUMBER
 from nightsight.render.page import html
 from tests.browser.table_pages import wait_until
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.ranges.owners import call_owners, nested_ranges
+from nightsight.analyze.ranges.owners import call_owners
 from nightsight.events.names import api_names
-from nightsight.events.repetitions import without_numbers
+from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.tables import categorical, nest, renamed
@@ -31,7 +31,7 @@ def call_paths(timeline: Timeline, call: Ints) -> "pd.Categorical[Any]":
     The range is the one that owns the call's GPU work (see `call_owners`). Ranges whose names differ only by a number
     are repetitions of one: `iteration 7` becomes `iteration #`.
     """
-    paths, row = nested_ranges(timeline)["path"].cat, owner_rows(timeline, call)
+    paths, row = nested_ranges(timeline.profile)["path"].cat, owner_rows(timeline, call)
     codes = np.where(row >= 0, np.append(paths.codes, 0)[row], len(paths.categories))
     values = without_numbers(paths.categories).to_numpy(dtype=object)
     return categorical(np.append(values, OUTSIDE), codes)

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.ranges.owners import range_notes, range_work, repetitions
+from nightsight.analyze.ranges.owners import range_notes, range_work
 from nightsight.analyze.ranges.steps import LEAST
+from nightsight.events.ranges import repetitions
 from nightsight.events.timeline import Timeline
 from nightsight.parallel import once
 from nightsight.results import ITERATION_TIMES, RANGE_ITERATIONS
@@ -82,7 +83,7 @@ def _samples(timeline: Timeline) -> pd.DataFrame:
     Columns: path, pid, instances (of the path in the process), start_ns, length (ns), level, row (in `nested_ranges`),
     and number (among the instances of the path in the process, from 0).
     """
-    ranges = repetitions(timeline)
+    ranges = repetitions(timeline.profile)
     columns = [*_KEYS, "instances", "start_ns", "level"]
     samples = ranges[columns].assign(length=duration(ranges), row=np.arange(len(ranges)))
     samples = samples.sort_values("start_ns", kind="stable")

@@ -4,24 +4,22 @@ An operation belongs to the innermost range open on the launching thread at laun
 the process: PyTorch launches its backward pass from a thread that did not open the range.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.repetitions import without_numbers
+from nightsight.events.ranges import DEEPER, DEEPEST, is_deeper, nested_ranges, range_labels
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Flags, Ints, grouped_busy, innermost, outer
 from nightsight.model import Finding
 from nightsight.parallel import once
 from nightsight.results import NVTX_RANGES, RANGE_COVERAGE
-from nightsight.tables import ancestors, categorical, duration, empty, nest, summarize
+from nightsight.tables import ancestors, duration, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
 _ALWAYS: Final = ("kernels", "copies")
-_DEEPEST: Final = 64
-_DEEPER: Final = "… (deeper)"
 _NAMED: Final = 3
 _NOBODY: Final = np.empty(0, dtype=np.int64)
 _LONGEST: Final = 48
@@ -33,7 +31,7 @@ def range_time(timeline: Timeline) -> Table:
     GPU columns are left out if GPU work or API calls were not traced.
     """
     profile = timeline.profile
-    ranges = nested_ranges(timeline)
+    ranges = nested_ranges(timeline.profile)
     keys = ["path", "pid"]
     paths = summarize(ranges.assign(length=duration(ranges)), keys, "length").set_index(keys)
     columns = {"count": "instances"} | {name: f"cpu_{name}_ns" for name in ("total", "med", "min", "max")}
@@ -86,7 +84,7 @@ def _coverage(timeline: Timeline) -> str:
 
 def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
     """Return a finding if ranges were never ended: the end that the report gives them is made up."""
-    ranges = nested_ranges(timeline)
+    ranges = nested_ranges(timeline.profile)
     names = _labelled(ranges[ranges["is_open"]])
     if not names:
         return ()
@@ -108,8 +106,8 @@ def open_ranges(timeline: Timeline) -> tuple[Finding, ...]:
 
 def range_notes(timeline: Timeline) -> tuple[str, ...]:
     """Return the notes below tables of ranges: how many were never ended, and how many are too deep for a row."""
-    ranges = nested_ranges(timeline)
-    count, deeper = int(ranges["is_open"].sum()), int(_is_deeper(ranges).sum())
+    ranges = nested_ranges(timeline.profile)
+    count, deeper = int(ranges["is_open"].sum()), int(is_deeper(ranges).sum())
     notes = []
     if count:
         words = "range was never ended and is" if count == 1 else "ranges were never ended and are"
@@ -117,7 +115,7 @@ def range_notes(timeline: Timeline) -> tuple[str, ...]:
     if deeper:
         lie = "range lies" if deeper == 1 else "ranges lie"
         notes.append(
-            f"{deeper:,} {lie} more than {_DEEPEST} levels deep; all are in the rows `{_DEEPER}`. There each has only "
+            f"{deeper:,} {lie} more than {DEEPEST} levels deep; all are in the rows `{DEEPER}`. There each has only "
             "the GPU work that no range inside it has, and CPU time counts once per range."
         )
     return tuple(notes)
@@ -125,7 +123,7 @@ def range_notes(timeline: Timeline) -> tuple[str, ...]:
 
 def _labelled(ranges: pd.DataFrame) -> list[str]:
     """Return the labels of ranges in order of their start."""
-    codes, names = _labels(ranges.sort_values("start_ns", kind="stable"))
+    codes, names = range_labels(ranges.sort_values("start_ns", kind="stable"))
     return list(names[codes])
 
 
@@ -134,77 +132,12 @@ def _brief(name: str) -> str:
 
 
 @once
-def nested_ranges(timeline: Timeline) -> pd.DataFrame:
-    """Return the capture's ranges as `nested` does; without rows if they were not traced."""
-    return nested(timeline.profile.tables.get("ranges", empty("ranges")))
-
-
-def nested(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Return ranges with `parent`, `level` and `path`: the names from the root (`step / forward`), as a category.
-
-    Ranges more than _DEEPEST levels deep become children of their ancestor on the last level, all with the same name,
-    which bounds the length of paths.
-    """
-    ranges = _flattened(nest(ranges))
-    own, names = _labels(ranges)
-    own, names = np.where(_is_deeper(ranges), len(names), own), np.append(names, _DEEPER)
-    parent, level = (ranges[name].to_numpy() for name in ("parent", "level"))
-    # parent -1, of roots, finds the last entry of `path`: it refers to the first text, the empty one
-    path, texts = np.zeros(len(ranges) + 1, dtype=np.int64), np.array([""], dtype=object)
-    by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
-    for rows in by_level:
-        # one key per distinct (path of the parent, own name), so each text is built once per level
-        codes, distinct = pd.factorize(path[parent[rows]] * len(names) + own[rows])
-        path[rows] = len(texts) + codes
-        above, name = np.divmod(distinct, max(len(names), 1))
-        texts = np.append(texts, np.where(above > 0, texts[above] + " / ", "") + names[name])
-    return ranges.assign(path=categorical(texts[1:], path[:-1] - 1))
-
-
-def _flattened(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Make ranges more than _DEEPEST levels deep children of their ancestor on the last of these levels."""
-    deeper = _is_deeper(ranges)
-    if not deeper.any():
-        return ranges
-    parent, rows = ranges["parent"].to_numpy(), np.arange(len(ranges))
-    # pointer jumping: each round looks twice as far up
-    above = np.where(deeper, parent, rows)
-    while deeper[above].any():
-        above = above[above]
-    return ranges.assign(parent=np.where(deeper, above, parent), level=ranges["level"].clip(upper=_DEEPEST))
-
-
-def _is_deeper(ranges: pd.DataFrame) -> Flags:
-    return np.asarray(ranges["level"] >= _DEEPEST, dtype=bool)
-
-
-def _labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
-    """Return the position of each range's label in the distinct labels, and these: `domain:name`, or just the name."""
-    domains, names = ranges["domain"].cat, ranges["name"].cat
-    keys = domains.codes.to_numpy(dtype=np.int64) * len(names.categories) + names.codes.to_numpy()
-    codes, distinct = pd.factorize(keys)
-    domain, name = np.divmod(distinct, max(len(names.categories), 1))
-    prefixes = np.array([domain and f"{domain}:" for domain in domains.categories], dtype=object)
-    return codes, prefixes[domain] + names.categories.to_numpy(dtype=object)[name]
-
-
-@once
-def repetitions(timeline: Timeline) -> pd.DataFrame:
-    """Return `nested_ranges` with `#` for numbers in `path`, and `instances`: how many the process has of that path."""
-    ranges = nested_ranges(timeline)
-    paths = ranges["path"].cat
-    path = categorical(without_numbers(paths.categories).to_numpy(dtype=object), paths.codes.to_numpy())
-    counts = ranges.assign(path=path).groupby(["process", "path"], observed=True)["path"].transform("size")
-    return ranges.assign(path=path, instances=counts)
-
-
-@once
 def call_owners(timeline: Timeline) -> tuple[Ints, Flags]:
     """Return for every row of api_calls its range, as a row in `nested_ranges` or -1, and if it is via the thread.
 
     It is the innermost range open on the call's thread when the call began, else the innermost open in its process.
     """
-    ranges, calls = nested_ranges(timeline), timeline.profile.table("api_calls")
+    ranges, calls = nested_ranges(timeline.profile), timeline.profile.table("api_calls")
     thread, process, time = (calls[name].to_numpy() for name in ("thread", "process", "start_ns"))
     row = _innermost_by("thread", ranges, thread, time)
     on_thread = row >= 0
@@ -232,7 +165,7 @@ def range_work(timeline: Timeline) -> pd.DataFrame:
 
     `gpu_busy_ns` counts overlaps on a device once and adds up devices. Needs the tables of GPU work and api_calls.
     """
-    ranges, operations = nested_ranges(timeline), timeline.operations
+    ranges, operations = nested_ranges(timeline.profile), timeline.operations
     row = np.where(operations.call >= 0, np.append(call_owners(timeline)[0], -1)[operations.call], -1)
     owned = row >= 0
     length = operations.end - operations.start

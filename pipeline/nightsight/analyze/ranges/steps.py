@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.ranges.callers import owner_rows
-from nightsight.analyze.ranges.owners import repetitions
+from nightsight.events.ranges import repetitions
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.parallel import once
@@ -34,7 +34,7 @@ def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
 @once
 def _steps(timeline: Timeline) -> tuple[Ints, Ints]:
     """Return for each row of `nested_ranges` the row of its outermost repeated range or -1, and its path's count."""
-    ranges = repetitions(timeline)
+    ranges = repetitions(timeline.profile)
     instances = ranges["instances"].to_numpy()
     repeated = instances >= LEAST
     steps = np.where(repeated, np.arange(len(ranges)), -1)

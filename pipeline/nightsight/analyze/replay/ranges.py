@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.ranges.owners import call_owners, nested_ranges
-from nightsight.events.repetitions import without_numbers
+from nightsight.analyze.ranges.owners import call_owners
+from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.tables import renamed
 
@@ -60,7 +60,7 @@ def _paths(timeline: Timeline, rows: "np.ndarray[Any, Any]") -> "np.ndarray[Any,
     """Return the path of the range that owns each of these rows of kernels (see `call_owners`); empty for none."""
     call = timeline.operations.call[rows]
     owner = np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
-    paths = renamed(nested_ranges(timeline)["path"], without_numbers)
+    paths = renamed(nested_ranges(timeline.profile)["path"], without_numbers)
     texts = np.append(paths.categories.to_numpy(dtype=object), "")
     found: np.ndarray[Any, Any] = texts[np.append(paths.codes, -1)[owner]]
     return found

@@ -14,6 +14,7 @@ import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, gpus
 from nightsight.events.names import GRAPH, api_names, operation_names
+from nightsight.events.ranges import range_labels
 from nightsight.intervals import Ints, outer
 from nightsight.model import Profile
 from nightsight.render.lanes import apart, crossing_lanes, free_lanes
@@ -164,7 +165,8 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     if table == "graph_launches":
         return np.zeros(len(frame), dtype=np.int64), [GRAPH]
     if table in ("ranges", MARKS):
-        return _names_with_domain(frame)
+        codes, labels = range_labels(frame)
+        return codes.astype(np.int64), [middle_cut(printable(text), NAME_LENGTH) for text in labels.tolist()]
     texts = frame["operation" if table == "memory_ops" else "name"].cat
     names: list[str] = list(texts.categories)
     if table == "memory_ops":
@@ -172,17 +174,6 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     if table == "api_calls":
         names = list(api_names(texts.categories))
     return np.asarray(texts.codes, dtype=np.int64), [middle_cut(printable(name), NAME_LENGTH) for name in names]
-
-
-def _names_with_domain(events: pd.DataFrame) -> tuple[Ints, list[str]]:
-    """Name ranges and marks as the report's tables do: `domain:name`, without the default domain."""
-    domains, names = events["domain"].cat, events["name"].cat
-    count = max(len(names.categories), 1)
-    # one number for each pair of domain and name, so that each text is built once
-    codes, pairs = pd.factorize(domains.codes.to_numpy(dtype=np.int64) * count + names.codes.to_numpy())
-    prefixes = [domain and f"{domain}:" for domain in domains.categories]
-    texts = [prefixes[pair // count] + names.categories[pair % count] for pair in pairs.tolist()]
-    return codes.astype(np.int64), [middle_cut(printable(text), NAME_LENGTH) for text in texts]
 
 
 def distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.repetitions import without_numbers
+from nightsight.events.ranges import without_numbers
 from nightsight.intervals import Ints
 from nightsight.render.timeline.labels import OTHERS
 from nightsight.render.timeline.layers import Layer, Sample, count_inside, finest, merged, stretch, whole

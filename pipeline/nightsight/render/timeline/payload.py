@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nightsight.events.repetitions import NUMBER
+from nightsight.events.ranges import NUMBER
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.model import Profile, Result

@@ -1,0 +1,91 @@
+"""How ranges nest, what they are called, and which are repetitions: those whose names differ only in numbers."""
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.intervals import Flags, Ints
+from nightsight.model import Profile
+from nightsight.parallel import once
+from nightsight.tables import categorical, empty, nest
+
+# matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript
+NUMBER: Final = "(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])"
+DEEPEST: Final = 64
+DEEPER: Final = "… (deeper)"
+"""Ranges more than DEEPEST levels deep share one name."""
+
+
+def without_numbers(names: "pd.Index[Any]") -> "pd.Index[Any]":
+    """Replace standalone numbers by `#`, so that repetitions get the same name (or path of names)."""
+    return names.str.replace(NUMBER, "#", regex=True)
+
+
+@once
+def nested_ranges(profile: Profile) -> pd.DataFrame:
+    """Return the capture's ranges as `nested` does; without rows if they were not traced."""
+    return nested(profile.tables.get("ranges", empty("ranges")))
+
+
+def nested(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Return ranges with `parent`, `level` and `path`: the names from the root (`step / forward`), as a category.
+
+    Ranges more than DEEPEST levels deep become children of their ancestor on the last level, all with the same name,
+    which bounds the length of paths.
+    """
+    ranges = _flattened(nest(ranges))
+    own, names = range_labels(ranges)
+    own, names = np.where(is_deeper(ranges), len(names), own), np.append(names, DEEPER)
+    parent, level = (ranges[name].to_numpy() for name in ("parent", "level"))
+    # parent -1, of roots, finds the last entry of `path`: it refers to the first text, the empty one
+    path, texts = np.zeros(len(ranges) + 1, dtype=np.int64), np.array([""], dtype=object)
+    by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
+    for rows in by_level:
+        # one key per distinct (path of the parent, own name), so each text is built once per level
+        codes, distinct = pd.factorize(path[parent[rows]] * len(names) + own[rows])
+        path[rows] = len(texts) + codes
+        above, name = np.divmod(distinct, max(len(names), 1))
+        texts = np.append(texts, np.where(above > 0, texts[above] + " / ", "") + names[name])
+    return ranges.assign(path=categorical(texts[1:], path[:-1] - 1))
+
+
+def _flattened(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Make ranges more than DEEPEST levels deep children of their ancestor on the last of these levels."""
+    deeper = is_deeper(ranges)
+    if not deeper.any():
+        return ranges
+    parent, rows = ranges["parent"].to_numpy(), np.arange(len(ranges))
+    # pointer jumping: each round looks twice as far up
+    above = np.where(deeper, parent, rows)
+    while deeper[above].any():
+        above = above[above]
+    return ranges.assign(parent=np.where(deeper, above, parent), level=ranges["level"].clip(upper=DEEPEST))
+
+
+def is_deeper(ranges: pd.DataFrame) -> Flags:
+    """Return which ranges are more than DEEPEST levels deep."""
+    return np.asarray(ranges["level"] >= DEEPEST, dtype=bool)
+
+
+def range_labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
+    """Return the position of each label in the distinct labels, and these: `domain:name`, or just the name.
+
+    Marks are labelled in the same way.
+    """
+    domains, names = ranges["domain"].cat, ranges["name"].cat
+    keys = domains.codes.to_numpy(dtype=np.int64) * len(names.categories) + names.codes.to_numpy()
+    codes, distinct = pd.factorize(keys)
+    domain, name = np.divmod(distinct, max(len(names.categories), 1))
+    prefixes = np.array([domain and f"{domain}:" for domain in domains.categories], dtype=object)
+    return codes, prefixes[domain] + names.categories.to_numpy(dtype=object)[name]
+
+
+@once
+def repetitions(profile: Profile) -> pd.DataFrame:
+    """Return `nested_ranges` with `#` for numbers in `path`, and `instances`: how many the process has of that path."""
+    ranges = nested_ranges(profile)
+    paths = ranges["path"].cat
+    path = categorical(without_numbers(paths.categories).to_numpy(dtype=object), paths.codes.to_numpy())
+    counts = ranges.assign(path=path).groupby(["process", "path"], observed=True)["path"].transform("size")
+    return ranges.assign(path=path, instances=counts)
