@@ -82,7 +82,10 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     # instants: start and end are equal; category: its name, or its number if it has none
     "marks": {**_SPAN, **_ON_THREAD, "domain": TEXT, "category": TEXT, "name": TEXT},
-    "syncs": {**_SPAN, **_ON_STREAM, "kind": INT},
+    # event: the number of a CUDA event in its process; record: which of its records this waits for
+    "syncs": {**_SPAN, **_ON_STREAM, "kind": INT, "event": NULLABLE, "record": NULLABLE},
+    # calls of cudaEventRecord: what a wait for this record waits for is the work given to the stream before
+    "event_records": {"process": INT, "stream": INT, "correlation": NULLABLE, "event": NULLABLE, "record": NULLABLE},
     "cpu_ops": {**_SPAN, **_ON_THREAD, "name": TEXT},
     "threads": {"thread": INT, "name": TEXT, "priority": NULLABLE},
     "os_calls": {**_SPAN, **_ON_THREAD, "name": TEXT},

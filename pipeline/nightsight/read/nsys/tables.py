@@ -14,7 +14,7 @@ import pandas as pd
 from nightsight.errors import CaptureError
 from nightsight.model import Environment, Profile
 from nightsight.read.nsys import memory as nsys_memory
-from nightsight.read.nsys.export import KERNEL, RUNTIME, Export
+from nightsight.read.nsys.export import KERNEL, OF_PROCESS, RUNTIME, Export
 from nightsight.read.nsys.nvtx import NVTX, ranges_and_marks, with_ids
 from nightsight.read.sqlite import Database
 from nightsight.read.vocabulary import (
@@ -33,6 +33,9 @@ MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPH: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 SYNC: Final = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+EVENT: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+_EVENT: Final = {"event": "eventId", "record": "eventSyncId"}
+_NO_EVENT: Final = (1 << 32) - 1
 _GRAPH_NODE: Final = "graphNodeId"
 
 _KERNEL_DETAILS: Final = {
@@ -205,7 +208,19 @@ def _graph_launches(export: Export) -> Frame:
 
 
 def _syncs(export: Export) -> Frame:
-    return export.on_stream(SYNC, {"kind": "syncType"})
+    frame = export.on_stream(SYNC, {"kind": "syncType", **_EVENT}, nullable=tuple(_EVENT))
+    return _with_event(frame)
+
+
+def _event_records(export: Export) -> Frame:
+    columns = {"process": "globalPid", "stream": "streamId", "correlation": "correlationId", **_EVENT}
+    frame = export.fetch(EVENT, columns, nullable=("correlation", "event", "record"))
+    return _with_event(frame.assign(process=frame["process"] & OF_PROCESS))
+
+
+def _with_event(frame: Frame) -> Frame:
+    """Return missing values where nsys writes that there is no event."""
+    return frame.assign(**{name: frame[name].mask(frame[name] == _NO_EVENT) for name in _EVENT})
 
 
 def _api_calls(export: Export) -> Frame:
@@ -295,7 +310,6 @@ _KINDS: Final = {
     "SCHED_EVENTS": "thread scheduling events",
     "OSRT_CALLCHAINS": "stack frames of OS runtime calls",
     "OSRT_FILE_ACCESS_EVENTS": "file accesses",
-    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "CUDA events",
     "CUPTI_ACTIVITY_KIND_OVERHEAD": "spans of CUPTI overhead",
     "CUBLAS_EVENTS": "cuBLAS calls",
     "CUDNN_EVENTS": "cuDNN calls",
@@ -316,6 +330,7 @@ _NO_USAGE: Final = (
 _NO_METRICS: Final = (
     "the GPU was not sampled (nightsight profile --gpu-metrics; nsys profile --gpu-metrics-devices=all)"
 )
+_NO_RECORDS: Final = "no CUDA event was recorded, or events were not traced (nsys profile --cuda-event-trace=true)"
 _NO_STACKS: Final = (
     "no stacks were recorded (nightsight profile --python-backtrace; nsys profile --python-backtrace=cuda)"
 )
@@ -328,6 +343,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "graph_launches": ((GRAPH,), "Cuda", _NO_CUDA, _graph_launches),
     "api_calls": ((RUNTIME,), "Cuda", _NO_CUDA, _api_calls),
     "syncs": ((SYNC,), "Cuda", _NO_CUDA, _syncs),
+    "event_records": ((EVENT,), "never", _NO_RECORDS, _event_records),
     "ranges": ((NVTX,), "NvtxEvents", _NO_NVTX, ranges_and_marks),
     # no sources: marks are read with the ranges
     "marks": ((), "NvtxEvents", _NO_NVTX, ranges_and_marks),

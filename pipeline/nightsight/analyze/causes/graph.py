@@ -1,0 +1,516 @@
+"""What each CUDA call and each GPU operation in the window waited for: the dependencies that a replay follows.
+
+Two kinds of nodes: calls, in the order of the thread that made them, and operations, in the order of their streams.
+Edges, all read off the capture and none of them a delay of a single event:
+
+- a call begins when the thread has done the host code after its call before. Threads that take turns (PyTorch's
+  backward pass runs on another thread, while the main thread is silent) count as one line of execution;
+- an operation begins after the call that launched it, after the operation before it on its stream, and after what
+  its stream was told to wait for (events). Where none of these explains a late start, but another operation of the GPU
+  ended just before it, that one does: it held the hardware, or an event that was not recorded;
+- a call that waits returns after the operation that it waited for;
+- a collective kernel transfers once the last rank's kernel has begun, and ends for all ranks together.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.copies import waiting_calls
+from nightsight.analyze.split import causing_calls
+from nightsight.events.kernel_names import communicates
+from nightsight.events.names import api_names
+from nightsight.events.timeline import Timeline, operation_column, positions
+from nightsight.intervals import Flags, Ints
+from nightsight.parallel import once
+from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
+from nightsight.tables import renamed
+
+# without better knowledge: how long after the beginning of its call an operation starts, how long after the one before
+# it on a busy stream, and how long a waiting call takes to return (an H200, nsys 2025.3)
+_LATENCY_NS: Final = 8_000
+_HOP_NS: Final = 1_000
+# more than that is not a latency: something else held the operation up
+_MOST_LATENCY_NS: Final = 50_000
+_RETURN_NS: Final = 4_000
+# a start that comes later than its known reasons by more than this needs another reason
+_LATE_NS: Final = 3_000
+# an operation that ended no longer than this before such a start is taken for the reason
+_HANDED_ON_NS: Final = 6_000
+# threads take turns if at most this share of the switches between them happens while a call of the other still runs
+_OVERLAPPING: Final = 0.05
+# launches block when a thousand operations are queued; a call this many times as long as usual may have been blocked
+_BLOCKED: Final = 10
+_BLOCKED_NS: Final = 30_000
+_QUEUED: Final = 200
+# fewer samples are not typical of anything
+_FEW: Final = 5
+_NONE: Final = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """The CUDA calls of the window that are not inside another call, by process, thread and time; times in ns.
+
+    `row`: in api_calls. `line`: the line of execution (one thread, or several that take turns). `before`: the call
+    after which the line went on to this one, -1 for the first. `awaited`: the operation that it waited for, -1 if it
+    waits for nothing. `work_ns`: its own time, without waiting. `cause`: a position in IDLE.
+    """
+
+    row: Ints
+    start: Ints
+    end: Ints
+    process: Ints
+    thread: Ints
+    line: Ints
+    before: Ints
+    awaited: Ints
+    work_ns: Ints
+    cause: Ints
+    name: Ints
+    names: "pd.Index[str]"
+
+    def __len__(self) -> int:
+        """The number of calls."""
+        return len(self.row)
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """The GPU operations of the window and those that its calls launched, by stream and time; times in ns.
+
+    `operation`: the position in Timeline.operations. `call`: the launching call, a position in Calls, -1 if it is not
+    in the window. `previous`: the operation before it on its stream, `other`: one that it had to wait for besides, -1
+    for none. `group`: collectives with the same number transfer together, -1 for all else. `latency_ns`, `hop_ns`: how
+    long after its call, and after an operation that it waited for, such an operation typically begins.
+    """
+
+    operation: Ints
+    start: Ints
+    end: Ints
+    device: Ints
+    call: Ints
+    previous: Ints
+    other: Ints
+    group: Ints
+    latency_ns: Ints
+    hop_ns: Ints
+
+    def __len__(self) -> int:
+        """The number of operations."""
+        return len(self.operation)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The dependencies of a window."""
+
+    calls: Calls
+    work: Work
+
+
+@once
+def graph(timeline: Timeline) -> Graph:
+    """Return what waited for what in the window; without calls if they were not traced."""
+    calls = _calls(timeline)
+    index = _positions_of_rows(timeline, calls)
+    work = _work(timeline, calls, index)
+    calls = _with_waits(timeline, calls, work)
+    return Graph(calls, _with_other(timeline, calls, work))
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+def _calls(timeline: Timeline) -> Calls:
+    table, window = timeline.profile.tables.get("api_calls"), timeline.window
+    causes = causing_calls(timeline)
+    if table is None or not len(table):
+        return Calls(*[_NONE] * 11, pd.Index([], dtype="str"))
+    start, end, process = causes.start, causes.end, causes.process
+    thread = table["thread"].to_numpy()
+    inside = (end > window.start_ns) & (start < window.end_ns)
+    chosen = np.flatnonzero(inside) if not inside.all() else np.arange(len(table))
+    parts = []
+    for rows in positions(thread[chosen]).values():
+        rows = chosen[rows]
+        if not (start[rows][1:] > start[rows][:-1]).all():
+            rows = rows[np.lexsort((-end[rows], start[rows]))]
+        reach = np.maximum.accumulate(end[rows])
+        outermost = np.append(True, end[rows][1:] > reach[:-1])
+        parts.append(rows[outermost])
+    row = np.concatenate(parts)
+    start, end, process, thread = start[row], end[row], process[row], thread[row]
+    line = _lines(start, end, process, thread, launches=np.isin(row, timeline.operations.call))
+    before = _before(start, end, thread, line)
+    unknown = np.full(len(row), -1, dtype=np.int64)
+    cause = causes.cause[row].astype(np.int64)
+    return Calls(
+        row, start, end, process, thread, line, before, unknown, end - start, cause, causes.name[row], causes.names
+    )
+
+
+def _lines(start: Ints, end: Ints, process: Ints, thread: Ints, *, launches: Flags) -> Ints:
+    """Number the lines of execution: threads of a process of which only one at a time makes calls.
+
+    Threads that launch nothing (NCCL's watchdog polls events) have lines of their own.
+    """
+    codes, threads = pd.factorize(thread)
+    line = np.arange(len(threads))
+    active = np.bincount(codes, launches, len(threads)) > 0
+    for mine in positions(process).values():
+        mine = mine[active[codes[mine]]]
+        order = mine[np.argsort(start[mine], kind="stable")]
+        code = codes[order]
+        switch = np.flatnonzero(code[1:] != code[:-1])
+        pair = np.minimum(code[switch], code[switch + 1]) * len(threads) + np.maximum(code[switch], code[switch + 1])
+        overlaps = start[order[switch + 1]] < end[order[switch]]
+        for key, here in positions(pair).items():
+            if overlaps[here].mean() <= _OVERLAPPING:
+                first, second = divmod(key, len(threads))
+                line[line == line[second]] = line[first]
+    return line[codes]
+
+
+def _before(start: Ints, end: Ints, thread: Ints, line: Ints) -> Ints:
+    """Return for each call the one after which its line went on: the last to return before it began."""
+    own = np.arange(-1, len(start) - 1)
+    own[np.append(True, thread[1:] != thread[:-1])[: len(own)]] = -1
+    if len(pd.unique(line)) == len(pd.unique(thread)):
+        return own
+    order = np.lexsort((start, line))
+    before = np.append(-1, order[:-1])
+    first = np.append(True, line[order[1:]] != line[order[:-1]])
+    late = end[before] > start[order]
+    ordered = np.where(first | late, own[order], before)
+    found = np.empty_like(own)
+    found[order] = ordered
+    return found
+
+
+def _positions_of_rows(timeline: Timeline, calls: Calls) -> Ints:
+    """Return for each row of api_calls its position in `calls`, or that of the call around it; -1 outside."""
+    table = timeline.profile.tables.get("api_calls")
+    found = np.full(0 if table is None else len(table), -1, dtype=np.int64)
+    found[calls.row] = np.arange(len(calls))
+    launching = timeline.operations.call
+    launching = np.unique(launching[launching >= 0])
+    inner = launching[found[launching] < 0]
+    if len(inner) and len(calls):
+        assert table is not None
+        start, thread = (table[name].to_numpy()[inner] for name in ("start_ns", "thread"))
+        rows = positions(calls.thread)
+        for key, here in positions(thread).items():
+            mine = rows.get(key, _NONE)
+            around = mine[np.searchsorted(calls.start[mine], start[here], side="right") - 1] if len(mine) else mine
+            if len(around):
+                holds = (calls.start[around] <= start[here]) & (start[here] < calls.end[around])
+                found[inner[here]] = np.where(holds, around, -1)
+    return found
+
+
+# -- operations -------------------------------------------------------------------------------------------------------
+
+
+def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
+    operations, window = timeline.operations, timeline.window
+    call = np.where(operations.call >= 0, np.append(index, -1)[operations.call], -1)
+    chosen = ((operations.end > window.start_ns) & (operations.start < window.end_ns)) | (call >= 0)
+    # migrations of managed memory wait for no one, and no one waits for them: the kernels that they hold up are longer
+    where = np.flatnonzero(chosen & timeline.is_launched)
+    stream = _streams(timeline)[where]
+    start = operations.start[where]
+    order = np.lexsort((start, stream)) if len(pd.unique(stream)) > 1 else np.argsort(start, kind="stable")
+    where, stream = where[order], stream[order]
+    start, end, call = operations.start[where], operations.end[where], call[where]
+    # a copy that is staged through a driver buffer counts as done when its call returns
+    over = np.where(call >= 0, np.append(calls.end, 0)[call], 0)
+    end = np.where(_blocks(calls, start, call) & (end >= over), over - 1, end)
+    previous = np.arange(-1, len(where) - 1)
+    previous[np.append(True, stream[1:] != stream[:-1])[: len(previous)]] = -1
+    # operations that overlap on a stream do not wait for each other: graphs traced node by node
+    previous[(previous >= 0) & (end[previous] > start + _LATE_NS)] = -1
+    group = _collectives(timeline, where, start, end, operations.device[where])
+    latency = _latency(timeline, calls, where, start, end, call, previous)
+    hop = _hop(timeline, where, start, end, call, calls, previous)
+    unknown = np.full(len(where), -1, dtype=np.int64)
+    return Work(where, start, end, operations.device[where], call, previous, unknown, group, latency, hop)
+
+
+def _streams(timeline: Timeline) -> Ints:
+    """Return a number for each stream of each process and device, for all operations."""
+    process = pd.factorize(operation_column(timeline, "process"))[0].astype(np.int64)
+    operations = timeline.operations
+    return (process << 40) + (operations.device.astype(np.int64) << 33) + operations.stream
+
+
+def _kinds(timeline: Timeline, where: Ints) -> Ints:
+    """Return which operations behave alike at their start: kernels, copies by direction and memory, sets, graphs."""
+    operations = timeline.operations
+    kinds = np.zeros(len(operations.kind), dtype=np.int64)
+    kinds[operations.in_graph] = 1
+    copies = timeline.profile.tables.get("memory_ops")
+    if copies is not None and len(copies):
+        kind = copies["operation"].cat.codes.astype("int64") * 64
+        kind += copies["source_kind"].cat.codes.astype("int64") * 8 + copies["target_kind"].cat.codes
+        kinds[operations.of("memory_ops")] = 2 + kind.to_numpy()
+    return kinds[where]
+
+
+def _latency(timeline: Timeline, calls: Calls, where: Ints, start: Ints, end: Ints, call: Ints, previous: Ints) -> Ints:
+    """Return how long after the beginning of its call each operation begins when its stream is idle.
+
+    That is the length of the call, which is work, and what is typical from its end on. Copies that block run during
+    their calls: for them all of it is what is typical.
+    """
+    if not len(calls):
+        return np.full(len(where), _LATENCY_NS, dtype=np.int64)
+    begun, over = (np.where(call >= 0, times[call], 0) for times in (calls.start, calls.end))
+    is_free = (call >= 0) & (np.where(previous >= 0, end[previous], 0) < begun) & (start >= begun)
+    is_free[1:] &= call[1:] != call[:-1]
+    blocks = _blocks(calls, start, call)
+    since = np.where(blocks, begun, over)
+    keys = _kinds(timeline, where) * (len(calls.names) + 1) + np.where(call >= 0, calls.name[call], len(calls.names))
+    keys = keys * 2 + blocks
+    is_free &= blocks | (start - since < _MOST_LATENCY_NS)
+    typical = _typical(keys, start - since, is_free, _LATENCY_NS - (over - begun))
+    return np.where(call >= 0, np.maximum(typical + since - begun, 0), 0)
+
+
+def _blocks(calls: Calls, start: Ints, call: Ints) -> Flags:
+    """Return which operations are copies that run while their call does: it returns when they are done."""
+    blocking, over = np.append(calls.cause == IDLE.index(BLOCKING_COPY), False), np.append(calls.end, 0)
+    return np.asarray(blocking[call] & (start < over[call]), dtype=bool)
+
+
+def _hop(timeline: Timeline, where: Ints, start: Ints, end: Ints, call: Ints, calls: Calls, previous: Ints) -> Ints:
+    """Return how long after the operation before it on its stream such an operation begins if it was queued by then."""
+    ready = np.where(previous >= 0, end[previous], 0)
+    launched = np.where(call >= 0, np.append(calls.end, 0)[call], 0)
+    is_queued = (previous >= 0) & (launched + _LATE_NS < ready) & (start >= ready - _LATE_NS)
+    kinds = _kinds(timeline, where)
+    keys = kinds * (int(kinds.max(initial=0)) + 1) + np.where(previous >= 0, kinds[previous], 0)
+    return _typical(keys, start - ready, is_queued, _HOP_NS)
+
+
+def _typical(keys: Ints, values: Ints, chosen: Flags, default: Ints | int) -> Ints:
+    """Return for each entry the median of the chosen values with its key; if these are few, that of all chosen."""
+    codes, distinct = pd.factorize(keys)
+    known = values[chosen]
+    if len(known) < _FEW:
+        return np.broadcast_to(np.asarray(default, dtype=np.int64), values.shape)
+    typical = np.full(len(distinct), int(np.median(known)), dtype=np.int64)
+    for code, rows in positions(codes[chosen]).items():
+        if len(rows) >= _FEW:
+            typical[code] = int(np.median(known[rows]))
+    return np.asarray(typical[codes], dtype=np.int64)
+
+
+def _collectives(timeline: Timeline, where: Ints, start: Ints, end: Ints, device: Ints) -> Ints:
+    """Number the collectives: kernels of one name on different GPUs that overlap and end nearly together."""
+    group = np.full(len(where), -1, dtype=np.int64)
+    kernels = timeline.profile.tables.get("kernels")
+    if kernels is None or len(pd.unique(device)) < 2:
+        return group
+    names = kernels["name"].cat
+    is_collective = np.array([communicates(name) for name in names.categories], dtype=bool)
+    code = np.full(len(timeline.operations.kind), -1, dtype=np.int64)
+    code[: len(kernels)] = np.where(is_collective[names.codes], names.codes, -1)
+    code = code[where]
+    for key, mine in positions(code).items():
+        ranks = list(positions(device[mine]).values())
+        if key < 0 or len(ranks) < 2:
+            continue
+        reference = mine[max(ranks, key=len)]
+        reference = reference[np.argsort(end[reference], kind="stable")]
+        group[reference] = reference
+        for rank in ranks:
+            members = mine[rank]
+            if device[members[0]] == device[reference[0]]:
+                continue
+            middle = (end[reference][1:] + end[reference][:-1]) // 2
+            nearest = reference[np.searchsorted(middle, end[members])]
+            overlaps = (start[members] < end[nearest]) & (start[nearest] < end[members])
+            group[members] = np.where(overlaps, nearest, -1)
+    # a collective of one rank alone is not a group
+    grouped = np.flatnonzero(group >= 0)
+    _, inverse, count = np.unique(group[grouped], return_inverse=True, return_counts=True)
+    group[grouped[count[inverse] < 2]] = -1
+    return group
+
+
+# -- waits ------------------------------------------------------------------------------------------------------------
+
+
+def _with_waits(timeline: Timeline, calls: Calls, work: Work) -> Calls:
+    """Find what each waiting call waited for, and how long it took without the wait."""
+    if not len(calls) or not len(work):
+        return calls
+    awaited = np.full(len(calls), -1, dtype=np.int64)
+    waiting = np.isin(calls.cause, [IDLE.index(cause) for cause in (SYNC, ALLOCATION, BLOCKING_COPY)])
+    waiting |= np.isin(calls.row, waiting_calls(timeline))
+    # polling does not wait
+    waiting &= ~np.asarray(calls.names.str.contains("Query|Create|Destroy|Register"), dtype=bool)[calls.name]
+    length = calls.end - calls.start
+    typical = _typical(calls.name, length, np.ones(len(calls), dtype=bool), length)
+    blocked = ~waiting & (length > np.maximum(_BLOCKED * typical, _BLOCKED_NS))
+    process = operation_column(timeline, "process")[work.operation]
+    for key, mine in positions(calls.process).items():
+        work_here = np.flatnonzero(process == key)
+        if len(work_here):
+            asking = mine[waiting[mine]]
+            awaited[asking] = _awaited(calls, work, asking, work_here)
+            asking = mine[blocked[mine]]
+            awaited[asking] = _made_room(calls, work, asking, work_here)
+    known = _known_waits(timeline, calls, work)
+    awaited = np.where(known >= 0, known, awaited)
+    released = np.where(awaited >= 0, work.end[awaited], 0)
+    was_held = (awaited >= 0) & (released > calls.start)
+    after = calls.end - released
+    work_ns = np.where(was_held, np.maximum(after, 0), length)
+    # what a wait takes to return is typical of its kind; frees, allocations and copies do work of their own after it
+    is_sync = was_held & (calls.cause == IDLE.index(SYNC))
+    work_ns = np.where(is_sync, _typical(calls.name, after, is_sync, _RETURN_NS), work_ns)
+    return Calls(**{**vars(calls), "awaited": awaited, "work_ns": work_ns})
+
+
+def _awaited(calls: Calls, work: Work, asking: Ints, here: Ints) -> Ints:
+    """Return the operation that each waiting call waited for: the last to end of all launched before it.
+
+    If that one outlasts the call, it was not waited for: then it is the last to end during the call. -1 if none did.
+    """
+    start, end = calls.start[asking], calls.end[asking]
+    launched = np.where(work.call[here] >= 0, calls.start[work.call[here]], work.start[here])
+    order = np.argsort(launched, kind="stable")
+    done = work.end[here[order]]
+    reach = np.maximum.accumulate(done)
+    # the position of the running maximum
+    last = np.maximum.accumulate(np.where(done == reach, np.arange(len(done)), 0))
+    count = np.searchsorted(launched[order], start, side="right")
+    latest = np.where(count > 0, here[order[last[np.maximum(count - 1, 0)]]], -1)
+    too_late = (latest >= 0) & (work.end[latest] > end + _LATE_NS)
+    by_end = here[np.argsort(work.end[here], kind="stable")]
+    place = np.searchsorted(work.end[by_end], end, side="right") - 1
+    nearest = by_end[np.maximum(place, 0)]
+    begun = np.where(work.call[nearest] >= 0, calls.start[work.call[nearest]], work.start[nearest])
+    held = (place >= 0) & (work.end[nearest] > start) & (begun <= start)
+    return np.where(too_late, np.where(held, nearest, -1), latest)
+
+
+def _made_room(calls: Calls, work: Work, asking: Ints, here: Ints) -> Ints:
+    """Return the operation whose end let a launch go on that found the queue full; -1 if the queue was not full."""
+    by_end = here[np.argsort(work.end[here], kind="stable")]
+    begun = np.sort(np.where(work.call[here] >= 0, calls.start[work.call[here]], work.start[here]))
+    queued = np.searchsorted(begun, calls.start[asking]) - np.searchsorted(work.end[by_end], calls.start[asking])
+    place = np.searchsorted(work.end[by_end], calls.end[asking], side="right") - 1
+    nearest = by_end[np.maximum(place, 0)]
+    held = (place >= 0) & (queued >= _QUEUED) & (work.end[nearest] > calls.start[asking])
+    return np.where(held, nearest, -1)
+
+
+def _known_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
+    """Return the operation that each call waited for where the capture says it: its own, its stream's or its event's."""
+    known = _stream_waits(timeline, calls, work)
+    own = np.flatnonzero(_blocks(calls, work.start, work.call))
+    known[work.call[own]] = own
+    return known
+
+
+def _stream_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
+    """Return the last operation on the stream that each call of cudaStreamSynchronize waited for; -1 if not known."""
+    found = np.full(len(calls), -1, dtype=np.int64)
+    waits, table = timeline.profile.tables.get("syncs"), timeline.profile.tables.get("api_calls")
+    if waits is None or table is None:
+        return found
+    asking = np.flatnonzero(np.asarray(calls.names.str.contains("StreamSynchronize"), dtype=bool)[calls.name])
+    if not len(asking):
+        return found
+    by_id = ["process", "correlation"]
+    calling = table.iloc[calls.row[asking]][by_id].assign(call=asking)
+    pairs = calling.merge(waits[waits["event"].isna()][[*by_id, "stream"]].drop_duplicates(by_id), on=by_id)
+    lanes = _lanes(timeline, calls, work)
+    for (key, lane), some in pairs.groupby(["process", "stream"], sort=False):
+        there, launched = lanes.get((int(key), int(lane)), (_NONE, _NONE))
+        call = some["call"].to_numpy()
+        last = np.searchsorted(launched, calls.start[call]) - 1
+        fits = last >= 0
+        found[call[fits]] = there[last[fits]]
+    # an operation that outlasts the call is not the one that it waited for
+    found[(found >= 0) & (work.end[found] > calls.end + _LATE_NS)] = -1
+    return found
+
+
+# -- dependencies between streams ---------------------------------------------------------------------------------------
+
+
+def _with_other(timeline: Timeline, calls: Calls, work: Work) -> Work:
+    """Find what operations waited for besides their call and their stream."""
+    if not len(work):
+        return work
+    begun = np.where(work.call >= 0, np.append(calls.start, 0)[work.call] + work.latency_ns, 0)
+    ready = np.where(work.previous >= 0, work.end[work.previous] + work.hop_ns, 0)
+    known = np.maximum(begun, ready)
+    other = _events(timeline, calls, work)
+    told = np.where(other >= 0, work.end[other] + work.hop_ns, 0)
+    other = np.where((other >= 0) & (work.end[other] <= work.start + _LATE_NS), other, -1)
+    late = (work.start > np.maximum(known, told) + _LATE_NS) & (known > 0)
+    for here in positions(work.device).values():
+        asking = here[late[here]]
+        if not len(asking):
+            continue
+        by_end = here[np.argsort(work.end[here], kind="stable")]
+        place = np.searchsorted(work.end[by_end], work.start[asking] + 500, side="right") - 1
+        nearest = by_end[np.maximum(place, 0)]
+        fits = (place >= 0) & (work.start[asking] - work.end[nearest] <= _HANDED_ON_NS) & (nearest != asking)
+        fits &= nearest != work.previous[asking]
+        other[asking] = np.where(fits, nearest, other[asking])
+    return Work(**{**vars(work), "other": other})
+
+
+def _events(timeline: Timeline, calls: Calls, work: Work) -> Ints:
+    """Return for each operation the last one before an event that its stream was told to wait for; -1 for none."""
+    found = np.full(len(work), -1, dtype=np.int64)
+    tables = timeline.profile.tables
+    records, waits, table = (tables.get(name) for name in ("event_records", "syncs", "api_calls"))
+    if records is None or waits is None or table is None or not len(calls):
+        return found
+    waits = waits[waits["event"].notna() & waits["correlation"].notna()]
+    keys = ["process", "event", "record"]
+    by_id = ["process", "correlation"]
+    names = renamed(table["name"], api_names)
+    wanted = np.asarray(names.categories.str.contains("StreamWaitEvent"), dtype=bool)[names.codes]
+    waiting = table.loc[wanted, [*by_id, "start_ns"]].rename(columns={"start_ns": "waits_at"})
+    wanted = np.asarray(names.categories.str.contains("EventRecord"), dtype=bool)[names.codes]
+    recording = table.loc[wanted, [*by_id, "start_ns"]].rename(columns={"start_ns": "recorded_at"})
+    pairs = waits[[*keys, "stream", "correlation"]].merge(waiting, on=by_id)
+    recorded = records.merge(recording, on=by_id).drop_duplicates(keys)
+    pairs = pairs.merge(recorded[[*keys, "stream", "recorded_at"]], on=keys, suffixes=("", "_recorded"))
+    if not len(pairs):
+        return found
+    lanes = _lanes(timeline, calls, work)
+    for (key, lane, source), some in pairs.groupby(["process", "stream", "stream_recorded"], sort=False):
+        waiting_lane, begun = lanes.get((int(key), int(lane)), (_NONE, _NONE))
+        source_lane, recorded_by = lanes.get((int(key), int(source)), (_NONE, _NONE))
+        after = np.searchsorted(begun, some["waits_at"].to_numpy())
+        until = np.searchsorted(recorded_by, some["recorded_at"].to_numpy()) - 1
+        fits = (after < len(waiting_lane)) & (until >= 0)
+        target, reason = waiting_lane[after[fits]], source_lane[until[fits]]
+        later = work.end[reason] > np.where(found[target] >= 0, work.end[found[target]], -1)
+        found[target[later]] = reason[later]
+    return found
+
+
+def _lanes(timeline: Timeline, calls: Calls, work: Work) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+    """Return the operations of each process and stream in the order of their launches, and when these began."""
+    lanes = {}
+    known = np.flatnonzero(work.call >= 0)
+    launched = calls.start[work.call[known]]
+    process = operation_column(timeline, "process")[work.operation[known]]
+    stream = timeline.operations.stream[work.operation[known]]
+    for key, mine in positions(process).items():
+        for lane, here in positions(stream[mine]).items():
+            order = mine[here][np.argsort(launched[mine[here]], kind="stable")]
+            lanes[key, lane] = (known[order], launched[order])
+    return lanes
