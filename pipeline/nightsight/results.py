@@ -139,6 +139,37 @@ _CATEGORIES: Final = (
     (UNKNOWN, "the launching call was not recorded"),
     (HOST, "no CUDA call was running"),
 )
+PATH_CAUSES: Final = (
+    COMPUTE,
+    COMMUNICATION,
+    COPIES,
+    GRAPHS,
+    LAUNCH,
+    DEPENDENCY,
+    SYNC,
+    BLOCKING_COPY,
+    ALLOCATION,
+    MODULE,
+    OTHER_CALL,
+    HOST,
+    UNKNOWN,
+)
+"""What a piece of the critical path can be."""
+_PATH_CAUSES: Final = (
+    (COMPUTE, "a kernel"),
+    (COMMUNICATION, "NCCL and NVSHMEM kernels, and copies between devices: once the last rank has come, if known"),
+    (COPIES, "all other copies, and memsets"),
+    (GRAPHS, "CUDA graphs traced as a whole"),
+    (LAUNCH, "a call that gives work to the GPU, until the work begins"),
+    (DEPENDENCY, "from the end of one operation to the beginning of the next, which waited for it"),
+    (SYNC, "the return of a waiting call, from the end of what it waited for on; or such a call that need not wait"),
+    (BLOCKING_COPY, "the work of the CPU in a blocking copy"),
+    (ALLOCATION, "a call that allocates or frees memory, without waiting"),
+    (MODULE, "a call that loads a module or compiles code, or a first launch that loads its kernel"),
+    (OTHER_CALL, "any other CUDA call"),
+    (HOST, "no CUDA call was running on the thread, and nothing else was waited for"),
+    (UNKNOWN, "what led to it was not recorded"),
+)
 _STALLS: Final = (
     ("barrier", "waits for the other warps of its block at a barrier"),
     ("branch resolving", "waits for a branch target to be computed"),
@@ -277,6 +308,36 @@ TIME_SPLIT: Final = Entry(
     constant=("device",),
     is_folded=True,
     jump="functions",
+)
+
+CRITICAL_PATH: Final = Entry(
+    "critical_path",
+    "Critical path",
+    "What the end of the window waited for, and what that waited for, back to its beginning. Every nanosecond of the "
+    "window belongs to exactly one row. Time that is not on this path costs nothing: it is hidden behind it.",
+    _LAUNCHED,
+    (
+        Column("cause", TEXT, "what the time went to", _PATH_CAUSES),
+        Column("name", TEXT, "the family of kernels, the direction of copies, or the CUDA function; empty: host code"),
+        Column(
+            "path",
+            TEXT,
+            "the NVTX ranges around the call or the host code, outermost first, joined by ` / `; `(no range)` if there "
+            "are none; empty for GPU work",
+        ),
+        Column("tid", WHOLE, "the thread of the call or of the host code; missing for GPU work"),
+        Column("time_ns", WHOLE, "time on the path", is_plain=True),
+        Column("time_pct", NUMBER, "the same in percent of the window"),
+        Column("step_ns", NUMBER, "the same per repetition; of the whole window if nothing repeats"),
+        Column("count", WHOLE, "number of pieces of the path", is_plain=True),
+    ),
+    rows="causes",
+    header="Cause",
+    named_by="cause",
+    group=GPU,
+    short="critical path",
+    bars=("time_pct",),
+    kernels=("name",),
 )
 
 GPU_GAPS: Final = Entry(

@@ -137,8 +137,17 @@ def call_owners(timeline: Timeline) -> tuple[Ints, Flags]:
 
     It is the innermost range open on the call's thread when the call began, else the innermost open in its process.
     """
-    ranges, calls = nested_ranges(timeline.profile), timeline.profile.table("api_calls")
+    calls = timeline.profile.table("api_calls")
     thread, process, time = (calls[name].to_numpy() for name in ("thread", "process", "start_ns"))
+    return owners_at(timeline, thread, process, time)
+
+
+def owners_at(timeline: Timeline, thread: Ints, process: Ints, time: Ints) -> tuple[Ints, Flags]:
+    """Return the range that threads were in at a time, as a row in `nested_ranges` or -1, and if it is via the thread.
+
+    It is the innermost range open on the thread, else the innermost open in its process.
+    """
+    ranges = nested_ranges(timeline.profile)
     row = _innermost_by("thread", ranges, thread, time)
     on_thread = row >= 0
     others = np.flatnonzero(~on_thread)
