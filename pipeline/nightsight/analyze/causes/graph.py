@@ -47,6 +47,8 @@ _BLOCKED_NS: Final = 30_000
 _QUEUED: Final = 200
 # fewer samples are not typical of anything
 _FEW: Final = 5
+TO_DEVICE: Final = 0
+TO_HOST: Final = 1
 _NONE: Final = np.empty(0, dtype=np.int64)
 
 
@@ -83,7 +85,9 @@ class Work:
 
     `operation`: the position in Timeline.operations. `call`: the launching call, a position in Calls, -1 if it is not
     in the window. `previous`: the operation before it on its stream, `other`: one that it had to wait for besides, -1
-    for none. `group`: collectives with the same number transfer together, -1 for all else. `latency_ns`, `hop_ns`: how
+    for none. `group`: collectives with the same number transfer together, -1 for all else. `direction`: of a copy between
+    host and device, TO_DEVICE or TO_HOST, -1 for all else. `bypass`: if `previous` is such a copy or communicates, what was before it and
+    others of its kind on the stream. `latency_ns`, `hop_ns`: how
     long after its call, and after an operation that it waited for, such an operation typically begins.
     """
 
@@ -95,6 +99,9 @@ class Work:
     previous: Ints
     other: Ints
     group: Ints
+    direction: Ints
+    communicates: Flags
+    bypass: Ints
     latency_ns: Ints
     hop_ns: Ints
 
@@ -236,7 +243,12 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
     latency = _latency(timeline, calls, where, start, end, call, previous)
     hop = _hop(timeline, where, start, end, call, calls, previous)
     unknown = np.full(len(where), -1, dtype=np.int64)
-    return Work(where, start, end, operations.device[where], call, previous, unknown, group, latency, hop)
+    direction, communicating = _directions(timeline)[where], _communicating(timeline)[where]
+    bypass = _bypass(previous, np.where(communicating, 2, np.where(direction >= 0, 1, 0)))
+    device = operations.device[where]
+    return Work(
+        where, start, end, device, call, previous, unknown, group, direction, communicating, bypass, latency, hop
+    )
 
 
 def _streams(timeline: Timeline) -> Ints:
@@ -244,6 +256,38 @@ def _streams(timeline: Timeline) -> Ints:
     process = pd.factorize(operation_column(timeline, "process"))[0].astype(np.int64)
     operations = timeline.operations
     return (process << 40) + (operations.device.astype(np.int64) << 33) + operations.stream
+
+
+def _bypass(previous: Ints, kind: Ints) -> Ints:
+    """Return what comes before `previous`, and before all of its kind directly before that; -1 unless it has a kind."""
+    # in the order of streams, operations of one kind without another between them form a run
+    follows = np.append(-1, kind[:-1]) == kind
+    follows &= previous >= 0
+    run = np.maximum.accumulate(np.where(follows, 0, np.arange(len(kind))))
+    before = np.where(previous >= 0, previous[run[previous]], -1)
+    return np.where((previous >= 0) & (kind[previous] > 0) & (kind != kind[previous]), before, -1)
+
+
+def _communicating(timeline: Timeline) -> Flags:
+    """Return which operations are kernels that communicate, and so wait for peers."""
+    flags = np.zeros(len(timeline.operations.kind), dtype=bool)
+    kernels = timeline.profile.tables.get("kernels")
+    if kernels is not None and len(kernels):
+        names = kernels["name"].cat
+        known = np.array([communicates(name) for name in names.categories], dtype=bool)
+        flags[: len(kernels)] = known[names.codes]
+    return flags
+
+
+def _directions(timeline: Timeline) -> Ints:
+    operations = timeline.operations
+    found = np.full(len(operations.kind), -1, dtype=np.int64)
+    copies = timeline.profile.tables.get("memory_ops")
+    if copies is not None and len(copies):
+        names = copies["operation"].cat
+        known = {"Host-to-Device": TO_DEVICE, "Device-to-Host": TO_HOST}
+        found[operations.of("memory_ops")] = np.array([known.get(name, -1) for name in names.categories])[names.codes]
+    return found
 
 
 def _kinds(timeline: Timeline, where: Ints) -> Ints:
@@ -314,10 +358,9 @@ def _collectives(timeline: Timeline, where: Ints, start: Ints, end: Ints, device
     kernels = timeline.profile.tables.get("kernels")
     if kernels is None or len(pd.unique(device)) < 2:
         return group
-    names = kernels["name"].cat
-    is_collective = np.array([communicates(name) for name in names.categories], dtype=bool)
     code = np.full(len(timeline.operations.kind), -1, dtype=np.int64)
-    code[: len(kernels)] = np.where(is_collective[names.codes], names.codes, -1)
+    code[: len(kernels)] = kernels["name"].cat.codes
+    code[~_communicating(timeline)] = -1
     code = code[where]
     for key, mine in positions(code).items():
         ranks = list(positions(device[mine]).values())

@@ -5,15 +5,15 @@ between calls, calls without their waits, and operations. So the replayed length
 the model does not explain. All changes are replayed together: a row of times for each event, one column a change.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from nightsight.analyze.causes.graph import Graph, graph
 from nightsight.events.timeline import Timeline, Window, positions
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import Ints
 from nightsight.parallel import once
 from nightsight.results import IDLE, SYNC
 
@@ -29,6 +29,10 @@ LAUNCH: Final = 3
 STREAM: Final = 4
 OTHER: Final = 5
 TRANSFER: Final = 6  # from the last rank's arrival to the end of a collective
+ENGINE: Final = 7  # from one copy to the next in its direction: binds only copies that a change takes off their streams
+BYPASS: Final = 8  # from what was before a copy or a collective on the stream: binds if a change takes that one off
+NEVER: Final = -1e18
+"""The lag of an edge that does not bind."""
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -53,6 +57,21 @@ class Model:
     first: Ints
     step: Ints
     steps: int
+
+    @cached_property
+    def edges(self) -> dict[int, Ints]:
+        """The edge of each kind of each item, -1 where it has none: the last if there are several."""
+        sizes = {kind: len(self.graph.calls) if kind <= AWAIT else len(self.graph.work) for kind in range(BYPASS + 1)}
+        found = {kind: np.full(size + 1, -1, dtype=np.int64) for kind, size in sizes.items()}
+        for kind, edges in found.items():
+            mine = np.flatnonzero((self.kind == kind) & (self.item >= 0))
+            edges[self.item[mine]] = mine
+        return found
+
+    def of(self, kind: int, items: Ints) -> Ints:
+        """Return the edges of a kind that these calls or operations have."""
+        edges = self.edges[kind][items]
+        return edges[edges >= 0]
 
     def replay(self, lags: Floats) -> Floats:
         """Return the time of each event in ns since the beginning, a column for each column of `lags`."""
@@ -101,7 +120,7 @@ def model(timeline: Timeline) -> Model:
     kept = rank[target] >= 0
     source, target, lag, kind, item = (values[kept] for values in (source, target, lag, kind, item))
     outside = rank[source] < 0
-    lag = lag + np.where(outside, np.where(source >= 0, time[source], window.start_ns) - low, 0)
+    lag = lag.astype(np.float64) + np.where(outside, np.where(source >= 0, time[source], window.start_ns) - low, 0)
     backwards = ~outside & (rank[source] >= rank[target])
     source, target, lag, kind, item = (
         values[~backwards] for values in (np.where(outside, -1, rank[source]), rank[target], lag, kind, item)
@@ -176,6 +195,15 @@ def _edges(found: Graph, groups: Ints, window: Window) -> tuple[Ints, Ints, Ints
     transfer = np.full(len(groups), np.iinfo(np.int64).max)
     np.minimum.at(transfer, group[members], length[members])
     parts.append((goal[members], 2 * count + members, transfer[group[members]], TRANSFER, members))
+    some = np.flatnonzero(work.bypass >= 0)
+    never = np.full(len(some), NEVER)
+    parts.append((2 * count + work.bypass[some], goal[some], never, BYPASS, some))
+    copies = np.flatnonzero(work.direction >= 0)
+    copies = copies[np.lexsort((work.start[copies], work.device[copies] * 8 + work.direction[copies]))]
+    engine = work.device[copies] * 8 + work.direction[copies]
+    same = np.flatnonzero(engine[1:] == engine[:-1])
+    never = np.full(len(same), NEVER)
+    parts.append((2 * count + copies[same], 2 * count + copies[same + 1], never, ENGINE, copies[same + 1]))
     roots = np.flatnonzero((work.call < 0) & (work.previous < 0) & (work.other < 0) & ~grouped)
     parts.append((np.full(len(roots), -1), 2 * count + roots, work.end[roots] - window.start_ns, LAUNCH, roots))
     sources, targets, lags, kinds, items = zip(*parts, strict=True)
@@ -210,13 +238,3 @@ def unexplained(found: Model) -> float:
     replayed = found.lengths(found.replay(found.lag[:, None]))[0]
     measured = found.lengths(found.measured[:, None])[0]
     return float(replayed / measured - 1) if measured > 0 else 0.0
-
-
-def columns(found: Model, changes: Sequence[Floats]) -> Floats:
-    """Return the lags of several changes side by side."""
-    return np.stack([found.lag, *changes], axis=1)
-
-
-def chosen(flags: Flags) -> Ints:
-    """Return the positions of the set flags."""
-    return np.flatnonzero(flags)
