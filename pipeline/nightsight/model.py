@@ -102,12 +102,16 @@ class Capture:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The canonical tables of one capture (see `nightsight.tables`); `missing` gives the reason for each absent one."""
+    """The canonical tables of one capture (see `nightsight.tables`); `missing` gives the reason for each absent one.
+
+    `window`: the part that its report is about, as on the command line (see `nightsight.events.window`).
+    """
 
     tables: Mapping[str, pd.DataFrame]
     missing: Mapping[str, str] = field(default_factory=dict)
     environment: Environment = field(default_factory=Environment)
     findings: tuple[Finding, ...] = ()
+    window: str = "auto"
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a canonical table; MissingTable with the reason if it was not captured."""
@@ -121,7 +125,8 @@ class Profile:
         ours = asdict(self.environment)
         environment = {name: ours[name] or value for name, value in asdict(other.environment).items()}
         missing = {name: why for name, why in {**other.missing, **self.missing}.items() if name not in tables}
-        return Profile(tables, missing, Environment(**environment), (*self.findings, *other.findings))
+        findings = (*self.findings, *other.findings)
+        return Profile(tables, missing, Environment(**environment), findings, self.window)
 
     def why_missing(self, name: str) -> str:
         """Return why a table is missing, worded for the reader."""

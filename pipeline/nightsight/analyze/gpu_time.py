@@ -7,7 +7,8 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.launches import GPU_TABLES
-from nightsight.events.timeline import Timeline, Window, busy_spans, by_device
+from nightsight.events.timeline import Timeline, busy_spans, by_device
+from nightsight.events.window import Window
 from nightsight.intervals import Ints, length
 from nightsight.results import GPU_TIME
 

@@ -14,7 +14,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.copies import is_pageable
 from nightsight.events.kernel_names import communicates
 from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, busy_spans, by_device, operation_column, positions
+from nightsight.events.timeline import Timeline, busy_spans, by_device, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, in_order, inside, length, touches, union, without
 from nightsight.parallel import once
 from nightsight.results import (
@@ -191,7 +191,7 @@ def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     return {int(one): Latency(median, most) for one, median, most in zip(*numbers, strict=True)}
 
 
-@once
+@of_capture
 def causing_calls(timeline: Timeline) -> Calls:
     """Return all CUDA calls with the idle category they cause; none if the API was not traced."""
     table = timeline.profile.tables.get("api_calls", empty("api_calls"))
@@ -217,7 +217,7 @@ def _pageable(timeline: Timeline) -> Ints:
     return call[call >= 0]
 
 
-@once
+@of_capture
 def _facts(timeline: Timeline) -> _Facts:
     operations, profile = timeline.operations, timeline.profile
     kind = np.array([BUSY.index(category) for category in (COMPUTE, COPIES, GRAPHS)])[operations.kind]
@@ -279,7 +279,7 @@ def _endings(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, id
     )
 
 
-@once
+@of_capture
 def _in_order(timeline: Timeline) -> dict[int, Ints]:
     """Return the operations of each device, in order of start; of those that start together, by their calls."""
     operations, calls, latest = timeline.operations, causing_calls(timeline), np.iinfo(np.int64).max

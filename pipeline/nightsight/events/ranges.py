@@ -12,6 +12,8 @@ from nightsight.tables import categorical, empty, nest
 
 # matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript
 NUMBER: Final = "(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])"
+LEAST: Final = 3
+"""A path is repeated if it occurs at least this often in a process."""
 DEEPEST: Final = 64
 DEEPER: Final = "… (deeper)"
 """Ranges more than DEEPEST levels deep share one name."""
@@ -83,8 +85,12 @@ def range_labels(ranges: pd.DataFrame) -> tuple[Ints, np.ndarray[Any, Any]]:
 
 @once
 def repetitions(profile: Profile) -> pd.DataFrame:
-    """Return `nested_ranges` with `#` for numbers in `path`, and `instances`: how many the process has of that path."""
-    ranges = nested_ranges(profile)
+    """Return `nested_ranges` as `counted` does."""
+    return counted(nested_ranges(profile))
+
+
+def counted(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Return nested ranges with `#` for numbers in `path`, and `instances`: how many the process has of that path."""
     paths = ranges["path"].cat
     path = categorical(without_numbers(paths.categories).to_numpy(dtype=object), paths.codes.to_numpy())
     counts = ranges.assign(path=path).groupby(["process", "path"], observed=True)["path"].transform("size")

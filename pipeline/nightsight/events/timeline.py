@@ -1,34 +1,20 @@
 """Shared by all analyses: the GPU operations of a profile, and the time window that the report covers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, gpus, launch_keys, launching_calls
 from nightsight.events.names import GRAPH
+from nightsight.events.window import Window, chosen_window
 from nightsight.intervals import Flags, Ints, Spans, inside
 from nightsight.model import Profile
 from nightsight.parallel import once
 from nightsight.tables import categorical
-
-MEASURED_RANGE: Final = "measure"
-"""The range that our workloads and the tracer put around the measured part."""
-
-
-@dataclass(frozen=True)
-class Window:
-    """The time span that percentages and idle time refer to; `name` says where it comes from."""
-
-    start_ns: int
-    end_ns: int
-    name: str
-
-    @property
-    def length_ns(self) -> int:
-        """The length of the window."""
-        return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True)
@@ -55,27 +41,37 @@ class Operations:
         return flags
 
 
+_Value = TypeVar("_Value")
+
+
+def of_capture(compute: Callable[["Timeline"], _Value]) -> Callable[["Timeline"], _Value]:
+    """Memoize a function of a timeline that does not depend on its window: timelines of a profile share the value."""
+
+    @once
+    def shared(profile: Profile) -> _Value:
+        return compute(Timeline(profile))
+
+    @wraps(compute)
+    def remembered(timeline: "Timeline") -> _Value:
+        return shared(timeline.profile)
+
+    return remembered
+
+
 class Timeline:
-    """A profile with values computed once for all analyses."""
+    """A profile with values computed once for all analyses, and the window they are about (default: the chosen one)."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, window: Window | None = None) -> None:
         self.profile = profile
+        self._window = window
 
     @property
-    @once
     def window(self) -> Window:
-        """The `measure` range of our runner, else from first to last GPU operation, else everything recorded."""
-        ranges = self.profile.tables.get("ranges")
-        if ranges is not None:
-            measured = ranges[(ranges["name"] == MEASURED_RANGE) & (ranges["domain"] == "")]
-            if len(measured):
-                return Window(int(measured["start_ns"].min()), int(measured["end_ns"].max()), MEASURED_RANGE)
-        if bounds := self._bounds(GPU_TABLES):
-            return Window(*bounds, "first to last GPU operation")
-        return Window(*self._bounds(("ranges", "marks", "cpu_ops", "api_calls")) or (0, 0), "everything recorded")
+        """The time span that percentages and idle time refer to."""
+        return self._window or chosen_window(self.profile)
 
     @property
-    @once
+    @of_capture
     def operations(self) -> Operations:
         """All GPU operations, with the calls that launched them."""
         tables = [self.profile.tables.get(name, _NOTHING) for name in GPU_TABLES]
@@ -102,7 +98,7 @@ class Timeline:
         return self.profile.environment.collector == "nsys" and "graph_node" in kernels
 
     @property
-    @once
+    @of_capture
     def is_set(self) -> Flags:
         """Which operations are memsets; the other rows of memory_ops are copies."""
         flags = np.zeros(len(self.operations.kind), dtype=bool)
@@ -111,7 +107,7 @@ class Timeline:
         return flags
 
     @property
-    @once
+    @of_capture
     def is_launched(self) -> Flags:
         """Which operations are launched by a call; migrations of managed memory are not."""
         flags = np.ones(len(self.operations.kind), dtype=bool)
@@ -122,7 +118,7 @@ class Timeline:
         return flags
 
     @property
-    @once
+    @of_capture
     def launches(self) -> pd.DataFrame:
         """One row per launch of a kernel, or of a graph with all its kernels.
 
@@ -148,7 +144,7 @@ class Timeline:
         return pd.DataFrame({**launched, "name": categorical(values, codes)}, copy=False)
 
     @property
-    @once
+    @of_capture
     def call_times(self) -> tuple[Ints, Ints]:
         """Start and end in ns of every row of api_calls."""
         calls = self.profile.table("api_calls")
@@ -158,14 +154,6 @@ class Timeline:
     def call_launch(self) -> Ints:
         """The launch key of every row of api_calls, comparable to `launch` in Operations; -1 if unknown."""
         return launch_keys(self.profile)[1]
-
-    def _bounds(self, names: tuple[str, ...]) -> tuple[int, int] | None:
-        frames = [self.profile.tables[name] for name in names if len(self.profile.tables.get(name, ()))]
-        if not frames:
-            return None
-        return int(min(frame["start_ns"].min() for frame in frames)), int(
-            max(frame["end_ns"].max() for frame in frames)
-        )
 
 
 def distinct(values: Ints) -> Ints:
@@ -194,7 +182,7 @@ def positions(values: Ints) -> dict[int, Ints]:
     }
 
 
-@once
+@of_capture
 def by_device(timeline: Timeline) -> dict[int, Ints]:
     """Return the operations of each device, in their order."""
     return positions(timeline.operations.device)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import Calls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
-from nightsight.events.timeline import Operations, Timeline, busy_spans, operation_column, positions
+from nightsight.events.timeline import Operations, Timeline, busy_spans, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints, depth, gaps, in_order, open_time, union
 from nightsight.parallel import once
 from nightsight.results import IDLE, IN_FLIGHT, LAUNCH, LAUNCH_BOUND, LAUNCH_PHASES, SYNC
@@ -172,7 +172,7 @@ def launch_times(timeline: Timeline) -> LaunchTimes:
     )
 
 
-@once
+@of_capture
 def _work(timeline: Timeline) -> _Work:
     operations = timeline.operations
     process, context = (operation_column(timeline, column) for column in ("process", "context"))

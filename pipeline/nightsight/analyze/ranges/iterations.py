@@ -10,10 +10,8 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.owners import range_notes, range_work
-from nightsight.analyze.ranges.steps import LEAST
-from nightsight.events.ranges import repetitions
-from nightsight.events.timeline import Timeline
-from nightsight.parallel import once
+from nightsight.events.ranges import LEAST, repetitions
+from nightsight.events.timeline import Timeline, of_capture
 from nightsight.results import ITERATION_TIMES, RANGE_ITERATIONS
 from nightsight.tables import NULLABLE, duration
 
@@ -76,7 +74,7 @@ def _thinned(instances: pd.DataFrame) -> pd.DataFrame:
     return instances[instances.index.isin(instances.index[evenly].union(slowest))]
 
 
-@once
+@of_capture
 def _samples(timeline: Timeline) -> pd.DataFrame:
     """Return all ranges in order of start, with paths in which `#` replaces the numbers of repetitions.
 

@@ -11,10 +11,9 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.ranges import DEEPER, DEEPEST, is_deeper, nested_ranges, range_labels
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline, of_capture, positions
 from nightsight.intervals import Flags, Ints, grouped_busy, innermost, outer
 from nightsight.model import Finding
-from nightsight.parallel import once
 from nightsight.results import NVTX_RANGES, RANGE_COVERAGE
 from nightsight.tables import ancestors, duration, summarize
 
@@ -131,7 +130,7 @@ def _brief(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
-@once
+@of_capture
 def call_owners(timeline: Timeline) -> tuple[Ints, Flags]:
     """Return for every row of api_calls its range, as a row in `nested_ranges` or -1, and if it is via the thread.
 
@@ -168,7 +167,7 @@ def _innermost_by(key: str, ranges: pd.DataFrame, of: Ints, time: Ints) -> Ints:
     return found
 
 
-@once
+@of_capture
 def range_work(timeline: Timeline) -> pd.DataFrame:
     """Return the GPU work of each row of `nested_ranges`, including inner ranges: counts and times in ns, by kind.
 

@@ -3,20 +3,14 @@
 Ranges whose names differ only by a number (`iteration 7`) are repetitions of one, counted per process.
 """
 
-from typing import Final
-
 import numpy as np
 import pandas as pd
 
 from nightsight.analyze.ranges.callers import owner_rows
-from nightsight.events.ranges import repetitions
-from nightsight.events.timeline import Timeline
+from nightsight.events.ranges import LEAST, repetitions
+from nightsight.events.timeline import Timeline, of_capture
 from nightsight.intervals import Ints
-from nightsight.parallel import once
 from nightsight.tables import ancestors
-
-LEAST: Final = 3
-"""A path is repeated if it occurs at least this often in a process."""
 
 
 def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
@@ -31,7 +25,7 @@ def step_columns(timeline: Timeline, call: Ints) -> dict[str, "pd.Series[int]"]:
     return {"step": pd.Series(step).where(step >= 0), "of_steps": pd.Series(of_steps)}
 
 
-@once
+@of_capture
 def _steps(timeline: Timeline) -> tuple[Ints, Ints]:
     """Return for each row of `nested_ranges` the row of its outermost repeated range or -1, and its path's count."""
     ranges = repetitions(timeline.profile)

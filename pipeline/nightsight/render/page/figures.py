@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from nightsight.events.timeline import MEASURED_RANGE
+from nightsight.events.window import MEASURED_RANGE
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.view import counted, middle_cut, printable, short_name
 from nightsight.units import Scale, format_value, scale_for

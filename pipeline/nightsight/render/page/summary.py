@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.timeline import MEASURED_RANGE
+from nightsight.events.window import MEASURED_RANGE
 from nightsight.model import Benchmark, Report
 from nightsight.render.table.view import Floats, floats
 from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, GPU_TIME, LAUNCH_BOUND, NVTX_RANGES

@@ -1,0 +1,283 @@
+"""What repeats in a capture: the loop of each process, such as the steps of a training.
+
+It is the outermost family of repeated ranges (`step 7` is a repetition of `step #`) that covers the most GPU work.
+Where there are no ranges, it is the period in the order of the kernels that a thread launches.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
+from nightsight.events.ranges import LEAST, counted, nested, repetitions
+from nightsight.intervals import Flags, Ints
+from nightsight.model import Profile
+from nightsight.parallel import once
+from nightsight.tables import ancestors, integers
+
+_NOTHING: Final = np.empty(0, dtype=np.int64)
+
+
+class Loop(NamedTuple):
+    """A loop of one process: when the CPU began each repetition and ended the last, and the GPU time launched in them.
+
+    family: the path of the ranges, with `#` for numbers; or, if it is not `is_named`, how many launches repeat.
+    slow: how many repetitions at the beginning took much longer than the others.
+    """
+
+    process: int
+    family: str
+    starts: Ints
+    end_ns: int
+    gpu_ns: int
+    slow: int
+    is_named: bool
+
+
+class Work(NamedTuple):
+    """GPU operations in the order of GPU_TABLES: times on the GPU, and when and where the CPU launched them.
+
+    Without a recorded call, an operation counts as launched when it began, by a thread of its own for each process.
+    """
+
+    start: Ints
+    end: Ints
+    launched: Ints
+    process: Ints
+    thread: Ints
+
+
+@once
+def loops_of(profile: Profile) -> list[Loop]:
+    """Return the loop of each process that has one, the process with the most GPU work first.
+
+    Loops of ranges if any process has one, else loops of launches.
+    """
+    work = work_of(profile)
+    found = _range_loops(profile, work) or _launch_loops(profile, work)
+    return sorted(found, key=lambda loop: (-loop.gpu_ns, loop.process))
+
+
+def _slow(starts: Ints) -> int:
+    """Count the repetitions at the beginning that take much longer than usual; at least two remain."""
+    times = np.diff(starts)
+    if len(times) < LEAST - 1:
+        return 0
+    # the usual time is that of the second half: a long warm-up must not decide what is usual
+    usual = np.median(times[len(times) // 2 :])
+    is_slow = times > _FACTOR * usual
+    return min(int(np.argmin(is_slow)) if not is_slow.all() else 0, len(starts) // 2)
+
+
+_FACTOR: Final = 1.5
+
+
+def _range_loops(profile: Profile, work: Work) -> list[Loop]:
+    """Return for each process the outermost family of repeated ranges that covers the most GPU work."""
+    outermost = _outermost(profile)
+    if not len(outermost):
+        return []
+    keys = ["process", "path"]
+    families = outermost.assign(length=outermost["end_ns"] - outermost["start_ns"]).groupby(keys, observed=True)
+    found = families.agg(start=("start_ns", "min"), end=("end_ns", "max"), own=("length", "sum")).reset_index()
+    loops = []
+    for process in np.unique(found["process"]).tolist():
+        mine = found[found["process"] == process]
+        gpu_ns, total = _launched_between(work, process, mine)
+        if not len(work.start):
+            # a capture without GPU work: the family that covers the most time
+            gpu_ns, total = (mine["end"] - mine["start"]).to_numpy(), 0
+        if gpu_ns.max() <= _LEAST_SHARE * total:
+            continue
+        # of siblings in a cycle, such as forward and backward, the first one marks where it begins; brief ones,
+        # such as operators of their own, could be anywhere in it
+        lasting = (mine["own"] >= _LEAST_COVER * (mine["end"] - mine["start"])).to_numpy()
+        good = gpu_ns >= _AS_GOOD * gpu_ns.max()
+        cycle = mine[good & lasting if (good & lasting).any() else good].sort_values(["start", "end"])
+        path = cycle["path"].iloc[0]
+        instances = outermost[(outermost["process"] == process) & (outermost["path"] == path)]
+        starts = np.sort(_one_thread(instances)["start_ns"].to_numpy())
+        # `ProfilerStep#7` is `ProfilerStep##`
+        family = str(path).replace("##", "#")
+        end, spent = int(cycle["end"].max()), int(gpu_ns.max())
+        loops.append(Loop(process, family, starts, end, spent, _slow(starts), is_named=True))
+    return loops
+
+
+# of the GPU time of the process: a family that covers less is not the program's loop
+_LEAST_SHARE: Final = 0.25
+# families that cover this part of what the best one covers are in the same loop
+_AS_GOOD: Final = 0.9
+_LEAST_COVER: Final = 0.05
+_PREPARES: Final = r"(?<![a-z])(?:warm[ _-]?ups?|warming|compil(?:e|ing|ation))(?![a-z])"
+
+
+def _outermost(profile: Profile) -> pd.DataFrame:
+    """Return the repeated ranges that are in no other repeated range, and are not named warm-up or compile.
+
+    In `path`, `#` replaces numbers. Ranges that never ended do not count: they would enclose all that follows.
+    """
+    ranges = repetitions(profile)
+    if ranges["is_open"].any():
+        given = profile.table("ranges")
+        ranges = counted(nested(given[~given["is_open"]]))
+    paths = ranges["path"].cat
+    prepares = np.asarray(paths.categories.str.contains(_PREPARES, case=False, regex=True), dtype=bool)
+    repeated: Flags = (ranges["instances"].to_numpy() >= LEAST) & ~prepares[paths.codes]
+    inner = np.zeros(len(ranges), dtype=bool)
+    for rows, above in ancestors(ranges["parent"].to_numpy()):
+        inner[rows] |= repeated[above]
+    columns = ["process", "thread", "path", "start_ns", "end_ns"]
+    outermost: pd.DataFrame = ranges[columns].iloc[np.flatnonzero(repeated & ~inner)]
+    return outermost
+
+
+def _one_thread(instances: pd.DataFrame) -> pd.DataFrame:
+    """Return the instances of one thread if several go through the loop side by side, each with ranges of its own."""
+    ordered = instances.sort_values("start_ns")
+    threads = ordered["thread"].to_numpy()
+    beside = (ordered["start_ns"].to_numpy()[1:] < ordered["end_ns"].to_numpy()[:-1]) & (threads[1:] != threads[:-1])
+    if beside.sum() * 2 < len(instances) - 1:
+        return instances
+    busiest: Any = instances["thread"].value_counts(sort=True).index[0]
+    one: pd.DataFrame = instances[instances["thread"] == busiest]
+    return one
+
+
+def _launched_between(work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
+    """Return the GPU time in ns that the process launched in each of `spans`, and in all."""
+    mine = work.process == process
+    launched, length = work.launched[mine], (work.end - work.start)[mine]
+    order = np.argsort(launched, kind="stable")
+    launched, before = launched[order], np.concatenate(([0], np.cumsum(length[order])))
+    low = np.searchsorted(launched, spans["start"].to_numpy(), side="left")
+    high = np.searchsorted(launched, spans["end"].to_numpy(), side="right")
+    return before[high] - before[low], int(before[-1])
+
+
+def _launch_loops(profile: Profile, work: Work) -> list[Loop]:
+    """Return the loop of each process that launches the same kernels in the same order again and again."""
+    names, launch = _names(profile), launch_keys(profile)[0]
+    loops = []
+    for process in np.unique(work.process).tolist():
+        mine = np.flatnonzero((names >= 0) & (work.process == process))
+        if not len(mine):
+            continue
+        # the busiest thread: of several, each can have a loop of its own
+        threads, spent = np.unique(work.thread[mine], return_inverse=True)
+        busiest = threads[np.bincount(spent, (work.end - work.start)[mine]).argmax()]
+        mine = mine[work.thread[mine] == busiest]
+        mine = mine[np.lexsort((work.start[mine], work.launched[mine]))]
+        # the kernels of a graph have one launch: the first of them stands for it
+        mine = mine[np.append(True, launch[mine[1:]] != launch[mine[:-1]])]
+        if loop := _launch_loop(work, process, names[mine], work.launched[mine]):
+            loops.append(loop)
+    return loops
+
+
+def _launch_loop(work: Work, process: int, names: Ints, launched: Ints) -> Loop | None:
+    """Return the loop of one thread, whose launches are given in order by a number for the name and by time."""
+    found = _period(names)
+    if found is None:
+        return None
+    period, first, count = found
+    phase = _phase(launched[first : first + count], period)
+    often = (count - phase) // period
+    mine = launched[first + phase : first + phase + often * period]
+    starts, last = mine[::period], int(mine[-1])
+    gpu_ns, total = _launched_between(work, process, pd.DataFrame({"start": starts[:1], "end": [last]}))
+    if often < LEAST - 1 or gpu_ns[0] < LEAST_OF_WORK * total:
+        return None
+    of_what = f"{_SAME} {period:,} launches" if period > 1 else f"{_SAME} launch"
+    return Loop(process, of_what, starts, last, int(gpu_ns[0]), _slow(starts), is_named=False)
+
+
+# of the GPU time of the process: a sequence that covers less is not the program's loop
+LEAST_OF_WORK: Final = 0.5
+_SAME: Final = "the same"
+
+
+def _names(profile: Profile) -> Ints:
+    """Return a number for the name of each operation: -1 for copies and memsets, one for all whole graphs."""
+    tables = profile.tables
+    kernels = tables["kernels"]["name"].cat.codes.to_numpy().astype(np.int64) if "kernels" in tables else _NOTHING
+    copies, graphs = (len(tables.get(name, ())) for name in GPU_TABLES[1:])
+    most = int(kernels.max(initial=-1)) + 1
+    return np.concatenate([kernels, np.full(copies, -1), np.full(graphs, most)])
+
+
+def _period(names: Ints) -> tuple[int, int, int] | None:
+    """Return how many launches make up a repetition, the position of the first launch that repeats, and their number.
+
+    The smallest period whose longest run is nearly as long as the longest of any period; None if nothing repeats.
+    """
+    runs = {period: _longest_run(names, period) for period in _distances(names) if period * LEAST <= len(names)}
+    longest = max((count for _, count in runs.values()), default=0)
+    for period, (first, count) in sorted(runs.items()):
+        repeated = count + period
+        if count >= _AS_GOOD * longest and repeated >= max(LEAST * period, _LEAST_LAUNCHES):
+            return period, first, repeated
+    return None
+
+
+def _distances(names: Ints) -> list[int]:
+    """Return distances at which the rarest repeated kernels occur again, and sums of up to four: some are periods."""
+    counts = np.bincount(names)
+    rare = np.argsort(np.where(counts >= LEAST, counts, len(names) + 1), kind="stable")[:_RAREST]
+    found: list[Ints] = [np.array([1])]
+    for name in rare[counts[rare] >= LEAST].tolist():
+        apart = np.diff(np.flatnonzero(names == name))
+        sums = (np.convolve(apart, np.ones(many, dtype=np.int64), "valid") for many in range(1, _MOST_SUMMED + 1))
+        found += [_most_frequent(values) for values in sums if len(values)]
+    return [int(distance) for distance in np.unique(np.concatenate(found))]
+
+
+# fewer in a row prove nothing
+_LEAST_LAUNCHES: Final = 20
+_RAREST: Final = 4
+_MOST_SUMMED: Final = 4
+_MOST_TRIED: Final = 3
+
+
+def _most_frequent(values: Ints) -> Ints:
+    distinct, counts = np.unique(values, return_counts=True)
+    return distinct[np.argsort(-counts, kind="stable")[:_MOST_TRIED]]
+
+
+def _longest_run(names: Ints, period: int) -> tuple[int, int]:
+    """Return where the longest run of launches begins that occur again `period` launches later, and its length."""
+    breaks = np.flatnonzero(names[period:] != names[:-period])
+    edges = np.concatenate(([-1], breaks, [len(names) - period]))
+    longest = int(np.diff(edges).argmax())
+    return int(edges[longest]) + 1, int(edges[longest + 1] - edges[longest]) - 1
+
+
+def _phase(launched: Ints, period: int) -> int:
+    """Return the position in the period before which the CPU usually pauses longest: a repetition begins there."""
+    whole = len(launched) // period
+    apart = np.diff(launched, prepend=launched[:1])[: whole * period].reshape(whole, period)
+    # the first has nothing before it
+    return int(np.median(apart[1:], axis=0).argmax())
+
+
+_NO_WORK: Final = pd.DataFrame({name: [] for name in ("start_ns", "end_ns", "process")}, dtype=np.int64)
+
+
+@once
+def work_of(profile: Profile) -> Work:
+    """Return all GPU operations with their launches."""
+    tables = [profile.tables.get(name, _NO_WORK) for name in GPU_TABLES]
+    start, end = (np.concatenate([table[name].to_numpy(dtype=np.int64) for table in tables]) for name in _TIMES)
+    process = np.concatenate([integers(table["process"]) for table in tables])
+    call = launching_calls(profile)
+    if not (call >= 0).any():
+        return Work(start, end, start, process, process)
+    calls = profile.table("api_calls")
+    known = call >= 0
+    launched = np.where(known, calls["start_ns"].to_numpy()[call], start)
+    thread = np.where(known, calls["thread"].to_numpy()[call], process)
+    return Work(start, end, launched, process, thread)
+
+
+_TIMES: Final = ("start_ns", "end_ns")
