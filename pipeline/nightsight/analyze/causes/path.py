@@ -284,7 +284,7 @@ def path_table(timeline: Timeline) -> Table:
     keys = ["cause", "name", "path", "thread"]
     summed = table.groupby(keys, observed=True, sort=True)["time_ns"].agg(["sum", "size"]).reset_index()
     summed = summed.sort_values("sum", ascending=False, kind="stable", ignore_index=True)
-    steps = max(len(getattr(window, "repetitions", ())), 1)
+    steps = max(len(window.repetitions), 1)
     tid = summed["thread"].where(summed["thread"] >= 0) % (1 << 24)
     shown = {
         "cause": np.array(PATH_CAUSES, dtype=object)[summed["cause"]],

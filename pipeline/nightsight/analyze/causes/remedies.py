@@ -465,7 +465,7 @@ def _launch_ns(scene: Scene) -> float:
 def _first_of_steps(scene: Scene, calling: Ints) -> Ints:
     """Return the first of the calls in each step; the first of all if there are no steps."""
     calls = scene.graph.calls
-    starts = getattr(scene.timeline.window, "repetitions", np.empty(0, dtype=np.int64))
+    starts = scene.timeline.window.repetitions
     order = calling[np.argsort(calls.start[calling], kind="stable")]
     keys = np.searchsorted(starts, calls.start[order], side="right") * (1 << 20) + calls.line[order]
     return order[np.unique(keys, return_index=True)[1]]

@@ -221,7 +221,7 @@ def least(name: Ints, length: Ints) -> Ints:
 
 def _stretch(time: Ints, window: Window) -> tuple[int, int, Ints]:
     """Return the bounds of what is replayed, and the starts of the repetitions in it."""
-    starts = getattr(window, "repetitions", np.empty(0, dtype=np.int64))
+    starts = window.repetitions
     if len(time) <= MOST_EVENTS or len(starts) < 2:
         return window.start_ns, window.end_ns, starts
     edges = np.append(starts, window.end_ns)
