@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.causes.graph import TO_DEVICE, Graph
+from nightsight.analyze.causes.graph import TO_DEVICE, TO_HOST, Graph
 from nightsight.analyze.causes.path import HostCode, cut_at_ranges, loads_code
 from nightsight.analyze.causes.replay import (
     AWAIT,
@@ -37,17 +37,21 @@ from nightsight.intervals import Flags, Ints
 from nightsight.peaks import published
 from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
 
-# what nsys adds to a call that gives work to the GPU, and to any other call of at least a microsecond (an H200 host,
-# nsys 2025.3): half of it inside the call, half before the next
-LAUNCH_COST_NS: Final = 10_000
-CALL_COST_NS: Final = 4_000
+# nsys makes each call that gives work to the GPU longer, and the host code after it: together by about this many times
+# the median of the recorded length of such calls (an H200 host, nsys 2025.3, ten programs: 0.8 to 1.9), and other calls
+# of at least a microsecond by this share of that
+_COST_OF_CALL: Final = 1.3
+_COST_OF_OTHERS: Final = 0.4
+_LAUNCH_NS: Final = 5_000
 _COUNTS_NS: Final = 1_000
 _SHORTEST_CALL_NS: Final = 1_500
 # host code between two launches that is no longer than this is the price of launching; longer code does something else
 _BETWEEN_LAUNCHES_NS: Final = 100_000
-# what a CUDA graph takes from one kernel to the next, and for its launch
+# what a CUDA graph takes from one kernel to the next, and for its launch; it is worth launching so many kernels at once
 _GRAPH_HOP_NS: Final = 300
 _GRAPH_LAUNCH_NS: Final = 10_000
+_GRAPH_LAUNCHES: Final = 50
+_ON_GPU_NS: Final = 2_000
 # copies of pinned memory reach this share of what the link's generation publishes for one direction
 _LINK_SHARE: Final = 0.85
 _LINK_GB_PER_S: Final = 25.0
@@ -92,10 +96,16 @@ class Scene:
         self.row_codes = np.append(self.codes[ranges.codes.to_numpy(dtype=np.int64)], self.codes[-1])
         self.path = self.row_codes[rows]
         self.length = work.end - work.start
+        # of the copy between host and device that a call begins
+        self.direction = np.full(len(calls), -1, dtype=np.int64)
+        copying = np.flatnonzero((work.direction >= 0) & (work.call >= 0))
+        self.direction[work.call[copying]] = work.direction[copying]
         # what a lag from one operation to the next adds up to
         self.rest = np.where(work.group >= 0, 0, self.length) + work.hop_ns
         self.launching = np.zeros(len(calls), dtype=bool)
         self.launching[work.call[work.call >= 0]] = True
+        plain = np.flatnonzero(self.launching & (calls.awaited < 0))
+        self.launch_ns = float(np.median((calls.end - calls.start)[plain])) if len(plain) else _LAUNCH_NS
         before = np.where(calls.before >= 0, np.append(calls.end, 0)[calls.before], timeline.window.start_ns)
         self.gap_start = np.minimum(before, calls.start)
         self.gap = calls.start - self.gap_start
@@ -113,7 +123,9 @@ def unprofiled(scene: Scene) -> Edit:
     """Return the edit that takes the profiler's own cost off: half off each call, half off the host code after it."""
     found, calls, work = scene.model, scene.graph.calls, scene.graph.work
     length = calls.end - calls.start
-    cost = np.where(scene.launching, LAUNCH_COST_NS, np.where(length >= _COUNTS_NS, CALL_COST_NS, 0)) / 2
+    of_launch = _COST_OF_CALL * scene.launch_ns
+    of_others = np.where(length >= _COUNTS_NS, _COST_OF_OTHERS * of_launch, 0)
+    cost = np.where(scene.launching, of_launch, of_others) / 2
     mine = scene.in_calls
     # its work arrives earlier by as much as the call gets shorter
     shorter = length - np.maximum(length - cost, np.minimum(length, _SHORTEST_CALL_NS))
@@ -136,7 +148,21 @@ def unprofiled(scene: Scene) -> Edit:
 def remedies(scene: Scene) -> list[Remedy]:
     """Return what could be changed, whatever it gains."""
     proposals = (host_code, graph_launch, waits, copies, small_copies, allocation, loading, communication, straggler)
-    return [remedy for propose in proposals for remedy in propose(scene)]
+    found = [remedy for propose in proposals for remedy in propose(scene)]
+    return [*found, *_together(found)]
+
+
+def _together(found: list[Remedy]) -> Iterator[Remedy]:
+    """A wait and the host code after it in the same range: the thread does neither in the step."""
+    by_place = {(remedy.rule, remedy.path): remedy for remedy in found if remedy.path != OUTSIDE}
+    for (rule, path), wait in by_place.items():
+        host = by_place.get(("host_code", path))
+        if rule == "wait" and host:
+
+            def edit(lag: Floats, first: Edit = wait.edit, then: Edit = host.edit) -> Floats:
+                return then(first(lag))
+
+            yield Remedy("wait_and_host_code", path, wait.name, wait.items, edit, wait.amount_ns + host.amount_ns)
 
 
 # -- the CPU ----------------------------------------------------------------------------------------------------------
@@ -167,50 +193,43 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
 
 
 def graph_launch(scene: Scene) -> Iterator[Remedy]:
-    """The launches of a step as one CUDA graph: no calls and no host code between them any more."""
+    """The launches of a step as one CUDA graph, or as several where a wait comes between: no calls between kernels."""
     found, calls, work = scene.model, scene.graph.calls, scene.graph.work
     mine = scene.in_calls
-    idle = (IDLE.index(SYNC), IDLE.index(ALLOCATION), IDLE.index(BLOCKING_COPY), IDLE.index(MODULE))
-    plain = ~np.isin(calls.cause[mine], idle) & (calls.awaited[mine] < 0)
-    inside = mine[plain & (scene.gap[mine] <= _BETWEEN_LAUNCHES_NS)]
+    # copies from and to the host, and what waits or allocates, stays outside of graphs
+    outside = np.isin(calls.cause, [IDLE.index(cause) for cause in (SYNC, ALLOCATION, BLOCKING_COPY, MODULE)])
+    outside |= (calls.awaited >= 0) | (scene.direction >= 0)
+    plain = mine[~outside[mine]]
+    plain = plain[_leads_to(scene, plain)]
+    inside = plain[scene.gap[plain] <= _BETWEEN_LAUNCHES_NS]
     launched = inside[scene.launching[inside]]
     if len(launched) < 2 * scene.steps:
         return
-    operations = np.flatnonzero(np.isin(work.call, launched))
-    is_graph = np.isin(work.call, inside)
+    operations = np.flatnonzero(np.isin(work.call, launched) & (found.edges[LAUNCH][:-1] >= 0))
     amount = float((calls.end - calls.start)[inside].sum() + scene.gap[inside].sum()) / scene.steps
+    starts = found.of(BEGIN, np.union1d(_first_of_steps(scene, launched), _first_after(scene, launched, outside)))
+    each = _GRAPH_LAUNCH_NS * min(1.0, len(launched) / max(len(starts), 1) / _GRAPH_LAUNCHES)
 
     def edit(lag: Floats) -> Floats:
         lag = lag.copy()
         lag[found.of(BEGIN, inside)] = np.minimum(lag[found.of(BEGIN, inside)], 0)
-        lag[found.of(CALL, mine[plain])] = 0
-        lag[found.of(LAUNCH, operations)] -= work.latency_ns[operations[found.edges[LAUNCH][operations] >= 0]] * 0.8
-        edges = found.edges[STREAM][operations]
-        chosen = edges >= 0
-        hop = work.hop_ns[operations[chosen]]
-        lag[edges[chosen]] += np.minimum(_GRAPH_HOP_NS - hop, 0)
-        # each step still has one launch
-        starts = found.of(BEGIN, _first_of_steps(scene, launched))
-        lag[starts] += _GRAPH_LAUNCH_NS
+        lag[found.of(CALL, plain)] = 0
+        edges = found.edges[LAUNCH][operations]
+        lag[edges] = np.minimum(lag[edges], scene.rest[operations] - work.hop_ns[operations] + _ON_GPU_NS)
+        queued = operations[found.edges[STREAM][operations] >= 0]
+        lag[found.edges[STREAM][queued]] += np.minimum(_GRAPH_HOP_NS - work.hop_ns[queued], 0)
+        lag[starts] += each
         return lag
 
-    assert is_graph.any()
     yield Remedy("launch_bound", _common_path(scene, launched), "", len(launched) / scene.steps, edit, amount)
 
 
 def waits(scene: Scene) -> Iterator[Remedy]:
     """Waits for the GPU, by range: the thread goes on at once. A copy to the host and the wait for it are one."""
-    found, calls, work = scene.model, scene.graph.calls, scene.graph.work
+    found, calls = scene.model, scene.graph.calls
     waiting = scene.in_calls[calls.awaited[scene.in_calls] >= 0]
-    own = np.flatnonzero(work.direction >= 0)
-    to_host = np.zeros(len(calls), dtype=bool)
-    mine = own[(work.direction[own] != TO_DEVICE) & (work.call[own] >= 0)]
-    to_host[work.call[mine]] = True
-    from_host = np.zeros(len(calls), dtype=bool)
-    mine = own[(work.direction[own] == TO_DEVICE) & (work.call[own] >= 0)]
-    from_host[work.call[mine]] = True
-    chosen = (calls.cause[waiting] == IDLE.index(SYNC)) | to_host[waiting]
-    waiting = waiting[chosen & ~from_host[waiting]]
+    direction = scene.direction[waiting]
+    waiting = waiting[(direction == TO_HOST) | ((calls.cause[waiting] == IDLE.index(SYNC)) & (direction < 0))]
     shortest = least(calls.name, calls.end - calls.start)
     for code, here in positions(scene.path[waiting]).items():
         calling = waiting[here]
@@ -276,7 +295,7 @@ def copies(scene: Scene) -> Iterator[Remedy]:
     rows = work.operation[mine] - offset
     size = table["bytes"].to_numpy(dtype=np.float64, na_value=0.0)[rows]
     pageable = ((table["source_kind"] == "Pageable") | (table["target_kind"] == "Pageable")).to_numpy()[rows]
-    shortest = _launch_ns(scene)
+    shortest = scene.launch_ns
     rate = link_rate(scene.timeline)
     for code, here in positions(work.direction[mine] * 2 + pageable).items():
         chosen = mine[here][size[here] >= _SMALL_BYTES]
@@ -337,8 +356,9 @@ def small_copies(scene: Scene) -> Iterator[Remedy]:
         if len(calling) < _MANY_COPIES * scene.steps:
             continue
         kept = _first_of_steps(scene, calling)
-        gone = np.setdiff1d(calling, kept)
-        operations = chosen[np.isin(work.call[chosen], gone)]
+        operations = chosen[np.isin(work.call[chosen], np.setdiff1d(calling, kept))]
+        # the waits between them are gone, too
+        gone = np.union1d(np.setdiff1d(calling, kept), _between(scene, calling, kept))
         spent = float((calls.end - calls.start)[gone].sum() + scene.gap[gone].sum()) / scene.steps
         between = gone[scene.gap[gone] <= _BETWEEN_LAUNCHES_NS]
 
@@ -455,13 +475,6 @@ def _around(scene: Scene, operations: Ints) -> Ints:
     return scene.model.of(BYPASS, np.unique(operations))
 
 
-def _launch_ns(scene: Scene) -> float:
-    """Return what a launch call takes."""
-    calls = scene.graph.calls
-    launching = np.flatnonzero(scene.launching & (calls.awaited < 0))
-    return float(np.median((calls.end - calls.start)[launching])) if len(launching) else 5_000.0
-
-
 def _first_of_steps(scene: Scene, calling: Ints) -> Ints:
     """Return the first of the calls in each step; the first of all if there are no steps."""
     calls = scene.graph.calls
@@ -469,6 +482,41 @@ def _first_of_steps(scene: Scene, calling: Ints) -> Ints:
     order = calling[np.argsort(calls.start[calling], kind="stable")]
     keys = np.searchsorted(starts, calls.start[order], side="right") * (1 << 20) + calls.line[order]
     return order[np.unique(keys, return_index=True)[1]]
+
+
+def _between(scene: Scene, calling: Ints, first: Ints) -> Ints:
+    """Return the calls that launch nothing between those of one step, `first` being the first of each."""
+    calls = scene.graph.calls
+    order = scene.in_calls[np.lexsort((calls.start[scene.in_calls], calls.line[scene.in_calls]))]
+    is_mine, is_first = np.isin(order, calling), np.isin(order, first)
+    launches = scene.launching[order] | is_mine
+    place = np.arange(len(order))
+    last = np.maximum.accumulate(np.where(launches, place, -1))
+    after = len(order) - 1 - np.maximum.accumulate(np.where(launches[::-1], place, -1))[::-1]
+    inner = ~launches & (last >= 0) & (after < len(order))
+    following = np.minimum(after, len(order) - 1)
+    return np.asarray(order[inner & is_mine[last] & is_mine[following] & ~is_first[following]])
+
+
+def _leads_to(scene: Scene, calling: Ints) -> Flags:
+    """Return which of the calls launch, or come before one of the others that does, with no other launch between."""
+    calls = scene.graph.calls
+    order = scene.in_calls[np.lexsort((calls.start[scene.in_calls], calls.line[scene.in_calls]))]
+    place = np.where(scene.launching[order], np.arange(len(order)), len(order))
+    following = np.minimum.accumulate(place[::-1])[::-1]
+    launches = np.append(np.isin(order, calling), False)[following]
+    leads = np.zeros(len(calls), dtype=bool)
+    leads[order] = launches
+    return leads[calling]
+
+
+def _first_after(scene: Scene, calling: Ints, others: Flags) -> Ints:
+    """Return those of the calls that are the first on their line after one of the `others`."""
+    calls = scene.graph.calls
+    order = scene.in_calls[np.lexsort((calls.start[scene.in_calls], calls.line[scene.in_calls]))]
+    last = np.maximum.accumulate(np.where(others[order], np.arange(len(order)), -1))
+    is_mine = np.isin(order, calling)
+    return np.asarray(order[is_mine][np.unique(last[is_mine], return_index=True)[1]])
 
 
 def _common_path(scene: Scene, calling: Ints) -> str:
