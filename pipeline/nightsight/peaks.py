@@ -29,6 +29,33 @@ def published(name: str) -> Peaks:
     return _NOT_KNOWN
 
 
+class TensorRate(NamedTuple):
+    """How many times the peak of FP32 on CUDA cores the peak of tensor cores is, and the type that they multiply."""
+
+    ratio: float
+    type: str
+
+
+def tensor_rate(name: str, compute_capability: str) -> TensorRate | None:
+    """Return what tensor cores offer to FP32 products on this GPU; None if that is not known.
+
+    With TF32 their rate is half of that with FP16. Volta and Turing have no TF32.
+    """
+    peaks = published(name)
+    if not peaks.fp32_tflop_per_s or not peaks.tensor_fp16_tflop_per_s:
+        return _TENSOR_RATES.get(compute_capability)
+    ratio = peaks.tensor_fp16_tflop_per_s / peaks.fp32_tflop_per_s
+    return TensorRate(ratio, "FP16") if re.search(_WITHOUT_TF32, name) else TensorRate(ratio / 2, "TF32")
+
+
+# multiply-adds of an SM in a cycle, TF32 against FP32: the same for all boards of a chip, also for a MIG slice. Other
+# compute capabilities are shared by chips that differ
+_TENSOR_RATES: Final = {
+    "8.0": TensorRate(512 / 64, "TF32"),
+    "9.0": TensorRate(1024 / 128, "TF32"),
+    "10.0": TensorRate(2048 / 128, "TF32"),
+}
+_WITHOUT_TF32: Final = r"\b(?:V100|T4)\b"
 _NOT_KNOWN: Final = Peaks(None, None, None, None, None, None, None, "")
 
 

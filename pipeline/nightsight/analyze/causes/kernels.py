@@ -1,0 +1,451 @@
+"""What kernels could gain, as far as the timeline tells: by their names, their order on a stream, and their grids.
+
+The timeline has neither bytes nor operations, so every estimate is a ratio of durations: of peaks of the GPU for
+products of matrices, of the kernels of one chain for elementwise arithmetic. Constants are measurements on an H200.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.kernel_kinds import Kind, converts, family, kind_of, listed, operation
+from nightsight.events.kernel_names import base_name, communicates
+from nightsight.events.timeline import Timeline, by_device, distinct, operation_column
+from nightsight.intervals import Flags, Ints, depth
+from nightsight.parallel import once
+from nightsight.peaks import TensorRate, tensor_rate
+from nightsight.tables import empty, integers
+from nightsight.units import format_value
+
+# TF32 products reach a smaller share of their peak than FP32 products of theirs: on an H200 products of 2048 to 8192 in
+# each dimension got 5.7 to 8 times as fast where the peaks differ by 7.4, in training 6.1 times
+_OF_TENSOR_PEAK: Final = 0.85
+# no product gets faster than this: its first loads and last stores (products of 256 to 1024: 4.4, 6.8 and 12.6 µs)
+_LEAST_PRODUCT_NS: Final = 6_000
+# within a chain, kernels shorter than this share of the longest work on fewer elements: statistics of rows, scalars
+_FULL_SIZE: Final = 0.4
+# PyTorch's Adam writes and reads 18 tensors one operation at a time and 7 in one kernel, which took 0.39 to 0.46
+_FUSED_OPTIMIZER: Final = 0.45
+_OF_ADAM: Final = frozenset(("lerp", "addcmul", "sqrt", "addcdiv"))
+_OF_FOREACH: Final = {"LerpFunctor": "lerp", "PointwiseOpScalarFunctor": "addcmul", "Sqrt<": "sqrt"} | {
+    "PointwiseOpScalarListFunctor": "addcdiv"
+}
+# a chain is proposed if it is there so often, and spread over so much of the window
+_FEWEST: Final = 3
+_LEAST_SPREAD: Final = 0.5
+_FEWEST_KERNELS: Final = 3
+_LONGEST_PERIOD: Final = 64
+_MOST_RUNS: Final = 256
+# how often a sequence has to follow itself to be told from chance: the shorter it is, the more often
+_REPEATS: Final = {1: 4, 2: 3, 3: 3}
+# about what a launch takes of a CPU that does nothing else
+_LAUNCH_NS: Final = 4_000
+_LEAST_PCT: Final = 0.5
+_MOST: Final = 8
+_WORDS: Final = 4
+# a grid that leaves more than half of the SMs without a block, in a kernel that takes so long and so much of the time
+_FILLED: Final = 0.5
+_LONG_NS: Final = 20_000
+_DOMINATES: Final = 0.05
+_NO_OPERATIONS: Final = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelRemedy:
+    """A change of kernels: which operations it concerns, and how long each of these would then take.
+
+    `place`: the kernels, in words of a reader. `operations`: positions in `Timeline.operations`, in order. `new_ns`: 0
+    for those that another kernel absorbs; `removed` says which would not be launched any more.
+    """
+
+    rule: str
+    place: str
+    operations: Ints
+    new_ns: Ints
+    removed: Flags
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """The operations in the window, in the order of their streams: by lane (a stream), then by start.
+
+    `position`: in `Timeline.operations`; `code`: of the kernel's name, -1 for copies within a device, -2 for all else
+    that is not a kernel; `thread`: that launched it, -1 if unknown.
+    """
+
+    position: Ints
+    lane: Ints
+    start: Ints
+    time: Ints
+    code: Ints
+    thread: Ints
+    device: Ints
+
+    def of(self, chosen: Flags) -> Ints:
+        """Return the chosen rows, in order of their positions."""
+        rows = np.flatnonzero(chosen)
+        return rows[np.argsort(self.position[rows], kind="stable")]
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What the distinct names of kernels tell."""
+
+    texts: tuple[str, ...]
+    kinds: tuple[Kind, ...]
+
+    def are(self, *kinds: Kind) -> Flags:
+        """Return for each code whether it is of these kinds; False for what is no kernel: codes -1 and -2."""
+        return np.array([*(kind in kinds for kind in self.kinds), False, False], dtype=bool)
+
+
+@dataclass(frozen=True, eq=False)
+class _Chains:
+    """Chains of kernels: the rows of all, where each chain begins in these, and a number for equal sequences."""
+
+    rows: Ints
+    first: Ints
+    pattern: Ints
+
+    @property
+    def chain(self) -> Ints:
+        """The chain of each row."""
+        return np.repeat(np.arange(len(self.first)), self.lengths)
+
+    @property
+    def lengths(self) -> Ints:
+        """The number of rows of each chain."""
+        return np.diff(np.append(self.first, len(self.rows)))
+
+
+def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[KernelRemedy, ...]:
+    """Return what kernels of the window could gain, the largest first; gains of less than 0.5 % are left out.
+
+    steps: when the CPU began each repetition of the program's loop, if that is known: no chain goes on from one to the
+    next.
+    """
+    if not len(timeline.profile.tables.get("kernels", ())):
+        return ()
+    found = [*_tensor_cores(timeline), *_fusion(timeline, steps), *_small_grids(timeline)]
+    time = timeline.operations.end - timeline.operations.start
+    gains = [
+        int((time[remedy.operations] - remedy.new_ns).sum()) + _LAUNCH_NS * int(remedy.removed.sum())
+        for remedy in found
+    ]
+    least = _LEAST_PCT / 100 * timeline.window.length_ns
+    order = sorted(range(len(found)), key=lambda place: -gains[place])
+    return tuple(found[place] for place in order if gains[place] >= max(least, 1))[:_MOST]
+
+
+def _remedy(rule: str, place: str, work: _Work, found: tuple[Ints, Ints], evidence: tuple[str, ...]) -> KernelRemedy:
+    """Make a remedy of rows of `work` and their new times; what takes no time any more is not launched any more."""
+    rows, new = found
+    order = np.argsort(work.position[rows], kind="stable")
+    rows, new = rows[order], np.minimum(new[order], work.time[rows[order]])
+    return KernelRemedy(rule, place, work.position[rows], new, (new == 0) & (work.time[rows] > 0), evidence)
+
+
+@once
+def _work(timeline: Timeline) -> _Work:
+    operations, window = timeline.operations, timeline.window
+    inside = (operations.start >= window.start_ns) & (operations.start < window.end_ns)
+    position = np.flatnonzero(inside)
+    lanes = [operation_column(timeline, name)[position] for name in ("process", "context")]
+    lane = np.zeros(len(position), dtype=np.int64)
+    for part in (*lanes, operations.device[position], operations.stream[position]):
+        codes, known = pd.factorize(part)
+        lane = lane * max(len(known), 1) + codes
+    start = operations.start[position]
+    in_order = (lane[1:] == lane[:-1]) & (start[1:] >= start[:-1])
+    if not in_order.all():
+        order = np.lexsort((start, lane))
+        position, lane, start = position[order], lane[order], start[order]
+    calls, call = timeline.profile.tables.get("api_calls", empty("api_calls")), operations.call[position]
+    thread = np.append(calls["thread"].to_numpy(dtype=np.int64), -1)[call]
+    time = operations.end[position] - start
+    return _Work(position, lane, start, time, _codes(timeline)[position], thread, operations.device[position])
+
+
+def _codes(timeline: Timeline) -> Ints:
+    tables = timeline.profile.tables
+    codes = np.full(len(timeline.operations.kind), -2, dtype=np.int64)
+    codes[timeline.operations.of("kernels")] = tables["kernels"]["name"].cat.codes
+    if "memory_ops" in tables:
+        within = np.asarray(tables["memory_ops"]["operation"] == "Device-to-Device", dtype=bool)
+        codes[timeline.operations.of("memory_ops")] = np.where(within, -1, -2)
+    return codes
+
+
+@once
+def _names(timeline: Timeline) -> _Names:
+    texts = tuple(str(text) for text in timeline.profile.table("kernels")["name"].cat.categories)
+    return _Names(texts, tuple(kind_of(text) for text in texts))
+
+
+def _tensor_cores(timeline: Timeline) -> Iterator[KernelRemedy]:
+    """Find products of matrices and convolutions that CUDA cores do in FP32, where tensor cores do TF32."""
+    names, work = _names(timeline), _work(timeline)
+    kinds: tuple[tuple[Kind, str], ...] = (("product", "FP32 matrix products"), ("convolution", "FP32 convolutions"))
+    for kind, words in kinds:
+        is_kind = names.are(kind)[work.code]
+        for rate, on_gpus in _tensor_rates(timeline, work.device):
+            rows = work.of(is_kind & on_gpus)
+            if not len(rows):
+                continue
+            time, reached = work.time[rows], _OF_TENSOR_PEAK * rate.ratio
+            slower = np.maximum(time - _LEAST_PRODUCT_NS, 0)
+            new = time - slower + np.ceil(slower / max(reached, 1.0)).astype(np.int64)
+            totals = pd.Series(time).groupby([names.texts[code] for code in work.code[rows]]).sum()
+            families = totals.groupby(family).sum().sort_values(ascending=False)
+            evidence = [
+                f"{name}: {format_value(float(total), 'time_ns')}" for name, total in families.head(_WORDS).items()
+            ]
+            reason = f"{rate.type} on tensor cores: {reached:.1f} times as fast, 85 % of the ratio of the peaks"
+            place = f"{words} ({listed((str(name) for name in families.index), _WORDS - 1)})"
+            yield _remedy("tensor_cores", place, work, (rows, new), (*evidence, reason))
+
+
+def _tensor_rates(timeline: Timeline, device: Ints) -> Iterator[tuple[TensorRate, Flags]]:
+    """Return the different rates of the GPUs, each with the rows of `device` that have it."""
+    devices = timeline.profile.tables.get("devices", empty("devices")).drop_duplicates("device")
+    rates: dict[TensorRate, list[int]] = {}
+    facts = (devices[name].tolist() for name in ("device", "name", "compute_capability"))
+    for number, name, capability in zip(*facts, strict=True):
+        rate = tensor_rate(str(name), str(capability))
+        if rate:
+            rates.setdefault(rate, []).append(number)
+    for rate, mine in rates.items():
+        yield rate, np.isin(device, mine)
+
+
+def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
+    """Find chains of elementwise kernels that follow each other on a stream again and again."""
+    names, work = _names(timeline), _work(timeline)
+    texts = np.array([*(operation(text) for text in names.texts), "copy"], dtype=object)
+    for rows, chain in _repeated(_chains(work, names, steps), work, timeline.window.length_ns):
+        # a compiler has fused what it could
+        if not names.are("elementwise")[work.code[rows]].any():
+            continue
+        words = [str(word) for word in texts[np.maximum(work.code[rows[chain == 0]], -1)]]
+        is_adam = set(words) >= _OF_ADAM
+        length, count = len(words), int(chain[-1]) + 1
+        new = (_sum_of_parts if is_adam else _as_one)(work, names, rows, chain)
+        said = f"{listed(words, _WORDS)}"
+        before, after = int(work.time[rows].sum()), int(new.sum())
+        evidence = (
+            f"{length} kernels in a row, {count:,} ×: {format_value(before / count, 'time_ns')} each time",
+            f"as one kernel: about {format_value(after / count, 'time_ns')}",
+        )
+        place = f"Adam, one operation at a time ({said})" if is_adam else f"elementwise chain ({said})"
+        yield _remedy("fused_optimizer" if is_adam else "fusion", place, work, (rows, new), evidence)
+
+
+def _chains(work: _Work, names: _Names, steps: Ints) -> _Chains:
+    """Return runs of elementwise kernels, divided where a sequence of them begins again."""
+    has_rows, own = names.are("reduction")[work.code], names.are("elementwise", "compiled")[work.code]
+    copies = work.code == -1
+    step = np.searchsorted(steps, work.start, side="right")
+    member = own | has_rows | copies
+    broken = (work.lane[1:] != work.lane[:-1]) | (work.thread[1:] != work.thread[:-1]) | (step[1:] != step[:-1])
+    begins = member & np.append(True, broken | ~member[:-1])[: len(member)]
+    run = np.cumsum(begins) - 1
+    # reductions and copies only between elementwise kernels
+    rows = np.flatnonzero(own)
+    if not len(rows):
+        return _Chains(rows, rows, rows)
+    low, high = np.full((2, int(run[-1]) + 1), -1, dtype=np.int64)
+    high[run[rows]] = rows
+    low[run[rows[::-1]]] = rows[::-1]
+    at = np.arange(len(run))
+    rows = np.flatnonzero(member & (at >= low[run]) & (at <= high[run]))
+    first = np.flatnonzero(np.append(True, run[rows[1:]] != run[rows[:-1]]))
+    first = _divided(work.code[rows], first)
+    return _Chains(rows, first, _patterns(work.code[rows], first))
+
+
+def _patterns(code: Ints, first: Ints) -> Ints:
+    """Return a number for each sequence of codes, equal for equal sequences (and, by a rare chance, for others)."""
+    lengths = np.diff(np.append(first, len(code)))
+    place = np.arange(len(code)) - np.repeat(first, lengths)
+    mixed = (code.astype(np.uint64) + np.uint64(3)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= (place.astype(np.uint64) + np.uint64(1)) * np.uint64(0xC2B2AE3D27D4EB4F)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    sums = np.add.reduceat(mixed ^ (mixed >> np.uint64(32)), first)
+    return np.asarray(pd.factorize(sums)[0], dtype=np.int64)
+
+
+def _divided(code: Ints, first: Ints) -> Ints:
+    """Divide runs where a sequence of kernels follows itself: `add mul add mul add mul` are three chains.
+
+    Kernels of one name in a row are chains of one: they rather work on one tensor after the other. Each different run
+    is looked at once; of many different ones only those that are most of the work.
+    """
+    pattern, lengths = _patterns(code, first), np.diff(np.append(first, len(code)))
+    totals = np.bincount(pattern, lengths)
+    example = np.zeros(len(totals), dtype=np.int64)
+    example[pattern[::-1]] = np.arange(len(pattern))[::-1]
+    cuts = [first]
+    for number in np.argsort(-totals, kind="stable")[:_MOST_RUNS]:
+        begin, length = first[example[number]], lengths[example[number]]
+        inner = _periods(code[begin : begin + length])
+        if len(inner):
+            cuts.append((first[pattern == number][:, None] + inner[None, :]).ravel())
+    return distinct(np.concatenate(cuts))
+
+
+def _periods(code: Ints) -> Ints:
+    """Return where a run is to be divided: at the begin of each repetition of a sequence that follows itself.
+
+    The shortest sequences are looked for first; what they take is not taken by longer ones.
+    """
+    taken = np.zeros(len(code), dtype=bool)
+    cuts: list[Ints] = []
+    for period in range(1, min(_LONGEST_PERIOD, len(code) // 2) + 1):
+        repeats = _REPEATS.get(period, 2)
+        same = np.concatenate(
+            ([False], (code[period:] == code[:-period]) & ~taken[period:] & ~taken[:-period], [False])
+        )
+        edges = np.flatnonzero(same[1:] != same[:-1])
+        low, high = edges[::2], edges[1::2]
+        often = high - low >= (repeats - 1) * period
+        low, high = low[often], high[often] + period
+        # whole repetitions, and what is left as a chain of its own
+        counts = (high - low) // period + 1
+        place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        cuts.append(np.repeat(low, counts) + period * place)
+        change = np.bincount(low, minlength=len(code) + 1) - np.bincount(high, minlength=len(code) + 1)
+        taken |= np.cumsum(change)[:-1] > 0
+        if taken.all():
+            break
+    inner = distinct(np.concatenate([_NO_OPERATIONS, *cuts]))
+    return inner[(inner > 0) & (inner < len(code))]
+
+
+def _repeated(chains: _Chains, work: _Work, window_ns: int) -> Iterator[tuple[Ints, Ints]]:
+    """Return for each sequence that is there again and again its rows, and the number of the chain of each row."""
+    if not len(chains.first):
+        return
+    time = np.add.reduceat(work.time[chains.rows], chains.first)
+    last = chains.rows[np.append(chains.first[1:], len(chains.rows)) - 1]
+    begin, end = work.start[chains.rows[chains.first]], work.start[last] + work.time[last]
+    table = pd.DataFrame({"pattern": chains.pattern, "time": time, "begin": begin, "end": end})
+    sums = (
+        table.assign(length=chains.lengths)
+        .groupby("pattern")
+        .agg(
+            count=("time", "size"),
+            time=("time", "sum"),
+            low=("begin", "min"),
+            high=("end", "max"),
+            length=("length", "first"),
+        )
+    )
+    sums = sums[(sums["count"] >= _FEWEST) & (sums["high"] - sums["low"] >= _LEAST_SPREAD * window_ns)]
+    for pattern, total in sums.sort_values("time", ascending=False).head(_MOST)[["length", "count"]].iterrows():
+        mine, length = np.flatnonzero(chains.pattern == pattern), int(total["length"])
+        rows = chains.rows[chains.first[mine][:, None] + np.arange(length)[None, :]]
+        # two kernels may well have nothing to do with each other, unless they take turns
+        takes_turns = np.mean(rows[1:, 0] - rows[:-1, -1] == 1) > _LEAST_SPREAD
+        if length >= _FEWEST_KERNELS or (length > 1 and takes_turns):
+            yield rows.ravel(), np.repeat(np.arange(len(mine)), length)
+
+
+def _as_one(work: _Work, names: _Names, rows: Ints, chain: Ints) -> Ints:
+    """Return the times of the kernels of chains when one kernel does the work of each chain.
+
+    It reads and writes once, as the shortest of those that work on all elements does. Where kernels convert types, the
+    shortest may be one on smaller elements: then the mean of the shortest and the longest. A gradient kernel reads what
+    the forward pass has left, so with one of these it takes no less. Of a softmax (5 kernels, 681 µs on an H200) 165 µs
+    were left and this says 125, of a normalization (10, 1140 µs) 124 and 125, of a GELU (9, 1376 µs) 126 and 125.
+    """
+    time, code = work.time[rows], work.code[rows]
+    first = np.flatnonzero(np.append(True, chain[1:] != chain[:-1]))
+    own = names.are("elementwise", "compiled")[code]
+    longest = np.maximum.reduceat(np.where(own, time, 0), first)
+    full = own & (time >= _FULL_SIZE * longest[chain])
+    shortest = np.minimum.reduceat(np.where(full, time, np.iinfo(np.int64).max), first)
+    converting = np.array([*(converts(text) for text in names.texts), False, False])[code[chain == 0]].any()
+    once_ns = (shortest + longest) // 2 if converting else shortest
+    backward = np.array([*("Backward" in text for text in names.texts), False, False])[code] & own
+    once_ns = np.maximum(once_ns, np.maximum.reduceat(np.where(backward, time, 0), first))
+    return _given_to_longest(time, chain, once_ns)
+
+
+def _sum_of_parts(work: _Work, names: _Names, rows: Ints, chain: Ints) -> Ints:
+    """Return the times of the kernels of an optimizer when one kernel updates each tensor."""
+    del names
+    time = work.time[rows]
+    total = np.add.reduceat(time, np.flatnonzero(np.append(True, chain[1:] != chain[:-1])))
+    return _given_to_longest(time, chain, (_FUSED_OPTIMIZER * total).astype(np.int64))
+
+
+def _given_to_longest(time: Ints, chain: Ints, total: Ints) -> Ints:
+    """Divide the total of each chain among its kernels, none of which gets longer: the longest ones first."""
+    order = np.lexsort((-time, chain))
+    ordered = time[order]
+    before = np.cumsum(ordered) - ordered
+    first = np.flatnonzero(np.append(True, chain[1:] != chain[:-1]))
+    before -= np.repeat(before[first], np.diff(np.append(first, len(time))))
+    new = np.empty_like(time)
+    new[order] = np.clip(total[chain] - before, 0, ordered)
+    return new
+
+
+def _small_grids(timeline: Timeline) -> Iterator[KernelRemedy]:
+    """Find kernels with fewer blocks than half of the SMs that take much of the time and run alone.
+
+    Only where grids were read: captures of more than 20 MB are read without.
+    """
+    kernels, work, names = timeline.profile.table("kernels"), _work(timeline), _names(timeline)
+    if not {"grid_x", "grid_y", "grid_z"} <= set(kernels.columns):
+        return
+    is_kernel = work.code >= 0
+    rows = np.flatnonzero(is_kernel)
+    position = work.position[rows]
+    blocks = np.prod([kernels[f"grid_{axis}"].to_numpy(dtype=np.int64)[position] for axis in "xyz"], axis=0)
+    share = blocks / np.maximum(_multiprocessors(timeline, work.device[rows]), 1)
+    waits = np.array([communicates(text) or "persist" in text.lower() for text in names.texts], dtype=bool)
+    small = (share > 0) & (share < _FILLED) & (work.time[rows] >= _LONG_NS) & ~waits[work.code[rows]]
+    small &= _alone(timeline, position)
+    groups = pd.DataFrame({"code": work.code[rows], "blocks": blocks, "time": work.time[rows]})[small]
+    totals = groups.groupby(["code", "blocks"])["time"].sum().sort_values(ascending=False)
+    least = _DOMINATES * work.time[is_kernel].sum()
+    for (code, number), total in totals[totals >= least].items():
+        chosen = small & (work.code[rows] == code) & (blocks == number)
+        mine = rows[chosen]
+        # every SM does at most its share, and a kernel takes some microseconds anyhow
+        floor = np.minimum(work.time[mine], _LEAST_PRODUCT_NS)
+        new = np.maximum(np.ceil(work.time[mine] * share[chosen]).astype(np.int64), floor)
+        name = base_name(names.texts[code])
+        sms = round(float(number / share[chosen][0]))
+        said = f"{number:,} {'block' if number == 1 else 'blocks'} on {sms:,} SMs"
+        evidence = (f"{name}: {said}, {len(mine):,} ×, {format_value(float(total), 'time_ns')} in total",)
+        yield _remedy("small_grid", f"{name} ({said})", work, (mine, new), evidence)
+
+
+def _multiprocessors(timeline: Timeline, device: Ints) -> Ints:
+    """Return the number of SMs of the GPU of each kernel; 0 if unknown."""
+    devices = timeline.profile.tables.get("devices", empty("devices")).drop_duplicates("device")
+    known = dict(zip(devices["device"].tolist(), integers(devices["multiprocessors"]).tolist(), strict=True))
+    numbers, distinct = pd.factorize(device)
+    return np.array([max(known.get(int(number), 0), 0) for number in distinct], dtype=np.int64)[numbers]
+
+
+def _alone(timeline: Timeline, position: Ints) -> Flags:
+    """Return which kernels run while no other kernel does on their GPU."""
+    operations = timeline.operations
+    is_kernel = operations.of("kernels")
+    alone = np.zeros(len(operations.kind), dtype=bool)
+    for here in by_device(timeline).values():
+        mine = here[is_kernel[here]]
+        start, end = operations.start[mine], operations.end[mine]
+        begins, ends = np.sort(start), np.sort(end)
+        # no other has begun and not ended when it begins, and none begins before it ends
+        before = depth(begins, ends, start) <= 1
+        during = np.searchsorted(begins, end, side="left") - np.searchsorted(begins, start, side="left") <= 1
+        alone[mine] = before & during
+    return alone[position]

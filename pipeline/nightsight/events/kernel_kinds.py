@@ -1,0 +1,133 @@
+"""What a kernel does, as far as its name tells: products of matrices in FP32, elementwise arithmetic, reductions.
+
+Names are the only source that all profilers have in common. They are those of cuBLAS, CUTLASS, cuDNN, MAGMA, PyTorch,
+CuPy, Thrust and Eigen; a kernel of one's own counts as elementwise if its name says nothing but that.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from nightsight.events.kernel_names import base_name
+
+Kind = Literal["product", "convolution", "elementwise", "compiled", "reduction", "foreach", "other"]
+"""`product` and `convolution`: in FP32 on CUDA cores; `compiled`: elementwise, by a compiler that fuses; `foreach`:
+elementwise on a list of tensors."""
+
+# in the names of cuBLAS and cuDNN the types of the inputs come first; with tensor cores these are tf32, f16 or bf16.
+# The kernels of split-K that only add up (execute_split_k_kernel, splitKreduce) multiply nothing
+_PRODUCT: Final = re.compile(
+    r"(?<![a-z\d])simt_sgemm"
+    r"|(?:^|[ :_])(?:ampere|volta|turing|maxwell|pascal|magma|cublas|hopper)?_?sgemm(?:Ex)?_"
+    r"|xmma_gemm_(?:\w+_)?f32f32_f32f32_f32_(?!\w*split_k_kernel)"
+)
+_CONVOLUTION: Final = re.compile(
+    r"implicit_convolve_sgemm(?!<__half)"
+    r"|(?:ampere|volta|turing|maxwell|pascal)_scudnn_"
+    r"|simt_s(?:fprop|dgrad|wgrad)"
+    r"|xmma_(?:fprop|dgrad|wgrad)_implicit_gemm_(?:\w+_)?f32f32_f32f32_f32_"
+)
+# CUDA cores are used there too, but for data of half the size
+_OTHER_TYPES: Final = re.compile(r"(?i)tensorop|tf32|bf16|fp16|f16f16|s\d{3,}gemm|h884|wgmma|tensor\d+x\d+x\d+")
+_TORCH: Final = re.compile(
+    r"\bat::native::(?:<unnamed>::|\(anonymous namespace\)::|\w+::)*"
+    r"(?:vectorized_|unrolled_|legacy_)?(?:templated_)?elementwise_kernel(?:_with_index|_manual_unroll\w*)?(?:<|$)"
+)
+_LIBRARIES: Final = re.compile(
+    r"^cupy_(?!.*(?:sum|prod|mean|amax|amin|max_|min_|arg|all_|any_|scan|copy_strided))\w+?__"
+    r"|__transform::(?:unary|binary)_transform_f|transform::transform_kernel"
+    r"|EigenMetaKernel<.*TensorCwise(?:Unary|Binary)Op"
+)
+_WORDS: Final = (
+    "add|sub|mul|div|multiply|divide|scale|shift|axpy|saxpy|daxpy|triad|bias|gelu|relu|silu|swish|sigmoid|tanh|exp|log|"
+    "sqrt|rsqrt|square|pow|sin|cos|abs|neg|clamp|clip|lerp|cast|convert|elementwise|pointwise|activation|vectoradd|"
+    "vecadd|residual"
+)
+_FILLERS: Final = (
+    "vec|vector|vectors|fused|naive|simple|fwd|forward|kernel|inplace|scalar|f32|fp32|float|and|my|cuda|v2"
+)
+_OWN: Final = re.compile(rf"(?:(?:{_FILLERS})_)*(?:{_WORDS})(?:_(?:{_WORDS}|{_FILLERS}))*")
+_COMPILED: Final = re.compile(r"triton_poi_")
+_REDUCTION: Final = re.compile(r"\bat::native::reduce_kernel<")
+_FOREACH: Final = re.compile(r"\bmulti_tensor_apply_kernel<")
+# they only write; a program that sets a tensor does not compute it from the kernel before
+_FILL: Final = re.compile(r"\bFillFunctor<")
+
+# what a kernel of PyTorch computes: the functor, or the function around the lambda
+_FUNCTION: Final = re.compile(
+    r"CUDAFunctor(?:OnSelf|OnOther)?_(\w+?)<"
+    r"|binary_internal::(\w+?)Functor"
+    r"|\b(\w+?)_(?:tensor_scalar_|tensor_tensor_|scalar_)?kernel_impl\b"
+    r"|\b(\w+?Backward)(?:CUDA)?Kernel"
+    r"|\b(\w+?)CUDAKernel"
+    r"|(?:compare|Compare)_?(\w*?)(?:_scalar_kernel|Functor)"
+    r"|\b(?:launch_)?(\w+?)_(?:scalar_|tensor_)?(?:cuda_)?kernel(?:_cuda)?(?=[(<])"
+    r"|\b(\w+?)Functor(?=[<,>])"
+)
+_WRAPPERS: Final = re.compile(r"(?:opmath_|opmath_symmetric_)?gpu|(?:\w+_)?elementwise|[AB]Unary|Binary")
+_REDUCES: Final = re.compile(r"(sum|Mean|Max|Min|Norm|Welford|prod|ArgMax|ArgMin)\w*?(?:_functor|Ops|Functor)")
+_SAME: Final = {"direct_copy": "copy", "bfloat16_copy": "copy", "float16_copy": "copy", "welford": "var"}
+_TILE: Final = re.compile(r"(?:tilesize|gemm_|scudnn_(?:[a-z]+_)*|fprop_\w*?|dgrad_\w*?|wgrad_\w*?)(\d+x\d+)(?=[x_])")
+
+
+def kind_of(name: str) -> Kind:
+    """Return what a kernel of this name does; `name` in full, as profilers print it."""
+    if not _OTHER_TYPES.search(name):
+        if _CONVOLUTION.search(name):
+            return "convolution"
+        if _PRODUCT.search(name):
+            return "product"
+    if _FOREACH.search(name):
+        return "foreach"
+    if _REDUCTION.search(name):
+        return "reduction"
+    if _COMPILED.match(name):
+        return "compiled"
+    return "elementwise" if _is_elementwise(name) else "other"
+
+
+def _is_elementwise(name: str) -> bool:
+    if _TORCH.search(name) or _LIBRARIES.search(name):
+        return not _FILL.search(name)
+    return bool(_OWN.fullmatch(base_name(name).lower()))
+
+
+def operation(name: str) -> str:
+    """Return in a word what an elementwise kernel or a reduction computes: "add", "tanh", "gelu backward", "mean"."""
+    if _REDUCTION.search(name):
+        found = _REDUCES.search(name)
+        word = found[1] if found else "reduction"
+        return _SAME.get(word.lower(), word.lower())
+    if _TORCH.search(name):
+        for match in _FUNCTION.finditer(name):
+            word = next(group for group in match.groups() if group is not None)
+            if word and not _WRAPPERS.fullmatch(word):
+                return _plain(word)
+        return "elementwise"
+    return _plain(re.sub(r"^cupy_(\w+?)__.*", r"\1", re.sub(r"_?kernel$", "", base_name(name))))
+
+
+def _plain(word: str) -> str:
+    spaced = re.sub(r"(?<=[a-z])Backward", " backward", word)
+    return _SAME.get(spaced, spaced).lower()
+
+
+def converts(name: str) -> bool:
+    """Whether an elementwise kernel copies, and so may change the type or the layout of what it reads."""
+    return operation(name) == "copy"
+
+
+def family(name: str) -> str:
+    """Return a product's or a convolution's kernel in short: "cutlass sgemm 128x256", "cuDNN convolution 64x64"."""
+    found = _TILE.search(name)
+    tile = f" {found[1]}" if found else ""
+    if kind_of(name) == "convolution":
+        return f"cuDNN convolution{tile}"
+    library = "cutlass" if "cutlass" in name else "MAGMA" if "magma" in name else "cuBLAS"
+    return f"{library} sgemm{tile}"
+
+
+def listed(words: Iterable[str], most: int) -> str:
+    """Join the distinct words, the first ones first: "add, mul, tanh, ..."."""
+    distinct = list(dict.fromkeys(words))
+    return ", ".join([*distinct[:most], *(["..."] if len(distinct) > most else [])])

@@ -1,0 +1,333 @@
+"""What kernels could gain, as far as the timeline tells: on recorded captures, and on kernels made up one by one."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.analyze.causes.kernels import KernelRemedy, kernel_remedies
+from nightsight.events.timeline import Timeline
+from nightsight.read import read
+from nightsight.tables import DETAILS
+from tests.kernel_tables import GEMM, SGEMM, one_after_the_other, torch_kernel
+from tests.properties import examples
+from tests.recorded import Recorded
+from tests.timeline import draw
+
+_STEPS = 30
+
+
+def before_after(timeline: Timeline, remedy: KernelRemedy) -> tuple[float, float]:
+    """Return the time of the kernels of a remedy as it was and as it would be, in µs."""
+    operations = timeline.operations
+    time = (operations.end - operations.start)[remedy.operations]
+    return float(time.sum()) / 1000, float(remedy.new_ns.sum()) / 1000
+
+
+def by_rule(timeline: Timeline, rule: str) -> list[tuple[float, float]]:
+    return [before_after(timeline, found) for found in kernel_remedies(timeline) if found.rule == rule]
+
+
+def chain(*words: str, us: float | Sequence[float] = 100.0) -> list[tuple[str, float]]:
+    times = [us] * len(words) if isinstance(us, float) else us
+    return list(zip(map(torch_kernel, words), times, strict=True))
+
+
+# recorded captures, whose true gains were measured
+
+
+def test_matrix_products_get_as_fast_as_they_were_measured_with_tf32(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("fp32"))
+    first, *others = kernel_remedies(timeline)
+    before, after = before_after(timeline, first)
+    assert first.rule == "tensor_cores"
+    assert first.place.startswith("FP32 matrix products (cuBLAS sgemm 256x64, cutlass sgemm 128x256")
+    assert len(first.operations) == 5 * _STEPS
+    assert not first.removed.any()
+    # 13.97 ms a step in FP32 and 2.69 ms with TF32; the other kernels take 0.5 ms of either
+    step = timeline.window.length_ns / 1000 / _STEPS
+    assert step == pytest.approx(13_970, rel=0.01)
+    assert step - (before - after) / _STEPS == pytest.approx(2_690, rel=0.05)
+    assert {other.rule for other in others} <= {"fusion"}
+
+
+def test_a_chain_becomes_as_fast_as_its_fused_form_was_measured(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("unfused"))
+    (found,) = kernel_remedies(timeline)
+    before, after = before_after(timeline, found)
+    assert (found.rule, found.place) == ("fusion", "elementwise chain (mul, add, tanh)")
+    assert before / _STEPS == pytest.approx(1_380, rel=0.01)
+    assert after / _STEPS == pytest.approx(132, rel=0.06)
+    assert found.removed.sum() == 8 * _STEPS
+    assert found.evidence[0].startswith("9 kernels in a row, 30 ×: 1.378 ms each time")
+
+
+def test_what_a_compiler_would_gain_of_a_healthy_training_step_is_not_more_than_it_did(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("healthy"))
+    found = kernel_remedies(timeline)
+    assert {remedy.rule for remedy in found} == {"fusion"}
+    gains = [np.subtract(*before_after(timeline, remedy)) / _STEPS for remedy in found]
+    # the loss and its gradient; torch.compile of the same step took 294 and 644 µs off them
+    assert gains == pytest.approx([644, 294], rel=0.1)
+
+
+def test_a_normalization_by_hand(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("normalization"))
+    (found,) = kernel_remedies(timeline)
+    ((before, after),) = by_rule(timeline, "fusion")
+    assert found.place == "elementwise chain (add, pow, mean, sqrt, ...)"
+    # 10 kernels, 3 whole times; the fused one was measured at 124 µs
+    assert before / 3 == pytest.approx(1_140, rel=0.01)
+    assert after / 3 == pytest.approx(124, rel=0.05)
+
+
+def test_adam_one_tensor_and_one_operation_at_a_time(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("adam_loop"))
+    found = next(remedy for remedy in kernel_remedies(timeline) if remedy.rule == "fused_optimizer")
+    assert found.place == "Adam, one operation at a time (lerp, mul, addcmul, sqrt, ...)"
+    # 8 tensors in each of 4 steps
+    assert len(found.operations) == 7 * 8 * 4
+
+
+def test_training_in_fp32(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("train"))
+    ((before, after),) = by_rule(timeline, "tensor_cores")
+    # measured with the same sizes on the same GPU: 1,111 µs in FP32, 257 with TF32, for 11 products
+    assert after / before == pytest.approx(257 / 1_111, rel=0.15)
+
+
+@pytest.mark.parametrize("name", ["gelu", "graph", "recursive", "cpu", "everything"])
+def test_other_captures_get_no_doubtful_remedies(recorded: Recorded, name: str) -> None:
+    timeline = Timeline(recorded.profile(name))
+    assert {remedy.rule for remedy in kernel_remedies(timeline)} <= {"tensor_cores", "small_grid"}
+
+
+def test_one_thread_of_one_block_is_a_small_grid(recorded: Recorded) -> None:
+    timeline = Timeline(recorded.profile("unified_memory"))
+    (found,) = kernel_remedies(timeline)
+    assert (found.rule, found.place) == ("small_grid", "add (1 block on 132 SMs)")
+
+
+@pytest.mark.slow
+def test_columns_of_details_are_not_needed(capture_file: Callable[[str], Path]) -> None:
+    for name in ("fp32", "unfused", "healthy"):
+        path = capture_file(name)
+        with_details, without = (kernel_remedies(Timeline(read(path, details=some))) for some in (True, False))
+        assert [(each.rule, each.place) for each in with_details] == [(each.rule, each.place) for each in without]
+
+
+# tensor cores
+
+
+@pytest.mark.parametrize(
+    ("gpu", "capability", "ratio"),
+    [
+        ("NVIDIA H200", "9.0", 0.85 * 494.5 / 67),
+        ("NVIDIA A100-SXM4-80GB", "8.0", 0.85 * 8),
+        ("NVIDIA L4", "8.9", 0.85 * 60.5 / 30.3),
+        # no TF32: FP16
+        ("Tesla V100-SXM2-16GB", "7.0", 0.85 * 125 / 15.7),
+        # a slice, and a model whose peaks are not in the list: by compute capability
+        ("NVIDIA H200 MIG 1g.18gb", "9.0", 0.85 * 8),
+        ("NVIDIA B200", "10.0", 0.85 * 16),
+    ],
+)
+def test_products_gain_what_the_peaks_of_the_gpu_differ_by(gpu: str, capability: str, ratio: float) -> None:
+    timeline = one_after_the_other([(SGEMM, 1006.0)] * 4, gpu=gpu, capability=capability)
+    ((before, after),) = by_rule(timeline, "tensor_cores")
+    assert before == pytest.approx(4 * 1006)
+    assert after == pytest.approx(4 * (6 + 1000 / ratio), rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "capability"), [("NVIDIA GeForce RTX 4090", "8.9"), ("", ""), ("AMD Instinct MI300X", "")]
+)
+def test_nothing_is_promised_for_gpus_whose_rates_are_not_known(gpu: str, capability: str) -> None:
+    assert not kernel_remedies(one_after_the_other([(SGEMM, 1000.0)] * 4, gpu=gpu, capability=capability))
+
+
+def test_products_and_convolutions_have_switches_of_their_own() -> None:
+    timeline = one_after_the_other([(SGEMM, 1000.0), ("volta_scudnn_128x64_relu_interior_nn_v1", 500.0)] * 3)
+    places = [found.place for found in kernel_remedies(timeline)]
+    assert places == ["FP32 matrix products (cuBLAS sgemm 128x64)", "FP32 convolutions (cuDNN convolution 128x64)"]
+
+
+def test_tiny_products_gain_nothing() -> None:
+    assert not kernel_remedies(one_after_the_other([(SGEMM, 5.0)] * 10))
+
+
+def test_a_share_too_small_to_matter_is_left_out() -> None:
+    assert not kernel_remedies(one_after_the_other([(SGEMM, 20.0), (GEMM, 5000.0)] * 4))
+
+
+# chains, with what PyTorch 2.11 on an H200 took for each kernel, and for all of them compiled into one
+
+
+@pytest.mark.parametrize(
+    ("words", "us", "fused"),
+    [
+        ("scale scale mul mul add scale tanh add mul", (126, 127, 187, 185, 186, 125, 127, 129, 187), 126),
+        ("scale scale mul mul add scale tanh add mul", (9.1, 7.4, 10, 10, 10.1, 6.4, 6.2, 6.7, 10.5), 6.3),
+        ("add exp sum div", (201, 125, 73.4, 210), 165),
+        ("add pow mean add add sqrt div mul add", (201, 126, 72, 201, 1.4, 1.2, 213, 125, 127), 124),
+        ("copy copy pow mean add rsqrt mul copy mul", (192, 192, 127, 75, 1.2, 1.0, 201, 93, 165), 75),
+        ("sigmoid mul mul", (109, 119, 117), 93),
+        ("gelu copy pow", (95, 203, 127), 130),
+        ("mul D2D mul mul copy gelu_backward", (159, 128, 127, 187, 94, 129), 180),
+        ("mul D2D mul mul gelu_backward", (41, 33, 32, 50, 47.5), 36),
+    ],
+)
+def test_chains_take_about_what_their_fused_forms_take(words: str, us: Sequence[float], fused: float) -> None:
+    named = [
+        word.replace("_", " ") if word == "D2D" else torch_kernel(word.replace("_", " ")) for word in words.split()
+    ]
+    step = [*zip(named, us, strict=True), (GEMM, 1000.0)]
+    timeline = one_after_the_other(step * 5)
+    ((before, after),) = by_rule(timeline, "fusion")
+    assert before == pytest.approx(5 * sum(us))
+    # of what fusing saves, the prediction and the measurement differ by no more than a tenth
+    assert before - after == pytest.approx(5 * (sum(us) - fused), rel=0.1)
+
+
+def test_a_chain_ends_where_anything_else_runs_between() -> None:
+    for between in (GEMM, "memset", torch_kernel("fill")):
+        step = [*chain("mul", "add"), (between, 3.0), *chain("tanh", "exp"), (between, 3.0)]
+        assert not by_rule(one_after_the_other(step * 4), "fusion"), between
+    assert by_rule(one_after_the_other([*chain("mul", "add", "tanh", "exp"), (GEMM, 3.0)] * 4), "fusion")
+
+
+def test_a_chain_ends_where_another_thread_launches() -> None:
+    step = [*chain("mul", "add", "tanh", "exp"), (GEMM, 3.0)]
+    assert not by_rule(one_after_the_other(step * 4, threads=[7, 7, 8, 8, 7] * 4), "fusion")
+
+
+def test_a_chain_ends_where_another_stream_goes_on() -> None:
+    step = [*chain("mul", "add", "tanh", "exp"), (GEMM, 3.0)]
+    assert not by_rule(one_after_the_other(step * 4, stream=[7, 8, 7, 9, 7] * 4), "fusion")
+
+
+def test_a_chain_ends_with_the_step() -> None:
+    timeline = one_after_the_other(chain("mul", "add", "tanh", "exp", "sin") * 4)
+    starts = timeline.operations.start
+    assert [remedy.removed.sum() for remedy in kernel_remedies(timeline)] == [16]
+    in_three = np.sort(np.concatenate((starts[::5], starts[2::5])))
+    (found,) = kernel_remedies(timeline, in_three)
+    assert found.place == "elementwise chain (tanh, exp, sin)"
+
+
+def test_chains_that_do_not_repeat_are_none() -> None:
+    once = [*chain("mul", "add", "tanh", "exp"), (GEMM, 3.0)]
+    assert not by_rule(one_after_the_other(once), "fusion")
+    # three times, but only at the beginning
+    assert not by_rule(one_after_the_other([*once * 3, (GEMM, 5000.0)]), "fusion")
+
+
+def test_reductions_belong_to_a_chain_only_between_elementwise_kernels() -> None:
+    step = [*chain("mean", "add", "exp", "sum", "div", "sum"), (GEMM, 3.0)]
+    ((before, after),) = by_rule(one_after_the_other(step * 4), "fusion")
+    assert (before, after) == (4 * 400, 4 * 100)
+
+
+def test_kernels_of_one_name_work_on_one_tensor_after_the_other() -> None:
+    assert not by_rule(one_after_the_other([*chain(*["add"] * 20), (GEMM, 3.0)] * 4), "fusion")
+
+
+def test_a_sequence_that_follows_itself_is_fused_once_per_turn() -> None:
+    timeline = one_after_the_other(chain("sin", "add") * 50)
+    (found,) = kernel_remedies(timeline)
+    assert (len(found.operations), found.removed.sum()) == (100, 50)
+
+
+def test_two_kernels_alone_are_no_chain() -> None:
+    assert not by_rule(one_after_the_other([*chain("mul", "add"), (GEMM, 3.0)] * 4), "fusion")
+
+
+def test_a_compiler_has_fused_what_it_could() -> None:
+    assert not by_rule(
+        one_after_the_other([("triton_poi_fused_add_0", 90.0), ("triton_poi_fused_mul_1", 90.0)] * 20), "fusion"
+    )
+
+
+def test_tiny_kernels_gain_by_launches_that_are_gone() -> None:
+    (found,) = kernel_remedies(one_after_the_other([*chain("mul", "add", "tanh", "exp", us=1.0), (GEMM, 30.0)] * 4))
+    assert found.removed.sum() == 3 * 4
+
+
+# small grids
+
+
+def test_a_kernel_that_leaves_most_of_the_gpu_idle() -> None:
+    timeline = one_after_the_other([("scan(int *)", 660.0), (GEMM, 1000.0)] * 3, grid_x=[10, 1000] * 3)
+    (found,) = kernel_remedies(timeline)
+    assert (found.rule, found.place) == ("small_grid", "scan (10 blocks on 132 SMs)")
+    assert before_after(timeline, found) == (3 * 660, 3 * 50)
+
+
+def test_grids_that_are_small_for_a_reason_are_left_alone() -> None:
+    ((name, *_),) = [("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)",)]
+    for kernel, time, blocks in ((name, 600.0, 10), ("k", 600.0, 70), ("k", 15.0, 10), ("RNN_persist_fp", 600.0, 10)):
+        assert not kernel_remedies(one_after_the_other([(kernel, time), (GEMM, 20.0)] * 3, grid_x=[blocks, 1000] * 3))
+
+
+def test_a_small_grid_beside_another_kernel_fills_what_that_one_leaves() -> None:
+    timeline = one_after_the_other([("k", 600.0)] * 4, grid_x=10)
+    assert [found.rule for found in kernel_remedies(timeline)] == ["small_grid"]
+    beside = timeline.profile.table("kernels").assign(stream=[7, 8, 7, 8])
+    beside["start_ns"] = [0, 0, 700_000, 900_000]
+    beside["end_ns"] = [600_000, 500_000, 1_000_000, 1_400_000]
+    profile = timeline.profile.__class__({**timeline.profile.tables, "kernels": beside})
+    assert not kernel_remedies(Timeline(profile))
+
+
+def test_without_grids_nothing_is_said_about_them() -> None:
+    profile = one_after_the_other([("k", 600.0)] * 4, grid_x=10).profile
+    few = profile.table("kernels").drop(columns=list(DETAILS["kernels"]))
+    assert not kernel_remedies(Timeline(profile.__class__({**profile.tables, "kernels": few})))
+
+
+# all of them
+
+
+def test_timelines_without_kernels_have_no_remedies() -> None:
+    assert not kernel_remedies(Timeline(draw("cpu  LLL")))
+    assert not kernel_remedies(Timeline(draw("cpu  C\ns7   HH")))
+
+
+def test_only_kernels_in_the_window_count() -> None:
+    drawn = draw("nvtx  ..[measure ]....\ns7    aa..aaaaaa..aa")
+    names = drawn.table("kernels").assign(name="ampere_sgemm_128x64_nn").astype({"name": "category"})
+    devices = one_after_the_other([(SGEMM, 1.0)]).profile.table("devices")
+    longer = names.assign(end_ns=names["start_ns"] + 100_000)
+    (found,) = kernel_remedies(Timeline(draw("").__class__({**drawn.tables, "kernels": longer, "devices": devices})))
+    assert found.operations.tolist() == [1]
+
+
+_KINDS = ["mul", "add", "tanh", "copy", "mean", "gelu backward"]
+_KERNELS = [*map(torch_kernel, _KINDS), GEMM, SGEMM, "D2D", "memset"]
+
+
+@examples(100)
+@given(
+    st.lists(st.tuples(st.sampled_from(_KERNELS), st.integers(0, 300)), min_size=1, max_size=12),
+    st.integers(1, 8),
+    st.lists(st.integers(1, 132), min_size=1, max_size=3),
+)
+def test_no_kernel_gets_longer_and_each_is_told_once(step: list[tuple[str, int]], steps: int, grids: list[int]) -> None:
+    repeated = [(name, float(us)) for name, us in step] * steps
+    count = sum(name not in ("D2D", "memset") for name, _ in repeated)
+    timeline = one_after_the_other(repeated, grid_x=[grids[number % len(grids)] for number in range(count)])
+    operations = timeline.operations
+    time = operations.end - operations.start
+    for found in kernel_remedies(timeline):
+        assert (found.new_ns <= time[found.operations]).all()
+        assert (found.new_ns >= 0).all()
+        assert (found.new_ns[found.removed] == 0).all()
+        assert (np.diff(found.operations) > 0).all()
+        assert len(found.operations) == len(found.new_ns) == len(found.removed)
+        assert found.place
+        assert found.evidence
+    rules = [found.rule for found in kernel_remedies(timeline) for _ in found.operations]
+    assert rules.count("fusion") <= len(time)
