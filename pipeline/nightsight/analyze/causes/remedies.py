@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.causes.graph import TO_DEVICE, TO_HOST, Graph
+from nightsight.analyze.causes.kernels import kernel_remedies
 from nightsight.analyze.causes.path import HostCode, cut_at_ranges, loads_code
 from nightsight.analyze.causes.replay import (
     AWAIT,
@@ -147,7 +148,7 @@ def unprofiled(scene: Scene) -> Edit:
 
 def remedies(scene: Scene) -> list[Remedy]:
     """Return what could be changed, whatever it gains."""
-    proposals = (host_code, graph_launch, waits, copies, small_copies, allocation, loading, communication, straggler)
+    proposals = (host_code, graph_launch, waits, copies, small_copies, allocation, loading, communication, straggler, kernels)
     found = [remedy for propose in proposals for remedy in propose(scene)]
     return [*found, *_together(found)]
 
@@ -456,6 +457,48 @@ def straggler(scene: Scene) -> Iterator[Remedy]:
 
     spent = float(total[device]) / scene.steps
     yield Remedy("straggler", "", f"GPU {device}", len(chosen) / scene.steps, edit, spent)
+
+
+# -- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def kernels(scene: Scene) -> Iterator[Remedy]:
+    """What is known of kernels (nightsight.analyze.causes.kernels): others in their place, or fewer."""
+    found, work = scene.model, scene.graph.work
+    place = np.full(len(scene.timeline.operations.kind) + 1, -1, dtype=np.int64)
+    place[work.operation] = np.arange(len(work))
+    for proposal in kernel_remedies(scene.timeline, scene.timeline.window.repetitions):
+        mine = place[proposal.operations]
+        kept = (mine >= 0) & (found.edges[LAUNCH][mine] >= 0)
+        mine, new, removed = mine[kept], proposal.new_ns[kept], proposal.removed[kept]
+        gone = work.call[mine[removed]]
+        gone = gone[gone >= 0]
+        between = gone[scene.gap[gone] <= _BETWEEN_LAUNCHES_NS]
+        shorter = (scene.length[mine] - new).astype(np.float64)
+
+        def edit(
+            lag: Floats,
+            mine: Ints = mine,
+            removed: Flags = removed,
+            gone: Ints = gone,
+            between: Ints = between,
+            shorter: Floats = shorter,
+        ) -> Floats:
+            lag = lag.copy()
+            for kind in (LAUNCH, STREAM, OTHER, BYPASS):
+                edges = found.edges[kind][mine]
+                known = edges >= 0
+                lag[edges[known]] -= shorter[known]
+                if kind == STREAM:
+                    # what is not launched leaves no gap, either
+                    queued = known & removed
+                    lag[edges[queued]] -= work.hop_ns[mine[queued]]
+            lag[found.of(CALL, gone)] = 0
+            lag[found.of(BEGIN, between)] = np.minimum(lag[found.of(BEGIN, between)], 0)
+            return lag
+
+        spent = float(scene.length[mine].sum()) / scene.steps
+        yield Remedy(proposal.rule, "", proposal.place, len(mine) / scene.steps, edit, spent)
 
 
 # -- shared -----------------------------------------------------------------------------------------------------------
