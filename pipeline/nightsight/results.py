@@ -340,6 +340,71 @@ CRITICAL_PATH: Final = Entry(
     kernels=("name",),
 )
 
+RULES: Final = (
+    ("host_code", "this host code does not hold the GPU up: it runs ahead of time, or in another thread or process"),
+    ("wait", "no wait for the GPU here; the copy to the host that it waits for is made, but not waited for"),
+    ("wait_and_host_code", "neither the wait nor the host code in this range"),
+    ("launch_bound", "the launches of a step as one CUDA graph, or one between two waits"),
+    ("allocation", "nothing is allocated or freed"),
+    ("loading", "no module is loaded, and no kernel for the first time"),
+    ("compilation", "nothing is compiled: no module is loaded, and no host code runs just before"),
+    ("pageable_copy", "copies from pinned memory, on a stream of their own, ahead of time"),
+    ("exposed_copy", "copies on a stream of their own, ahead of time"),
+    ("copies_to_host", "copies to pinned memory, on a stream of their own, that nothing waits for"),
+    ("many_small_copies", "the copies of a step as one"),
+    ("exposed_communication", "no computation waits for communication"),
+    ("straggler", "the rank that comes last comes with the last but one"),
+    ("tensor_cores", "matrix products of FP32 on tensor cores (TF32)"),
+    ("fusion", "chains of elementwise kernels as one kernel each"),
+    ("small_grid", "as many blocks as fill the GPU"),
+)
+"""What can be changed, by the name of the rule that proposes it."""
+
+REPLAY: Final = Entry(
+    "replay",
+    "How far the replay is trusted",
+    "The window, or as many of its repetitions as are quick to replay, computed again from what waited for what and a "
+    "few typical latencies. What the replay does not give back, the model does not explain.",
+    _LAUNCHED,
+    (
+        Column("repetitions", WHOLE, "repetitions that were replayed; 0: the window as a whole"),
+        Column("events", WHOLE, "beginnings and ends that were replayed"),
+        Column("measured_ns", NUMBER, "one repetition, or the window, as measured"),
+        Column("replayed_ns", NUMBER, "the same as replayed"),
+        Column("unexplained_pct", NUMBER, "the difference, relative to the measured time"),
+        Column("call_cost_ns", NUMBER, "what the profiler is taken to add to a launch and the host code after it"),
+        Column("unprofiled_ns", NUMBER, "one repetition as predicted for the program without the profiler"),
+    ),
+    rows="replays",
+    place="points",
+)
+
+WHAT_IF: Final = Entry(
+    "what_if",
+    "What remedies would gain",
+    "Each row changes what waits for what, as its remedy would, and replays it: the gain is the difference. Gains are "
+    "of the program without the profiler, each for this change alone; changes of the best sequence also say what is "
+    "left after them and all before them.",
+    _LAUNCHED,
+    (
+        Column("rule", TEXT, "what is changed", RULES),
+        Column("path", TEXT, "the NVTX ranges in which it is; empty: in several, or in none"),
+        Column("name", TEXT, "the function, the direction of copies, the kernels, or the GPU"),
+        Column("cases", NUMBER, "how many calls, pieces of host code or operations it changes, per repetition"),
+        Column("time_ns", NUMBER, "how long these take, per repetition"),
+        Column("gain_ns", NUMBER, "how much shorter a repetition gets; missing if the replay is not trusted"),
+        Column("gain_pct", NUMBER, "the same, relative to a repetition without the profiler"),
+        Column("order", WHOLE, "its place in the best sequence, from 1; missing if it is not in it"),
+        Column("after_ns", NUMBER, "one repetition after this and all before it in the sequence"),
+    ),
+    rows="remedies",
+    header="Remedy",
+    named_by="rule",
+    group=GPU,
+    short="what if",
+    bars=("gain_pct",),
+)
+
 GPU_GAPS: Final = Entry(
     "gpu_gaps",
     "Longest idle gaps",
