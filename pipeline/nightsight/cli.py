@@ -141,6 +141,15 @@ _python_option = click.option(
     metavar="PATH",
     help="The Python that runs workloads and scripts (default: the active environment's, else python3 on PATH).",
 )
+_window_option = click.option(
+    "--window",
+    default="auto",
+    show_default=True,
+    metavar="auto|whole|RANGE[@DOMAIN][/FIRST:LAST]|START/END",
+    help="The part that the report is about. auto: the range `measure`, else the steady part: the repetitions of the "
+    "program's loop, without its slow beginning. RANGE: all ranges of that name, or those from FIRST to LAST, counted "
+    "from 0: step/10:19. START/END: a span in the time of the capture: 1.2s/3s.",
+)
 nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: detected).")
 
 
@@ -195,6 +204,7 @@ def main() -> None:
     "program that ignores signals up to 20 s.  [default: 3600]",
 )
 @_python_option
+@_window_option
 @click.option(
     "--reports",
     type=click.Path(file_okay=False, path_type=Path),
@@ -216,6 +226,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
       nightsight profile train.py -- --epochs 1
       nightsight profile --ncu-kernels 4 --ncu-set basic matmul
       nightsight profile --gpu-metrics --memory-usage train.py
+      nightsight profile --window whole train.py
       nightsight profile -- torchrun --nproc-per-node 2 train.py
     """
     if sys.platform != "linux":
@@ -240,7 +251,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
         parameters["interpreter"] = python.reason
     if names := withheld(options.keep_env):
         click.echo(f"Not passed to the program: {', '.join(names)}. To pass one: --keep-env NAME", err=True)
-    plan = Plan(program, options.collector, options.reports, parameters)
+    plan = Plan(program, options.collector, options.reports, parameters, options.window)
     # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) stop the program and keep the capture, as Ctrl-C does;
     # not if the signal is ignored, as under nohup
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -275,6 +286,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     metavar="N",
     help="Size limit of the page; the timeline is as detailed as this allows.",
 )
+@_window_option
 @input_option
 @nsys_option
 def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
@@ -286,6 +298,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     Examples:
       nightsight report train.sqlite -o train.html
       nightsight report train.sqlite --format csv -o tables/
+      nightsight report train.sqlite --window step/10:19
       nightsight report train.nsys-rep --format perfetto     # for ui.perfetto.dev
     """
     from nightsight.workflow import Output, Reading, render_files
@@ -294,7 +307,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     options = ReportOptions(**values)
     output = Output(options.output, options.style or "", options.max_bytes)
     with _progress() as progress:
-        written = list(render_files(files, output, Reading(options.nsys, options.max_input, progress)))
+        written = list(render_files(files, output, Reading(options.nsys, options.max_input, progress, options.window)))
     for path in written:
         click.echo(f"report: {path}")
 

@@ -154,10 +154,31 @@ class Result:
 
 
 @dataclass(frozen=True)
+class View:
+    """One window of a capture that a reader can choose: where it is, and what the report says about it.
+
+    Times are those of the capture. `sentence` says how it was chosen; `family` names what repeats in it, `repetitions`
+    times. `split` (the table `time_split`) and `findings` (advice) are those of this window. The chosen one has neither:
+    the results and findings of the report are about it.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    sentence: str
+    family: str = ""
+    repetitions: int = 0
+    is_chosen: bool = False
+    split: pd.DataFrame | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything shown, compared or kept of one run. The same input gives the same bytes.
 
-    `unchecked`: the advice rules that could not be checked, each with the reason.
+    `unchecked`: the advice rules that could not be checked, each with the reason. `windows`: the window that all
+    results are about, and others of the same capture.
     """
 
     title: str
@@ -169,6 +190,7 @@ class Report:
     stages_s: Mapping[str, float] = field(default_factory=dict)
     generator: str = ""
     unchecked: Mapping[str, str] = field(default_factory=dict)
+    windows: tuple[View, ...] = ()
 
     def result(self, name: str) -> Result:
         """Return a result by name; KeyError if the report does not have it."""
@@ -183,13 +205,15 @@ class Report:
 
     def to_json(self) -> str:
         """Return the report as JSON (docs/report-json.md)."""
-        fields = {name: value for name, value in vars(self).items() if name not in ("results", "environment")}
+        apart = ("results", "environment", "windows")
+        fields = {name: value for name, value in vars(self).items() if name not in apart}
         fields["findings"] = [asdict(finding) for finding in self.findings]
         fields["benchmark"] = self.benchmark and asdict(self.benchmark)
         document = {
             "format": REPORT_FORMAT,
             **_without_infinite(fields),
             "environment": asdict(self.environment),
+            "windows": [_view_to_dict(view) for view in self.windows],
             "results": [_result_to_dict(result) for result in self.results],
         }
         return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False, default=dict) + "\n"
@@ -283,13 +307,21 @@ def _without_infinite(value: Json) -> Json:
 
 
 def _result_to_dict(result: Result) -> dict[str, Any]:
-    table = None
-    if result.table is not None:
-        # NaN and infinity become null
-        plain = result.table.astype(object)
-        values = plain.where(plain.notna() & ~plain.isin([inf, -inf]), None).to_numpy().tolist()
-        table = {"columns": list(result.table.columns), "rows": values}
-    return {**vars(result), "notes": list(result.notes), "table": table}
+    return {**vars(result), "notes": list(result.notes), "table": _table_to_dict(result.table)}
+
+
+def _view_to_dict(view: View) -> dict[str, Any]:
+    findings = [_without_infinite(asdict(finding)) for finding in view.findings]
+    return {**vars(view), "split": _table_to_dict(view.split), "findings": findings}
+
+
+def _table_to_dict(table: pd.DataFrame | None) -> dict[str, Any] | None:
+    if table is None:
+        return None
+    # NaN and infinity become null
+    plain = table.astype(object)
+    values = plain.where(plain.notna() & ~plain.isin([inf, -inf]), None).to_numpy().tolist()
+    return {"columns": list(table.columns), "rows": values}
 
 
 def _table_of(document: Json, what: str) -> pd.DataFrame:

@@ -91,6 +91,7 @@ class ProfileOptions(ReplayOptions):
     timeout: float
     python: str | None
     reports: Path
+    window: str
     verbose: bool
 
     def request(self, progress: Callable[[str], None]) -> "Request":
@@ -145,6 +146,7 @@ class ReportOptions:
 
     output: Path | None
     style: str | None
+    window: str
     max_bytes: int
     max_input: int
     nsys: Path | None

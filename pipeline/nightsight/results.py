@@ -405,6 +405,35 @@ WHAT_IF: Final = Entry(
     bars=("gain_pct",),
 )
 
+STEP_SPLIT: Final = Entry(
+    "step_split",
+    "Time of a step",
+    "How long a repetition of the window takes on each device, and where its time goes. On a device, a step begins "
+    "with the first operation that was launched in it: the CPU can be many steps ahead.",
+    _OPERATIONS,
+    (
+        _DEVICE,
+        Column("step", TEXT, "what repeats: a range, with `#` for its number, or a sequence of launches"),
+        Column("steps", WHOLE, "number of repetitions", is_plain=True),
+        Column("category", TEXT, "`whole step`, or a category of *Where the time went*"),
+        Column("avg_ns", NUMBER, "mean; those of the categories add up to that of the whole step"),
+        Column("med_ns", NUMBER, "median; those of the categories do not add up", is_plain=True),
+        Column("p25_ns", NUMBER, "25th percentile"),
+        Column("p75_ns", NUMBER, "75th percentile: half of the steps lie between the two"),
+        Column("min_ns", WHOLE, "shortest", is_plain=True),
+        Column("max_ns", WHOLE, "longest", is_plain=True),
+    ),
+    rows="steps",
+    header="Category",
+    named_by="category",
+    group=GPU,
+    short="steps",
+    constant=("device", "step", "steps"),
+    bars=("avg_ns",),
+)
+WHOLE_STEP: Final = "whole step"
+"""The category of STEP_SPLIT that is the step itself."""
+
 GPU_GAPS: Final = Entry(
     "gpu_gaps",
     "Longest idle gaps",

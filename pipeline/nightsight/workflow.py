@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Final, get_type_hints
 
 from nightsight import __version__
-from nightsight.advise import advise, unchecked
-from nightsight.analyze import analyze
+from nightsight.advise import RULES, advise, unchecked
+from nightsight.analyze import analyze, analyze_window, view_of
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.nsys import export_sqlite, required_nsys
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import UsageError, WorkloadError
-from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report
+from nightsight.events.window import AUTO, check_window, chosen_window, offered_windows
+from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report, View
 from nightsight.read import read, recognize
 from nightsight.render import (
     FORMATS,
@@ -32,6 +33,7 @@ from nightsight.render import (
 )
 from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.replaying import not_collected, usable_ncu, with_replay
+from nightsight.results import GPU_TIME, TIME_SPLIT
 from nightsight.runs import new_run, publish, runs, write_file
 from nightsight.stats import Selection, stats_texts
 from nightsight.tables import Details
@@ -41,12 +43,16 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to profile, with which collector, and where the report goes. `parameters` extend the measured ones."""
+    """What to profile, with which collector, and where the report goes. `parameters` extend the measured ones.
+
+    window: the part of the run that the report is about, as on the command line.
+    """
 
     program: Program
     collector: Choice
     reports: Path
     parameters: Mapping[str, str] = field(default_factory=dict)
+    window: str = AUTO
 
 
 def profile_program(plan: Plan, request: Request) -> Path:
@@ -56,6 +62,7 @@ def profile_program(plan: Plan, request: Request) -> Path:
     first), or on an interrupt after the program ended; the message then names the capture.
     """
     program = plan.program
+    check_window(plan.window)
     collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=request.recordings)
     ncu = usable_ncu(collector, request)
     # absolute: the program may delete its working directory
@@ -69,7 +76,8 @@ def profile_program(plan: Plan, request: Request) -> Path:
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
         request.progress("writing the report")
-        findings = (*not_collected(request, profile), *((fallback,) if fallback else ()))
+        profile, unknown = _with_window(profile, plan.window)
+        findings = (*not_collected(request, profile), *unknown, *((fallback,) if fallback else ()))
         report = build_report(profile, capture.workload, capture=capture, findings=findings)
         publish(run, _run_files(Source(report, profile), failed=bool(capture.failure)))
         write_file(reports / "index.html", _index(reports).encode())
@@ -79,6 +87,18 @@ def profile_program(plan: Plan, request: Request) -> Path:
             f"{capture.failure}; the report covers what was captured until then: {path}", f"Its output: {run.logs}"
         )
     return path
+
+
+def _with_window(profile: Profile, asked: str) -> tuple[Profile, tuple[Finding, ...]]:
+    """Choose a window of the run; if it has none of that name, return a finding, and the report gets the usual one."""
+    chosen = replace(profile, window=asked)
+    try:
+        chosen_window(chosen)
+    except UsageError as error:
+        detail = f"{error.message[:1].upper()}{error.message[1:]}. The report is about the usual window."
+        finding = Finding("unknown_window", "warning", "The window was not found", detail, error.hint)
+        return profile, (finding,)
+    return chosen, ()
 
 
 @contextmanager
@@ -118,11 +138,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read captures: the nsys that exports a .nsys-rep, and the size limit of an uncompressed trace in bytes."""
+    """How to read captures: the nsys that exports a .nsys-rep, and the size limit of an uncompressed trace in bytes.
+
+    window: the part of a capture that its report is about, as on the command line.
+    """
 
     nsys: Path | None
     most_bytes: int
     progress: Progress
+    window: str = AUTO
 
 
 def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Iterator[str]:
@@ -192,6 +216,7 @@ def build_report(
     """Analyze a profile. A `capture` that we collected adds parameters, step times, stage times and findings."""
     capture = capture or Capture(title, "", ())
     results, trust = analyze(profile)
+    windows = _views(profile)
     trusted = (*capture.findings, *findings, *trust, *profile.findings, *advise(results))
     report = Report(
         title=title,
@@ -203,10 +228,22 @@ def build_report(
         stages_s={stage: round(seconds, 3) for stage, seconds in capture.stages_s.items()},
         generator=f"nightsight {__version__}",
         unchecked=unchecked(results),
+        windows=windows,
     )
     if doubts := benchmark_doubts(numbers(report)):
         return replace(report, findings=_ranked((*report.findings, _doubtful(doubts))))
     return report
+
+
+def _views(profile: Profile) -> tuple[View, ...]:
+    """Return the windows that a reader can choose, with the split and the advice of those the report is not about."""
+    chosen, *others = offered_windows(profile)
+    needed = {GPU_TIME, TIME_SPLIT, *(entry for rule in RULES for entry in rule.needs)}
+    views = [view_of(chosen, None)]
+    for window in others:
+        results = analyze_window(profile, window, needed)
+        views.append(view_of(window, results, advise(results)))
+    return tuple(views)
 
 
 def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -227,14 +264,20 @@ def _doubtful(doubts: Sequence[str]) -> Finding:
 
 def open_file(path: Path, form: Format, reading: Reading) -> Source:
     """Read a capture, or a report.json, with what the output format `form` needs."""
+    check_window(reading.window)
     if recognize(path) == "report":
+        if reading.window != AUTO:
+            raise UsageError(
+                "a report.json has the window that it was made with", "Pass the capture that it was made from."
+            )
         report = Report.from_json(path.read_bytes())
         refuse_incomplete(report)
         return Source(report)
     # a page does not need grids and blocks, which cost time and memory in a large capture
     details = form.of_events or path.stat().st_size < _SMALL_BYTES
     with profile_of(path, reading, details=details) as profile:
-        return Source(build_report(profile, _title(path)), profile)
+        chosen = replace(profile, window=reading.window)
+        return Source(build_report(chosen, _title(path)), chosen)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 An analysis is a function, an `Analysis` in its module's ANALYSES, and its entry in `nightsight.results`.
 """
 
+from collections.abc import Collection
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Final
@@ -10,12 +11,14 @@ from typing import Final
 from nightsight.analyze import facts
 from nightsight.analyze.analysis import Analysis
 from nightsight.analyze.ranges.owners import open_ranges
+from nightsight.analyze.views import view_of
 from nightsight.events.timeline import Timeline
+from nightsight.events.window import Window
 from nightsight.model import Finding, Profile, Result
 from nightsight.parallel import threads
-from nightsight.results import RESULTS
+from nightsight.results import RESULTS, Entry
 
-__all__ = ["ANALYSES", "analyze"]
+__all__ = ["ANALYSES", "analyze", "analyze_window", "view_of"]
 
 
 def _in_modules() -> tuple[Analysis, ...]:
@@ -38,3 +41,11 @@ def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
         findings = pool.submit(lambda: (*facts.trust(timeline), *open_ranges(timeline)))
         results = tuple(pool.map(lambda analysis: analysis.run(timeline), ANALYSES))
         return results, findings.result()
+
+
+def analyze_window(profile: Profile, window: Window, entries: Collection[Entry]) -> tuple[Result, ...]:
+    """Return some of the results for another window of the profile; what does not depend on it is shared."""
+    timeline = Timeline(profile, window)
+    wanted = [analysis for analysis in ANALYSES if analysis.entry in entries]
+    with threads() as pool:
+        return tuple(pool.map(lambda analysis: analysis.run(timeline), wanted))

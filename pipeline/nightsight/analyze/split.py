@@ -13,8 +13,10 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.copies import is_pageable
 from nightsight.events.kernel_names import communicates
+from nightsight.events.loops import work_of
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline, busy_spans, by_device, of_capture, operation_column, positions
+from nightsight.events.window import START_UP
 from nightsight.intervals import Flags, Ints, Spans, covered, in_order, inside, length, touches, union, without
 from nightsight.parallel import once
 from nightsight.results import (
@@ -109,27 +111,32 @@ class _Layer(NamedTuple):
     name: Ints
 
 
-class _Part(NamedTuple):
-    """The share of one category: its time, time hidden behind earlier categories, and time by function, in ns."""
+class Part(NamedTuple):
+    """The share of one category: its time, time hidden behind earlier categories, and time by function, in ns.
+
+    by_step: its time in each of the device's steps.
+    """
 
     category: str
     time_ns: int
     hidden_ns: int
     by_function: Ints
+    by_step: Ints
 
 
 _NONE: Final = np.empty(0, dtype=np.int64)
+_LATEST: Final = np.iinfo(np.int64).max
 
 
 @once
 def time_split(timeline: Timeline) -> Table:
     """Return one row per device and category that has any time; the rows of a device add up to the window."""
-    calls, facts, window_ns = causing_calls(timeline), _facts(timeline), timeline.window.length_ns
-    rows = []
-    for device in devices_at_work(timeline):
-        parts, idle = _busy(timeline, facts, device=device)
-        parts += _idle(_gaps(timeline, facts, calls, device=device, idle=idle), calls)
-        rows += [{"device": device, **_row(part, calls, window_ns)} for part in _added(parts)]
+    calls, window_ns = causing_calls(timeline), timeline.window.length_ns
+    rows = [
+        {"device": device, **_row(part, calls, window_ns)}
+        for device, parts in split_parts(timeline).items()
+        for part in parts
+    ]
     notes = [*clock_notes(timeline)]
     if notes:
         notes.append(
@@ -138,6 +145,45 @@ def time_split(timeline: Timeline) -> Table:
         )
     table = pd.DataFrame(rows, columns=TIME_SPLIT.column_names)
     return Table(table.astype({"hidden_ns": NULLABLE}), tuple(notes))
+
+
+@once
+def split_parts(timeline: Timeline) -> dict[int, list[Part]]:
+    """Return for each device the categories that have any time."""
+    calls, facts, found = causing_calls(timeline), _facts(timeline), {}
+    # nothing may run during the start-up, but all GPUs wait for it
+    is_start = timeline.window.name == START_UP
+    for device in by_device(timeline) if is_start else devices_at_work(timeline).tolist():
+        steps = device_steps(timeline, device)
+        parts, idle = _busy(timeline, facts, steps, device=device)
+        parts += _idle(_gaps(timeline, facts, calls, device=device, idle=idle), calls, steps)
+        found[device] = list(_added(parts))
+    return found
+
+
+def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
+    """Return when each repetition of the window begins and ends on a device, in ns: with its first operation there.
+
+    The CPU can be many repetitions ahead, so that its own times say nothing about the GPU. A repetition without work on
+    the device begins when the CPU begins it. Those of the process with the most work count.
+    """
+    window, operations = timeline.window, timeline.operations
+    here = by_device(timeline)[device]
+    if len(window.steps) > 1:
+        processes = operation_column(timeline, "process")[here]
+        process = next((process for process in window.steps if (processes == process).any()), -1)
+        here, starts = here[processes == process], window.steps.get(process, _NONE)
+    else:
+        starts = window.repetitions
+    if not len(starts):
+        return _NONE, _NONE
+    step = np.searchsorted(starts, work_of(timeline.profile).launched[here], side="right") - 1
+    begin = np.full(len(starts) + 1, _LATEST)
+    np.minimum.at(begin, step, operations.start[here])
+    # the last entry is that of work from before the first repetition
+    begin = np.where(begin[:-1] == _LATEST, starts, begin[:-1])
+    begin = np.clip(np.maximum.accumulate(begin), window.start_ns, window.end_ns)
+    return begin, np.append(begin[1:], window.end_ns)
 
 
 def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
@@ -230,7 +276,7 @@ def _facts(timeline: Timeline) -> _Facts:
     return _Facts(kind, operation_column(timeline, "process"))
 
 
-def _busy(timeline: Timeline, facts: _Facts, *, device: int) -> tuple[list[_Part], Spans]:
+def _busy(timeline: Timeline, facts: _Facts, steps: Spans, *, device: int) -> tuple[list[Part], Spans]:
     """Return the busy parts of the window, and the spans in which nothing ran."""
     operations, window = timeline.operations, timeline.window
     bounds = (window.start_ns, window.end_ns)
@@ -244,7 +290,7 @@ def _busy(timeline: Timeline, facts: _Facts, *, device: int) -> tuple[list[_Part
         left = without(rest, spans)
         time = length(rest) - length(left)
         # the rest of the category's own time ran behind earlier categories
-        parts.append(_Part(category, time, length(spans) - time, _NONE))
+        parts.append(Part(category, time, length(spans) - time, _NONE, _by_step(rest, left, steps)))
         rest = left
     return parts, rest
 
@@ -300,10 +346,17 @@ def _of_calls(values: Ints, call: Ints, otherwise: Ints | int) -> Ints:
     return found
 
 
-def _idle(gaps: _Gaps, calls: Calls) -> Iterator[_Part]:
+def _idle(gaps: _Gaps, calls: Calls, steps: Spans) -> Iterator[Part]:
     """Yield the idle parts: each category's share of the idle pieces."""
     for category, rest, left, by_function in _layers(gaps, calls):
-        yield _Part(category, length(rest) - length(left), 0, by_function)
+        yield Part(category, length(rest) - length(left), 0, by_function, _by_step(rest, left, steps))
+
+
+def _by_step(rest: Spans, left: Spans, steps: Spans) -> Ints:
+    """Return how much time of each step lies in `rest` but not in `left`, which is a part of it."""
+    if rest is left or not len(steps[0]):
+        return np.zeros(len(steps[0]), dtype=np.int64)
+    return covered(rest, *steps) - covered(left, *steps)
 
 
 def _layers(gaps: _Gaps, calls: Calls) -> Iterator[tuple[str, Spans, Spans, Ints]]:
@@ -353,7 +406,7 @@ def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _Layer:
     return _Layer(calls.start[chosen], calls.end[chosen], calls.name[chosen])
 
 
-def _added(parts: list[_Part]) -> Iterator[_Part]:
+def _added(parts: list[Part]) -> Iterator[Part]:
     """Add up the parts of all processes per category, and leave out categories without time."""
     for category in (*BUSY, *IDLE):
         mine = [part for part in parts if part.category == category]
@@ -362,10 +415,10 @@ def _added(parts: list[_Part]) -> Iterator[_Part]:
         for part in mine:
             by_function[: len(part.by_function)] += part.by_function
         if time or hidden:
-            yield _Part(category, time, hidden, by_function)
+            yield Part(category, time, hidden, by_function, np.sum([part.by_step for part in mine], axis=0))
 
 
-def _row(part: _Part, calls: Calls, window_ns: int) -> dict[str, object]:
+def _row(part: Part, calls: Calls, window_ns: int) -> dict[str, object]:
     named = np.flatnonzero(part.by_function > 0)
     by_function = dict(zip(calls.names[named], part.by_function[named].tolist(), strict=True))
     largest = sorted(by_function, key=lambda name: (-by_function[name], name))[:_MOST_FUNCTIONS]

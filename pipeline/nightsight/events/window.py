@@ -11,12 +11,24 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
+from nightsight.errors import UsageError
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.loops import LEAST_OF_WORK, Loop, Work, loops_of, work_of
+from nightsight.events.ranges import without_numbers
+from nightsight.events.selection import (
+    RANGE_HINT,
+    TIME_HINT,
+    as_range,
+    as_span,
+    instances,
+    known_ranges,
+)
 from nightsight.intervals import Ints, union
 from nightsight.model import Profile
 from nightsight.parallel import once
+from nightsight.tables import empty
 from nightsight.units import format_value
 
 MEASURED_RANGE: Final = "measure"
@@ -28,7 +40,7 @@ STEADY: Final = "steady part"
 START_UP: Final = "start-up"
 GPU_WORK: Final = "first to last GPU operation"
 RECORDED: Final = "everything recorded"
-AFTER_PAUSE: Final = "after the last long pause"
+AFTER_PAUSE: Final = "part after the last long pause"
 """The names of windows; that of a range is its label, and that of a span of time says its bounds."""
 
 _NOTHING: Final = np.empty(0, dtype=np.int64)
@@ -64,12 +76,44 @@ class Window:
         return next(iter(self.steps.values()), _NOTHING)
 
 
+def check_window(text: str) -> None:
+    """Raise UsageError if a window cannot be of any capture, before one is made."""
+    if text in (AUTO, WHOLE):
+        return
+    span = as_span(text)
+    if span is None:
+        *_, first, last = as_range(text)
+        if first is not None and last is not None and last < first:
+            raise UsageError(f"the window {text!r} ends before it starts", RANGE_HINT)
+    elif span[0] is not None and span[1] is not None and span[0] >= span[1]:
+        what = "is empty" if span[0] == span[1] else "ends before it starts"
+        raise UsageError(f"the window {text!r} {what}", TIME_HINT)
+
+
 @once
 def chosen_window(profile: Profile) -> Window:
     """Return the window that the profile asks for (`Profile.window`); UsageError if it has no such range or span."""
     if profile.window == AUTO:
-        return _measured(profile) or steady_window(profile) or whole_window(profile)
-    return whole_window(profile)
+        return _usual(profile)
+    if profile.window == WHOLE:
+        return whole_window(profile)
+    check_window(profile.window)
+    span = as_span(profile.window)
+    window = _of_span(profile, *span) if span else _of_range(profile)
+    return window if window.steps else _with_steps(window, steady_window(profile))
+
+
+@once
+def offered_windows(profile: Profile) -> tuple[Window, ...]:
+    """Return the windows that a reader may want to see: the chosen one, the usual one, the whole, and the start-up.
+
+    Those that hardly differ from one before are left out.
+    """
+    usual, offered = _usual(profile), [chosen_window(profile)]
+    for window in (usual, whole_window(profile), _start_up(profile, usual)):
+        if window is not None and not any(_are_alike(window, other) for other in offered):
+            offered.append(window)
+    return tuple(offered)
 
 
 @once
@@ -79,6 +123,36 @@ def whole_window(profile: Profile) -> Window:
         return Window(*bounds, GPU_WORK, "It reaches from the first GPU operation to the last.")
     bounds = _bounds(profile, _ON_CPU) or (0, 0)
     return Window(*bounds, RECORDED, "It is all that was recorded: there is no GPU work.")
+
+
+def _usual(profile: Profile) -> Window:
+    return _measured(profile) or steady_window(profile) or whole_window(profile)
+
+
+def _start_up(profile: Profile, usual: Window) -> Window | None:
+    """Return what comes before the usual window; None if that is all there is, or if it is brief.
+
+    It begins with the first GPU operation, as the whole does, or with the first event if no operation comes before.
+    """
+    bounds = _bounds(profile, (*GPU_TABLES, *_ON_CPU))
+    if bounds is None or usual.name in (GPU_WORK, RECORDED):
+        return None
+    start = whole_window(profile).start_ns
+    start = start if start < usual.start_ns else bounds[0]
+    length = usual.start_ns - start
+    if length < _ALIKE * usual.length_ns:
+        return None
+    until = f"the range `{usual.name}`" if usual.name == MEASURED_RANGE else f"the {usual.name}"
+    return Window(start, usual.start_ns, START_UP, f"{format_value(length, 'length_ns')} until {until}.")
+
+
+def _are_alike(first: Window, second: Window) -> bool:
+    least = _ALIKE * min(first.length_ns, second.length_ns)
+    return max(abs(first.start_ns - second.start_ns), abs(first.end_ns - second.end_ns)) <= least
+
+
+# of a window's length: a difference that no figure would show
+_ALIKE: Final = 0.01
 
 
 @once
@@ -170,6 +244,56 @@ _MOST_PAUSES: Final = 8
 _DWARFS: Final = 10
 # of the time from the first to the last operation
 _LEAST_PAUSE: Final = 0.1
+
+
+def _of_span(profile: Profile, start: int | None, end: int | None) -> Window:
+    """Return the part of the capture between two times; UsageError if it is empty or nothing was recorded in it."""
+    first, last = _bounds(profile, (*GPU_TABLES, *_ON_CPU)) or (0, 0)
+    recorded = f"Recorded: {format_value(first, 'time_ns')} to {format_value(last, 'time_ns')}."
+    low, high = max(first, start if start is not None else first), min(last, end if end is not None else last)
+    if low >= high:
+        raise UsageError(f"nothing was recorded in the window {profile.window!r}", recorded)
+    span = f"{format_value(low, 'time_ns')} to {format_value(high, 'time_ns')}"
+    return Window(low, high, span, f"It is the span that was asked for, in the time of the capture: {span}.")
+
+
+def _of_range(profile: Profile) -> Window:
+    """Return the window of the ranges `NAME[@DOMAIN][/FIRST[:LAST]]`; UsageError if there are none."""
+    asked = profile.window
+    name, domain, first, last = as_range(asked)
+    ranges = profile.tables.get("ranges", empty("ranges"))
+    found, family = _named(ranges, name, domain)
+    if not len(found):
+        raise UsageError(f"no range {name!r} in this capture for the window {asked!r}", known_ranges(ranges))
+    if first is not None:
+        last = first if last is None else last
+        if last >= len(found):
+            raise UsageError(
+                f"no range {asked!r} in this capture: only {len(found)} of them", "They are counted from 0."
+            )
+        found = found.iloc[first : last + 1]
+    start, end = int(found["start_ns"].min()), int(found["end_ns"].max())
+    if start >= end:
+        raise UsageError(f"the window {asked!r} is empty", "The range begins and ends at the same time.")
+    if len(found) == 1:
+        return Window(start, end, asked, f"It is the range `{asked}`.")
+    process, starts = found["process"].to_numpy(), found["start_ns"].to_numpy()
+    steps = {key: starts[process == key] for key in np.unique(process).tolist()}
+    return Window(start, end, asked, f"It consists of {len(found):,} ranges `{family}`.", family, steps)
+
+
+def _named(ranges: pd.DataFrame, name: str, domain: str) -> tuple[pd.DataFrame, str]:
+    """Return the ranges of a name in order, else those whose names have a number after it; and how they are called."""
+    label = f"{domain}:{name}" if domain else name
+    found = instances(ranges, name, domain)
+    if len(found):
+        return found, label
+    names = ranges["name"].cat.categories
+    # `step` and `step #` stand for `step 0`, `step 1` and so on
+    bare = name.removesuffix("#").rstrip()
+    numbered = names[without_numbers(names).isin([f"{bare} #", f"{bare}#", f"{bare}_#", f"{bare}##"])]
+    return instances(ranges, numbered, domain), f"{label.removesuffix('#').rstrip()} #"
+
 
 _ON_CPU: Final = ("ranges", "marks", "cpu_ops", "api_calls")
 
