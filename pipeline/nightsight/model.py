@@ -158,7 +158,7 @@ class View:
     """One window of a capture that a reader can choose: where it is, and what the report says about it.
 
     Times are those of the capture. `sentence` says how it was chosen; `family` names what repeats in it, `repetitions`
-    times. `split` (the table `time_split`) and `findings` (advice) are those of this window. The chosen one has neither:
+    times. `split` (the table `time_split`) and `findings` (advice) are those of this window. The chosen one has none:
     the results and findings of the report are about it.
     """
 

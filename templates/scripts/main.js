@@ -4,8 +4,10 @@ import { listenToLinks } from "./links.js";
 import { showTables } from "./tables/start.js";
 import { showTimeline } from "./timeline/start.js";
 import { showLocalTimes } from "./times.js";
+import { showWindows } from "./windows.js";
 
 listenToLinks();
 showLocalTimes();
+showWindows();
 showTables();
 showTimeline();

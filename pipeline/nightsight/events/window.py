@@ -43,6 +43,7 @@ RECORDED: Final = "everything recorded"
 AFTER_PAUSE: Final = "part after the last long pause"
 """The names of windows; that of a range is its label, and that of a span of time says its bounds."""
 
+_NO_LOOP: Final = "Nothing repeats long enough to be the steady part of the program."
 _NOTHING: Final = np.empty(0, dtype=np.int64)
 
 
@@ -94,7 +95,8 @@ def check_window(text: str) -> None:
 def chosen_window(profile: Profile) -> Window:
     """Return the window that the profile asks for (`Profile.window`); UsageError if it has no such range or span."""
     if profile.window == AUTO:
-        return _usual(profile)
+        window = _usual(profile)
+        return window if window.name != GPU_WORK else replace(window, sentence=f"{_NO_LOOP} {window.sentence}")
     if profile.window == WHOLE:
         return whole_window(profile)
     check_window(profile.window)
@@ -120,9 +122,9 @@ def offered_windows(profile: Profile) -> tuple[Window, ...]:
 def whole_window(profile: Profile) -> Window:
     """Return the span from the first to the last GPU operation, else that of everything recorded."""
     if bounds := _bounds(profile, GPU_TABLES):
-        return Window(*bounds, GPU_WORK, "It reaches from the first GPU operation to the last.")
+        return Window(*bounds, GPU_WORK, "The window reaches from the first GPU operation to the last.")
     bounds = _bounds(profile, _ON_CPU) or (0, 0)
-    return Window(*bounds, RECORDED, "It is all that was recorded: there is no GPU work.")
+    return Window(*bounds, RECORDED, "The window is all that was recorded: there is no GPU work.")
 
 
 def _usual(profile: Profile) -> Window:
@@ -170,7 +172,7 @@ def _measured(profile: Profile) -> Window | None:
     if not len(measured):
         return None
     start, end = int(measured["start_ns"].min()), int(measured["end_ns"].max())
-    window = Window(start, end, MEASURED_RANGE, f"It is the range `{MEASURED_RANGE}`.")
+    window = Window(start, end, MEASURED_RANGE, f"The window is the range `{MEASURED_RANGE}`.")
     return _with_steps(window, steady_window(profile))
 
 
@@ -196,7 +198,7 @@ def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
     steps = {loop.process: loop.starts[together[len(loop.starts)] :] for loop in loops}
     work, start = work_of(profile), min(int(starts[0]) for starts in steps.values())
     end = max(max(loop.end_ns, _work_end(work, loop, int(steps[loop.process][0]))) for loop in loops)
-    return Window(start, end, STEADY, _said(loops, steps, slow), loops[0].family, steps)
+    return Window(start, end, STEADY, _said(profile, loops, steps, slow), loops[0].family, steps)
 
 
 def _work_end(work: Work, loop: Loop, start_ns: int) -> int:
@@ -206,15 +208,27 @@ def _work_end(work: Work, loop: Loop, start_ns: int) -> int:
     return int(work.end[mine].max(initial=loop.end_ns))
 
 
-def _said(loops: list[Loop], steps: Mapping[int, Ints], slow: int) -> str:
+def _said(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: int) -> str:
+    """Return how the steady part was found, and what to know about it."""
     counts = sorted({len(starts) for starts in steps.values()})
     often = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-    family = loops[0].family
-    of_what = f"`{family}`" if loops[0].is_named else family
+    loop = loops[0]
+    of_what = f"`{loop.family}`" if loop.is_named else loop.family
     where = f" in each of {len(loops)} processes" if len(loops) > 1 else ""
-    first = "The first one is" if slow == 1 else f"The first {slow:,} are"
-    left_out = f" {first} left out: much slower than the others." if slow else ""
-    return f"It consists of {often} repetitions of {of_what}{where}.{left_out}"
+    ranges = profile.tables.get("ranges", empty("ranges"))
+    said = []
+    if not loop.is_named:
+        lacking = "No range repeats" if len(ranges) else "There are no ranges"
+        said.append(f"{lacking}, but the same kernels are launched again and again.")
+    said.append(f"The steady part consists of {often} repetitions of {of_what}{where}.")
+    if slow:
+        first = "The first one is" if slow == 1 else f"The first {slow:,} are"
+        said.append(f"{first} left out: much slower than the others.")
+    if loop.is_named and ranges["is_open"].any():
+        said.append("Ranges that never ended are left out too.")
+    if not len(profile.tables.get("api_calls", ())):
+        said.append("No CUDA calls were recorded, so work counts to the repetition in which it began on the GPU.")
+    return " ".join(said)
 
 
 def _after_pause(profile: Profile) -> Window | None:
@@ -234,7 +248,7 @@ def _after_pause(profile: Profile) -> Window | None:
     if length[work.start >= begin].sum() < LEAST_OF_WORK * length.sum():
         return None
     pause = format_value(int(pauses[last - 1]), "pause_ns")
-    said = f"Nothing repeats in order, so it is what follows the last long pause of the GPU ({pause})."
+    said = f"Nothing repeats, so the window is what follows the last long pause of the GPU ({pause})."
     return Window(begin, stop, AFTER_PAUSE, said)
 
 
@@ -254,7 +268,7 @@ def _of_span(profile: Profile, start: int | None, end: int | None) -> Window:
     if low >= high:
         raise UsageError(f"nothing was recorded in the window {profile.window!r}", recorded)
     span = f"{format_value(low, 'time_ns')} to {format_value(high, 'time_ns')}"
-    return Window(low, high, span, f"It is the span that was asked for, in the time of the capture: {span}.")
+    return Window(low, high, span, f"The window is the span that was asked for, in the time of the capture: {span}.")
 
 
 def _of_range(profile: Profile) -> Window:
@@ -276,10 +290,10 @@ def _of_range(profile: Profile) -> Window:
     if start >= end:
         raise UsageError(f"the window {asked!r} is empty", "The range begins and ends at the same time.")
     if len(found) == 1:
-        return Window(start, end, asked, f"It is the range `{asked}`.")
+        return Window(start, end, asked, f"The window is the range `{asked}`.")
     process, starts = found["process"].to_numpy(), found["start_ns"].to_numpy()
     steps = {key: starts[process == key] for key in np.unique(process).tolist()}
-    return Window(start, end, asked, f"It consists of {len(found):,} ranges `{family}`.", family, steps)
+    return Window(start, end, asked, f"The window consists of {len(found):,} ranges `{family}`.", family, steps)
 
 
 def _named(ranges: pd.DataFrame, name: str, domain: str) -> tuple[pd.DataFrame, str]:

@@ -34,7 +34,8 @@ def key_figures(run: Numbers) -> tuple[Figure, ...]:
 def _window(run: Numbers) -> Iterator[Figure]:
     if run.window_ns is not None:
         note = _WINDOWS.get(run.window, printable(run.window) if run.window else "")
-        yield Figure("Window", format_value(run.window_ns, "window_ns"), note)
+        repeated = printable(run.repeated) if run.repeated else ""
+        yield Figure("Window", format_value(run.window_ns, "window_ns"), _joined(note, repeated))
 
 
 def _gpu(run: Numbers) -> Iterator[Figure]:

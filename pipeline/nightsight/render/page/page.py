@@ -10,6 +10,7 @@ from nightsight.render.figure.charts import Pictures, pictures_of
 from nightsight.render.page.figures import Figure, key_figures
 from nightsight.render.page.findings import Advice, Banner, advice, banners
 from nightsight.render.page.summary import numbers
+from nightsight.render.page.windows import Choices, choices
 from nightsight.render.table.layouts import labels_of, layout_of
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered
@@ -83,9 +84,9 @@ class Links:
 class Page:
     """Everything that the template of a report prints.
 
-    lead: the section before the advice. unchecked: advice rules that could not be checked, with the reason.
-    unavailable: titles of missing results, with the reason.
-    tables: all rows of the tables, compressed (packed_tables).
+    lead: the section before the advice. windows: those that a reader can choose there. unchecked: advice rules that
+    could not be checked, with the reason. unavailable: titles of missing results, with the reason. tables: all rows of the
+    tables, compressed (packed_tables).
     """
 
     title: str
@@ -96,6 +97,7 @@ class Page:
     figures: tuple[Figure, ...]
     nav: tuple[Links, ...]
     lead: Section | None
+    windows: Choices
     sections: tuple[Section, ...]
     unavailable: Pairs
     method: Method
@@ -121,6 +123,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         key_figures(numbers(report)),
         links((section.anchor, section.title) for section in sections),
         next((section for section in sections if section.anchor == TIME_SPLIT.name), None),
+        choices(report),
         tuple(section for section in sections if section.anchor != TIME_SPLIT.name),
         _unavailable(report.results),
         method,

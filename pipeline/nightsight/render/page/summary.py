@@ -10,7 +10,7 @@ import pandas as pd
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.model import Benchmark, Report
 from nightsight.render.table.view import Floats, floats
-from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, GPU_TIME, LAUNCH_BOUND, NVTX_RANGES
+from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, GPU_TIME, LAUNCH_BOUND, NVTX_RANGES, STEP_SPLIT, WHOLE_STEP
 from nightsight.units import format_value
 
 _STEP: Final = f"{MEASURED_RANGE} / step"
@@ -24,14 +24,15 @@ _UNSTEADY: Final = 0.1
 class Numbers:
     """The numbers of one run; None, "" or () means not measured.
 
-    GPU numbers cover the window. `busy_pct`, `idle_ns`, `launch_idle_pct` (the GPU waits while a launch is in progress)
-    and `steady_launch_idle_pct` (the same without the extra time of first launches) are means over the devices. Counts
-    and other times are sums over the devices; `launch_api_med_ns` has one median per device. `top_*_pct` is the share
-    of the time of all kernels, or of all operators. `step_ns` is the median over the unprofiled trials,
-    `profiled_step_ns` is a mean.
+    GPU numbers cover the window; `repeated` says what it consists of, if that repeats. `busy_pct`, `idle_ns`,
+    `launch_idle_pct` (the GPU waits while a launch is in progress) and `steady_launch_idle_pct` (the same without the
+    extra time of first launches) are means over the devices. Counts and other times are sums over the devices;
+    `launch_api_med_ns` has one median per device. `top_*_pct` is the share of the time of all kernels, or of all
+    operators. `step_ns` is the median over the unprofiled trials, `profiled_step_ns` is a mean.
     """
 
     window: str = ""
+    repeated: str = ""
     window_ns: float | None = None
     busy_pct: float | None = None
     idle_ns: float | None = None
@@ -74,6 +75,10 @@ def numbers(report: Report) -> Numbers:
         summary = _with_devices(summary, devices)
         summary = _with_kernels(summary, report.rows(CUDA_GPU_KERN_SUM))
         summary = _with_waits(summary, report.rows(LAUNCH_BOUND))
+        summary = _with_steps(summary, report.rows(STEP_SPLIT))
+    chosen = next((view for view in report.windows if view.is_chosen and view.repetitions), None)
+    if chosen is not None:
+        summary = replace(summary, repeated=f"{chosen.repetitions:,} × {chosen.family}")
     summary = _with_operators(summary, report.rows(CPU_OPS))
     return _with_trials(summary, report.benchmark) if report.benchmark else summary
 
@@ -144,6 +149,17 @@ _SUMMED: Final = (
     "graph_ns",
     "launches",
 )
+
+
+def _with_steps(summary: Numbers, steps: pd.DataFrame) -> Numbers:
+    """Add the mean of the window's repetitions, unless our runner marks the steps."""
+    if summary.profiled_step_ns is not None or not {"category", "avg_ns", "steps"} <= set(steps.columns):
+        return summary
+    whole = steps[steps["category"] == WHOLE_STEP]
+    times, counts = _values(whole, "avg_ns"), _values(whole, "steps")
+    if not len(times) or not len(counts):
+        return summary
+    return replace(summary, profiled_step_ns=float(times.mean()), profiled_steps=float(counts.max()))
 
 
 def _with_kernels(summary: Numbers, kernels: pd.DataFrame) -> Numbers:
