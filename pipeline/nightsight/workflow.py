@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, get_type_hints
 
 from nightsight import __version__
-from nightsight.advise import RULES, advise, unchecked
+from nightsight.advise import NEEDS, advise, unchecked
 from nightsight.analyze import analyze, analyze_window, view_of
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.nsys import export_sqlite, required_nsys
@@ -33,7 +33,7 @@ from nightsight.render import (
 )
 from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.replaying import not_collected, usable_ncu, with_replay
-from nightsight.results import GPU_TIME, TIME_SPLIT
+from nightsight.results import TIME_SPLIT
 from nightsight.runs import new_run, publish, runs, write_file
 from nightsight.stats import Selection, stats_texts
 from nightsight.tables import Details
@@ -238,7 +238,7 @@ def build_report(
 def _views(profile: Profile) -> tuple[View, ...]:
     """Return the windows that a reader can choose, with the split and the advice of those the report is not about."""
     chosen, *others = offered_windows(profile)
-    needed = {GPU_TIME, TIME_SPLIT, *(entry for rule in RULES for entry in rule.needs)}
+    needed = {TIME_SPLIT, *NEEDS}
     views = [view_of(chosen, None)]
     for window in others:
         results = analyze_window(profile, window, needed)

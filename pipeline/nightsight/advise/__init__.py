@@ -1,210 +1,312 @@
-"""Advice on a report: rules over its results, each with evidence and an upper bound on the gain.
+"""Advice on a report: causes of lost time, each with its place, what to do about it, and the gain of doing so.
 
-Rules that NVIDIA's nsys has too keep its names. A rule fires only if it could gain a given share of the window, so a
-program that keeps its GPU busy gets no advice, however long the window is. Gains overlap, so they do not add up.
+Causes and gains are those of the replayed remedies (the result `what_if`); symptoms, such as low utilization, gaps or
+short kernels, are evidence at most. Remedies of little gain are left out, so a healthy program gets no advice.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from nightsight.advise import cases
+import pandas as pd
+
 from nightsight.advise.replays import replay_advice
+from nightsight.advise.tables import Tables
 from nightsight.model import Finding, Result
 from nightsight.results import (
-    CUDA_API_SYNC,
+    ALLOCATION,
+    COMMUNICATION,
+    COPIES,
+    CRITICAL_PATH,
     GPU_GAPS,
-    GPU_UTILIZATION,
-    LAUNCH_BOUND,
-    LAUNCH_OVERHEAD,
-    RANGE_COVERAGE,
-    SETUP_CALLS,
-    SLOW_COPIES,
-    TIME_SPLIT,
+    GPU_TIME,
+    HOST,
+    LAUNCH,
+    MODULE,
+    NCU_KERNELS,
+    NCU_RULES,
+    REPLAY,
+    SYNC,
+    WHAT_IF,
     Entry,
 )
+from nightsight.units import format_value
 
-__all__ = ["RULES", "Rule", "advise", "unchecked"]
+__all__ = ["NEEDS", "RULES", "Rule", "advise", "unchecked"]
+
+NEEDS: Final[tuple[Entry, ...]] = (WHAT_IF, REPLAY, CRITICAL_PATH, GPU_GAPS, GPU_TIME, NCU_RULES, NCU_KERNELS)
+"""The results that advice reads."""
+_MOST: Final = 8
+_MOST_EVIDENCE: Final = 3
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of advice: the threshold at which it fires, its texts, and the function that looks for cases.
+    """What is said about one kind of remedy.
 
-    least_pct: the least gain, in percent of the window, for which it fires. needs: the results that `find` reads; the
-    first one lists all cases.
+    title: with `{place}`, `{name}`, `{cases}` and `{cost}`. least_pct: the least gain, in percent of a step, that is
+    worth a word. weight: how a gain counts in the ranking; less than 1 if much of the program has to change for it, or
+    if it presupposes other remedies: a CUDA graph cannot hold a wait. causes: of the critical path, as evidence.
     """
 
     name: str
-    least_pct: float
     title: str
     detail: str
     remedy: str
-    needs: tuple[Entry, ...]
-    find: Callable[[cases.Tables], cases.Case]
-
-    def apply(self, tables: cases.Tables) -> tuple[Finding, ...]:
-        """Return the finding as a tuple; an empty one if the gain is below the threshold."""
-        case = self.find(tables)
-        evidence = tuple(case.evidence)[: cases.MOST_EVIDENCE]
-        source = self.needs[0].name
-        advice = Finding(self.name, "advice", self.title, self.detail, self.remedy, evidence, source=source)
-        # the gain is not known: the evidence alone decides
-        if case.gain_ns is None:
-            return (advice,) if evidence else ()
-        gain = min(round(case.gain_ns), tables.window_ns)
-        share = 100.0 * gain / max(tables.window_ns, 1)
-        if not gain or share < self.least_pct:
-            return ()
-        return (replace(advice, gain_ns=gain, gain_pct=share),)
-
-
-def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
-    """Return the findings of all rules and of ncu's, the largest possible gain first; empty if nothing is wrong."""
-    tables = cases.Tables(results)
-    found = [*(finding for rule in RULES for finding in rule.apply(tables)), *replay_advice(tables)]
-    return tuple(sorted(found, key=lambda finding: -(finding.gain_ns or 0)))
-
-
-def unchecked(results: Sequence[Result]) -> dict[str, str]:
-    """Return, by name, the rules that lack a result they need, each with the reason why it is missing."""
-    lacking = {result.name: result.unavailable for result in results if result.table is None}
-    reasons = {rule.name: [lacking[need.name] for need in rule.needs if need.name in lacking] for rule in RULES}
-    return {name: "; ".join(dict.fromkeys(found)) for name, found in reasons.items() if found}
+    causes: tuple[str, ...] = ()
+    least_pct: float = 3.0
+    weight: float = 1.0
 
 
 RULES: Final = (
     Rule(
-        "cuda_memcpy_async",
-        1.0,
-        "Copies of pageable memory are not asynchronous",
-        "Host memory that is not pinned goes through a driver buffer: the copy is slower, and the call waits.",
-        "Pin the host side: DataLoader(pin_memory=True) or tensor.pin_memory(), then copy with non_blocking=True; in "
-        "CUDA, cudaMallocHost.",
-        (SLOW_COPIES, CUDA_API_SYNC),
-        cases.pageable,
+        "host_code",
+        "The GPU waits for host code in {place}: {cost}",
+        "Nothing is launched while this code runs, and the GPU has nothing left to do.",
+        "Do it ahead of time, in another process or thread (DataLoader workers, prefetching), or make it faster.",
+        (HOST,),
     ),
     Rule(
-        "cuda_memcpy_sync",
-        1.0,
-        "Blocking copies hold up the CPU",
-        "cudaMemcpy returns only when the copy is done. Until then its thread launches nothing.",
-        "Use cudaMemcpyAsync on a stream, with pinned memory, and wait only where the data is needed.",
-        (SLOW_COPIES, CUDA_API_SYNC),
-        cases.blocking_copies,
+        "wait",
+        "The CPU waits for the GPU in {place} ({name}): {cost}",
+        "While it waits, its thread launches nothing, so the GPU runs dry until the next launches arrive.",
+        "Do not wait in each step: no .item(), .cpu(), print of a tensor or branch on one. Keep values on the GPU, and "
+        "fetch them once in many steps, or one step late from pinned memory.",
+        (SYNC,),
     ),
     Rule(
-        "cuda_memset_sync",
-        1.0,
-        "Blocking memsets of host memory hold up the CPU",
-        "cudaMemset of pinned or managed memory returns only when it is done.",
-        "Use cudaMemsetAsync, or set host memory on the CPU.",
-        (SLOW_COPIES, CUDA_API_SYNC),
-        cases.blocking_sets,
-    ),
-    Rule(
-        "cuda_api_sync",
-        1.0,
-        "The GPU runs dry while the CPU waits for it",
-        "A synchronizing call keeps its thread from launching. Once the GPU is done, it idles until new work arrives.",
-        "Wait later or not at all: launch the next work first, or wait for an event or a stream, not for the device.",
-        (CUDA_API_SYNC,),
-        cases.synchronizations,
-    ),
-    Rule(
-        "sync_every_step",
-        1.0,
-        "Every step waits for the GPU",
-        "A call that waits in each repetition of a range keeps the CPU from running ahead, and the GPU idles until the "
-        "next launch arrives.",
-        "Avoid .item(), .cpu(), printing a tensor or branching on one in every step: collect losses on the GPU and "
-        "copy them once in many steps.",
-        (CUDA_API_SYNC,),
-        cases.waits_in_steps,
-    ),
-    Rule(
-        "gpu_gaps",
-        5.0,
-        "The GPU has long idle gaps",
-        f"Each takes at least {cases.LONG_GAP_PCT:.0f} % of the window.",
-        'See "Longest idle gaps" for the cause of each. Host code: prepare data in other processes, or ahead of time.',
-        (GPU_GAPS,),
-        cases.gaps,
-    ),
-    Rule(
-        "gpu_time_util",
-        5.0,
-        "The GPU is idle for much of the window",
-        f"In these stretches it is busy less than {cases.LOW_UTILIZATION_PCT:.0f} % of the time.",
-        'See "Where the time went" for the causes. Host code: spend less CPU time per launch (torch.compile, CUDA '
-        "graphs), and load data ahead of time.",
-        (TIME_SPLIT, GPU_UTILIZATION),
-        cases.utilization,
-    ),
-    Rule(
-        "short_gaps",
-        5.0,
-        "The GPU idles in many short gaps",
-        f"Each takes less than {cases.LONG_GAP_PCT:.0f} % of the window. The cost of waiting calls is not included.",
-        'See "Where the time went" for the causes. Host code: do less of it between launches, or ahead of time in '
-        "another thread or process. Dependency: overlap independent work on several streams.",
-        (TIME_SPLIT, GPU_GAPS, GPU_UTILIZATION, CUDA_API_SYNC),
-        cases.short_gaps,
+        "wait_and_host_code",
+        "The GPU runs dry in {place}, which waits for it and then runs host code: {cost}",
+        "The wait keeps the CPU from running ahead, so the GPU has nothing to do during the host code after it.",
+        "Take the wait out of the step (.item(), .cpu(), synchronize), or the host code, or do both once in many steps.",
+        (SYNC, HOST),
     ),
     Rule(
         "launch_bound",
+        "The GPU waits for launches in {place}, {cases} in each step: {cost}",
+        "The CPU takes longer to launch this work than the GPU to do it.",
+        'Launch it as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch less: fused '
+        "kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the GPU.",
+        (LAUNCH, HOST),
         5.0,
-        "The GPU waits for launches",
-        "Nothing is in flight and the next launch is still under way: the CPU does not keep up. The extra time of "
-        "first launches is not included: they load code.",
-        'Launch less often: CUDA graphs (torch.compile(mode="reduce-overhead")), fused kernels, larger batches.',
-        (LAUNCH_BOUND,),
-        cases.launches,
+        0.5,
     ),
     Rule(
-        "many_tiny_kernels",
+        "allocation",
+        "Memory is allocated and freed in {place} ({name}, {cases} calls in each step): {cost}",
+        "cudaFree waits for the GPU, and cudaMalloc takes long.",
+        "Do not call torch.cuda.empty_cache() in a loop, keep PyTorch's caching allocator on, allocate buffers before "
+        "the loop, or use cudaMallocAsync.",
+        (ALLOCATION,),
+    ),
+    Rule(
+        "loading",
+        "Modules or kernels are loaded in {place} ({name}): {cost}",
+        "Code that is loaded in the loop keeps the thread from launching.",
+        "Load each module once, before the loop; warm up every kernel and shape; CUDA_MODULE_LOADING=EAGER.",
+        (MODULE,),
+    ),
+    Rule(
+        "compilation",
+        "Code is compiled in {place}, then loaded ({name}): {cost}",
+        "Host code runs until a new module is loaded: a compiler (Triton, NVRTC, torch.compile).",
+        "Compile once: no argument that specialises the kernel (tl.constexpr, shapes) may change from step to step; "
+        "torch.compile(dynamic=True); warm up before the loop.",
+        (MODULE, HOST),
+    ),
+    Rule(
+        "pageable_copy",
+        "Copies of pageable memory in {place} ({name}): {cost}",
+        "Memory that is not pinned goes through a buffer of the driver: the copy is slow, and the call waits for it.",
+        "Pin the host's side (DataLoader(pin_memory=True), tensor.pin_memory()), and copy ahead of time on a stream of "
+        "its own with non_blocking=True.",
+        (COPIES,),
+    ),
+    Rule(
+        "exposed_copy",
+        "Copies in {place} ({name}) run while nothing is computed: {cost}",
+        "Copies on the stream of the kernels come before or after them, not beside them.",
+        "Copy the next batch on a stream of its own while this one is computed.",
+        (COPIES,),
+    ),
+    Rule(
+        "copies_to_host",
+        "Copies to the host in {place}: {cost}",
+        "Results leave the GPU in each step, and the thread waits for them.",
+        "Reduce them on the GPU and copy less, or copy to pinned memory on a stream of its own and read it a step later.",
+        (COPIES,),
+    ),
+    Rule(
+        "many_small_copies",
+        "{cases} small copies in each step in {place} ({name}): {cost}",
+        "Each costs a call, and most a wait; the bytes cost next to nothing.",
+        "Put them into one buffer, and copy that once; or build the values on the GPU.",
+        (LAUNCH, SYNC),
+    ),
+    Rule(
+        "exposed_communication",
+        "Communication that nothing hides: {cost}",
+        "Kernels wait for a collective although other work could run beside it.",
+        "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with buckets, "
+        "FSDP prefetching, async_op=True.",
+        (COMMUNICATION,),
+    ),
+    Rule(
+        "straggler",
+        "{name} comes last to the collectives, and the other ranks wait for it: {cost}",
+        "A collective transfers nothing until its last rank has come.",
+        "Give that rank the same work as the others; look for host code or copies that only it has.",
+    ),
+    Rule(
+        "tensor_cores",
+        "Tensor cores are not used: {name}: {cost}",
+        "Products of FP32 matrices run on the FP32 units; tensor cores are several times as fast.",
+        'torch.set_float32_matmul_precision("high") (TF32), or BF16 by torch.autocast.',
+    ),
+    Rule(
+        "fusion",
+        "Kernels that one kernel could do: {name}: {cost}",
+        "Each reads and writes all of its data; one kernel would read the inputs and write the result once.",
+        "torch.compile, a Triton kernel, or a function of the library that does it at once.",
+        (),
+        10.0,
+    ),
+    Rule(
+        "small_grid",
+        "Most of the GPU has nothing to do: {name}: {cost}",
+        "There are fewer blocks than multiprocessors.",
+        "Split the work into more blocks (split the reduction, smaller tiles), or run independent kernels at the same "
+        "time on several streams.",
+        (),
         5.0,
-        "Most kernels take less time than their launch",
-        "At least half of the launches are of kernels whose median execution is shorter than their median launch call.",
-        "Fuse them (torch.compile, Triton, foreach or fused optimizers), or launch them together as a CUDA graph.",
-        (LAUNCH_OVERHEAD, LAUNCH_BOUND, TIME_SPLIT),
-        cases.tiny_kernels,
-    ),
-    Rule(
-        "exposed_copies",
-        5.0,
-        "Copies run while nothing is computed",
-        "Copies and memsets run while no kernel runs.",
-        "Copy on another stream while the GPU computes (prefetch the next batch), copy less, or keep data on the GPU.",
-        (TIME_SPLIT,),
-        cases.exposed_copies,
-    ),
-    Rule(
-        "jit_in_measured_range",
-        1.0,
-        "Kernels are loaded or compiled inside the window",
-        "The first launch of a kernel loads its code and may compile it; later launches do not.",
-        "Warm up first: run some steps before the measured range or the capture begins.",
-        (SETUP_CALLS, LAUNCH_BOUND, TIME_SPLIT),
-        cases.loading,
-    ),
-    Rule(
-        "allocation_in_loop",
-        1.0,
-        "Memory is allocated or freed in every step",
-        "cudaMalloc and cudaFree wait for the GPU, or keep it waiting.",
-        "Allocate before the loop, use a caching allocator (PyTorch's own; cudaMallocAsync), and do not call "
-        "torch.cuda.empty_cache() in a loop.",
-        (SETUP_CALLS, CUDA_API_SYNC, TIME_SPLIT),
-        cases.allocations,
-    ),
-    Rule(
-        "low_coverage",
-        0.0,
-        "Much of the GPU work belongs to no range",
-        'Ranges show which part of the program launched the work; "NVTX ranges" lacks work outside all ranges.',
-        "Put ranges around the rest: torch.cuda.nvtx.range, torch.autograd.profiler.emit_nvtx, or nvtx.annotate.",
-        (RANGE_COVERAGE,),
-        cases.coverage,
     ),
 )
+"""What advice looks for in the replay."""
+_BY_NAME: Final = {rule.name: rule for rule in RULES}
+# remedies of one place that gain the same time twice: the best is said
+_SAME_TIME: Final = frozenset(
+    ("host_code", "wait", "wait_and_host_code", "copies_to_host", "many_small_copies", "compilation")
+)
+# both sides of it must be in the capture
+_OF_RANKS: Final = {"exposed_communication": "nothing communicated", "straggler": "the capture has no ranks to compare"}
+
+
+def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
+    """Return what is worth changing, the largest gain first, then what ncu says; empty if nothing is wrong."""
+    tables = Tables(results)
+    return (*_causes(tables), *replay_advice(tables))
+
+
+def unchecked(results: Sequence[Result]) -> dict[str, str]:
+    """Return, by name, the rules that could not be checked, each with the reason."""
+    lacking = {result.name: result.unavailable for result in results if result.table is None}
+    if WHAT_IF.name in lacking:
+        return dict.fromkeys(_BY_NAME, lacking[WHAT_IF.name])
+    tables = Tables(results)
+    if not len(tables.rows(REPLAY)):
+        return dict.fromkeys(_BY_NAME, "there is nothing to replay")
+    return {}
+
+
+def _causes(tables: Tables) -> Iterator[Finding]:
+    """Yield a finding for each remedy whose gain is worth it, ranked by gain and weight."""
+    replays, found = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *WHAT_IF.column_names)
+    found = found[found["gain_pct"].notna() & found["rule"].isin(list(_BY_NAME))]
+    if not len(replays):
+        return
+    whole: dict[Any, Any] = replays.iloc[0].to_dict()
+    rules = found["rule"].map(_BY_NAME)
+    score = found["gain_pct"] * rules.map(lambda rule: rule.weight).astype("float64")
+    worth = found["gain_pct"] >= rules.map(lambda rule: rule.least_pct).astype("float64")
+    ranked = found.assign(score=score)[worth].sort_values("score", ascending=False, kind="stable")
+    said: set[str] = set()
+    listed = 0
+    for row in ranked.to_dict("records"):
+        if row["rule"] in _SAME_TIME:
+            if row["path"] in said:
+                continue
+            said.add(row["path"])
+        yield _finding(row, whole, tables, found if not listed else found[:0])
+        listed += 1
+        if listed == _MOST:
+            return
+
+
+def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others: pd.DataFrame) -> Finding:
+    rule = _BY_NAME[row["rule"]]
+    step = "step" if whole["repetitions"] else "window"
+    before, gain = float(whole["unprofiled_ns"]), float(row["gain_ns"])
+    of = f"of each {step}" if step == "step" else "of the window"
+    cost = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} {of}"
+    cases = f"{row['cases']:,.0f}" if row["cases"] >= 1 else f"{row['cases']:.1f}"
+    texts = {"place": place(row["path"]), "name": row["name"] or "calls", "cases": cases, "cost": cost}
+    error = _error_pct(whole, row)
+    predicted = (
+        f"Without it a {step} takes {format_value(before - gain, 'gain_ns')} (±{format_value(error, 'gain_pct')} of "
+        f"{format_value(before, 'gain_ns')}) in the program without the profiler."
+    )
+    return Finding(
+        rule.name,
+        "advice",
+        rule.title.format(**texts),
+        " ".join((rule.detail, predicted, *_sequence(row, others, step))),
+        rule.remedy,
+        tuple(_evidence(rule, row, whole, tables))[:_MOST_EVIDENCE],
+        gain_ns=round(row["gain_pct"] / 100 * tables.window_ns),
+        gain_pct=float(row["gain_pct"]),
+        source=WHAT_IF.name,
+    )
+
+
+def place(path: str) -> str:
+    """Return the innermost range of a path, as it is said in a sentence."""
+    if not path:
+        return "several places"
+    return f"`{path.rsplit(' / ', 1)[-1]}`" if not path.startswith("(") else "code outside of all ranges"
+
+
+def _error_pct(whole: dict[Any, Any], row: dict[Any, Any]) -> float:
+    """Return how far the gain may be off, in percent of a step: what the replay cannot explain, and half of what is
+    taken for the profiler's own cost, as far as the gain depends on it."""
+    cost = 1 - whole["unprofiled_ns"] / whole["replayed_ns"] if whole["replayed_ns"] else 0.0
+    left = 1 - row["gain_pct"] / 100
+    return float(abs(whole["unexplained_pct"]) + 50 * max(cost, 0.0) * left + 0.5)
+
+
+def _sequence(row: dict[Any, Any], others: pd.DataFrame, step: str) -> Iterator[str]:
+    """Yield what to do after the remedy, if it is the first of the best sequence."""
+    following = others[others["order"].fillna(0) > 1].sort_values("order")
+    if row["order"] != 1 or following.empty:
+        return
+    steps = ", then ".join(
+        f"{then['rule']}{' in ' + place(then['path']) if then['path'] else ''} "
+        f"({format_value(float(then['after_ns']), 'gain_ns')} a {step})"
+        for then in following.to_dict("records")
+    )
+    yield f"Then: {steps}."
+
+
+def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Tables) -> Iterator[str]:
+    """Yield sentences with the numbers that support a finding."""
+    step = "step" if whole["repetitions"] else "window"
+    amount = format_value(float(row["time_ns"]), "time_ns")
+    yield f"{row['cases']:,.1f} × in a {step}, {amount} in all, as profiled"
+    path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
+    mine = path[path["cause"].isin(list(rule.causes))]
+    if row["path"]:
+        mine = mine[(mine["path"].astype("str") == row["path"]) | mine["path"].astype("str").str.startswith(f"{row['path']} / ")
+                    | (mine["path"].astype("str") == "")]
+    for some in mine.head(1).to_dict("records"):
+        what = " ".join(part for part in (some["cause"], some["name"]) if part)
+        where = f" in {some['path']}" if some["path"] else ""
+        yield (
+            f"On the critical path: {what}{where}, {format_value(float(some['step_ns']), 'step_ns')} a {step}, "
+            f"{format_value(float(some['time_pct']), 'time_pct')} of the window"
+        )
+    gaps = tables.rows(GPU_GAPS, "device", "time_ns", "gap_ns", "path")
+    gaps = gaps[gaps["path"].astype("str") == row["path"]] if row["path"] else gaps[:0]
+    for gap in gaps.nlargest(1, "gap_ns").to_dict("records"):
+        start, length = (format_value(float(gap[column]), column) for column in ("time_ns", "gap_ns"))
+        yield f"The longest gap before its work: {length} on GPU {gap['device']}, {start} from the start of the window"
+    if abs(whole["unexplained_pct"]) > 0:
+        yield f"The replay of the unchanged {step} differs from the measured one by {whole['unexplained_pct']:+.1f} %"

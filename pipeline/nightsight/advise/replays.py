@@ -6,7 +6,7 @@ Only global estimates, for the whole kernel, bound a gain. Local ones are about 
 import re
 from typing import Any, Final
 
-from nightsight.advise.cases import Tables
+from nightsight.advise.tables import Tables
 from nightsight.events.kernel_names import base_name
 from nightsight.model import Finding
 from nightsight.results import NCU_KERNELS, NCU_RULES

@@ -66,6 +66,8 @@ _MOST_PLACES: Final = 6
 _LEAST_SHARE: Final = 0.005
 _LEAST_OF_SEQUENCE: Final = 0.02
 _MOST_IN_SEQUENCE: Final = 4
+# a wait and host code count as one cause if together they gain so many times as much as the better one alone
+_TOGETHER: Final = 1.2
 MOST_UNEXPLAINED: Final = 0.1
 """No gain is promised if the replay of the unchanged window differs by more than this share from what was measured."""
 
@@ -632,8 +634,21 @@ def outcome(timeline: Timeline) -> Outcome:
     pairs = zip(known, lengths[2:], strict=True)
     gains = sorted((Gain(remedy, float(max(lengths[1] - length, 0.0))) for remedy, length in pairs), key=_by_gain)
     measured = float(found.lengths(found.measured[:, None])[0])
-    kept = tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * lengths[1])
+    kept = _distinct(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * lengths[1]))
     return Outcome(scene, measured, float(lengths[0]), float(lengths[1]), _best_sequence(scene, base, kept))
+
+
+def _distinct(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
+    """Leave out remedies of a wait together with host code that gain hardly more than one of the two alone."""
+    alone: dict[str, float] = {}
+    for gain in gains:
+        if gain.remedy.rule in ("wait", "host_code"):
+            alone[gain.remedy.path] = max(alone.get(gain.remedy.path, 0.0), gain.gain_ns)
+    return tuple(
+        gain
+        for gain in gains
+        if gain.remedy.rule != "wait_and_host_code" or gain.gain_ns > _TOGETHER * alone.get(gain.remedy.path, 0.0)
+    )
 
 
 def _by_gain(gain: Gain) -> float:
