@@ -22,7 +22,7 @@ from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.split import causing_calls
 from nightsight.events.kernel_names import communicates
 from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, operation_column, positions
+from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints
 from nightsight.parallel import once
 from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
@@ -49,6 +49,7 @@ _QUEUED: Final = 200
 _FEW: Final = 5
 TO_DEVICE: Final = 0
 TO_HOST: Final = 1
+_DIRECTIONS: Final = {"Host-to-Device": TO_DEVICE, "Device-to-Host": TO_HOST}
 _NONE: Final = np.empty(0, dtype=np.int64)
 
 
@@ -86,7 +87,8 @@ class Work:
     `operation`: the position in Timeline.operations. `call`: the launching call, a position in Calls, -1 if it is not
     in the window. `previous`: the operation before it on its stream, `other`: one that it had to wait for besides, -1
     for none. `group`: collectives with the same number transfer together, -1 for all else. `direction`: of a copy between
-    host and device, TO_DEVICE or TO_HOST, -1 for all else. `bypass`: if `previous` is such a copy or communicates, what was before it and
+    host and device, TO_DEVICE or TO_HOST, -1 for all else. `between`:
+    copies from GPU to GPU. `bypass`: if `previous` is such a copy or communicates, what was before it and
     others of its kind on the stream. `latency_ns`, `hop_ns`: how
     long after its call, and after an operation that it waited for, such an operation typically begins.
     """
@@ -101,6 +103,7 @@ class Work:
     group: Ints
     direction: Ints
     communicates: Flags
+    between: Flags
     bypass: Ints
     latency_ns: Ints
     hop_ns: Ints
@@ -121,42 +124,84 @@ class Graph:
 @once
 def graph(timeline: Timeline) -> Graph:
     """Return what waited for what in the window; without calls if they were not traced."""
-    calls = _calls(timeline)
-    index = _positions_of_rows(timeline, calls)
-    work = _work(timeline, calls, index)
+    calls, rows = _calls(timeline)
+    work = _work(timeline, calls, rows)
     calls = _with_waits(timeline, calls, work)
     return Graph(calls, _with_other(timeline, calls, work))
+
+
+@dataclass(frozen=True, eq=False)
+class _Facts:
+    """What is known of all operations of a capture, whatever the window: see `Work`, and `kind`: which behave alike."""
+
+    process: Ints
+    stream: Ints
+    kind: Ints
+    direction: Ints
+    communicates: Flags
+    between: Flags
+
+
+@of_capture
+def _facts(timeline: Timeline) -> _Facts:
+    operations, tables = timeline.operations, timeline.profile.tables
+    count = len(operations.kind)
+    process = operation_column(timeline, "process") if count else _NONE
+    stream = (pd.factorize(process)[0].astype(np.int64) << 40) + (operations.device.astype(np.int64) << 33)
+    kind, direction = operations.in_graph.astype(np.int64), np.full(count, -1, dtype=np.int64)
+    communicating, between = np.zeros((2, count), dtype=bool)
+    kernels, copies = tables.get("kernels"), tables.get("memory_ops")
+    if kernels is not None and len(kernels):
+        names = kernels["name"].cat
+        known = np.array([communicates(name) for name in names.categories], dtype=bool)
+        communicating[: len(kernels)] = known[names.codes]
+    if copies is not None and len(copies):
+        here = operations.of("memory_ops")
+        ways = copies["operation"].cat
+        kinds = ways.codes.astype("int64") * 64 + copies["source_kind"].cat.codes.astype("int64") * 8
+        kind[here] = 2 + (kinds + copies["target_kind"].cat.codes).to_numpy()
+        known = np.array([_DIRECTIONS.get(name, -1) for name in ways.categories])
+        direction[here] = known[ways.codes]
+        between[here] = copies["operation"] == "Peer-to-Peer"
+    return _Facts(process, stream + operations.stream, kind, direction, communicating, between)
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-def _calls(timeline: Timeline) -> Calls:
+def _calls(timeline: Timeline) -> tuple[Calls, Ints]:
+    """Return the calls of the window, and for each row of api_calls its position in them, or that of the call around.
+
+    -1 outside of the window.
+    """
     table, window = timeline.profile.tables.get("api_calls"), timeline.window
-    causes = causing_calls(timeline)
     if table is None or not len(table):
-        return Calls(*[_NONE] * 11, pd.Index([], dtype="str"))
+        return Calls(*[_NONE] * 11, pd.Index([], dtype="str")), _NONE
+    causes, thread = causing_calls(timeline), table["thread"].to_numpy()
     start, end, process = causes.start, causes.end, causes.process
-    thread = table["thread"].to_numpy()
-    inside = (end > window.start_ns) & (start < window.end_ns)
-    chosen = np.flatnonzero(inside) if not inside.all() else np.arange(len(table))
-    parts = []
+    chosen = np.flatnonzero((end > window.start_ns) & (start < window.end_ns))
+    position = np.full(len(table), -1, dtype=np.int64)
+    parts, first = [], 0
     for rows in positions(thread[chosen]).values():
-        rows = chosen[rows]
-        if not (start[rows][1:] > start[rows][:-1]).all():
-            rows = rows[np.lexsort((-end[rows], start[rows]))]
-        reach = np.maximum.accumulate(end[rows])
-        outermost = np.append(True, end[rows][1:] > reach[:-1])
-        parts.append(rows[outermost])
-    row = np.concatenate(parts)
+        mine = chosen[rows]
+        if not (start[mine][1:] > start[mine][:-1]).all():
+            mine = mine[np.lexsort((-end[mine], start[mine]))]
+        reach = np.maximum.accumulate(end[mine])
+        outermost = np.append(True, end[mine][1:] > reach[:-1])
+        # a call inside another one counts as that one
+        position[mine] = first + np.cumsum(outermost) - 1
+        parts.append(mine[outermost])
+        first += len(parts[-1])
+    row = np.concatenate(parts) if parts else _NONE
     start, end, process, thread = start[row], end[row], process[row], thread[row]
-    line = _lines(start, end, process, thread, launches=np.isin(row, timeline.operations.call))
-    before = _before(start, end, thread, line)
+    launches = np.zeros(len(table) + 1, dtype=bool)
+    launches[timeline.operations.call] = True
+    line = _lines(start, end, process, thread, launches=launches[row])
     unknown = np.full(len(row), -1, dtype=np.int64)
     cause = causes.cause[row].astype(np.int64)
-    return Calls(
-        row, start, end, process, thread, line, before, unknown, end - start, cause, causes.name[row], causes.names
-    )
+    before = _before(start, end, thread, line)
+    names = causes.name[row].astype(np.int64)
+    return Calls(row, start, end, process, thread, line, before, unknown, end - start, cause, names, causes.names), position
 
 
 def _lines(start: Ints, end: Ints, process: Ints, thread: Ints, *, launches: Flags) -> Ints:
@@ -197,37 +242,16 @@ def _before(start: Ints, end: Ints, thread: Ints, line: Ints) -> Ints:
     return found
 
 
-def _positions_of_rows(timeline: Timeline, calls: Calls) -> Ints:
-    """Return for each row of api_calls its position in `calls`, or that of the call around it; -1 outside."""
-    table = timeline.profile.tables.get("api_calls")
-    found = np.full(0 if table is None else len(table), -1, dtype=np.int64)
-    found[calls.row] = np.arange(len(calls))
-    launching = timeline.operations.call
-    launching = np.unique(launching[launching >= 0])
-    inner = launching[found[launching] < 0]
-    if len(inner) and len(calls):
-        assert table is not None
-        start, thread = (table[name].to_numpy()[inner] for name in ("start_ns", "thread"))
-        rows = positions(calls.thread)
-        for key, here in positions(thread).items():
-            mine = rows.get(key, _NONE)
-            around = mine[np.searchsorted(calls.start[mine], start[here], side="right") - 1] if len(mine) else mine
-            if len(around):
-                holds = (calls.start[around] <= start[here]) & (start[here] < calls.end[around])
-                found[inner[here]] = np.where(holds, around, -1)
-    return found
-
-
 # -- operations -------------------------------------------------------------------------------------------------------
 
 
 def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
-    operations, window = timeline.operations, timeline.window
-    call = np.where(operations.call >= 0, np.append(index, -1)[operations.call], -1)
+    operations, window, facts = timeline.operations, timeline.window, _facts(timeline)
+    call = np.append(index, -1)[operations.call]
     chosen = ((operations.end > window.start_ns) & (operations.start < window.end_ns)) | (call >= 0)
     # migrations of managed memory wait for no one, and no one waits for them: the kernels that they hold up are longer
     where = np.flatnonzero(chosen & timeline.is_launched)
-    stream = _streams(timeline)[where]
+    stream = facts.stream[where]
     start = operations.start[where]
     order = np.lexsort((start, stream)) if len(pd.unique(stream)) > 1 else np.argsort(start, kind="stable")
     where, stream = where[order], stream[order]
@@ -239,23 +263,18 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
     previous[np.append(True, stream[1:] != stream[:-1])[: len(previous)]] = -1
     # operations that overlap on a stream do not wait for each other: graphs traced node by node
     previous[(previous >= 0) & (end[previous] > start + _LATE_NS)] = -1
-    group = _collectives(timeline, where, start, end, operations.device[where])
-    latency = _latency(timeline, calls, where, start, end, call, previous)
-    hop = _hop(timeline, where, start, end, call, calls, previous)
+    communicating, direction, kind = facts.communicates[where], facts.direction[where], facts.kind[where]
+    group = _collectives(timeline, where[communicating], start[communicating], end[communicating])
+    grouped = np.full(len(where), -1, dtype=np.int64)
+    grouped[communicating] = group
+    latency = _latency(calls, kind, start, end, call, previous)
+    hop = _hop(calls, kind, start, end, call, previous)
     unknown = np.full(len(where), -1, dtype=np.int64)
-    direction, communicating = _directions(timeline)[where], _communicating(timeline)[where]
     bypass = _bypass(previous, np.where(communicating, 2, np.where(direction >= 0, 1, 0)))
     device = operations.device[where]
     return Work(
-        where, start, end, device, call, previous, unknown, group, direction, communicating, bypass, latency, hop
+        where, start, end, device, call, previous, unknown, grouped, direction, communicating, facts.between[where], bypass, latency, hop
     )
-
-
-def _streams(timeline: Timeline) -> Ints:
-    """Return a number for each stream of each process and device, for all operations."""
-    process = pd.factorize(operation_column(timeline, "process"))[0].astype(np.int64)
-    operations = timeline.operations
-    return (process << 40) + (operations.device.astype(np.int64) << 33) + operations.stream
 
 
 def _bypass(previous: Ints, kind: Ints) -> Ints:
@@ -268,55 +287,20 @@ def _bypass(previous: Ints, kind: Ints) -> Ints:
     return np.where((previous >= 0) & (kind[previous] > 0) & (kind != kind[previous]), before, -1)
 
 
-def _communicating(timeline: Timeline) -> Flags:
-    """Return which operations are kernels that communicate, and so wait for peers."""
-    flags = np.zeros(len(timeline.operations.kind), dtype=bool)
-    kernels = timeline.profile.tables.get("kernels")
-    if kernels is not None and len(kernels):
-        names = kernels["name"].cat
-        known = np.array([communicates(name) for name in names.categories], dtype=bool)
-        flags[: len(kernels)] = known[names.codes]
-    return flags
-
-
-def _directions(timeline: Timeline) -> Ints:
-    operations = timeline.operations
-    found = np.full(len(operations.kind), -1, dtype=np.int64)
-    copies = timeline.profile.tables.get("memory_ops")
-    if copies is not None and len(copies):
-        names = copies["operation"].cat
-        known = {"Host-to-Device": TO_DEVICE, "Device-to-Host": TO_HOST}
-        found[operations.of("memory_ops")] = np.array([known.get(name, -1) for name in names.categories])[names.codes]
-    return found
-
-
-def _kinds(timeline: Timeline, where: Ints) -> Ints:
-    """Return which operations behave alike at their start: kernels, copies by direction and memory, sets, graphs."""
-    operations = timeline.operations
-    kinds = np.zeros(len(operations.kind), dtype=np.int64)
-    kinds[operations.in_graph] = 1
-    copies = timeline.profile.tables.get("memory_ops")
-    if copies is not None and len(copies):
-        kind = copies["operation"].cat.codes.astype("int64") * 64
-        kind += copies["source_kind"].cat.codes.astype("int64") * 8 + copies["target_kind"].cat.codes
-        kinds[operations.of("memory_ops")] = 2 + kind.to_numpy()
-    return kinds[where]
-
-
-def _latency(timeline: Timeline, calls: Calls, where: Ints, start: Ints, end: Ints, call: Ints, previous: Ints) -> Ints:
+def _latency(calls: Calls, kind: Ints, start: Ints, end: Ints, call: Ints, previous: Ints) -> Ints:
     """Return how long after the beginning of its call each operation begins when its stream is idle.
 
     That is the length of the call, which is work, and what is typical from its end on. Copies that block run during
     their calls: for them all of it is what is typical.
     """
     if not len(calls):
-        return np.full(len(where), _LATENCY_NS, dtype=np.int64)
+        return np.full(len(start), _LATENCY_NS, dtype=np.int64)
     begun, over = (np.where(call >= 0, times[call], 0) for times in (calls.start, calls.end))
     is_free = (call >= 0) & (np.where(previous >= 0, end[previous], 0) < begun) & (start >= begun)
     is_free[1:] &= call[1:] != call[:-1]
     blocks = _blocks(calls, start, call)
     since = np.where(blocks, begun, over)
-    keys = _kinds(timeline, where) * (len(calls.names) + 1) + np.where(call >= 0, calls.name[call], len(calls.names))
+    keys = kind * (len(calls.names) + 1) + np.where(call >= 0, calls.name[call], len(calls.names))
     keys = keys * 2 + blocks
     is_free &= blocks | (start - since < _MOST_LATENCY_NS)
     typical = _typical(keys, start - since, is_free, _LATENCY_NS - (over - begun))
@@ -329,13 +313,12 @@ def _blocks(calls: Calls, start: Ints, call: Ints) -> Flags:
     return np.asarray(blocking[call] & (start < over[call]), dtype=bool)
 
 
-def _hop(timeline: Timeline, where: Ints, start: Ints, end: Ints, call: Ints, calls: Calls, previous: Ints) -> Ints:
+def _hop(calls: Calls, kind: Ints, start: Ints, end: Ints, call: Ints, previous: Ints) -> Ints:
     """Return how long after the operation before it on its stream such an operation begins if it was queued by then."""
     ready = np.where(previous >= 0, end[previous], 0)
     launched = np.where(call >= 0, np.append(calls.end, 0)[call], 0)
     is_queued = (previous >= 0) & (launched + _LATE_NS < ready) & (start >= ready - _LATE_NS)
-    kinds = _kinds(timeline, where)
-    keys = kinds * (int(kinds.max(initial=0)) + 1) + np.where(previous >= 0, kinds[previous], 0)
+    keys = kind * (int(kind.max(initial=0)) + 1) + np.where(previous >= 0, kind[previous], 0)
     return _typical(keys, start - ready, is_queued, _HOP_NS)
 
 
@@ -352,19 +335,19 @@ def _typical(keys: Ints, values: Ints, chosen: Flags, default: Ints | int) -> In
     return np.asarray(typical[codes], dtype=np.int64)
 
 
-def _collectives(timeline: Timeline, where: Ints, start: Ints, end: Ints, device: Ints) -> Ints:
-    """Number the collectives: kernels of one name on different GPUs that overlap and end nearly together."""
+def _collectives(timeline: Timeline, where: Ints, start: Ints, end: Ints) -> Ints:
+    """Number the collectives: kernels of one name on different GPUs that overlap and end nearly together.
+
+    Of the operations `where`, which communicate; -1 for those that have no partner in the capture.
+    """
     group = np.full(len(where), -1, dtype=np.int64)
+    device = timeline.operations.device[where]
     kernels = timeline.profile.tables.get("kernels")
     if kernels is None or len(pd.unique(device)) < 2:
         return group
-    code = np.full(len(timeline.operations.kind), -1, dtype=np.int64)
-    code[: len(kernels)] = kernels["name"].cat.codes
-    code[~_communicating(timeline)] = -1
-    code = code[where]
-    for key, mine in positions(code).items():
+    for mine in positions(kernels["name"].cat.codes.to_numpy()[where]).values():
         ranks = list(positions(device[mine]).values())
-        if key < 0 or len(ranks) < 2:
+        if len(ranks) < 2:
             continue
         reference = mine[max(ranks, key=len)]
         reference = reference[np.argsort(end[reference], kind="stable")]
@@ -392,14 +375,15 @@ def _with_waits(timeline: Timeline, calls: Calls, work: Work) -> Calls:
     if not len(calls) or not len(work):
         return calls
     awaited = np.full(len(calls), -1, dtype=np.int64)
-    waiting = np.isin(calls.cause, [IDLE.index(cause) for cause in (SYNC, ALLOCATION, BLOCKING_COPY)])
-    waiting |= np.isin(calls.row, waiting_calls(timeline))
+    can_wait = np.array([cause in (SYNC, ALLOCATION, BLOCKING_COPY) for cause in IDLE])
+    waits = _waiting_rows(timeline)
+    waiting = can_wait[calls.cause] | waits[calls.row]
     # polling does not wait
     waiting &= ~np.asarray(calls.names.str.contains("Query|Create|Destroy|Register"), dtype=bool)[calls.name]
     length = calls.end - calls.start
     typical = _typical(calls.name, length, np.ones(len(calls), dtype=bool), length)
     blocked = ~waiting & (length > np.maximum(_BLOCKED * typical, _BLOCKED_NS))
-    process = operation_column(timeline, "process")[work.operation]
+    process = _facts(timeline).process[work.operation]
     for key, mine in positions(calls.process).items():
         work_here = np.flatnonzero(process == key)
         if len(work_here):
@@ -417,6 +401,15 @@ def _with_waits(timeline: Timeline, calls: Calls, work: Work) -> Calls:
     is_sync = was_held & (calls.cause == IDLE.index(SYNC))
     work_ns = np.where(is_sync, _typical(calls.name, after, is_sync, _RETURN_NS), work_ns)
     return Calls(**{**vars(calls), "awaited": awaited, "work_ns": work_ns})
+
+
+@of_capture
+def _waiting_rows(timeline: Timeline) -> Flags:
+    """Return which rows of api_calls wait for a copy or memset of their own."""
+    flags = np.zeros(len(timeline.profile.table("api_calls")), dtype=bool)
+    if "memory_ops" in timeline.profile.tables:
+        flags[waiting_calls(timeline)] = True
+    return flags
 
 
 def _awaited(calls: Calls, work: Work, asking: Ints, here: Ints) -> Ints:
@@ -550,7 +543,7 @@ def _lanes(timeline: Timeline, calls: Calls, work: Work) -> dict[tuple[int, int]
     lanes = {}
     known = np.flatnonzero(work.call >= 0)
     launched = calls.start[work.call[known]]
-    process = operation_column(timeline, "process")[work.operation[known]]
+    process = _facts(timeline).process[work.operation[known]]
     stream = timeline.operations.stream[work.operation[known]]
     for key, mine in positions(process).items():
         for lane, here in positions(stream[mine]).items():

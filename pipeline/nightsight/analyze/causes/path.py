@@ -10,18 +10,18 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.causes.graph import Calls, Graph, Work, graph
+from nightsight.analyze.causes.graph import Graph, Work, graph
+from nightsight.analyze.causes.stretches import followed
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
-from nightsight.events.kernel_names import base_name, communicates
+from nightsight.analyze.split import causing_calls
+from nightsight.events.kernel_names import base_name
 from nightsight.events.names import GRAPH
 from nightsight.events.ranges import nested_ranges, without_numbers
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline, of_capture, positions
 from nightsight.intervals import Flags, Ints
 from nightsight.parallel import once
 from nightsight.results import (
-    ALLOCATION,
-    BLOCKING_COPY,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -34,10 +34,9 @@ from nightsight.results import (
     MODULE,
     OTHER_CALL,
     PATH_CAUSES,
-    SYNC,
     UNKNOWN,
 )
-from nightsight.tables import categorical, renamed
+from nightsight.tables import NULLABLE, renamed
 
 # a first launch that takes this many times as long as such a call usually does has loaded code
 _LOADING: Final = 10
@@ -48,15 +47,17 @@ _LOADING_NS: Final = 100_000
 class Pieces:
     """The pieces of the critical path, the last first; times in ns. They touch, and add up to the window.
 
-    `cause`: a position in PATH_CAUSES. `call`, `operation`: positions in the graph's calls and work, -1 for none. Host
-    code belongs to the call after it.
+    `cause`: a position in PATH_CAUSES; `name`: one in `names_of`. `thread` and `process`: of the call or the host code,
+    -1 for GPU work. `asked`: when its range is looked up; host code can be in several, -1.
     """
 
     start: Ints
     end: Ints
     cause: Ints
-    call: Ints
-    operation: Ints
+    name: Ints
+    thread: Ints
+    process: Ints
+    asked: Ints
 
 
 @once
@@ -70,45 +71,50 @@ def critical_path(timeline: Timeline) -> Pieces:
     reason, begun = _reasons(found)
     node = _last(found, times, window.end_ns)
     chain: list[int] = []
-    step = memoryview(reason)
-    while node >= 0 and times[node] > window.start_ns:
+    step, when, first = memoryview(reason), memoryview(times), window.start_ns
+    while node >= 0 and when[node] > first:
         chain.append(node)
         node = step[node]
     path = np.array(chain, dtype=np.int64)
-    # what a reason could not have caused, since it came later, is left to the next
+    # each event begins where the one that led to it ends; what follows the last event is host code
+    events = np.append(-1, path)
     until = np.minimum.accumulate(np.append(window.end_ns, times[path]))
-    since = np.append(until[1:], window.start_ns)
-    # from the end of the window on: what follows the last event, then each event with what led to it
-    start, end = np.clip(since, window.start_ns, None), np.clip(until, window.start_ns, None)
-    before = np.append(-1, path)
-    is_work = before >= 2 * count
-    operation = np.where(is_work, before - 2 * count, -1)
-    call = np.where(is_work | (before < 0), -1, before // 2)
-    cause = np.full(len(before), PATH_CAUSES.index(HOST), dtype=np.int64)
-    ends = ~is_work & (before % 2 == 1) & (before >= 0)
-    cause[ends] = _of_calls(timeline, found)[call[ends]]
+    since = np.append(until[1:], first)
+    start, end = np.maximum(since, first), np.maximum(until, first)
+    is_work = events >= 2 * count
+    operation = np.where(is_work, events - 2 * count, -1)
+    call = np.where(is_work | (events < 0), -1, events // 2)
+    is_end = ~is_work & (events >= 0) & (events % 2 == 1)
+    cause = np.full(len(events), PATH_CAUSES.index(HOST), dtype=np.int64)
+    cause[is_end] = _of_calls(timeline, found)[call[is_end]]
     cause[is_work] = _of_work(timeline, work)[operation[is_work]]
-    if len(path) and node < 0 and len(start):
-        # nothing is known of what led to the first event, unless it is a call: then host code did
-        cause[-1] = cause[-1] if not is_work[-1] else PATH_CAUSES.index(UNKNOWN)
-    # an operation that began later than its reason: until then it was on its way, or waited on the GPU
-    split = is_work & (begun[operation] > start) & (begun[operation] < end)
-    way = np.flatnonzero(split)
-    led = np.append(path, -1)[np.minimum(way, len(path))] if len(path) else way
+    # an operation that began later than what led to it: until then it was on its way, or waited on the GPU
+    began = np.append(begun, 0)[operation]
+    late = np.flatnonzero(is_work & (began > start) & (began < end))
+    led = np.append(path, -1)[late]
     by_call = (led >= 0) & (led < 2 * count)
-    extra = Pieces(
-        start[way],
-        begun[operation[way]],
-        np.where(by_call, PATH_CAUSES.index(LAUNCH), PATH_CAUSES.index(DEPENDENCY)),
-        np.where(by_call, led // 2, -1),
-        operation[way],
-    )
-    start = np.where(split, begun[operation], start)
-    first = Pieces(start, end, cause, call, operation)
-    joined = Pieces(*(np.concatenate(both) for both in zip(vars(first).values(), vars(extra).values(), strict=True)))
-    kept = np.flatnonzero(joined.end > joined.start)
-    kept = kept[np.argsort(-joined.start[kept], kind="stable")]
-    return Pieces(*(column[kept] for column in vars(joined).values()))
+    way = np.where(by_call, PATH_CAUSES.index(LAUNCH), PATH_CAUSES.index(DEPENDENCY))
+    way[led < 0] = PATH_CAUSES.index(UNKNOWN)
+    starts, ends = np.concatenate([start, start[late]]), np.concatenate([end, began[late]])
+    starts[late] = began[late]
+    cause = np.concatenate([cause, way])
+    of_call = np.concatenate([call, np.where(by_call, led // 2, -1)])
+    of_work = np.concatenate([operation, np.full(len(late), -1)])
+    # host code belongs to the call after it, and at the end of the window to the last call before
+    if len(call) > 1 and count:
+        known = call[call >= 0]
+        of_call[0] = known[0] if len(known) else -1
+    is_host = cause == PATH_CAUSES.index(HOST)
+    asked = np.where((of_call >= 0) & ~is_host, np.append(calls.start, 0)[of_call], -1)
+    functions, families = _name_codes(timeline)
+    named = np.where(of_work >= 0, families[np.append(work.operation, -1)[of_work]], len(names_of(timeline)) - 1)
+    is_call = (of_call >= 0) & ~is_host
+    named = np.where(is_call, functions[np.append(calls.name, 0)[of_call]] if count else named, named)
+    thread, process = (np.where(of_call >= 0, np.append(values, -1)[of_call], -1) for values in (calls.thread, calls.process))
+    pieces = (starts, ends, cause, named, thread, process, asked)
+    kept = np.flatnonzero(ends > starts)
+    kept = kept[np.argsort(-starts[kept], kind="stable")]
+    return Pieces(*(values[kept] for values in pieces))
 
 
 def _reasons(found: Graph) -> tuple[Ints, Ints]:
@@ -165,48 +171,39 @@ def _of_calls(timeline: Timeline, found: Graph) -> Ints:
     return np.where(loads_code(timeline, found), PATH_CAUSES.index(MODULE), cause)
 
 
-@once
-def _loading(timeline: Timeline) -> Flags:
-    found = graph(timeline)
+def loads_code(timeline: Timeline, found: Graph) -> Flags:
+    """Return which calls launch a kernel for the first time and take so long that they must have loaded its code."""
     calls, work = found.calls, found.work
     loads = np.zeros(len(calls), dtype=bool)
-    kernels = timeline.profile.tables.get("kernels")
-    if kernels is None or not len(calls) or not len(kernels):
+    if not len(calls) or not len(work):
         return loads
-    codes = kernels["name"].cat.codes.to_numpy()
-    order = np.argsort(timeline.operations.start[: len(kernels)], kind="stable")
-    first = np.zeros(len(timeline.operations.kind), dtype=bool)
-    first[order[np.unique(codes[order], return_index=True)[1]]] = True
-    mine = work.call[first[work.operation] & (work.call >= 0)]
+    mine = work.call[_first_runs(timeline)[work.operation] & (work.call >= 0)]
     length = calls.end - calls.start
     usual = np.zeros(len(calls.names), dtype=np.int64)
-    for key, rows in positions(calls.name).items():
-        usual[key] = int(np.median(length[rows]))
-    loads[mine] = (length[mine] > np.maximum(_LOADING * usual[calls.name[mine]], _LOADING_NS)) & (
-        calls.awaited[mine] < 0
-    )
+    for key in pd.unique(calls.name[mine]):
+        usual[key] = int(np.median(length[calls.name == key]))
+    long = length[mine] > np.maximum(_LOADING * usual[calls.name[mine]], _LOADING_NS)
+    loads[mine] = long & (calls.awaited[mine] < 0)
     return loads
 
 
-def loads_code(timeline: Timeline, found: Graph) -> Flags:
-    """Return which calls launch a kernel for the first time and take so long that they must have loaded its code."""
-    return _loading(timeline) if len(found.calls) else np.zeros(0, dtype=bool)
+@of_capture
+def _first_runs(timeline: Timeline) -> Flags:
+    """Return which operations are the first of their kernel in the capture."""
+    flags = np.zeros(len(timeline.operations.kind), dtype=bool)
+    kernels = timeline.profile.tables.get("kernels")
+    if kernels is not None and len(kernels):
+        codes, start = kernels["name"].cat.codes.to_numpy(), kernels["start_ns"].to_numpy()
+        order = np.argsort(start, kind="stable")
+        flags[order[~pd.Series(codes[order]).duplicated().to_numpy()]] = True
+    return flags
 
 
 def _of_work(timeline: Timeline, work: Work) -> Ints:
     """Return the cause that each operation counts as."""
-    operations = timeline.operations
     of_table = np.array([PATH_CAUSES.index(cause) for cause in (COMPUTE, COPIES, GRAPHS)])
-    cause = of_table[operations.kind[work.operation]]
-    kernels, copies = (timeline.profile.tables.get(name) for name in ("kernels", "memory_ops"))
-    collective = np.zeros(len(operations.kind), dtype=bool)
-    if kernels is not None and len(kernels):
-        names = kernels["name"].cat
-        flags = np.array([communicates(name) for name in names.categories], dtype=bool)
-        collective[: len(kernels)] = flags[names.codes]
-    if copies is not None and len(copies):
-        collective[operations.of("memory_ops")] = (copies["operation"] == "Peer-to-Peer").to_numpy()
-    return np.where(collective[work.operation], PATH_CAUSES.index(COMMUNICATION), cause)
+    cause = of_table[timeline.operations.kind[work.operation]]
+    return np.where(work.communicates | work.between, PATH_CAUSES.index(COMMUNICATION), cause)
 
 
 # -- places -----------------------------------------------------------------------------------------------------------
@@ -253,92 +250,104 @@ def cut_at_ranges(timeline: Timeline, thread: Ints, process: Ints, start: Ints, 
 
 def path_table(timeline: Timeline) -> Table:
     """Return one row per cause and place of the critical path, the largest first; the rows add up to the window."""
-    pieces, found, window = critical_path(timeline), graph(timeline), timeline.window
-    calls = found.calls
-    host = pieces.cause == PATH_CAUSES.index(HOST)
-    # host code after the last event belongs to the line that made the last call
-    caller = _callers(pieces, calls)
-    thread, process = np.append(calls.thread, 0)[caller], np.append(calls.process, 0)[caller]
-    cut = cut_at_ranges(timeline, thread[host], process[host], pieces.start[host], pieces.end[host])
-    others = np.flatnonzero(~host)
-    by_call = others[pieces.call[others] >= 0]
+    window, stretches = timeline.window, followed(timeline)
+    parts = [vars(critical_path(stretch)).values() for stretch in stretches]
+    pieces = Pieces(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+    is_host = pieces.cause == PATH_CAUSES.index(HOST)
+    host, others = np.flatnonzero(is_host), np.flatnonzero(~is_host)
+    known = host[pieces.thread[host] >= 0]
+    cut = cut_at_ranges(timeline, *(values[known] for values in (pieces.thread, pieces.process, pieces.start, pieces.end)))
+    called = others[pieces.asked[others] >= 0]
     rows = np.full(len(pieces.cause), -1, dtype=np.int64)
-    rows[by_call], _ = owners_at(timeline, thread[by_call], process[by_call], calls.start[pieces.call[by_call]])
+    rows[called], _ = owners_at(timeline, pieces.thread[called], pieces.process[called], pieces.asked[called])
+    unknown = host[pieces.thread[host] < 0]
+    piece = np.concatenate([others, unknown, known[cut.piece]])
+    row = np.concatenate([rows[others], np.full(len(unknown), -1), cut.row])
+    length = np.concatenate([(pieces.end - pieces.start)[np.concatenate([others, unknown])], cut.length])
     ranges = nested_ranges(timeline.profile)["path"].cat
-    piece = np.concatenate([others, np.flatnonzero(host)[cut.piece]])
-    row = np.concatenate([rows[others], cut.row])
-    length = np.concatenate([(pieces.end - pieces.start)[others], cut.length])
-    texts = np.append(without_numbers(ranges.categories).to_numpy(dtype=object), OUTSIDE)
-    codes = np.append(ranges.codes.to_numpy(dtype=np.int64), len(ranges.categories))[row]
-    is_call = (pieces.call[piece] >= 0) | (pieces.cause[piece] == PATH_CAUSES.index(HOST))
-    texts, codes = np.append(texts, ""), np.where(is_call, codes, len(texts))
-    table = pd.DataFrame(
-        {
-            "cause": pieces.cause[piece],
-            "name": _names(timeline, found, pieces)[piece],
-            "path": categorical(texts, codes),
-            "thread": np.where(is_call, thread[piece], -1),
-            "time_ns": length,
-        }
-    )
-    keys = ["cause", "name", "path", "thread"]
-    summed = table.groupby(keys, observed=True, sort=True)["time_ns"].agg(["sum", "size"]).reset_index()
+    texts = [*without_numbers(ranges.categories), OUTSIDE, ""]
+    paths = np.append(ranges.codes.to_numpy(dtype=np.int64), len(texts) - 2)[row]
+    is_gpu = pieces.thread[piece] < 0
+    keys = {
+        "cause": pieces.cause[piece],
+        "name": pieces.name[piece],
+        "path": pd.factorize(np.array(texts, dtype=object))[0][np.where(is_gpu & ~is_host[piece], len(texts) - 1, paths)],
+        "thread": pieces.thread[piece],
+    }
+    table = pd.DataFrame({**keys, "time_ns": length})
+    summed = table.groupby(list(keys), sort=True)["time_ns"].agg(["sum", "size"]).reset_index()
+    summed["sum"] = _scaled(summed["sum"].to_numpy(), window.length_ns)
     summed = summed.sort_values("sum", ascending=False, kind="stable", ignore_index=True)
-    steps = max(len(window.repetitions), 1)
     tid = summed["thread"].where(summed["thread"] >= 0) % (1 << 24)
     shown = {
         "cause": np.array(PATH_CAUSES, dtype=object)[summed["cause"]],
-        "name": summed["name"].astype("str"),
-        "path": summed["path"].astype("str"),
-        "tid": tid.astype("int64[pyarrow]"),
+        "name": names_of(timeline)[summed["name"]],
+        "path": pd.unique(np.array(texts, dtype=object))[summed["path"]],
+        "tid": tid.astype(NULLABLE),
         "time_ns": summed["sum"],
         "time_pct": 100.0 * summed["sum"] / max(window.length_ns, 1),
-        "step_ns": summed["sum"] / steps,
+        "step_ns": summed["sum"] / max(len(window.repetitions), 1),
         "count": summed["size"],
     }
-    return Table(pd.DataFrame(shown).astype({"cause": "str"})[CRITICAL_PATH.column_names])
+    frame = pd.DataFrame(shown, columns=CRITICAL_PATH.column_names).astype(dict.fromkeys(("cause", "name", "path"), "str"))
+    return Table(frame, _notes(timeline, stretches))
 
 
-def _callers(pieces: Pieces, calls: Calls) -> Ints:
-    """Return for each piece the call whose thread it belongs to; pieces without one take that of the piece before."""
-    caller = pieces.call.copy()
-    # pieces are in reverse order of time: the one before in time is the next
-    known = np.flatnonzero(caller >= 0)
-    if not len(known):
-        return np.full(len(caller), -1 if not len(calls) else 0, dtype=np.int64)
-    following = np.minimum(np.searchsorted(known, np.arange(len(caller))), len(known) - 1)
-    return np.where(caller >= 0, caller, caller[known[following]])
+def _scaled(times: Ints, length: int) -> Ints:
+    """Return whole ns in proportion to `times` that add up to `length`."""
+    total = int(times.sum())
+    if total in (0, length):
+        return times
+    exact = times * (length / total)
+    whole = np.floor(exact).astype(np.int64)
+    # what rounding down leaves goes to the largest remainders
+    left = int(length - whole.sum())
+    whole[np.argsort(whole - exact, kind="stable")[:left]] += 1
+    return whole
 
 
-def _names(timeline: Timeline, found: Graph, pieces: Pieces) -> "np.ndarray[Any, Any]":
-    """Return what each piece is called: the family of a kernel, the direction of a copy, the function of a call."""
-    tables, operations = timeline.profile.tables, timeline.operations
-    kernels, copies = tables["kernels"]["name"].cat, tables["memory_ops"]
-    families = renamed(tables["kernels"]["name"], lambda names: names.map(base_name))
-    directions = copies["operation"].cat
-    values = np.concatenate(
-        [families.categories.to_numpy(dtype=object), directions.categories.to_numpy(dtype=object), [GRAPH, ""]]
+def _notes(timeline: Timeline, stretches: tuple[Timeline, ...]) -> tuple[str, ...]:
+    if len(stretches) == 1:
+        return ()
+    followed_ns = sum(stretch.window.length_ns for stretch in stretches)
+    share = 100 * followed_ns / max(timeline.window.length_ns, 1)
+    return (
+        f"The path was followed through {len(stretches)} stretches spread evenly over the window, {share:.1f} % of it. "
+        "Their times stand for the whole window; counts are those of the stretches.",
     )
-    graphs = len(operations.kind) - len(kernels.codes) - len(copies)
-    codes = np.concatenate(
-        [
-            families.codes.astype(np.int64),
-            directions.codes.to_numpy(dtype=np.int64) + len(families.categories),
-            np.full(graphs, len(values) - 2),
-            [len(values) - 1],
-        ]
-    )
-    operation = np.append(found.work.operation, len(codes) - 1)[pieces.operation]
-    is_work = np.isin(pieces.cause, [PATH_CAUSES.index(cause) for cause in (COMPUTE, COMMUNICATION, COPIES, GRAPHS)])
-    names = values[codes[np.where(is_work, operation, len(codes) - 1)]]
-    calls = found.calls
-    of_calls = np.isin(
-        pieces.cause,
-        [PATH_CAUSES.index(cause) for cause in (MODULE, ALLOCATION, BLOCKING_COPY, LAUNCH, SYNC, OTHER_CALL)],
-    )
-    functions = np.append(calls.names.to_numpy(dtype=object), "")
-    function = functions[np.append(calls.name, len(functions) - 1)[pieces.call]]
-    return np.asarray(np.where(of_calls, function, names), dtype=object)
+
+
+@of_capture
+def names_of(timeline: Timeline) -> "np.ndarray[Any, Any]":
+    """Return the names of pieces: families of kernels, directions of copies, graphs, functions, and none."""
+    tables = timeline.profile.tables
+    families = [] if "kernels" not in tables else _families(timeline).categories.to_list()
+    directions = [] if "memory_ops" not in tables else tables["memory_ops"]["operation"].cat.categories.to_list()
+    functions = [] if "api_calls" not in tables else causing_calls(timeline).names.to_list()
+    return np.array([*families, *directions, GRAPH, *functions, ""], dtype=object)
+
+
+@of_capture
+def _families(timeline: Timeline) -> "pd.Categorical[Any]":
+    return renamed(timeline.profile.tables["kernels"]["name"], lambda names: names.map(base_name))
+
+
+@of_capture
+def _name_codes(timeline: Timeline) -> tuple[Ints, Ints]:
+    """Return the position in `names_of` of each function of causing_calls, and of each operation."""
+    tables = timeline.profile.tables
+    codes, before = [np.empty(0, dtype=np.int64)], 0
+    if "kernels" in tables:
+        codes.append(_families(timeline).codes.astype(np.int64))
+        before = len(_families(timeline).categories)
+    if "memory_ops" in tables:
+        copies = tables["memory_ops"]["operation"].cat
+        codes.append(copies.codes.to_numpy(dtype=np.int64) + before)
+        before += len(copies.categories)
+    graphs = len(timeline.operations.kind) - sum(len(some) for some in codes)
+    codes.append(np.full(graphs, before))
+    functions = len(causing_calls(timeline).names) if "api_calls" in tables else 0
+    return np.arange(before + 1, before + 1 + functions), np.concatenate(codes)
 
 
 ANALYSES: Final = (Analysis(CRITICAL_PATH, path_table),)

@@ -31,6 +31,7 @@ from nightsight.analyze.causes.replay import (
     least,
     model,
 )
+from nightsight.analyze.causes.stretches import replayed
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.events.ranges import nested_ranges, without_numbers
@@ -624,7 +625,7 @@ class Outcome:
 @once
 def outcome(timeline: Timeline) -> Outcome:
     """Replay the window as it was, without the profiler, and with each remedy; the largest gain first."""
-    scene = Scene(timeline)
+    scene = Scene(replayed(timeline))
     found = scene.model
     if not len(found.first):
         return Outcome(scene, 0.0, 0.0, 0.0, ())

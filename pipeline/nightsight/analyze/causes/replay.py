@@ -17,8 +17,6 @@ from nightsight.intervals import Ints
 from nightsight.parallel import once
 from nightsight.results import IDLE, SYNC
 
-MOST_EVENTS: Final = 24_000
-"""The replay takes as many whole repetitions as have no more events than this: some microseconds each."""
 _FEWEST: Final = 3
 
 # kinds of edges; `item` is the call of the first three and the operation of the others
@@ -103,14 +101,13 @@ class Model:
 
 @once
 def model(timeline: Timeline) -> Model:
-    """Return the model of the window, or of as many of its repetitions as are quick to replay."""
+    """Return the model of the window of the timeline."""
     found, window = graph(timeline), timeline.window
-    calls, work = found.calls, found.work
-    count = len(calls)
+    work = found.work
     groups = np.unique(work.group[work.group >= 0])
     time = _times(found, groups)
     source, target, lag, kind, item = _edges(found, groups, window)
-    low, high, starts = _stretch(time, window)
+    low, high, starts = window.start_ns, window.end_ns, window.repetitions
     inside = (time >= low) & (time <= high)
     # an event of which nothing is known keeps its time
     order = np.flatnonzero(inside)
@@ -136,7 +133,6 @@ def model(timeline: Timeline) -> Model:
     step = np.searchsorted(starts, _begun(found, groups)[order], side="right") - 1
     measured = time[order].astype(np.float64) - low
     first = np.searchsorted(target, np.arange(len(order)))
-    assert count == len(calls)
     return Model(
         found, low, measured, source, target, lag.astype(np.float64), kind, item, first, step, len(starts)
     )
@@ -217,24 +213,3 @@ def least(name: Ints, length: Ints) -> Ints:
     for key, rows in positions(name).items():
         shortest[key] = int(np.quantile(length[rows], 0.1))
     return np.minimum(shortest[name], length)
-
-
-def _stretch(time: Ints, window: Window) -> tuple[int, int, Ints]:
-    """Return the bounds of what is replayed, and the starts of the repetitions in it."""
-    starts = window.repetitions
-    if len(time) <= MOST_EVENTS or len(starts) < 2:
-        return window.start_ns, window.end_ns, starts
-    edges = np.append(starts, window.end_ns)
-    counts = np.searchsorted(np.sort(time), edges)
-    # as many as fit, at least three if there are, from the middle on
-    most = max(int(MOST_EVENTS / max(np.diff(counts).mean(), 1)), _FEWEST)
-    most = min(most, len(starts))
-    low = (len(starts) - most) // 2
-    return int(edges[low]), int(edges[low + most]), starts[low : low + most]
-
-
-def unexplained(found: Model) -> float:
-    """Return by how much the replay of the unchanged stretch differs from the measured one, relative to it."""
-    replayed = found.lengths(found.replay(found.lag[:, None]))[0]
-    measured = found.lengths(found.measured[:, None])[0]
-    return float(replayed / measured - 1) if measured > 0 else 0.0

@@ -1,0 +1,79 @@
+"""Which stretches of a window the causal model looks at: all of it if that is quick, otherwise whole repetitions of it.
+
+A million events take seconds to follow one by one, and repetitions resemble each other.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from nightsight.events.timeline import Timeline
+from nightsight.events.window import Window
+from nightsight.intervals import Ints
+from nightsight.parallel import once
+from nightsight.tables import empty
+
+MOST_FOLLOWED: Final = 400_000
+"""A window with no more events (two for each call, one for each operation) is followed as a whole."""
+MOST_REPLAYED: Final = 24_000
+"""A replay takes some microseconds for each event, and has at most so many if the window has repetitions to choose."""
+_STRETCHES: Final = 16
+_FEWEST: Final = 3
+
+
+@once
+def followed(timeline: Timeline) -> tuple[Timeline, ...]:
+    """Return the stretches whose critical path is followed: the window, or some evenly spread over it."""
+    edges, counts = _parts(timeline)
+    if counts.sum() <= MOST_FOLLOWED:
+        return (timeline,)
+    share = max(int(MOST_FOLLOWED / _STRETCHES / max(counts.mean(), 1)), 1)
+    first = np.unique(np.linspace(0, max(len(counts) - share, 0), _STRETCHES).astype(np.int64))
+    # stretches must not overlap
+    first = first[np.append(True, np.diff(first) >= share)]
+    return tuple(_part(timeline, edges, int(low), int(low) + share) for low in first)
+
+
+@once
+def replayed(timeline: Timeline) -> Timeline:
+    """Return the stretch that is replayed: the window, or its middle."""
+    edges, counts = _parts(timeline)
+    if counts.sum() <= MOST_REPLAYED:
+        return timeline
+    most = min(max(int(MOST_REPLAYED / max(counts.mean(), 1)), min(_FEWEST, len(counts))), len(counts))
+    low = (len(counts) - most) // 2
+    return _part(timeline, edges, low, low + most)
+
+
+def _parts(timeline: Timeline) -> tuple[Ints, Ints]:
+    """Return the edges of the parts that a window can be cut into, its repetitions or slices, and the events of each."""
+    window, operations = timeline.window, timeline.operations
+    starts = window.repetitions
+    calls = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
+    if len(starts) < 2:
+        # a fine grid of time: slices are put together as the number of their events allows
+        starts = window.start_ns + window.length_ns * np.arange(_SLICES) // _SLICES
+    edges = np.append(np.append(window.start_ns, starts[1:]), window.end_ns)
+    counts = 2 * _counted(calls, edges) + _counted(operations.start, edges)
+    return edges, counts
+
+
+_SLICES: Final = 512
+
+
+def _counted(times: Ints, edges: Ints) -> Ints:
+    """Return how many times lie between each edge and the next."""
+    ordered = times if bool((times[1:] >= times[:-1]).all()) else np.sort(times)
+    return np.diff(np.searchsorted(ordered, edges))
+
+
+def _part(timeline: Timeline, edges: Ints, low: int, high: int) -> Timeline:
+    window = timeline.window
+    start, end = int(edges[low]), int(edges[min(high, len(edges) - 1)])
+    steps = {process: times[(times >= start) & (times < end)] for process, times in window.steps.items()}
+    if low == 0:
+        # the loop of another process may have begun a little earlier
+        steps = {process: times[times < end] for process, times in window.steps.items()}
+    part: Window = replace(window, start_ns=start, end_ns=end, steps=steps)
+    return Timeline(timeline.profile, part)
