@@ -294,8 +294,11 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
     mine = path[path["cause"].isin(list(rule.causes))]
     if row["path"]:
-        mine = mine[(mine["path"].astype("str") == row["path"]) | mine["path"].astype("str").str.startswith(f"{row['path']} / ")
-                    | (mine["path"].astype("str") == "")]
+        mine = mine[
+            (mine["path"].astype("str") == row["path"])
+            | mine["path"].astype("str").str.startswith(f"{row['path']} / ")
+            | (mine["path"].astype("str") == "")
+        ]
     for some in mine.head(1).to_dict("records"):
         what = " ".join(part for part in (some["cause"], some["name"]) if part)
         where = f" in {some['path']}" if some["path"] else ""

@@ -180,7 +180,8 @@ def _calls(timeline: Timeline) -> tuple[Calls, Ints]:
     causes, thread = causing_calls(timeline), table["thread"].to_numpy()
     start, end, process = causes.start, causes.end, causes.process
     chosen = np.flatnonzero((end > window.start_ns) & (start < window.end_ns))
-    position = np.full(len(table), -1, dtype=np.int64)
+    # the last place is for operations without a call
+    position = np.full(len(table) + 1, -1, dtype=np.int64)
     parts, first = [], 0
     for rows in positions(thread[chosen]).values():
         mine = chosen[rows]
@@ -194,14 +195,22 @@ def _calls(timeline: Timeline) -> tuple[Calls, Ints]:
         first += len(parts[-1])
     row = np.concatenate(parts) if parts else _NONE
     start, end, process, thread = start[row], end[row], process[row], thread[row]
-    launches = np.zeros(len(table) + 1, dtype=bool)
-    launches[timeline.operations.call] = True
-    line = _lines(start, end, process, thread, launches=launches[row])
+    line = _lines(start, end, process, thread, launches=_launching(timeline)[row])
     unknown = np.full(len(row), -1, dtype=np.int64)
     cause = causes.cause[row].astype(np.int64)
     before = _before(start, end, thread, line)
     names = causes.name[row].astype(np.int64)
-    return Calls(row, start, end, process, thread, line, before, unknown, end - start, cause, names, causes.names), position
+    return Calls(
+        row, start, end, process, thread, line, before, unknown, end - start, cause, names, causes.names
+    ), position
+
+
+@of_capture
+def _launching(timeline: Timeline) -> Flags:
+    """Return which rows of api_calls launch an operation; the last entry is for operations without a call."""
+    launches = np.zeros(len(timeline.profile.table("api_calls")) + 1, dtype=bool)
+    launches[timeline.operations.call] = True
+    return launches
 
 
 def _lines(start: Ints, end: Ints, process: Ints, thread: Ints, *, launches: Flags) -> Ints:
@@ -247,7 +256,7 @@ def _before(start: Ints, end: Ints, thread: Ints, line: Ints) -> Ints:
 
 def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
     operations, window, facts = timeline.operations, timeline.window, _facts(timeline)
-    call = np.append(index, -1)[operations.call]
+    call = index[operations.call] if len(index) else np.full(len(operations.kind), -1, dtype=np.int64)
     chosen = ((operations.end > window.start_ns) & (operations.start < window.end_ns)) | (call >= 0)
     # migrations of managed memory wait for no one, and no one waits for them: the kernels that they hold up are longer
     where = np.flatnonzero(chosen & timeline.is_launched)
@@ -273,7 +282,20 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
     bypass = _bypass(previous, np.where(communicating, 2, np.where(direction >= 0, 1, 0)))
     device = operations.device[where]
     return Work(
-        where, start, end, device, call, previous, unknown, grouped, direction, communicating, facts.between[where], bypass, latency, hop
+        where,
+        start,
+        end,
+        device,
+        call,
+        previous,
+        unknown,
+        grouped,
+        direction,
+        communicating,
+        facts.between[where],
+        bypass,
+        latency,
+        hop,
     )
 
 

@@ -18,7 +18,7 @@ from nightsight.analyze.split import causing_calls
 from nightsight.events.kernel_names import base_name
 from nightsight.events.names import GRAPH
 from nightsight.events.ranges import nested_ranges, without_numbers
-from nightsight.events.timeline import Timeline, of_capture, positions
+from nightsight.events.timeline import Timeline, distinct, of_capture, positions
 from nightsight.intervals import Flags, Ints
 from nightsight.parallel import once
 from nightsight.results import (
@@ -110,7 +110,9 @@ def critical_path(timeline: Timeline) -> Pieces:
     named = np.where(of_work >= 0, families[np.append(work.operation, -1)[of_work]], len(names_of(timeline)) - 1)
     is_call = (of_call >= 0) & ~is_host
     named = np.where(is_call, functions[np.append(calls.name, 0)[of_call]] if count else named, named)
-    thread, process = (np.where(of_call >= 0, np.append(values, -1)[of_call], -1) for values in (calls.thread, calls.process))
+    thread, process = (
+        np.where(of_call >= 0, np.append(values, -1)[of_call], -1) for values in (calls.thread, calls.process)
+    )
     pieces = (starts, ends, cause, named, thread, process, asked)
     kept = np.flatnonzero(ends > starts)
     kept = kept[np.argsort(-starts[kept], kind="stable")]
@@ -226,7 +228,7 @@ def cut_at_ranges(timeline: Timeline, thread: Ints, process: Ints, start: Ints, 
     ranges = nested_ranges(timeline.profile)
     bounds = np.concatenate([ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()])
     of_process = np.tile(ranges["process"].to_numpy(), 2)
-    edges = {key: np.unique(bounds[mine]) for key, mine in positions(of_process).items()}
+    edges = {key: distinct(bounds[mine]) for key, mine in positions(of_process).items()}
     low, high = np.zeros((2, len(start)), dtype=np.int64)
     for key, mine in positions(process).items():
         own = edges.get(key, np.empty(0, dtype=np.int64))
@@ -256,7 +258,9 @@ def path_table(timeline: Timeline) -> Table:
     is_host = pieces.cause == PATH_CAUSES.index(HOST)
     host, others = np.flatnonzero(is_host), np.flatnonzero(~is_host)
     known = host[pieces.thread[host] >= 0]
-    cut = cut_at_ranges(timeline, *(values[known] for values in (pieces.thread, pieces.process, pieces.start, pieces.end)))
+    cut = cut_at_ranges(
+        timeline, *(values[known] for values in (pieces.thread, pieces.process, pieces.start, pieces.end))
+    )
     called = others[pieces.asked[others] >= 0]
     rows = np.full(len(pieces.cause), -1, dtype=np.int64)
     rows[called], _ = owners_at(timeline, pieces.thread[called], pieces.process[called], pieces.asked[called])
@@ -271,7 +275,9 @@ def path_table(timeline: Timeline) -> Table:
     keys = {
         "cause": pieces.cause[piece],
         "name": pieces.name[piece],
-        "path": pd.factorize(np.array(texts, dtype=object))[0][np.where(is_gpu & ~is_host[piece], len(texts) - 1, paths)],
+        "path": pd.factorize(np.array(texts, dtype=object))[0][
+            np.where(is_gpu & ~is_host[piece], len(texts) - 1, paths)
+        ],
         "thread": pieces.thread[piece],
     }
     table = pd.DataFrame({**keys, "time_ns": length})
@@ -289,7 +295,9 @@ def path_table(timeline: Timeline) -> Table:
         "step_ns": summed["sum"] / max(len(window.repetitions), 1),
         "count": summed["size"],
     }
-    frame = pd.DataFrame(shown, columns=CRITICAL_PATH.column_names).astype(dict.fromkeys(("cause", "name", "path"), "str"))
+    frame = pd.DataFrame(shown, columns=CRITICAL_PATH.column_names).astype(
+        dict.fromkeys(("cause", "name", "path"), "str")
+    )
     return Table(frame, _notes(timeline, stretches))
 
 

@@ -158,7 +158,18 @@ def unprofiled(scene: Scene) -> Edit:
 
 def remedies(scene: Scene) -> list[Remedy]:
     """Return what could be changed, whatever it gains."""
-    proposals = (host_code, graph_launch, waits, copies, small_copies, allocation, loading, communication, straggler, kernels)
+    proposals = (
+        host_code,
+        graph_launch,
+        waits,
+        copies,
+        small_copies,
+        allocation,
+        loading,
+        communication,
+        straggler,
+        kernels,
+    )
     found = [remedy for propose in proposals for remedy in propose(scene)]
     return [*found, *_together(found)]
 
@@ -331,6 +342,7 @@ def _off_stream(scene: Scene, chosen: Ints, new: Floats, shortest: float) -> Edi
     around = _around(scene, found.item[leaving])
     calling = np.unique(work.call[chosen])
     waiting = np.flatnonzero(np.isin(calls.awaited, chosen))
+
     def edit(lag: Floats) -> Floats:
         lag = lag.copy()
         lag[leaving] = NEVER
@@ -517,9 +529,10 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
 def _ends(scene: Scene, operations: Ints) -> Ints:
     """Return the events that are the ends of operations."""
     found = scene.model
-    edges = np.concatenate([found.of(TRANSFER, operations[scene.graph.work.group[operations] >= 0])] + [
-        found.of(kind, operations[scene.graph.work.group[operations] < 0]) for kind in (LAUNCH, STREAM)
-    ])
+    edges = np.concatenate(
+        [found.of(TRANSFER, operations[scene.graph.work.group[operations] >= 0])]
+        + [found.of(kind, operations[scene.graph.work.group[operations] < 0]) for kind in (LAUNCH, STREAM)]
+    )
     return np.unique(found.target[edges])
 
 

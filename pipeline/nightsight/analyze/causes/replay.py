@@ -133,9 +133,7 @@ def model(timeline: Timeline) -> Model:
     step = np.searchsorted(starts, _begun(found, groups)[order], side="right") - 1
     measured = time[order].astype(np.float64) - low
     first = np.searchsorted(target, np.arange(len(order)))
-    return Model(
-        found, low, measured, source, target, lag.astype(np.float64), kind, item, first, step, len(starts)
-    )
+    return Model(found, low, measured, source, target, lag.astype(np.float64), kind, item, first, step, len(starts))
 
 
 def _times(found: Graph, groups: Ints) -> Ints:

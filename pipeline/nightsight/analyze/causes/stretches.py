@@ -14,11 +14,11 @@ from nightsight.intervals import Ints
 from nightsight.parallel import once
 from nightsight.tables import empty
 
-MOST_FOLLOWED: Final = 400_000
+MOST_FOLLOWED: Final = 300_000
 """A window with no more events (two for each call, one for each operation) is followed as a whole."""
 MOST_REPLAYED: Final = 24_000
 """A replay takes some microseconds for each event, and has at most so many if the window has repetitions to choose."""
-_STRETCHES: Final = 16
+_STRETCHES: Final = 8
 _FEWEST: Final = 3
 
 
