@@ -78,7 +78,7 @@ RULES: Final = (
         "wait_and_host_code",
         "The GPU runs dry in {place}, which waits for it and then runs host code: {cost}",
         "The wait keeps the CPU from running ahead, so the GPU has nothing to do during the host code after it.",
-        "Take the wait out of the step (.item(), .cpu(), synchronize), or the host code, or do both once in many steps.",
+        "Take the wait (.item(), .cpu(), synchronize) or the host code out of the step, or do both once in many steps.",
         (SYNC, HOST),
     ),
     Rule(
@@ -133,7 +133,7 @@ RULES: Final = (
         "copies_to_host",
         "Copies to the host in {place}: {cost}",
         "Results leave the GPU in each step, and the thread waits for them.",
-        "Reduce them on the GPU and copy less, or copy to pinned memory on a stream of its own and read it a step later.",
+        "Reduce them on the GPU and copy less, or copy to pinned memory on a stream of its own and read a step later.",
         (COPIES,),
     ),
     Rule(
@@ -266,8 +266,10 @@ def place(path: str) -> str:
 
 
 def _error_pct(whole: dict[Any, Any], row: dict[Any, Any]) -> float:
-    """Return how far the gain may be off, in percent of a step: what the replay cannot explain, and half of what is
-    taken for the profiler's own cost, as far as the gain depends on it."""
+    """Return how far the gain may be off, in percent of a step.
+
+    That is what the replay cannot explain, and half of what is taken for the profiler's own cost and not gained.
+    """
     cost = 1 - whole["unprofiled_ns"] / whole["replayed_ns"] if whole["replayed_ns"] else 0.0
     left = 1 - row["gain_pct"] / 100
     return float(abs(whole["unexplained_pct"]) + 50 * max(cost, 0.0) * left + 0.5)

@@ -12,8 +12,9 @@ Edges, all read off the capture and none of them a delay of a single event:
 - a collective kernel transfers once the last rank's kernel has begun, and ends for all ranks together.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Hashable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -55,7 +56,7 @@ _NONE: Final = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """The CUDA calls of the window that are not inside another call, by process, thread and time; times in ns.
+    """The CUDA calls of the window that are not inside another call, by thread and time; times in ns.
 
     `row`: in api_calls. `line`: the line of execution (one thread, or several that take turns). `before`: the call
     after which the line went on to this one, -1 for the first. `awaited`: the operation that it waited for, -1 if it
@@ -86,11 +87,10 @@ class Work:
 
     `operation`: the position in Timeline.operations. `call`: the launching call, a position in Calls, -1 if it is not
     in the window. `previous`: the operation before it on its stream, `other`: one that it had to wait for besides, -1
-    for none. `group`: collectives with the same number transfer together, -1 for all else. `direction`: of a copy between
-    host and device, TO_DEVICE or TO_HOST, -1 for all else. `between`:
-    copies from GPU to GPU. `bypass`: if `previous` is such a copy or communicates, what was before it and
-    others of its kind on the stream. `latency_ns`, `hop_ns`: how
-    long after its call, and after an operation that it waited for, such an operation typically begins.
+    for none. `group`: collectives with the same number transfer together, -1 for all else. `direction`: of a copy
+    between host and device, TO_DEVICE or TO_HOST, -1 for all else. `between`: copies from GPU to GPU. `bypass`: if
+    `previous` is such a copy or communicates, what was before it and others of its kind on the stream. `latency_ns`,
+    `hop_ns`: how long after its call, and after an operation that it waited for, such an operation typically begins.
     """
 
     operation: Ints
@@ -176,7 +176,8 @@ def _calls(timeline: Timeline) -> tuple[Calls, Ints]:
     """
     table, window = timeline.profile.tables.get("api_calls"), timeline.window
     if table is None or not len(table):
-        return Calls(*[_NONE] * 11, pd.Index([], dtype="str")), _NONE
+        nothing: Any = [_NONE] * (len(fields(Calls)) - 1)
+        return Calls(*nothing, pd.Index([], dtype="str")), _NONE
     causes, thread = causing_calls(timeline), table["thread"].to_numpy()
     start, end, process = causes.start, causes.end, causes.process
     chosen = np.flatnonzero((end > window.start_ns) & (start < window.end_ns))
@@ -221,8 +222,8 @@ def _lines(start: Ints, end: Ints, process: Ints, thread: Ints, *, launches: Fla
     codes, threads = pd.factorize(thread)
     line = np.arange(len(threads))
     active = np.bincount(codes, launches, len(threads)) > 0
-    for mine in positions(process).values():
-        mine = mine[active[codes[mine]]]
+    for rows in positions(process).values():
+        mine = rows[active[codes[rows]]]
         order = mine[np.argsort(start[mine], kind="stable")]
         code = codes[order]
         switch = np.flatnonzero(code[1:] != code[:-1])
@@ -272,31 +273,28 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
     previous[np.append(True, stream[1:] != stream[:-1])[: len(previous)]] = -1
     # operations that overlap on a stream do not wait for each other: graphs traced node by node
     previous[(previous >= 0) & (end[previous] > start + _LATE_NS)] = -1
-    communicating, direction, kind = facts.communicates[where], facts.direction[where], facts.kind[where]
-    group = _collectives(timeline, where[communicating], start[communicating], end[communicating])
-    grouped = np.full(len(where), -1, dtype=np.int64)
-    grouped[communicating] = group
-    latency = _latency(calls, kind, start, end, call, previous)
-    hop = _hop(calls, kind, start, end, call, previous)
-    unknown = np.full(len(where), -1, dtype=np.int64)
-    bypass = _bypass(previous, np.where(communicating, 2, np.where(direction >= 0, 1, 0)))
-    device = operations.device[where]
-    return Work(
+    communicating, direction = facts.communicates[where], facts.direction[where]
+    group = np.full(len(where), -1, dtype=np.int64)
+    group[communicating] = _collectives(timeline, where[communicating], start[communicating], end[communicating])
+    nothing, unknown = np.zeros(len(where), dtype=np.int64), np.full(len(where), -1, dtype=np.int64)
+    work = Work(
         where,
         start,
         end,
-        device,
+        operations.device[where],
         call,
         previous,
-        unknown,
-        grouped,
-        direction,
-        communicating,
-        facts.between[where],
-        bypass,
-        latency,
-        hop,
+        other=unknown,
+        group=group,
+        direction=direction,
+        communicates=communicating,
+        between=facts.between[where],
+        bypass=_bypass(previous, np.where(communicating, 2, np.where(direction >= 0, 1, 0))),
+        latency_ns=nothing,
+        hop_ns=nothing,
     )
+    kind = facts.kind[where]
+    return replace(work, latency_ns=_latency(calls, work, kind), hop_ns=_hop(calls, work, kind))
 
 
 def _bypass(previous: Ints, kind: Ints) -> Ints:
@@ -309,21 +307,22 @@ def _bypass(previous: Ints, kind: Ints) -> Ints:
     return np.where((previous >= 0) & (kind[previous] > 0) & (kind != kind[previous]), before, -1)
 
 
-def _latency(calls: Calls, kind: Ints, start: Ints, end: Ints, call: Ints, previous: Ints) -> Ints:
+def _latency(calls: Calls, work: Work, kind: Ints) -> Ints:
     """Return how long after the beginning of its call each operation begins when its stream is idle.
 
     That is the length of the call, which is work, and what is typical from its end on. Copies that block run during
     their calls: for them all of it is what is typical.
     """
     if not len(calls):
-        return np.full(len(start), _LATENCY_NS, dtype=np.int64)
+        return np.full(len(work), _LATENCY_NS, dtype=np.int64)
+    call, start = work.call, work.start
     begun, over = (np.where(call >= 0, times[call], 0) for times in (calls.start, calls.end))
-    is_free = (call >= 0) & (np.where(previous >= 0, end[previous], 0) < begun) & (start >= begun)
+    is_free = (call >= 0) & (np.where(work.previous >= 0, work.end[work.previous], 0) < begun) & (start >= begun)
     is_free[1:] &= call[1:] != call[:-1]
     blocks = _blocks(calls, start, call)
     since = np.where(blocks, begun, over)
-    keys = kind * (len(calls.names) + 1) + np.where(call >= 0, calls.name[call], len(calls.names))
-    keys = keys * 2 + blocks
+    name = np.where(call >= 0, calls.name[call], len(calls.names))
+    keys = (kind * (len(calls.names) + 1) + name) * 2 + blocks
     is_free &= blocks | (start - since < _MOST_LATENCY_NS)
     typical = _typical(keys, start - since, is_free, _LATENCY_NS - (over - begun))
     return np.where(call >= 0, np.maximum(typical + since - begun, 0), 0)
@@ -335,13 +334,13 @@ def _blocks(calls: Calls, start: Ints, call: Ints) -> Flags:
     return np.asarray(blocking[call] & (start < over[call]), dtype=bool)
 
 
-def _hop(calls: Calls, kind: Ints, start: Ints, end: Ints, call: Ints, previous: Ints) -> Ints:
+def _hop(calls: Calls, work: Work, kind: Ints) -> Ints:
     """Return how long after the operation before it on its stream such an operation begins if it was queued by then."""
-    ready = np.where(previous >= 0, end[previous], 0)
-    launched = np.where(call >= 0, np.append(calls.end, 0)[call], 0)
-    is_queued = (previous >= 0) & (launched + _LATE_NS < ready) & (start >= ready - _LATE_NS)
-    keys = kind * (int(kind.max(initial=0)) + 1) + np.where(previous >= 0, kind[previous], 0)
-    return _typical(keys, start - ready, is_queued, _HOP_NS)
+    ready = np.where(work.previous >= 0, np.append(work.end, 0)[work.previous], 0)
+    launched = np.where(work.call >= 0, np.append(calls.end, 0)[work.call], 0)
+    is_queued = (work.previous >= 0) & (launched + _LATE_NS < ready) & (work.start >= ready - _LATE_NS)
+    keys = kind * (int(kind.max(initial=0)) + 1) + np.where(work.previous >= 0, np.append(kind, 0)[work.previous], 0)
+    return _typical(keys, work.start - ready, is_queued, _HOP_NS)
 
 
 def _typical(keys: Ints, values: Ints, chosen: Flags, default: Ints | int) -> Ints:
@@ -367,7 +366,8 @@ def _collectives(timeline: Timeline, where: Ints, start: Ints, end: Ints) -> Int
     kernels = timeline.profile.tables.get("kernels")
     if kernels is None or len(pd.unique(device)) < 2:
         return group
-    for mine in positions(kernels["name"].cat.codes.to_numpy()[where]).values():
+    codes = np.asarray(kernels["name"].cat.codes, dtype=np.int64)
+    for mine in positions(codes[where]).values():
         ranks = list(positions(device[mine]).values())
         if len(ranks) < 2:
             continue
@@ -422,7 +422,7 @@ def _with_waits(timeline: Timeline, calls: Calls, work: Work) -> Calls:
     # what a wait takes to return is typical of its kind; frees, allocations and copies do work of their own after it
     is_sync = was_held & (calls.cause == IDLE.index(SYNC))
     work_ns = np.where(is_sync, _typical(calls.name, after, is_sync, _RETURN_NS), work_ns)
-    return Calls(**{**vars(calls), "awaited": awaited, "work_ns": work_ns})
+    return replace(calls, awaited=awaited, work_ns=work_ns)
 
 
 @of_capture
@@ -469,7 +469,7 @@ def _made_room(calls: Calls, work: Work, asking: Ints, here: Ints) -> Ints:
 
 
 def _known_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
-    """Return the operation that each call waited for where the capture says it: its own, its stream's or its event's."""
+    """Return the operation that each call waited for where that is known: its own, its stream's or its event's."""
     known = _stream_waits(timeline, calls, work)
     own = np.flatnonzero(_blocks(calls, work.start, work.call))
     known[work.call[own]] = own
@@ -489,8 +489,8 @@ def _stream_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
     calling = table.iloc[calls.row[asking]][by_id].assign(call=asking)
     pairs = calling.merge(waits[waits["event"].isna()][[*by_id, "stream"]].drop_duplicates(by_id), on=by_id)
     lanes = _lanes(timeline, calls, work)
-    for (key, lane), some in pairs.groupby(["process", "stream"], sort=False):
-        there, launched = lanes.get((int(key), int(lane)), (_NONE, _NONE))
+    for lane, some in pairs.groupby(["process", "stream"], sort=False):
+        there, launched = lanes.get(lane, (_NONE, _NONE))
         call = some["call"].to_numpy()
         last = np.searchsorted(launched, calls.start[call]) - 1
         fits = last >= 0
@@ -500,7 +500,7 @@ def _stream_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
     return found
 
 
-# -- dependencies between streams ---------------------------------------------------------------------------------------
+# -- dependencies between streams -------------------------------------------------------------------------------------
 
 
 def _with_other(timeline: Timeline, calls: Calls, work: Work) -> Work:
@@ -524,7 +524,7 @@ def _with_other(timeline: Timeline, calls: Calls, work: Work) -> Work:
         fits = (place >= 0) & (work.start[asking] - work.end[nearest] <= _HANDED_ON_NS) & (nearest != asking)
         fits &= nearest != work.previous[asking]
         other[asking] = np.where(fits, nearest, other[asking])
-    return Work(**{**vars(work), "other": other})
+    return replace(work, other=other)
 
 
 def _events(timeline: Timeline, calls: Calls, work: Work) -> Ints:
@@ -548,9 +548,9 @@ def _events(timeline: Timeline, calls: Calls, work: Work) -> Ints:
     if not len(pairs):
         return found
     lanes = _lanes(timeline, calls, work)
-    for (key, lane, source), some in pairs.groupby(["process", "stream", "stream_recorded"], sort=False):
-        waiting_lane, begun = lanes.get((int(key), int(lane)), (_NONE, _NONE))
-        source_lane, recorded_by = lanes.get((int(key), int(source)), (_NONE, _NONE))
+    for (process, stream, source), some in pairs.groupby(["process", "stream", "stream_recorded"], sort=False):
+        waiting_lane, begun = lanes.get((process, stream), (_NONE, _NONE))
+        source_lane, recorded_by = lanes.get((process, source), (_NONE, _NONE))
         after = np.searchsorted(begun, some["waits_at"].to_numpy())
         until = np.searchsorted(recorded_by, some["recorded_at"].to_numpy()) - 1
         fits = (after < len(waiting_lane)) & (until >= 0)
@@ -560,9 +560,9 @@ def _events(timeline: Timeline, calls: Calls, work: Work) -> Ints:
     return found
 
 
-def _lanes(timeline: Timeline, calls: Calls, work: Work) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+def _lanes(timeline: Timeline, calls: Calls, work: Work) -> dict[Hashable, tuple[Ints, Ints]]:
     """Return the operations of each process and stream in the order of their launches, and when these began."""
-    lanes = {}
+    lanes: dict[Hashable, tuple[Ints, Ints]] = {}
     known = np.flatnonzero(work.call >= 0)
     launched = calls.start[work.call[known]]
     process = _facts(timeline).process[work.operation[known]]

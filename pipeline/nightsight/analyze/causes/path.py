@@ -65,58 +65,60 @@ def critical_path(timeline: Timeline) -> Pieces:
     """Return the pieces of the critical path of the window."""
     found, window = graph(timeline), timeline.window
     calls, work = found.calls, found.work
-    count = len(calls)
-    times = np.empty(2 * count + len(work), dtype=np.int64)
-    times[0 : 2 * count : 2], times[1 : 2 * count : 2], times[2 * count :] = calls.start, calls.end, work.end
     reason, begun = _reasons(found)
-    node = _last(found, times, window.end_ns)
-    chain: list[int] = []
-    step, when, first = memoryview(reason), memoryview(times), window.start_ns
-    while node >= 0 and when[node] > first:
-        chain.append(node)
-        node = step[node]
-    path = np.array(chain, dtype=np.int64)
+    times = np.concatenate([np.stack([calls.start, calls.end], axis=1).ravel(), work.end])
+    path = _followed(reason, times, _last(found, times, window.end_ns), window.start_ns)
     # each event begins where the one that led to it ends; what follows the last event is host code
-    events = np.append(-1, path)
+    events, led = np.append(-1, path), np.append(path, -1)
     until = np.minimum.accumulate(np.append(window.end_ns, times[path]))
-    since = np.append(until[1:], first)
-    start, end = np.maximum(since, first), np.maximum(until, first)
-    is_work = events >= 2 * count
-    operation = np.where(is_work, events - 2 * count, -1)
-    call = np.where(is_work | (events < 0), -1, events // 2)
-    is_end = ~is_work & (events >= 0) & (events % 2 == 1)
+    start, end = (np.maximum(edge, window.start_ns) for edge in (np.append(until[1:], window.start_ns), until))
+    first = 2 * len(calls)
+    operation = np.where(events >= first, events - first, -1)
+    call = np.where((events >= 0) & (events < first), events // 2, -1)
     cause = np.full(len(events), PATH_CAUSES.index(HOST), dtype=np.int64)
-    cause[is_end] = _of_calls(timeline, found)[call[is_end]]
-    cause[is_work] = _of_work(timeline, work)[operation[is_work]]
+    ends = np.flatnonzero((call >= 0) & (events % 2 == 1))
+    cause[ends] = _of_calls(timeline, found)[call[ends]]
+    ran = np.flatnonzero(operation >= 0)
+    cause[ran] = _of_work(timeline, work)[operation[ran]]
     # an operation that began later than what led to it: until then it was on its way, or waited on the GPU
     began = np.append(begun, 0)[operation]
-    late = np.flatnonzero(is_work & (began > start) & (began < end))
-    led = np.append(path, -1)[late]
-    by_call = (led >= 0) & (led < 2 * count)
-    way = np.where(by_call, PATH_CAUSES.index(LAUNCH), PATH_CAUSES.index(DEPENDENCY))
-    way[led < 0] = PATH_CAUSES.index(UNKNOWN)
-    starts, ends = np.concatenate([start, start[late]]), np.concatenate([end, began[late]])
-    starts[late] = began[late]
-    cause = np.concatenate([cause, way])
-    of_call = np.concatenate([call, np.where(by_call, led // 2, -1)])
-    of_work = np.concatenate([operation, np.full(len(late), -1)])
+    late = np.flatnonzero((operation >= 0) & (began > start) & (began < end))
+    by_call = (led[late] >= 0) & (led[late] < first)
+    ways = [PATH_CAUSES.index(way) for way in (LAUNCH, UNKNOWN, DEPENDENCY)]
+    way = np.select([by_call, led[late] < 0], ways[:2], ways[2])
+    before = (start[late].copy(), began[late], way, np.where(by_call, led[late] // 2, -1), np.full(len(late), -1))
+    start[late] = began[late]
     # host code belongs to the call after it, and at the end of the window to the last call before
-    if len(call) > 1 and count:
-        known = call[call >= 0]
-        of_call[0] = known[0] if len(known) else -1
-    is_host = cause == PATH_CAUSES.index(HOST)
-    asked = np.where((of_call >= 0) & ~is_host, np.append(calls.start, 0)[of_call], -1)
+    call[0] = next(iter(call[call >= 0]), -1)
+    columns = zip((start, end, cause, call, operation), before, strict=True)
+    return _pieces(timeline, found, tuple(np.concatenate(both) for both in columns))
+
+
+def _followed(reason: Ints, times: Ints, last: int, until: int) -> Ints:
+    """Return the events from the last one on, each followed by its reason, until the first before a time."""
+    # as views of memory: indexing a numpy array takes three times as long
+    reasons, when, node, chain = reason.data, times.data, last, list[int]()
+    while node >= 0 and when[node] > until:
+        chain.append(node)
+        node = reasons[node]
+    return np.array(chain, dtype=np.int64)
+
+
+def _pieces(timeline: Timeline, found: Graph, columns: tuple[Ints, ...]) -> Pieces:
+    """Return the pieces that take any time, in order, with names and threads; start, end, cause, call, operation."""
+    start, end, cause, call, operation = columns
+    kept = np.flatnonzero(end > start)
+    kept = kept[np.argsort(-start[kept], kind="stable")]
+    start, end, cause, call, operation = (values[kept] for values in (start, end, cause, call, operation))
+    calls = found.calls
     functions, families = _name_codes(timeline)
-    named = np.where(of_work >= 0, families[np.append(work.operation, -1)[of_work]], len(names_of(timeline)) - 1)
-    is_call = (of_call >= 0) & ~is_host
-    named = np.where(is_call, functions[np.append(calls.name, 0)[of_call]] if count else named, named)
-    thread, process = (
-        np.where(of_call >= 0, np.append(values, -1)[of_call], -1) for values in (calls.thread, calls.process)
-    )
-    pieces = (starts, ends, cause, named, thread, process, asked)
-    kept = np.flatnonzero(ends > starts)
-    kept = kept[np.argsort(-starts[kept], kind="stable")]
-    return Pieces(*(values[kept] for values in pieces))
+    is_call = (call >= 0) & (cause != PATH_CAUSES.index(HOST))
+    name = np.full(len(kept), len(names_of(timeline)) - 1)
+    name[operation >= 0] = families[found.work.operation[operation[operation >= 0]]]
+    name[is_call] = functions[calls.name[call[is_call]]]
+    thread, process = (np.where(call >= 0, np.append(values, -1)[call], -1) for values in (calls.thread, calls.process))
+    asked = np.where(is_call, np.append(calls.start, -1)[call], -1)
+    return Pieces(start, end, cause, name, thread, process, asked)
 
 
 def _reasons(found: Graph) -> tuple[Ints, Ints]:
@@ -307,7 +309,7 @@ def _scaled(times: Ints, length: int) -> Ints:
     if total in (0, length):
         return times
     exact = times * (length / total)
-    whole = np.floor(exact).astype(np.int64)
+    whole: Ints = np.floor(exact).astype(np.int64)
     # what rounding down leaves goes to the largest remainders
     left = int(length - whole.sum())
     whole[np.argsort(whole - exact, kind="stable")[:left]] += 1
@@ -346,11 +348,11 @@ def _name_codes(timeline: Timeline) -> tuple[Ints, Ints]:
     tables = timeline.profile.tables
     codes, before = [np.empty(0, dtype=np.int64)], 0
     if "kernels" in tables:
-        codes.append(_families(timeline).codes.astype(np.int64))
+        codes.append(np.asarray(_families(timeline).codes, dtype=np.int64))
         before = len(_families(timeline).categories)
     if "memory_ops" in tables:
         copies = tables["memory_ops"]["operation"].cat
-        codes.append(copies.codes.to_numpy(dtype=np.int64) + before)
+        codes.append(np.asarray(copies.codes, dtype=np.int64) + before)
         before += len(copies.categories)
     graphs = len(timeline.operations.kind) - sum(len(some) for some in codes)
     codes.append(np.full(graphs, before))

@@ -5,15 +5,18 @@ between calls, calls without their waits, and operations. So the replayed length
 the model does not explain. All changes are replayed together: a row of times for each event, one column a change.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from nightsight.analyze.causes.graph import Graph, graph
-from nightsight.events.timeline import Timeline, Window, positions
-from nightsight.intervals import Ints
+from nightsight.analyze.causes.graph import Calls, Graph, Work, graph
+from nightsight.events.timeline import Timeline, positions
+from nightsight.events.window import Window
+from nightsight.intervals import Flags, Ints
 from nightsight.parallel import once
 from nightsight.results import IDLE, SYNC
 
@@ -45,7 +48,6 @@ class Model:
     """
 
     graph: Graph
-    begin_ns: int
     measured: Floats
     source: Ints
     target: Ints
@@ -75,7 +77,7 @@ class Model:
         """Return the time of each event in ns since the beginning, a column for each column of `lags`."""
         times = np.zeros((len(self.first), lags.shape[1]))
         source, edges = self.source.tolist(), [*self.first.tolist(), len(self.source)]
-        for event, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
+        for event, (low, high) in enumerate(pairwise(edges)):
             row = times[event]
             for edge in range(low, high):
                 origin = source[edge]
@@ -89,7 +91,7 @@ class Model:
         return times
 
     def lengths(self, times: Floats) -> Floats:
-        """Return how long the stretch takes per column: of one step if there are several, otherwise as a whole, in ns."""
+        """Return how long the stretch takes per column in ns: one step if there are several, otherwise the whole."""
         if self.steps < _FEWEST:
             return np.asarray(times.max(axis=0))
         ends = np.full((self.steps, times.shape[1]), -np.inf)
@@ -99,110 +101,127 @@ class Model:
         return np.asarray((ends[-1] - ends[0]) / (self.steps - 1))
 
 
+class _Edges(NamedTuple):
+    """Edges with source, target, lag in ns, kind and item (see Model)."""
+
+    source: Ints
+    target: Ints
+    lag: Floats
+    kind: Ints
+    item: Ints
+
+    def of(self, chosen: Flags | Ints) -> "_Edges":
+        """Return the chosen edges."""
+        source, target, kind, item = (values[chosen] for values in (self.source, self.target, self.kind, self.item))
+        return _Edges(source, target, self.lag[chosen], kind, item)
+
+    def with_fixed(self, events: Ints, times: Floats) -> "_Edges":
+        """Return these and edges that give events their time, whatever happens before."""
+        nothing = np.full(len(events), -1)
+        kind = np.concatenate([self.kind, np.full(len(events), BEGIN)])
+        source, item = (np.concatenate([values, nothing]) for values in (self.source, self.item))
+        return _Edges(source, np.append(self.target, events), np.append(self.lag, times), kind, item)
+
+
 @once
 def model(timeline: Timeline) -> Model:
     """Return the model of the window of the timeline."""
     found, window = graph(timeline), timeline.window
-    work = found.work
-    groups = np.unique(work.group[work.group >= 0])
+    groups = np.unique(found.work.group[found.work.group >= 0])
     time = _times(found, groups)
-    source, target, lag, kind, item = _edges(found, groups, window)
-    low, high, starts = window.start_ns, window.end_ns, window.repetitions
-    inside = (time >= low) & (time <= high)
-    # an event of which nothing is known keeps its time
-    order = np.flatnonzero(inside)
+    order = np.flatnonzero((time >= window.start_ns) & (time <= window.end_ns))
     order = order[np.argsort(time[order], kind="stable")]
+    # the last entry is for the source -1
     rank = np.full(len(time) + 1, -1, dtype=np.int64)
     rank[order] = np.arange(len(order))
-    kept = rank[target] >= 0
-    source, target, lag, kind, item = (values[kept] for values in (source, target, lag, kind, item))
-    outside = rank[source] < 0
-    lag = lag.astype(np.float64) + np.where(outside, np.where(source >= 0, time[source], window.start_ns) - low, 0)
-    backwards = ~outside & (rank[source] >= rank[target])
-    source, target, lag, kind, item = (
-        values[~backwards] for values in (np.where(outside, -1, rank[source]), rank[target], lag, kind, item)
-    )
+    edges = _edges(found, groups, window)
+    edges = edges.of(rank[edges.target] >= 0)
+    # what happened before the stretch is not replayed: it keeps its time
+    fixed = np.append(time - window.start_ns, 0)[edges.source]
+    source, target = rank[edges.source], rank[edges.target]
+    edges = edges._replace(source=source, target=target, lag=edges.lag + np.where(source < 0, fixed, 0))
+    edges = edges.of(edges.source < edges.target)
+    # and so does an event of which it is not known what led to it
     known = np.zeros(len(order), dtype=bool)
-    known[target] = True
-    lost = np.flatnonzero(~known)
-    source, target = np.append(source, np.full(len(lost), -1)), np.append(target, lost)
-    lag = np.append(lag, time[order[lost]] - low)
-    kind, item = np.append(kind, np.full(len(lost), BEGIN)), np.append(item, np.full(len(lost), -1))
-    by_target = np.argsort(target, kind="stable")
-    source, target, lag, kind, item = (values[by_target] for values in (source, target, lag, kind, item))
-    step = np.searchsorted(starts, _begun(found, groups)[order], side="right") - 1
-    measured = time[order].astype(np.float64) - low
-    first = np.searchsorted(target, np.arange(len(order)))
-    return Model(found, low, measured, source, target, lag.astype(np.float64), kind, item, first, step, len(starts))
+    known[edges.target] = True
+    measured = (time[order] - window.start_ns).astype(np.float64)
+    edges = edges.with_fixed(np.flatnonzero(~known), measured[~known])
+    edges = edges.of(np.argsort(edges.target, kind="stable"))
+    first = np.searchsorted(edges.target, np.arange(len(order)))
+    step = _steps(found, groups, window)[order]
+    return Model(found, measured, *edges, first, step, len(window.repetitions))
 
 
 def _times(found: Graph, groups: Ints) -> Ints:
     """Return when each event was: beginnings and ends of calls, ends of operations, last arrivals of collectives."""
     calls, work = found.calls, found.work
-    times = np.empty(2 * len(calls) + len(work) + len(groups), dtype=np.int64)
-    times[0 : 2 * len(calls) : 2], times[1 : 2 * len(calls) : 2] = calls.start, calls.end
-    times[2 * len(calls) : 2 * len(calls) + len(work)] = work.end
     arrivals = np.full(len(groups), np.iinfo(np.int64).min)
     grouped = work.group >= 0
     np.maximum.at(arrivals, np.searchsorted(groups, work.group[grouped]), work.start[grouped])
-    times[2 * len(calls) + len(work) :] = arrivals
-    return times
+    return np.concatenate([np.stack([calls.start, calls.end], axis=1).ravel(), work.end, arrivals])
 
 
-def _begun(found: Graph, groups: Ints) -> Ints:
-    """Return when the program caused each event: it belongs to the step in which its call began."""
+def _steps(found: Graph, groups: Ints, window: Window) -> Ints:
+    """Return the repetition of each event, -1 for none: an operation belongs to that in which its call began."""
     calls, work = found.calls, found.work
-    times = _times(found, groups)
-    times[1 : 2 * len(calls) : 2] = calls.start
-    ends = slice(2 * len(calls), 2 * len(calls) + len(work))
-    times[ends] = np.where(work.call >= 0, np.append(calls.start, 0)[work.call], np.iinfo(np.int64).min)
-    return times
+    step = np.full(len(calls) + 1, -1, dtype=np.int64)
+    for process, starts in window.steps.items():
+        mine = np.flatnonzero(calls.process == process)
+        step[mine] = np.searchsorted(starts, calls.start[mine], side="right") - 1
+    step = np.minimum(step, len(window.repetitions) - 1)
+    return np.concatenate([np.repeat(step[:-1], 2), step[work.call], np.full(len(groups), -1)])
 
 
-def _edges(found: Graph, groups: Ints, window: Window) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return source, target, lag in ns, kind and item of all edges; events are numbered as in `_times`."""
-    calls, work = found.calls, found.work
-    count = len(calls)
-    call, op = np.arange(count), np.arange(len(work))
-    parts = []
-    before = calls.before
-    gap = calls.start - np.where(before >= 0, np.append(calls.end, 0)[before], window.start_ns)
-    parts.append((np.where(before >= 0, 2 * before + 1, -1), 2 * call, gap, BEGIN, call))
+def _edges(found: Graph, groups: Ints, window: Window) -> _Edges:
+    """Return all edges; events are numbered as in `_times`."""
+    parts = [*_of_calls(found.calls, found.work, window), *_of_work(found.calls, found.work, groups, window)]
+    source, target, lag, item = (np.concatenate([part[place] for part in parts]) for place in (1, 2, 3, 4))
+    kind = np.concatenate([np.full(len(part[4]), part[0], dtype=np.int64) for part in parts])
+    return _Edges(source, target, lag.astype(np.float64), kind, item)
+
+
+_Part = tuple[int, Ints, Ints, Ints, Ints]
+"""Edges of one kind: the kind, sources, targets, lags and items."""
+
+
+def _of_calls(calls: Calls, work: Work, window: Window) -> Iterator[_Part]:
+    call, length = np.arange(len(calls)), calls.end - calls.start
+    known = calls.before >= 0
+    gap = calls.start - np.where(known, np.append(calls.end, 0)[calls.before], window.start_ns)
+    yield BEGIN, np.where(known, 2 * calls.before + 1, -1), 2 * call, gap, call
     held = (calls.awaited >= 0) & (np.append(work.end, 0)[calls.awaited] > calls.start)
-    own = np.where(held & (calls.cause == IDLE.index(SYNC)), least(calls.name, calls.end - calls.start), calls.work_ns)
-    parts.append((2 * call, 2 * call + 1, np.minimum(own, calls.end - calls.start), CALL, call))
+    own = np.where(held & (calls.cause == IDLE.index(SYNC)), least(calls.name, length), calls.work_ns)
+    yield CALL, 2 * call, 2 * call + 1, np.minimum(own, length), call
     waits = np.flatnonzero(calls.awaited >= 0)
     returns = np.where(held, calls.work_ns, 0)[waits]
-    parts.append((2 * count + calls.awaited[waits], 2 * waits + 1, returns, AWAIT, waits))
-    # a member of a collective leads to the arrival, and the arrival to its end
-    length = work.end - work.start
-    grouped = work.group >= 0
-    group = np.searchsorted(groups, work.group)
-    goal = np.where(grouped, 2 * count + len(work) + group, 2 * count + op)
+    yield AWAIT, 2 * len(calls) + calls.awaited[waits], 2 * waits + 1, returns, waits
+
+
+def _of_work(calls: Calls, work: Work, groups: Ints, window: Window) -> Iterator[_Part]:
+    first, length = 2 * len(calls), work.end - work.start
+    grouped, group = work.group >= 0, np.searchsorted(groups, work.group)
+    # what leads to a member of a collective leads to the arrival of all, and the arrival to the ends
+    goal = first + np.where(grouped, len(work) + group, np.arange(len(work)))
     rest = np.where(grouped, 0, length)
-    launched = np.flatnonzero(work.call >= 0)
-    parts.append((2 * work.call[launched], goal[launched], (work.latency_ns + rest)[launched], LAUNCH, launched))
+    mine = np.flatnonzero(work.call >= 0)
+    yield LAUNCH, 2 * work.call[mine], goal[mine], (work.latency_ns + rest)[mine], mine
     for kind, reasons in ((STREAM, work.previous), (OTHER, work.other)):
-        some = np.flatnonzero(reasons >= 0)
-        parts.append((2 * count + reasons[some], goal[some], (work.hop_ns + rest)[some], kind, some))
-    members = np.flatnonzero(grouped)
+        mine = np.flatnonzero(reasons >= 0)
+        yield kind, first + reasons[mine], goal[mine], (work.hop_ns + rest)[mine], mine
+    mine = np.flatnonzero(grouped)
     transfer = np.full(len(groups), np.iinfo(np.int64).max)
-    np.minimum.at(transfer, group[members], length[members])
-    parts.append((goal[members], 2 * count + members, transfer[group[members]], TRANSFER, members))
-    some = np.flatnonzero(work.bypass >= 0)
-    never = np.full(len(some), NEVER)
-    parts.append((2 * count + work.bypass[some], goal[some], never, BYPASS, some))
+    np.minimum.at(transfer, group[mine], length[mine])
+    yield TRANSFER, goal[mine], first + mine, transfer[group[mine]], mine
+    mine = np.flatnonzero(work.bypass >= 0)
+    yield BYPASS, first + work.bypass[mine], goal[mine], np.full(len(mine), NEVER), mine
     copies = np.flatnonzero(work.direction >= 0)
-    copies = copies[np.lexsort((work.start[copies], work.device[copies] * 8 + work.direction[copies]))]
     engine = work.device[copies] * 8 + work.direction[copies]
-    same = np.flatnonzero(engine[1:] == engine[:-1])
-    never = np.full(len(same), NEVER)
-    parts.append((2 * count + copies[same], 2 * count + copies[same + 1], never, ENGINE, copies[same + 1]))
-    roots = np.flatnonzero((work.call < 0) & (work.previous < 0) & (work.other < 0) & ~grouped)
-    parts.append((np.full(len(roots), -1), 2 * count + roots, work.end[roots] - window.start_ns, LAUNCH, roots))
-    sources, targets, lags, kinds, items = zip(*parts, strict=True)
-    kind = np.concatenate([np.full(len(items[i]), kinds[i], dtype=np.int64) for i in range(len(parts))])
-    return np.concatenate(sources), np.concatenate(targets), np.concatenate(lags), kind, np.concatenate(items)
+    order = np.lexsort((work.start[copies], engine))
+    same = engine[order][1:] == engine[order][:-1]
+    mine, before = copies[order][1:][same], copies[order][:-1][same]
+    yield ENGINE, first + before, first + mine, np.full(len(mine), NEVER), mine
+    mine = np.flatnonzero((work.call < 0) & (work.previous < 0) & (work.other < 0) & ~grouped)
+    yield LAUNCH, np.full(len(mine), -1), first + mine, work.end[mine] - window.start_ns, mine
 
 
 def least(name: Ints, length: Ints) -> Ints:

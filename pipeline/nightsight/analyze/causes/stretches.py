@@ -47,7 +47,7 @@ def replayed(timeline: Timeline) -> Timeline:
 
 
 def _parts(timeline: Timeline) -> tuple[Ints, Ints]:
-    """Return the edges of the parts that a window can be cut into, its repetitions or slices, and the events of each."""
+    """Return the edges of the parts that a window can be cut into, repetitions or slices, and the events of each."""
     window, operations = timeline.window, timeline.operations
     starts = window.repetitions
     calls = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()

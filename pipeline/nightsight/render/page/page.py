@@ -85,8 +85,8 @@ class Page:
     """Everything that the template of a report prints.
 
     lead: the section before the advice. windows: those that a reader can choose there. unchecked: advice rules that
-    could not be checked, with the reason. unavailable: titles of missing results, with the reason. tables: all rows of the
-    tables, compressed (packed_tables).
+    could not be checked, with the reason. unavailable: titles of missing results, with the reason. tables: all rows of
+    the tables, compressed (packed_tables).
     """
 
     title: str

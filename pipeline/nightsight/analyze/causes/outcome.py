@@ -1,0 +1,167 @@
+"""What each remedy would gain, alone and in the best sequence: the results of the causal model.
+
+Gains are of the program without the profiler, whose own cost is taken off before any remedy is applied.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.causes.remedies import Remedy, call_cost_ns, remedies, unprofiled
+from nightsight.analyze.causes.replay import Floats, Model
+from nightsight.analyze.causes.scene import Scene, applied
+from nightsight.analyze.causes.stretches import replayed
+from nightsight.events.timeline import Timeline
+from nightsight.parallel import once
+from nightsight.results import REPLAY, WHAT_IF
+from nightsight.tables import NULLABLE
+
+MOST_UNEXPLAINED: Final = 0.1
+"""No gain is promised if the replay of the unchanged window differs by more than this share from what was measured."""
+# of a step: smaller gains are not worth a row, or a place in the best sequence
+_LEAST_SHARE: Final = 0.005
+_LEAST_OF_SEQUENCE: Final = 0.02
+_MOST_IN_SEQUENCE: Final = 4
+# a wait and host code count as one cause if together they gain so many times as much as the better one alone
+_TOGETHER: Final = 1.2
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """What a remedy gains per step, alone, in ns. `order`: its place in the best sequence from 1, 0 if not in it.
+
+    `after_ns`: the length of a step after this and all before it in the sequence.
+    """
+
+    remedy: Remedy
+    gain_ns: float
+    order: int = 0
+    after_ns: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The replay of a window: a step as measured, as replayed, as predicted without the profiler; times in ns."""
+
+    scene: Scene
+    measured_ns: float
+    replayed_ns: float
+    unprofiled_ns: float
+    gains: tuple[Gain, ...]
+
+    @property
+    def unexplained(self) -> float:
+        """By how much the replay differs from what was measured, relative to that."""
+        return self.replayed_ns / self.measured_ns - 1 if self.measured_ns > 0 else 0.0
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether gains can be promised."""
+        return self.measured_ns > 0 and abs(self.unexplained) <= MOST_UNEXPLAINED
+
+
+@once
+def outcome(timeline: Timeline) -> Outcome:
+    """Replay the window as it was, without the profiler, and with each remedy; the largest gain first."""
+    scene = Scene(replayed(timeline))
+    found = scene.model
+    if not len(found.first):
+        return Outcome(scene, 0.0, 0.0, 0.0, ())
+    base = applied(unprofiled(scene), found.lag)
+    known = remedies(scene)
+    lengths = _replayed(found, [found.lag, base, *(applied(remedy.edit, base) for remedy in known)])
+    pairs = zip(known, lengths[2:], strict=True)
+    gains = sorted((Gain(remedy, float(max(lengths[1] - length, 0.0))) for remedy, length in pairs), key=_by_gain)
+    measured = float(found.lengths(found.measured[:, None])[0])
+    kept = _distinct(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * lengths[1]))
+    return Outcome(scene, measured, float(lengths[0]), float(lengths[1]), _best_sequence(scene, base, kept))
+
+
+def _distinct(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
+    """Leave out remedies of a wait together with host code that gain hardly more than one of the two alone."""
+    alone: dict[str, float] = {}
+    for gain in gains:
+        if gain.remedy.rule in ("wait", "host_code"):
+            alone[gain.remedy.path] = max(alone.get(gain.remedy.path, 0.0), gain.gain_ns)
+    return tuple(
+        gain
+        for gain in gains
+        if gain.remedy.rule != "wait_and_host_code" or gain.gain_ns > _TOGETHER * alone.get(gain.remedy.path, 0.0)
+    )
+
+
+def _by_gain(gain: Gain) -> float:
+    return -gain.gain_ns
+
+
+def _replayed(found: Model, lags: list[Floats]) -> Floats:
+    return found.lengths(found.replay(np.stack(lags, axis=1)))
+
+
+def _best_sequence(scene: Scene, base: Floats, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
+    """Take the remedy that gains the most, then the one that gains the most of what is left, and so on."""
+    lag, left, ordered = base, float(_replayed(scene.model, [base])[0]), dict.fromkeys(range(len(gains)), (0, 0.0))
+    whole, open_ = left, set(range(len(gains)))
+    for order in range(1, _MOST_IN_SEQUENCE + 1):
+        tried = sorted(open_)
+        if not tried:
+            break
+        edits = [applied(gains[place].remedy.edit, lag) for place in tried]
+        lengths = _replayed(scene.model, edits)
+        best = int(np.argmin(lengths))
+        if left - lengths[best] < _LEAST_OF_SEQUENCE * whole:
+            break
+        lag, left = edits[best], float(lengths[best])
+        ordered[tried[best]] = (order, left)
+        open_.discard(tried[best])
+    return tuple(replace(gain, order=ordered[place][0], after_ns=ordered[place][1]) for place, gain in enumerate(gains))
+
+
+def what_if(timeline: Timeline) -> Table:
+    """Return one row per remedy that gains anything, the largest gain first."""
+    found = outcome(timeline)
+    rows = [
+        {
+            "rule": gain.remedy.rule,
+            "path": gain.remedy.path,
+            "name": gain.remedy.name,
+            "cases": gain.remedy.cases,
+            "time_ns": gain.remedy.time_ns,
+            "gain_ns": gain.gain_ns if found.is_trusted else None,
+            "gain_pct": 100 * gain.gain_ns / found.unprofiled_ns if found.is_trusted else None,
+            "order": gain.order or None,
+            "after_ns": gain.after_ns if gain.order else None,
+        }
+        for gain in found.gains
+    ]
+    table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
+    numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns"), "float64")
+    texts = dict.fromkeys(("rule", "path", "name"), "str")
+    notes = () if found.is_trusted else (_NOT_TRUSTED.format(100 * abs(found.unexplained)),)
+    return Table(table.astype({**numbers, **texts, "order": NULLABLE}), notes)
+
+
+def replay(timeline: Timeline) -> Table:
+    """Return one row: how the replay compares with what was measured; without rows if there is nothing to replay."""
+    found = outcome(timeline)
+    row = {
+        "repetitions": found.scene.model.steps,
+        "events": len(found.scene.model.first),
+        "measured_ns": found.measured_ns,
+        "replayed_ns": found.replayed_ns,
+        "unexplained_pct": 100 * found.unexplained,
+        "call_cost_ns": call_cost_ns(found.scene),
+        "unprofiled_ns": found.unprofiled_ns,
+    }
+    return Table(pd.DataFrame([row], columns=REPLAY.column_names)[: int(found.measured_ns > 0)])
+
+
+_NOT_TRUSTED: Final = (
+    "The replay of the unchanged window differs from what was measured by {:.0f} %, so no gain is promised: something "
+    "that the capture does not show holds up the program."
+)
+
+ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if))
