@@ -3,6 +3,7 @@
 import pytest
 
 from nightsight.analyze.replay.groups import Chosen, choose_kernels
+from nightsight.events.window import WHOLE
 from nightsight.model import Profile
 from nightsight.tables import conform
 from tests.timeline import draw
@@ -12,7 +13,7 @@ def sized(picture: str, *grids: int) -> Profile:
     """Draw kernels and give each its grid."""
     drawn = draw(picture)
     kernels = drawn.table("kernels").assign(grid_x=grids)
-    return Profile({**drawn.tables, "kernels": conform("kernels", kernels)})
+    return Profile({**drawn.tables, "kernels": conform("kernels", kernels)}, window=WHOLE)
 
 
 def choose(profile: Profile, *, coverage_pct: float = 90, most: int = 12) -> Chosen:

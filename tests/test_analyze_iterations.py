@@ -75,9 +75,9 @@ def test_instances_come_in_order_with_the_time_the_gpu_worked_for_them() -> None
         )
     )
     assert iteration_times(timeline).frame.to_numpy().tolist() == [
-        ["s", 5, 0, -3000, 6000, 3000],
-        ["s", 5, 1, 4000, 6000, 2000],
-        ["s", 5, 2, 11000, 6000, 1000],
+        ["s", 5, 0, 0, 6000, 3000],
+        ["s", 5, 1, 7000, 6000, 2000],
+        ["s", 5, 2, 14000, 6000, 1000],
     ]
 
 

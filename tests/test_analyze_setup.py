@@ -1,12 +1,14 @@
 """Calls that belong before what is measured: which they are, where they were made, and in how many repetitions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from nightsight.analyze.ranges.setup import setup_calls
 from nightsight.events.timeline import Timeline
+from nightsight.events.window import WHOLE
 from nightsight.model import Profile
 from nightsight.tables import conform
 from tests.recorded import Recorded
@@ -39,7 +41,7 @@ def test_a_step_of_each_of_two_processes_is_one_of_its_own_steps() -> None:
 
 
 def test_each_rank_of_a_real_capture_loads_in_one_of_its_own_twelve_steps(recorded: Recorded) -> None:
-    table = setup_calls(Timeline(recorded.profile("ddp2"))).frame
+    table = setup_calls(Timeline(replace(recorded.profile("ddp2"), window=WHOLE))).frame
     loads = table[(table["name"] == "cuLibraryLoadData") & (table["path"] == "step / forward")]
     assert loads[["calls", "steps", "of_steps"]].to_numpy().tolist() == [[6, 1, 12], [6, 1, 12]]
     assert loads["pid"].nunique() == 2

@@ -72,11 +72,10 @@ def profile_program(plan: Plan, request: Request) -> Path:
     with _interrupts_name_the_capture(request):
         capture = COLLECTORS[collector](program, request)
         capture = replace(capture, parameters={**capture.parameters, **plan.parameters})
-        profile = read(capture.files[-1], details=request.replay is not None)
+        profile, unknown = _with_window(read(capture.files[-1], details=request.replay is not None), plan.window)
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
         request.progress("writing the report")
-        profile, unknown = _with_window(profile, plan.window)
         findings = (*not_collected(request, profile), *unknown, *((fallback,) if fallback else ()))
         report = build_report(profile, capture.workload, capture=capture, findings=findings)
         publish(run, _run_files(Source(report, profile), failed=bool(capture.failure)))

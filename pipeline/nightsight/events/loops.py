@@ -152,7 +152,7 @@ def _launched_between(work: Work, process: int, spans: pd.DataFrame) -> tuple[In
     order = np.argsort(launched, kind="stable")
     launched, before = launched[order], np.concatenate(([0], np.cumsum(length[order])))
     low = np.searchsorted(launched, spans["start"].to_numpy(), side="left")
-    high = np.searchsorted(launched, spans["end"].to_numpy(), side="right")
+    high = np.searchsorted(launched, spans["end"].to_numpy(), side="left")
     return before[high] - before[low], int(before[-1])
 
 
@@ -185,12 +185,12 @@ def _launch_loop(work: Work, process: int, names: Ints, launched: Ints) -> Loop 
     phase = _phase(launched[first : first + count], period)
     often = (count - phase) // period
     mine = launched[first + phase : first + phase + often * period]
-    starts, last = mine[::period], int(mine[-1])
-    gpu_ns, total = _launched_between(work, process, pd.DataFrame({"start": starts[:1], "end": [last]}))
+    starts, end = mine[::period], int(mine[-1]) + 1
+    gpu_ns, total = _launched_between(work, process, pd.DataFrame({"start": starts[:1], "end": [end]}))
     if often < LEAST - 1 or gpu_ns[0] < LEAST_OF_WORK * total:
         return None
     of_what = f"{_SAME} {period:,} launches" if period > 1 else f"{_SAME} launch"
-    return Loop(process, of_what, starts, last, int(gpu_ns[0]), _slow(starts), is_named=False)
+    return Loop(process, of_what, starts, end, int(gpu_ns[0]), _slow(starts), is_named=False)
 
 
 # of the GPU time of the process: a sequence that covers less is not the program's loop

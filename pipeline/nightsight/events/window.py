@@ -102,7 +102,7 @@ def chosen_window(profile: Profile) -> Window:
     check_window(profile.window)
     span = as_span(profile.window)
     window = _of_span(profile, *span) if span else _of_range(profile)
-    return window if window.steps else _with_steps(window, steady_window(profile))
+    return window if window.steps else _with_steps(profile, window)
 
 
 @once
@@ -173,19 +173,20 @@ def _measured(profile: Profile) -> Window | None:
         return None
     start, end = int(measured["start_ns"].min()), int(measured["end_ns"].max())
     window = Window(start, end, MEASURED_RANGE, f"The window is the range `{MEASURED_RANGE}`.")
-    return _with_steps(window, steady_window(profile))
+    return _with_steps(profile, window)
 
 
-def _with_steps(window: Window, steady: Window | None) -> Window:
-    """Add those repetitions of the loop that begin inside the window."""
-    if steady is None or not steady.steps:
-        return window
+def _with_steps(profile: Profile, window: Window) -> Window:
+    """Add those repetitions of the program's loop that begin inside the window, slow ones too."""
+    loops = loops_of(profile)
     inside = {
-        process: starts[(starts >= window.start_ns) & (starts < window.end_ns)]
-        for process, starts in steady.steps.items()
+        loop.process: loop.starts[(loop.starts >= window.start_ns) & (loop.starts < window.end_ns)] for loop in loops
     }
     steps = {process: starts for process, starts in inside.items() if len(starts)}
-    return replace(window, steps=steps, family=steady.family if steps else "")
+    if not steps:
+        return window
+    family = loops[0].family.removeprefix(f"{MEASURED_RANGE} / ")
+    return replace(window, steps=steps, family=family)
 
 
 def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
@@ -202,7 +203,7 @@ def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
 
 
 def _work_end(work: Work, loop: Loop, start_ns: int) -> int:
-    mine = (work.launched >= start_ns) & (work.launched <= loop.end_ns)
+    mine = (work.launched >= start_ns) & (work.launched < loop.end_ns)
     if (work.process != loop.process).any():
         mine &= work.process == loop.process
     return int(work.end[mine].max(initial=loop.end_ns))

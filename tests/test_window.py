@@ -1,0 +1,632 @@
+"""Which part of a capture a report is about: its steady part, found in ranges or launches, or what was asked for."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.analyze.split import device_steps, time_split
+from nightsight.analyze.step_split import step_split
+from nightsight.errors import UsageError
+from nightsight.events.timeline import Timeline
+from nightsight.events.window import (
+    AFTER_PAUSE,
+    GPU_WORK,
+    RECORDED,
+    START_UP,
+    STEADY,
+    Window,
+    check_window,
+    chosen_window,
+    offered_windows,
+    steady_window,
+    whole_window,
+)
+from nightsight.model import Profile, Report
+from nightsight.results import WHOLE_STEP
+from nightsight.tables import SHAPE, conform, empty
+from nightsight.workflow import build_report
+from tests.properties import examples
+from tests.recorded import Recorded
+from tests.timeline import beside, draw
+
+MS = 1_000_000
+ON_STREAM = {"context": 1, "stream": 7, **dict.fromkeys(SHAPE, 1)}
+
+# a slow first step, after a long start-up
+TRAINING = """
+    nvtx  ..............[step         ][step][step][step][step]
+    cpu   JJJJ.L........L......A......L.....L.....L.....L.....
+    s7    ......aa.......b............bbbb..bbbb..bbbb..bbbb..
+    """
+
+
+def window_of(picture: str) -> Window:
+    return chosen_window(draw(picture))
+
+
+def with_ranges(profile: Profile, **columns: Any) -> Profile:
+    ranges = conform("ranges", profile.table("ranges").assign(**columns))
+    return replace(profile, tables={**profile.tables, "ranges": ranges})
+
+
+def without(profile: Profile, *tables: str) -> Profile:
+    return replace(profile, tables={name: table for name, table in profile.tables.items() if name not in tables})
+
+
+def spans(window: Window) -> tuple[int, int]:
+    """The window in microseconds."""
+    return window.start_ns // 1000, window.end_ns // 1000
+
+
+# -- loops of ranges --------------------------------------------------------------------------------------------------
+
+
+def test_the_steady_part_leaves_out_the_start_up_and_the_slow_first_step() -> None:
+    window = window_of(TRAINING)
+    assert (window.name, window.family, spans(window)) == (STEADY, "step", (29, 53))
+    assert (window.repetitions // 1000).tolist() == [29, 35, 41, 47]
+    assert window.sentence == (
+        "The steady part consists of 4 repetitions of `step`. The first one is left out: much slower than the others."
+    )
+
+
+def test_the_work_of_the_last_repetition_belongs_to_the_window_even_if_it_ends_later() -> None:
+    window = window_of("nvtx  [s][s][s]\ncpu   L..L..L........\ns7    aaaaaaaaaaabbbb")
+    assert spans(window) == (0, 15)
+
+
+@pytest.mark.parametrize(("name", "family"), [("step {}", "step #"), ("step_{}", "step_#"), ("ProfilerStep#{}",) * 2])
+def test_numbered_ranges_are_one_family(name: str, family: str) -> None:
+    profile = draw("nvtx  [s][s][s]\ncpu   L..L..L..\ns7    a..a..a..")
+    window = chosen_window(with_ranges(profile, name=[name.format(number) for number in (8, 9, 10)]))
+    assert (window.name, len(window.repetitions)) == (STEADY, 3)
+    assert window.family == family.format("")
+
+
+def test_the_outermost_family_counts() -> None:
+    picture = """
+        nvtx  [step  ][step  ][step  ]
+        nvtx  .[f][b].[f][b]..[f][b]..
+        cpu   .L..L....L..L....L..L...
+        s7    ..aa.bb...aa.bb...aa.bb.
+        """
+    assert window_of(picture).family == "step"
+
+
+def test_siblings_in_a_cycle_begin_with_the_first_of_them_and_end_with_the_last() -> None:
+    picture = """
+        nvtx  [forward][back][forward][back][forward][back]
+        cpu   .L........L.....L........L.....L........L.....
+        s7    ..aa.......bb....aa.......bb....aa.......bb...
+        """
+    window = window_of(picture)
+    assert (window.family, len(window.repetitions), spans(window)) == ("forward", 3, (0, 45))
+
+
+def test_the_family_that_covers_most_of_the_work_is_the_loop() -> None:
+    # a family of brief ranges in the start-up, and the loop
+    picture = """
+        nvtx  [i][i][i]....[step][step][step]
+        cpu   L..L..L......L.....L.....L.....
+        s7    a..a..a......aaaa..aaaa..aaaa..
+        """
+    assert window_of(picture).family == "step"
+
+
+@pytest.mark.parametrize("name", ["warmup", "Warm-up", "warm_up", "warm up", "compile", "torch compilation"])
+def test_a_warm_up_is_not_the_loop(name: str) -> None:
+    profile = draw("nvtx  [w][w][w][s][s][s]\ncpu   L..L..L..L..L..L..\ns7    aa.aa.aa.bb.bb.bb.")
+    named = profile.table("ranges")["name"].astype("str").replace({"w": name})
+    assert chosen_window(with_ranges(profile, name=named.to_numpy())).family == "s"
+
+
+def test_a_compiled_region_can_be_the_loop() -> None:
+    profile = draw("nvtx  [s][s][s]\ncpu   L..L..L..\ns7    a..a..a..")
+    assert chosen_window(with_ranges(profile, name="Torch-Compiled Region: 0/0")).name == STEADY
+
+
+def test_ranks_go_through_their_steps_together() -> None:
+    one = draw("nvtx  [s  ][s][s][s]\ncpu   L....L..L..L..\ns7    a....a..a..a..")
+    other = draw("nvtx  .[s][s][s][s]\ncpu   .L..L..L..L..\ns7    .a..a..a..aa.")
+    window = chosen_window(beside(one, other))
+    # what is slow for one rank is left out for both
+    assert [len(starts) for starts in window.steps.values()] == [3, 3]
+    assert spans(window) == (4, 14)
+    assert "3 repetitions of `s` in each of 2 processes" in window.sentence
+
+
+def test_ranks_can_take_different_numbers_of_steps() -> None:
+    one = draw("nvtx  [s][s][s][s]\ncpu   L..L..L..L..\ns7    aa.aa.aa.aa.")
+    other = draw("nvtx  [s][s][s]...\ncpu   L..L..L.....\ns7    a..a..a.....")
+    profile = beside(one, other)
+    window = chosen_window(profile)
+    assert "3 to 4 repetitions of `s` in each of 2 processes" in window.sentence
+    assert len(window.repetitions) == 4
+    assert spans(window) == (0, 12)
+    assert step_split(Timeline(profile)).frame.groupby("device")["steps"].max().tolist() == [4, 3]
+
+
+def test_threads_side_by_side_are_one_loop() -> None:
+    profile = draw(
+        """
+        nvtx    [s  ][s  ][s  ]
+        nvtx:8  .[s  ][s  ][s  ]
+        cpu     L....L....L.....
+        s7      aaaa.aaaa.aaaa..
+        """
+    )
+    assert len(chosen_window(profile).repetitions) == 3
+
+
+def test_ranges_may_overlap() -> None:
+    profile = draw("nvtx  [s][s][s][s]\ncpu   L..L..L..L..\ns7    aaaaaaaaaaaa")
+    ranges = profile.table("ranges")
+    late = with_ranges(profile, end_ns=ranges["end_ns"] + 1000, style="StartEnd")
+    window = chosen_window(late)
+    assert (window.name, len(window.repetitions), spans(window)) == (STEADY, 4, (0, 13))
+
+
+def test_ranges_that_never_ended_are_left_out() -> None:
+    profile = draw("nvtx  [s][s][s][s][s]\ncpu   L..L..L..L..L..\ns7    aa.aa.aa.aa.aa.")
+    ranges = profile.table("ranges")
+    is_open = np.arange(5) == 3
+    end = ranges["end_ns"].where(~is_open, 15_000)
+    window = chosen_window(with_ranges(profile, is_open=is_open, end_ns=end))
+    assert (window.repetitions // 1000).tolist() == [0, 3, 6, 12]
+    assert "Ranges that never ended are left out too." in window.sentence
+
+
+def test_one_repetition_is_none() -> None:
+    window = window_of("nvtx  [step]\ncpu   L.....\ns7    .aa.a.")
+    assert (window.name, spans(window), len(window.repetitions)) == (GPU_WORK, (1, 5), 0)
+    assert window.sentence.startswith("Nothing repeats long enough")
+
+
+def test_a_family_without_the_work_is_not_the_loop() -> None:
+    picture = "nvtx  [log][log][log]\ncpu   L..............L.\ns7    a..............bbbbbbbbbbbbbbbbbbbbbbbb"
+    assert window_of(picture).name != STEADY
+
+
+# -- loops of launches ------------------------------------------------------------------------------------------------
+
+CALLS, KERNELS = "L.L.L.L.L..........", "a.b.c.a.b.........."
+LAUNCHES = f"cpu   {CALLS * 6}\ns7    {KERNELS * 6}"
+
+
+def test_without_ranges_the_same_launches_are_the_steps() -> None:
+    window = window_of(f"cpu   L.L.{CALLS * 6}\ns7    x.y.{KERNELS * 6}")
+    assert (window.name, window.family) == (STEADY, "the same 5 launches")
+    assert (window.repetitions // 1000).tolist() == [4, 23, 42, 61, 80, 99]
+    assert window.sentence == (
+        "There are no ranges, but the same kernels are launched again and again. The steady part consists of 6 "
+        "repetitions of the same 5 launches."
+    )
+
+
+def test_few_launches_prove_nothing() -> None:
+    assert window_of("cpu   L.L.L.L.\ns7    a.a.a.a.").name == GPU_WORK
+
+
+def test_a_sequence_that_holds_little_of_the_work_is_no_loop() -> None:
+    assert window_of(f"cpu   L{'.' * 90}{CALLS * 6}\ns7    {'x' * 90}.{KERNELS * 6}").name == GPU_WORK
+
+
+def test_a_graph_traced_as_a_whole_repeats_as_one_launch() -> None:
+    window = window_of(f"cpu   {'G..' * 25}\ns7    {'GG.' * 25}")
+    assert (window.family, len(window.repetitions)) == ("the same launch", 25)
+
+
+def test_the_kernels_of_a_graph_count_as_one_launch() -> None:
+    drawn = draw(f"cpu   {'L.L.......' * 12}\ns7    {'abcd.e....' * 12}")
+    kernels = drawn.table("kernels")
+    # the graph's four kernels share the first launch of each step
+    calls = drawn.table("api_calls")["correlation"].to_numpy()
+    of_step = np.repeat(np.arange(12), 5)
+    launched = np.where(np.tile([True, True, True, True, False], 12), calls[2 * of_step], calls[2 * of_step + 1])
+    tables = {**drawn.tables, "kernels": conform("kernels", kernels.assign(correlation=launched))}
+    window = chosen_window(replace(drawn, tables=tables))
+    assert (window.family, len(window.repetitions)) == ("the same 2 launches", 12)
+
+
+def test_without_calls_the_times_on_the_gpu_count() -> None:
+    window = chosen_window(without(draw(LAUNCHES), "api_calls"))
+    assert (window.name, len(window.repetitions)) == (STEADY, 6)
+    assert "No CUDA calls were recorded" in window.sentence
+    with_steps = without(draw(TRAINING), "api_calls")
+    assert chosen_window(with_steps).family == "step"
+
+
+def test_a_capture_that_was_cut_has_the_repetitions_that_are_whole() -> None:
+    drawn = draw(LAUNCHES)
+    tables = {
+        name: table[table["start_ns"].between(21_000, 103_000)]
+        for name, table in drawn.tables.items()
+        if name in ("kernels", "api_calls")
+    }
+    window = chosen_window(replace(drawn, tables={**drawn.tables, **tables}))
+    assert window.name == STEADY
+    assert (window.repetitions // 1000).tolist() == [23, 42, 61, 80]
+
+
+# -- neither ----------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_loop_it_is_what_follows_the_last_long_pause() -> None:
+    window = window_of(f"cpu   L{'.' * 40}LLLLL\ns7    a{'.' * 40}b.cc.d.ee")
+    assert (window.name, spans(window)) == (AFTER_PAUSE, (41, 50))
+    assert "last long pause of the GPU (40.00 µs)" in window.sentence
+
+
+def test_a_pause_before_little_of_the_work_does_not_count() -> None:
+    assert window_of(f"cpu   LLL{'.' * 40}L\ns7    aaaa.bbb.ccc{'.' * 40}d").name == GPU_WORK
+
+
+def test_no_gpu_work_at_all() -> None:
+    window = window_of("nvtx  .[x]\ncpu   AA.F..")
+    assert (window.name, spans(window)) == (RECORDED, (0, 4))
+    nothing = chosen_window(Profile({}))
+    assert (nothing.length_ns, nothing.name) == (0, RECORDED)
+    assert offered_windows(Profile({})) == (nothing,)
+
+
+def test_steps_without_gpu_work_are_steps() -> None:
+    window = window_of("nvtx  ..[s][s][s]\ncpu   A..........")
+    assert (window.name, len(window.repetitions), spans(window)) == (STEADY, 3, (2, 11))
+
+
+def test_no_cpu_work_at_all() -> None:
+    drawn = without(draw(LAUNCHES), "api_calls", "ranges", "marks")
+    assert chosen_window(drawn).name == STEADY
+    assert build_report(drawn, "drawn").windows[0].is_chosen
+
+
+# -- what is measured -------------------------------------------------------------------------------------------------
+
+
+def test_the_measured_range_is_the_window_and_keeps_all_its_steps() -> None:
+    picture = TRAINING.replace("nvtx  .", f"nvtx  .............[measure{' ' * 31}]\n    nvtx  .")
+    window = window_of(picture)
+    assert (window.name, window.family, len(window.repetitions)) == ("measure", "step", 5)
+    assert window.start_ns == 13_000
+
+
+# -- asked for --------------------------------------------------------------------------------------------------------
+
+
+def asked(text: str) -> Window:
+    return chosen_window(replace(draw(TRAINING), window=text))
+
+
+@pytest.mark.parametrize(
+    ("text", "span", "repetitions"),
+    [
+        ("whole", (6, 50), 0),
+        ("step", (14, 53), 5),
+        ("step/0", (14, 29), 1),
+        ("step/1:2", (29, 41), 2),
+        ("20us/40us", (20, 40), 2),
+        ("/40us", (0, 40), 3),
+        ("40000/", (40, 53), 2),
+    ],
+)
+def test_windows_that_are_asked_for(text: str, span: tuple[int, int], repetitions: int) -> None:
+    window = asked(text)
+    assert (spans(window), len(window.repetitions)) == (span, repetitions)
+    assert window.sentence.startswith("The window ")
+
+
+def test_a_name_stands_for_ranges_that_are_numbered() -> None:
+    profile = draw("nvtx  [s][s][s]\ncpu   L..L..L..\ns7    a..a..a..")
+    numbered = with_ranges(profile, name=["step 0", "step 1", "step 2"])
+    for text in ("step", "step #"):
+        window = chosen_window(replace(numbered, window=text))
+        assert (window.family, len(window.repetitions)) == ("step #", 3)
+    assert spans(chosen_window(replace(numbered, window="step 1"))) == (3, 6)
+    assert spans(chosen_window(replace(numbered, window="step/1"))) == (3, 6)
+
+
+def test_a_range_of_a_domain() -> None:
+    profile = with_ranges(draw("nvtx  [s][t][s]\ncpu   L..L..L..\ns7    a..a..a.."), domain=["x", "", "x"])
+    assert spans(chosen_window(replace(profile, window="s@x/1"))) == (6, 9)
+    with pytest.raises(UsageError) as raised:
+        chosen_window(replace(profile, window="s"))
+    assert raised.value.hint == "Ranges of this capture: s@x, t"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nothing", "no range 'nothing' in this capture"),
+        ("step/5", "only 5 of them"),
+        ("step/2:9", "only 5 of them"),
+        ("step/3:1", "ends before it starts"),
+        ("3us/1us", "ends before it starts"),
+        ("3us/3us", "is empty"),
+        ("1s/2s", "nothing was recorded"),
+        ("", "no range ''"),
+        ("step\\", "not a valid range"),
+    ],
+)
+def test_windows_that_there_are_not(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        asked(text)
+    assert message in raised.value.message
+    assert raised.value.hint
+
+
+def test_a_range_of_no_length_is_empty() -> None:
+    profile = draw("nvtx  [s]\ncpu   L..\ns7    a..")
+    point = with_ranges(profile, end_ns=profile.table("ranges")["start_ns"], window="s")
+    with pytest.raises(UsageError, match="is empty"):
+        chosen_window(replace(point, window="s"))
+
+
+def test_what_no_capture_can_have_is_refused_before_one_is_made() -> None:
+    for text in ("auto", "whole", "step/1:2", "1s/2s", "any range"):
+        check_window(text)
+    for text in ("2s/1s", "1s/1s", "step/2:1"):
+        with pytest.raises(UsageError):
+            check_window(text)
+
+
+@given(st.text(alphabet="ab/:@#\\.0123456789msu ", max_size=12))
+def test_any_text_is_a_window_or_an_error(text: str) -> None:
+    try:
+        window = asked(text)
+    except UsageError as error:
+        assert error.hint
+    else:
+        assert 0 <= window.start_ns < window.end_ns <= 53_000
+
+
+# -- what a reader can choose -----------------------------------------------------------------------------------------
+
+
+def views(report: Report) -> dict[str, tuple[int, int]]:
+    return {view.name: (view.start_ns // 1000, view.end_ns // 1000) for view in report.windows}
+
+
+def test_a_report_offers_the_steady_part_the_whole_and_the_start_up() -> None:
+    report = build_report(draw(TRAINING), "drawn")
+    assert views(report) == {STEADY: (29, 53), GPU_WORK: (6, 50), START_UP: (6, 29)}
+    chosen, whole, start_up = report.windows
+    assert (chosen.is_chosen, chosen.split, chosen.findings, chosen.repetitions) == (True, None, (), 4)
+    for view in (whole, start_up):
+        assert view.split is not None
+        assert view.split["time_ns"].sum() == view.end_ns - view.start_ns
+    assert (
+        start_up.sentence
+        == "23.00 µs until the steady part: 17.00 µs host code, 4.000 µs compute, 1.000 µs allocation and free."
+    )
+    again = Report.from_json(report.to_json())
+    assert again.to_json() == report.to_json()
+
+
+def test_windows_that_hardly_differ_are_offered_once() -> None:
+    assert [window.name for window in offered_windows(draw("nvtx  [s][s][s]\ncpu   L..L..L..\ns7    aaaaaaaaa"))] == [
+        STEADY
+    ]
+
+
+def test_a_start_up_without_gpu_work_is_what_the_gpus_wait_for() -> None:
+    report = build_report(draw("nvtx  ........[s][s][s]\ncpu   JJJJJJ..L..L..L..\ns7    ........aaaaaaaaa"), "drawn")
+    assert views(report)[START_UP] == (0, 8)
+    assert (
+        report.windows[-1].sentence
+        == "8.000 µs until the steady part: 6.000 µs module load and JIT, 2.000 µs host code."
+    )
+
+
+def test_what_was_asked_for_comes_first() -> None:
+    report = build_report(replace(draw(TRAINING), window="step/1"), "drawn")
+    assert list(views(report)) == ["step/1", STEADY, GPU_WORK, START_UP]
+    assert report.windows[0].is_chosen
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_on_the_gpu_begins_with_its_first_operation() -> None:
+    # the CPU is far ahead
+    picture = "nvtx  [s][s][s]......\ncpu   L..L..L..........\ns7    aaaaabbbbbccccc"
+    timeline = Timeline(draw(picture))
+    begin, end = device_steps(timeline, 0)
+    assert (begin // 1000).tolist() == [0, 5, 10]
+    assert (end // 1000).tolist() == [5, 10, 15]
+    (whole, compute) = step_split(timeline).frame.to_dict("records")
+    assert (whole["category"], whole["steps"], whole["med_ns"], whole["min_ns"]) == (WHOLE_STEP, 3, 5000, 5000)
+    assert (compute["category"], compute["avg_ns"]) == ("compute", 5000)
+
+
+def test_a_step_without_work_on_the_gpu_begins_with_the_cpu() -> None:
+    timeline = Timeline(draw("nvtx  [s][s][s][s]\ncpu   L.....L..L..\ns7    aa....aa.aa."))
+    assert (device_steps(timeline, 0)[0] // 1000).tolist() == [0, 3, 6, 9]
+
+
+def test_without_repetitions_there_are_no_steps() -> None:
+    table = step_split(Timeline(draw("cpu   L.\ns7    a.")))
+    assert table.frame.empty
+    assert table.notes == ("The window is not known to consist of repetitions.",)
+
+
+# -- properties -------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def loops(draws: st.DrawFn) -> tuple[Profile, int, int, int]:
+    """Draw a program: its start-up, a loop with numbers and noise, in one process or several; slow steps at first.
+
+    Returns it with the number of processes, of steps, and of slow ones.
+    """
+    count, slow, processes = draws(st.integers(6, 30)), draws(st.integers(0, 2)), draws(st.integers(1, 3))
+    noise = np.random.default_rng(draws(st.integers(0, 2**32 - 1)))
+    is_numbered, start_up = draws(st.booleans()), draws(st.integers(1, 500)) * MS
+    ranges, calls, kernels = [], [], []
+    for process in range(1, processes + 1):
+        length = (10 + noise.uniform(0, 2, count)) * MS
+        length[:slow] *= 5
+        start = (start_up + np.concatenate(([0], np.cumsum(length)[:-1]))).astype(np.int64)
+        end = (start + 0.95 * length).astype(np.int64)
+        name = [f"step {number}" for number in range(count)] if is_numbered else ["step"] * count
+        thread = {"process": process, "thread": process * 100, "pid": process, "tid": process}
+        facts = {"domain": "", "style": "PushPop", "is_open": False}
+        ranges.append(pd.DataFrame({"start_ns": start, "end_ns": end, "name": name, **thread, **facts}))
+        # once something in the start-up, then a few launches in each step
+        launched = np.sort(np.append(start[:, None] + noise.uniform(0, 8, (count, 4)) * MS, noise.uniform(0, start_up)))
+        launched = launched.astype(np.int64)
+        correlation = np.arange(len(launched))
+        calls.append(
+            pd.DataFrame(
+                {
+                    "start_ns": launched,
+                    "end_ns": launched + 5000,
+                    "correlation": correlation,
+                    **thread,
+                    "name": "cudaLaunchKernel",
+                    "layer": "runtime",
+                }
+            )
+        )
+        began = launched + 10_000
+        kernels.append(
+            pd.DataFrame(
+                {
+                    "start_ns": began,
+                    "end_ns": began + MS,
+                    "process": process,
+                    "device": process - 1,
+                    "gpu": process - 1,
+                    **ON_STREAM,
+                    "correlation": correlation,
+                    "name": "k",
+                    "short_name": "k",
+                }
+            )
+        )
+    tables = {
+        name: conform(name, pd.concat(frames).sample(frac=1, random_state=0))
+        for name, frames in {"ranges": ranges, "kernels": kernels}.items()
+    }
+    tables["api_calls"] = conform("api_calls", pd.concat(calls).sort_values("start_ns"))
+    return Profile({**tables, "memory_ops": empty("memory_ops")}), processes, count, slow
+
+
+@examples(60)
+@given(loops())
+def test_the_loop_is_found_whatever_surrounds_it(made: tuple[Profile, int, int, int]) -> None:
+    profile, processes, count, slow = made
+    window = chosen_window(profile)
+    assert window.name == STEADY
+    assert [len(starts) for starts in window.steps.values()] == [count - slow] * processes
+    ranges = profile.table("ranges")
+    assert window.start_ns in set(ranges["start_ns"])
+    assert window.end_ns >= ranges["end_ns"].max()
+    assert (np.diff(window.repetitions) > 0).all()
+    everything = [profile.table(name) for name in ("ranges", "kernels", "api_calls")]
+    assert min(table["start_ns"].min() for table in everything) <= window.start_ns
+    assert window.end_ns <= max(table["end_ns"].max() for table in everything)
+
+
+@examples(30)
+@given(loops())
+def test_the_split_of_any_window_adds_up_and_so_do_its_steps(made: tuple[Profile, int, int, int]) -> None:
+    profile, processes, *_ = made
+    for window in offered_windows(profile):
+        timeline = Timeline(profile, window)
+        split = time_split(timeline).frame
+        assert (split.groupby("device")["time_ns"].sum() == window.length_ns).all()
+    steps = step_split(Timeline(profile)).frame
+    assert steps["device"].nunique() == processes
+    for _, mine in steps.groupby("device"):
+        whole = mine["avg_ns"].iloc[0]
+        assert mine["avg_ns"].iloc[1:].sum() == pytest.approx(whole)
+        assert (mine["min_ns"] <= mine["med_ns"]).all()
+        assert (mine["med_ns"] <= mine["max_ns"]).all()
+
+
+@examples(60)
+@given(
+    st.integers(2, 12),
+    st.integers(4, 30),
+    st.integers(0, 8),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_period_of_launches_is_found(period: int, count: int, before: int, seed: int) -> None:
+    noise = np.random.default_rng(seed)
+    # a cycle whose kernels all differ has no smaller period
+    names = [f"init {number}" for number in range(before)] + [f"kernel {number}" for number in range(period)] * count
+    pauses = np.concatenate([np.full(before, 2.0), np.tile([20.0, *[1.0] * (period - 1)], count)])
+    launched = np.cumsum((pauses + noise.uniform(0, 0.5, len(pauses))) * 10_000).astype(np.int64)
+    kernels = pd.DataFrame(
+        {
+            "start_ns": launched,
+            "end_ns": launched + 5000,
+            "process": 1,
+            "device": 0,
+            "gpu": 0,
+            **ON_STREAM,
+            "name": names,
+            "short_name": names,
+        }
+    )
+    profile = Profile({"kernels": conform("kernels", kernels), "memory_ops": empty("memory_ops")})
+    window = steady_window(profile)
+    if period * count < 20:
+        return
+    assert window is not None
+    assert window.family == f"the same {period:,} launches"
+    assert count - 1 <= len(window.repetitions) <= count
+
+
+# -- real captures ----------------------------------------------------------------------------------------------------
+
+
+def test_a_training_loop_is_busy_in_its_steady_part(recorded: Recorded) -> None:
+    profile = recorded.profile("train")
+    window = chosen_window(profile)
+    assert (window.family, len(window.repetitions)) == ("iteration #", 19)
+    split = time_split(Timeline(profile)).frame
+    assert split.loc[split["group"] == "busy", "share_pct"].sum() == pytest.approx(86.8, abs=0.1)
+    whole = time_split(Timeline(profile, whole_window(profile))).frame
+    assert whole.loc[whole["group"] == "busy", "share_pct"].sum() == pytest.approx(1.9, abs=0.1)
+
+
+def test_a_training_loop_without_its_ranges_has_the_same_steps(recorded: Recorded) -> None:
+    profile = recorded.profile("train")
+    bare = chosen_window(without(profile, "ranges"))
+    assert (bare.family, len(bare.repetitions)) == ("the same 29 launches", 19)
+    steps = chosen_window(profile).repetitions
+    assert np.abs(np.diff(bare.repetitions) - np.diff(steps)).max() < 0.3 * MS
+
+
+def test_two_ranks_are_found_together(recorded: Recorded) -> None:
+    window = chosen_window(recorded.profile("ddp2"))
+    assert (window.family, [len(starts) for starts in window.steps.values()]) == ("step", [11, 11])
+
+
+@pytest.mark.parametrize("name", ["gelu", "graph"])
+def test_programs_of_several_phases_are_shown_whole(name: str, recorded: Recorded) -> None:
+    assert chosen_window(recorded.profile(name)).name == GPU_WORK
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_a_window_on_the_command_line(run: Any, capture_file: Callable[[str], Path], tmp_path: Path) -> None:
+    train = capture_file("train")
+    run("report", train, "--window", "iteration/3:5", "-o", "out.json")
+    report = Report.from_json((tmp_path / "out.json").read_bytes())
+    assert (report.windows[0].name, report.windows[0].repetitions) == ("iteration/3:5", 3)
+    assert report.result("gpu_time").rows["window"].tolist() == ["iteration/3:5"]
+    said = run("report", train, "--window", "step", expect=2).output
+    assert "no range 'step' in this capture" in said
+    assert "Hint: Ranges of this capture: iteration 0" in said
+    assert "ends before" in run("report", train, "--window", "2s/1s", expect=2).output
+    assert "has the window" in run("report", "out.json", "--window", "whole", expect=2).output
