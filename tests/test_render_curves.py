@@ -319,6 +319,6 @@ def test_real_curves_are_small_and_keep_their_peak(recorded: Recorded) -> None:
     assert in_flight.panels[0].remark == "maximum 25 at 36.52 ms"
     assert memory.panels[0].remark == "maximum 740.6 MB at 0.003 s"
     paths = [path for drawn in (in_flight, memory) for path in drawn.panels[0].paths]
-    assert sum(map(len, paths)) < 4_000
+    assert sum(map(len, paths)) < 8_000
     most = report.result("in_flight").rows["in_flight_max"]
     assert max(heights(paths[0])) == round(GRID * int(np.max(most)) / 30)

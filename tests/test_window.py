@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze.split import device_steps, time_split
+from nightsight.analyze.split import device_splits, time_split
 from nightsight.analyze.step_split import step_split
+from nightsight.analyze.views import other_timelines
 from nightsight.errors import UsageError
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import (
@@ -435,7 +436,7 @@ def test_a_step_on_the_gpu_begins_with_its_first_operation() -> None:
     # the CPU is far ahead
     picture = "nvtx  [s][s][s]......\ncpu   L..L..L..........\ns7    aaaaabbbbbccccc"
     timeline = Timeline(draw(picture))
-    begin, end = device_steps(timeline, 0)
+    begin, end = device_splits(timeline)[0].steps
     assert (begin // 1000).tolist() == [0, 5, 10]
     assert (end // 1000).tolist() == [5, 10, 15]
     (whole, compute) = step_split(timeline).frame.to_dict("records")
@@ -445,7 +446,7 @@ def test_a_step_on_the_gpu_begins_with_its_first_operation() -> None:
 
 def test_a_step_without_work_on_the_gpu_begins_with_the_cpu() -> None:
     timeline = Timeline(draw("nvtx  [s][s][s][s]\ncpu   L.....L..L..\ns7    aa....aa.aa."))
-    assert (device_steps(timeline, 0)[0] // 1000).tolist() == [0, 3, 6, 9]
+    assert (device_splits(timeline)[0].steps[0] // 1000).tolist() == [0, 3, 6, 9]
 
 
 def test_without_repetitions_there_are_no_steps() -> None:
@@ -583,7 +584,20 @@ def test_the_period_of_launches_is_found(period: int, count: int, before: int, s
     assert count - 1 <= len(window.repetitions) <= count
 
 
+@examples(30)
+@given(loops())
+def test_a_window_put_together_from_others_has_the_split_that_it_has_alone(made: tuple[Profile, int, int, int]) -> None:
+    timeline = Timeline(made[0])
+    for other in other_timelines(timeline):
+        alone = time_split(Timeline(made[0], other.window)).frame
+        pd.testing.assert_frame_equal(time_split(other).frame, alone)
+
+
 # -- real captures ----------------------------------------------------------------------------------------------------
+
+
+def whole_of(profile: Profile) -> Timeline:
+    return next(found for found in other_timelines(Timeline(profile)) if found.window.name == GPU_WORK)
 
 
 def test_a_training_loop_is_busy_in_its_steady_part(recorded: Recorded) -> None:
@@ -592,7 +606,8 @@ def test_a_training_loop_is_busy_in_its_steady_part(recorded: Recorded) -> None:
     assert (window.family, len(window.repetitions)) == ("iteration #", 19)
     split = time_split(Timeline(profile)).frame
     assert split.loc[split["group"] == "busy", "share_pct"].sum() == pytest.approx(86.8, abs=0.1)
-    whole = time_split(Timeline(profile, whole_window(profile))).frame
+    alone, whole = (time_split(found).frame for found in (Timeline(profile, whole_window(profile)), whole_of(profile)))
+    pd.testing.assert_frame_equal(whole, alone)
     assert whole.loc[whole["group"] == "busy", "share_pct"].sum() == pytest.approx(1.9, abs=0.1)
 
 

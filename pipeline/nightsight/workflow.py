@@ -13,11 +13,12 @@ from typing import Final, get_type_hints
 
 from nightsight import __version__
 from nightsight.advise import NEEDS, advise, unchecked
-from nightsight.analyze import analyze, analyze_window, view_of
+from nightsight.analyze import analyze_others, analyze_timeline, view_of
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.nsys import export_sqlite, required_nsys
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import UsageError, WorkloadError
+from nightsight.events.timeline import Timeline
 from nightsight.events.window import AUTO, check_window, chosen_window, offered_windows
 from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report, View
 from nightsight.read import read, recognize
@@ -214,8 +215,9 @@ def build_report(
 ) -> Report:
     """Analyze a profile. A `capture` that we collected adds parameters, step times, stage times and findings."""
     capture = capture or Capture(title, "", ())
-    results, trust = analyze(profile)
-    windows = _views(profile)
+    timeline = Timeline(profile)
+    results, trust = analyze_timeline(timeline)
+    windows = _views(timeline)
     trusted = (*capture.findings, *findings, *trust, *profile.findings, *advise(results))
     report = Report(
         title=title,
@@ -234,15 +236,12 @@ def build_report(
     return report
 
 
-def _views(profile: Profile) -> tuple[View, ...]:
+def _views(timeline: Timeline) -> tuple[View, ...]:
     """Return the windows that a reader can choose, with the split and the advice of those the report is not about."""
-    chosen, *others = offered_windows(profile)
     needed = {TIME_SPLIT, *NEEDS}
-    views = [view_of(chosen, None)]
-    for window in others:
-        results = analyze_window(profile, window, needed)
-        views.append(view_of(window, results, advise(results)))
-    return tuple(views)
+    others = {window: view_of(window, results, advise(results)) for window, results in analyze_others(timeline, needed)}
+    chosen, *offered = offered_windows(timeline.profile)
+    return (view_of(chosen, None), *(others[window] for window in offered))
 
 
 def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -3,7 +3,7 @@
 An analysis is a function, an `Analysis` in its module's ANALYSES, and its entry in `nightsight.results`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Final
@@ -11,14 +11,14 @@ from typing import Final
 from nightsight.analyze import facts
 from nightsight.analyze.analysis import Analysis
 from nightsight.analyze.ranges.owners import open_ranges
-from nightsight.analyze.views import view_of
+from nightsight.analyze.views import other_timelines, view_of
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.model import Finding, Profile, Result
 from nightsight.parallel import threads
 from nightsight.results import RESULTS, Entry
 
-__all__ = ["ANALYSES", "analyze", "analyze_window", "view_of"]
+__all__ = ["ANALYSES", "analyze", "analyze_others", "analyze_timeline", "view_of"]
 
 
 def _in_modules() -> tuple[Analysis, ...]:
@@ -36,16 +36,20 @@ def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
 
     An analysis that lacks a table yields a result without a table and with the reason.
     """
-    timeline = Timeline(profile)
+    return analyze_timeline(Timeline(profile))
+
+
+def analyze_timeline(timeline: Timeline) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
+    """Do the same for a timeline: what it has found is then known when another of its windows is looked at."""
     with threads() as pool:
         findings = pool.submit(lambda: (*facts.trust(timeline), *open_ranges(timeline)))
         results = tuple(pool.map(lambda analysis: analysis.run(timeline), ANALYSES))
         return results, findings.result()
 
 
-def analyze_window(profile: Profile, window: Window, entries: Collection[Entry]) -> tuple[Result, ...]:
-    """Return some of the results for another window of the profile; what does not depend on it is shared."""
-    timeline = Timeline(profile, window)
+def analyze_others(timeline: Timeline, entries: Collection[Entry]) -> Iterator[tuple[Window, tuple[Result, ...]]]:
+    """Yield the other windows that a reader may want to see, each with some of its results."""
     wanted = [analysis for analysis in ANALYSES if analysis.entry in entries]
-    with threads() as pool:
-        return tuple(pool.map(lambda analysis: analysis.run(timeline), wanted))
+    for other in other_timelines(timeline):
+        with threads() as pool:
+            yield other.window, tuple(pool.map(lambda analysis, on=other: analysis.run(on), wanted))

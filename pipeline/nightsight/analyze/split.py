@@ -13,7 +13,6 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.copies import is_pageable
 from nightsight.events.kernel_names import communicates
-from nightsight.events.loops import work_of
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline, busy_spans, by_device, of_capture, operation_column, positions
 from nightsight.events.window import START_UP
@@ -124,6 +123,13 @@ class Part(NamedTuple):
     by_step: Ints
 
 
+class Split(NamedTuple):
+    """Where the time of a device went, and when its steps begin and end, in ns."""
+
+    parts: list[Part]
+    steps: tuple[Ints, Ints]
+
+
 _NONE: Final = np.empty(0, dtype=np.int64)
 _LATEST: Final = np.iinfo(np.int64).max
 
@@ -134,8 +140,8 @@ def time_split(timeline: Timeline) -> Table:
     calls, window_ns = causing_calls(timeline), timeline.window.length_ns
     rows = [
         {"device": device, **_row(part, calls, window_ns)}
-        for device, parts in split_parts(timeline).items()
-        for part in parts
+        for device, split in device_splits(timeline).items()
+        for part in split.parts
     ]
     notes = [*clock_notes(timeline)]
     if notes:
@@ -148,20 +154,35 @@ def time_split(timeline: Timeline) -> Table:
 
 
 @once
-def split_parts(timeline: Timeline) -> dict[int, list[Part]]:
-    """Return for each device the categories that have any time."""
-    calls, facts, found = causing_calls(timeline), _facts(timeline), {}
+def device_splits(timeline: Timeline) -> dict[int, Split]:
+    """Return for each device the categories that have any time, and its steps."""
     # nothing may run during the start-up, but all GPUs wait for it
     is_start = timeline.window.name == START_UP
-    for device in by_device(timeline) if is_start else devices_at_work(timeline).tolist():
-        steps = device_steps(timeline, device)
-        parts, idle = _busy(timeline, facts, steps, device=device)
-        parts += _idle(_gaps(timeline, facts, calls, device=device, idle=idle), calls, steps)
-        found[device] = list(_added(parts))
-    return found
+    devices = list(by_device(timeline)) if is_start else devices_at_work(timeline).tolist()
+    split = _of_pieces if timeline.pieces else _of_device
+    return {device: split(timeline, device) for device in devices}
 
 
-def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
+def _of_device(timeline: Timeline, device: int) -> Split:
+    calls, facts, steps = causing_calls(timeline), _facts(timeline), _device_steps(timeline, device)
+    parts, idle = _busy(timeline, facts, steps, device=device)
+    parts += _idle(_gaps(timeline, facts, calls, device=device, idle=idle), calls, steps)
+    return Split(list(_added(parts)), steps)
+
+
+def _of_pieces(timeline: Timeline, device: int) -> Split:
+    """Add up what is known of the pieces of the window: the category of an instant does not depend on the window."""
+    parts = []
+    for sign, piece in timeline.pieces:
+        split = device_splits(piece).get(device) or _of_device(piece, device)
+        parts += [
+            Part(part.category, sign * part.time_ns, sign * part.hidden_ns, sign * part.by_function, _NONE)
+            for part in split.parts
+        ]
+    return Split(list(_added(parts)), (_NONE, _NONE))
+
+
+def _device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
     """Return when each repetition of the window begins and ends on a device, in ns: with its first operation there.
 
     The CPU can be many repetitions ahead, so that its own times say nothing about the GPU. A repetition without work on
@@ -177,7 +198,8 @@ def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
         starts = window.repetitions
     if not len(starts):
         return _NONE, _NONE
-    step = np.searchsorted(starts, work_of(timeline.profile).launched[here], side="right") - 1
+    launched = _of_calls(causing_calls(timeline).start, operations.call[here], operations.start[here])
+    step = np.searchsorted(starts, launched, side="right") - 1
     begin = np.full(len(starts) + 1, _LATEST)
     np.minimum.at(begin, step, operations.start[here])
     # the last entry is that of work from before the first repetition

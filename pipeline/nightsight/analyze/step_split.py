@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.split import device_steps, split_parts
+from nightsight.analyze.split import device_splits
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.results import STEP_SPLIT, WHOLE_STEP
@@ -18,8 +18,7 @@ def step_split(timeline: Timeline) -> Table:
     Without rows if the window is not known to consist of repetitions.
     """
     rows = []
-    for device, parts in split_parts(timeline).items():
-        begin, end = device_steps(timeline, device)
+    for device, (parts, (begin, end)) in device_splits(timeline).items():
         if not len(begin):
             continue
         common = {"device": device, "step": timeline.window.family, "steps": len(begin)}

@@ -1,11 +1,12 @@
 """What a report keeps of each window that a reader can choose. One line says where the time of the start-up went."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pandas as pd
 
-from nightsight.events.window import START_UP, Window
+from nightsight.events.timeline import Timeline
+from nightsight.events.window import GPU_WORK, START_UP, Window, offered_windows
 from nightsight.model import Finding, Result, View
 from nightsight.results import TIME_SPLIT
 from nightsight.units import format_value
@@ -13,6 +14,32 @@ from nightsight.units import format_value
 _MOST: Final = 3
 # of the start-up: less is not worth a word
 _LEAST_PCT: Final = 1.0
+
+
+def other_timelines(timeline: Timeline) -> Iterator[Timeline]:
+    """Yield the windows that a reader may want to see besides the one of `timeline`, the start-up first.
+
+    The whole is put together from the timeline and what comes before and after it.
+    """
+    chosen, *others = offered_windows(timeline.profile)
+    before: Timeline | None = None
+    # the start-up is a piece of the whole
+    for window in sorted(others, key=lambda window: window.name != START_UP):
+        if window.name == START_UP:
+            before = timeline.at(window)
+            yield before
+        elif window.name == GPU_WORK and before is not None and _fits(before.window, chosen, window):
+            low, high = sorted((chosen.end_ns, window.end_ns))
+            # named so that it covers all GPUs, as the start-up does
+            last = (1 if high == window.end_ns else -1, timeline.at(Window(low, high, START_UP)))
+            yield timeline.at(window, ((1, before), (1, timeline), last))
+        else:
+            yield timeline.at(window)
+
+
+def _fits(before: Window, chosen: Window, whole: Window) -> bool:
+    """Whether the start-up and the chosen window follow one another, and begin with the whole."""
+    return before.start_ns == whole.start_ns and before.end_ns == chosen.start_ns and chosen.end_ns != whole.end_ns
 
 
 def view_of(window: Window, results: Sequence[Result] | None, findings: tuple[Finding, ...] = ()) -> View:

@@ -20,7 +20,7 @@ _NOTHING: Final = np.empty(0, dtype=np.int64)
 
 
 class Loop(NamedTuple):
-    """A loop of one process: when the CPU began each repetition and ended the last, and the GPU time launched in them.
+    """A loop of one process: when the CPU began each repetition, when the last and its work ended, and the GPU time.
 
     family: the path of the ranges, with `#` for numbers; or, if it is not `is_named`, how many launches repeat.
     slow: how many repetitions at the beginning took much longer than the others.
@@ -56,7 +56,13 @@ def loops_of(profile: Profile) -> list[Loop]:
     """
     work = work_of(profile)
     found = _range_loops(profile, work) or _launch_loops(profile, work)
-    return sorted(found, key=lambda loop: (-loop.gpu_ns, loop.process))
+    ended = [loop._replace(end_ns=_work_end(work, loop)) for loop in found]
+    return sorted(ended, key=lambda loop: (-loop.gpu_ns, loop.process))
+
+
+def _work_end(work: Work, loop: Loop) -> int:
+    mine = (work.launched >= loop.starts[0]) & (work.launched < loop.end_ns) & (work.process == loop.process)
+    return int(work.end[mine].max(initial=loop.end_ns))
 
 
 def _slow(starts: Ints) -> int:
@@ -264,7 +270,6 @@ def _phase(launched: Ints, period: int) -> int:
 _NO_WORK: Final = pd.DataFrame({name: [] for name in ("start_ns", "end_ns", "process")}, dtype=np.int64)
 
 
-@once
 def work_of(profile: Profile) -> Work:
     """Return all GPU operations with their launches."""
     tables = [profile.tables.get(name, _NO_WORK) for name in GPU_TABLES]

@@ -45,25 +45,44 @@ _Value = TypeVar("_Value")
 
 
 def of_capture(compute: Callable[["Timeline"], _Value]) -> Callable[["Timeline"], _Value]:
-    """Memoize a function of a timeline that does not depend on its window: timelines of a profile share the value."""
-
-    @once
-    def shared(profile: Profile) -> _Value:
-        return compute(Timeline(profile))
+    """Memoize a function of a timeline that does not depend on its window: `Timeline.at` shares the value."""
+    shared = once(compute)
 
     @wraps(compute)
     def remembered(timeline: "Timeline") -> _Value:
-        return shared(timeline.profile)
+        return shared(timeline.origin)
 
     return remembered
 
 
 class Timeline:
-    """A profile with values computed once for all analyses, and the window they are about (default: the chosen one)."""
+    """A profile with values computed once for all analyses, and the window they are about (default: the chosen one).
 
-    def __init__(self, profile: Profile, window: Window | None = None) -> None:
+    pieces: timelines whose windows, added where the number is 1 and taken away where it is -1, make up this one's. What
+    adds up over time can be computed from theirs.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        window: Window | None = None,
+        *,
+        origin: "Timeline | None" = None,
+        pieces: "Pieces" = (),
+    ) -> None:
         self.profile = profile
+        self.pieces = pieces
         self._window = window
+        self._origin = origin
+
+    def at(self, window: Window, pieces: "Pieces" = ()) -> "Timeline":
+        """Return another window of the same profile. What does not depend on the window is shared."""
+        return Timeline(self.profile, window, origin=self.origin, pieces=pieces)
+
+    @property
+    def origin(self) -> "Timeline":
+        """The timeline that holds what is shared."""
+        return self if self._origin is None else self._origin
 
     @property
     def window(self) -> Window:
@@ -154,6 +173,9 @@ class Timeline:
     def call_launch(self) -> Ints:
         """The launch key of every row of api_calls, comparable to `launch` in Operations; -1 if unknown."""
         return launch_keys(self.profile)[1]
+
+
+Pieces = tuple[tuple[int, Timeline], ...]
 
 
 def distinct(values: Ints) -> Ints:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from nightsight.errors import UsageError
 from nightsight.events.launches import GPU_TABLES
-from nightsight.events.loops import LEAST_OF_WORK, Loop, Work, loops_of, work_of
+from nightsight.events.loops import LEAST_OF_WORK, Loop, loops_of, work_of
 from nightsight.events.ranges import without_numbers
 from nightsight.events.selection import (
     RANGE_HINT,
@@ -197,16 +197,8 @@ def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
         together[len(loop.starts)] = max(together[len(loop.starts)], loop.slow)
     slow = max(together[len(loop.starts)] for loop in loops)
     steps = {loop.process: loop.starts[together[len(loop.starts)] :] for loop in loops}
-    work, start = work_of(profile), min(int(starts[0]) for starts in steps.values())
-    end = max(max(loop.end_ns, _work_end(work, loop, int(steps[loop.process][0]))) for loop in loops)
+    start, end = min(int(starts[0]) for starts in steps.values()), max(loop.end_ns for loop in loops)
     return Window(start, end, STEADY, _said(profile, loops, steps, slow), loops[0].family, steps)
-
-
-def _work_end(work: Work, loop: Loop, start_ns: int) -> int:
-    mine = (work.launched >= start_ns) & (work.launched < loop.end_ns)
-    if (work.process != loop.process).any():
-        mine &= work.process == loop.process
-    return int(work.end[mine].max(initial=loop.end_ns))
 
 
 def _said(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: int) -> str:

@@ -13,7 +13,7 @@ Edges, all read off the capture and none of them a delay of a single event:
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -176,7 +176,8 @@ def _calls(timeline: Timeline) -> tuple[Calls, Ints]:
     """
     table, window = timeline.profile.tables.get("api_calls"), timeline.window
     if table is None or not len(table):
-        return Calls(*[_NONE] * 11, pd.Index([], dtype="str")), _NONE
+        nothing = dict.fromkeys((column.name for column in fields(Calls) if column.name != "names"), _NONE)
+        return Calls(**nothing, names=pd.Index([], dtype="str")), _NONE
     causes, thread = causing_calls(timeline), table["thread"].to_numpy()
     start, end, process = causes.start, causes.end, causes.process
     chosen = np.flatnonzero((end > window.start_ns) & (start < window.end_ns))
