@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.timeline import Timeline
+from nightsight.events.timeline import Timeline, of_capture
 from nightsight.results import LAUNCH_OVERHEAD
 from nightsight.tables import whole
 
@@ -16,6 +16,7 @@ _PHASES: Final = ("api", "queue", "execution")
 _KEYS: Final = ["device", "name"]
 
 
+@of_capture
 def launch_overhead(timeline: Timeline) -> Table:
     """Return one row per device and kernel, and one for graphs: the three phases of its launches in ns."""
     launches = timeline.launches
