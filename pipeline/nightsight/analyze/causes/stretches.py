@@ -76,4 +76,4 @@ def _part(timeline: Timeline, edges: Ints, low: int, high: int) -> Timeline:
         # the loop of another process may have begun a little earlier
         steps = {process: times[times < end] for process, times in window.steps.items()}
     part: Window = replace(window, start_ns=start, end_ns=end, steps=steps)
-    return Timeline(timeline.profile, part)
+    return timeline.at(part)
