@@ -37,7 +37,7 @@ PAGE := templates/node_modules
 NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile check test test-scripts lint docs bench doctor clean
+.PHONY: help profile check test test-scripts lint docs bench planted doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ docs: $(READY_DEV) ## write the parts of docs/ that follow from the program
 
 bench: $(READY_DEV) ## measure what docs/benchmarks.md lists, and mark what exceeds the allowed
 	$(RUN) -m tests.bench
+
+planted: $(READY) ## on a GPU host: time and capture programs with a planted cause, and judge the advice on them
+	tests/planted/run.sh "$(RUN)"
 
 doctor: $(READY) ## check what profiling needs on this machine
 	@$(NIGHTSIGHT) doctor --python "$(RUN)"

@@ -1,0 +1,129 @@
+"""Checks nightsight's advice against programs in which one cause of slowness is planted: `make planted` on a GPU host.
+
+time: measures each program in its bad and its fixed form, without a profiler. capture: runs `nightsight profile` on the
+bad forms. check: compares the first advice on each capture with what the fix gained; needs no GPU.
+"""
+
+import argparse
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.planted.cases import CASES, Case, Form
+from tests.planted.judge import judged, table
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+DATA = ROOT / "tests" / "data" / "planted"
+PROGRAM = HERE / "program.py"
+KEPT = ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS", "TRITON_CACHE_DIR")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.planted", description=__doc__)
+    parser.add_argument("command", choices=["time", "capture", "check"])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="only these (default: all for --gpus)")
+    parser.add_argument("--folder", type=Path, default=DATA, help="for times and captures (default: %(default)s)")
+    parser.add_argument("--gpus", type=int, choices=[1, 2], help="only programs for as many GPUs")
+    parser.add_argument("--seconds", type=float, default=3600, help="start nothing after this time")
+    options = parser.parse_args()
+    chosen = [CASES[name] for name in options.cases] or list(CASES.values())
+    chosen = [case for case in chosen if options.gpus in {None, case.gpus}]
+    options.folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + options.seconds
+    if options.command == "time":
+        time_all(chosen, options.folder, deadline)
+    elif options.command == "capture":
+        sys.exit(capture_all(chosen, options.folder, deadline))
+    else:
+        print(table(judged(chosen, options.folder)))
+
+
+def environment(scratch: Path) -> dict[str, str]:
+    """Return our variables, with Triton's cache in a folder of its own: a warm one would hide compilation."""
+    path = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "pipeline"), os.environ.get("PYTHONPATH"))))
+    compiler = os.environ.get("CC") or shutil.which("gcc") or "cc"
+    return {**os.environ, "PYTHONPATH": path, "CC": compiler, "TRITON_CACHE_DIR": str(scratch / "triton")}
+
+
+def time_all(cases: Sequence[Case], folder: Path, deadline: float) -> None:
+    """Measure the programs of each number of GPUs in one process, and add the times to times.json."""
+    for gpus in (1, 2):
+        names = [case.name for case in cases if case.gpus == gpus]
+        missing = [name for name in names if name not in timed(names, gpus, folder, deadline)]
+        # a program that breaks its process takes the later ones with it: they get another, in which it comes last
+        timed([*missing[1:], *missing[:1]], gpus, folder, deadline)
+
+
+def timed(names: Sequence[str], gpus: int, folder: Path, deadline: float) -> dict[str, dict[Form, float]]:
+    """Measure programs in one process; return what it could measure."""
+    if not names:
+        return {}
+    with tempfile.TemporaryDirectory() as scratch:
+        target = Path(scratch) / "times.json"
+        command = [*launcher(gpus), str(PROGRAM), *names, "--time", str(target)]
+        with suppress(subprocess.TimeoutExpired):
+            left = max(deadline - time.monotonic(), 1)
+            subprocess.run(command, env=environment(Path(scratch)), timeout=left, check=False)
+        found: dict[str, dict[Form, float]] = json.loads(target.read_text()) if target.exists() else {}
+    known = folder / "times.json"
+    before = json.loads(known.read_text()) if known.exists() else {}
+    known.write_text(json.dumps(before | found, indent=1) + "\n")
+    return found
+
+
+def launcher(gpus: int) -> tuple[str, ...]:
+    """Return the command that runs a script, in as many processes as it needs GPUs."""
+    ranks = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus))
+    return (sys.executable, *(ranks if gpus > 1 else ()))
+
+
+def capture_all(cases: Sequence[Case], folder: Path, deadline: float) -> int:
+    """Capture the programs; return 1 if some could not be, or if there was no time left for them."""
+    # the fixed forms last: they are worth the least
+    wanted = sorted(((case, form) for case in cases for form in case.captured_forms), key=lambda pair: pair[1])
+    done = [capture(case, form, folder) for case, form in wanted if time.monotonic() < deadline]
+    print(f"{sum(done)} of {len(wanted)} captured", file=sys.stderr)
+    return int(sum(done) < len(wanted))
+
+
+def capture(case: Case, form: Form, folder: Path) -> bool:
+    """Capture one form and keep its export, and what ncu wrote, as FOLDER/CASE.FORM.*.xz."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        variables = environment(Path(scratch))
+        ncu = ("--ncu-kernels", "2", "--ncu-budget", "60") if case.counts else ("--no-ncu",)
+        region = "none" if case.is_whole else "cudaProfilerApi"
+        options = ["--collector", "nsys", "--capture-range", region, "--reports", scratch, "--timeout", "90", *ncu]
+        options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
+        program = (*launcher(case.gpus), str(PROGRAM), case.name, form)
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "pipeline"), "profile", *options, "--", *program],
+            cwd=ROOT,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        exports = [path for path in Path(scratch).glob("*/2*/capture/*") if path.suffix in {".sqlite", ".ncu-rep"}]
+        for path in exports:
+            packed = lzma.compress(path.read_bytes(), preset=9)
+            (folder / f"{case.name}.{form}{path.suffix}.xz").write_bytes(packed)
+        said = f"{len(exports)} files ({time.monotonic() - started:.1f} s)"
+        if done.returncode:
+            logs = (path.read_text(errors="replace")[-2000:] for path in Path(scratch).glob("*/2*/log/*.log"))
+            said = "\n".join([f"exit status {done.returncode}, {said}", done.stderr[-2000:], *logs])
+        print(f"{case.name} {form}: {said}", file=sys.stderr, flush=True)
+    return bool(exports)
+
+
+if __name__ == "__main__":
+    main()

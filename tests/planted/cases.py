@@ -1,0 +1,310 @@
+"""The planted causes, as data that needs no torch: the program, the advice it must get, and where that must point."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Final
+
+Step = Callable[[int], None]
+Form = str
+FORMS: Final = ("bad", "fixed")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program with a planted cause of slowness: `programs/MODULE.py` has a function NAME.
+
+    That function gets whether to be bad and returns a function that does one step, given its number.
+
+    cause: what is planted; "" in a healthy program.
+    rules: the first advice must be one of these.
+    place: the title of the first advice must contain one of these words; any title will do if there are none.
+    steps: how many are timed. captured: how many are captured.
+    keeps_fixed: the fixed form is captured too.
+    is_whole: the capture begins with the process, not with the measured steps.
+    counts: kernels are replayed by ncu, because nsys does not show the cause.
+    """
+
+    module: str
+    name: str
+    cause: str = ""
+    rules: tuple[str, ...] = ()
+    place: tuple[str, ...] = ()
+    gpus: int = 1
+    steps: int = 30
+    captured: int = 15
+    keeps_fixed: bool = False
+    is_whole: bool = False
+    counts: bool = False
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is planted; such a program has one form, `bad`."""
+        return not self.rules
+
+    @property
+    def timed_forms(self) -> tuple[Form, ...]:
+        """The forms whose step times are compared."""
+        return FORMS[:1] if self.is_healthy else FORMS
+
+    @property
+    def captured_forms(self) -> tuple[Form, ...]:
+        """The forms that are captured."""
+        return FORMS if self.keeps_fixed else FORMS[:1]
+
+    @cached_property
+    def make(self) -> Callable[[bool], Step]:
+        """The program; importing it needs torch, and for some programs Triton or nvtx."""
+        found: Callable[[bool], Step] = getattr(import_module(f"tests.planted.programs.{self.module}"), self.name)
+        return found
+
+
+CASES: Final = {
+    case.name: case
+    for case in (
+        Case(
+            "copies",
+            "pageable",
+            "a 64 MB batch comes from pageable memory in each step",
+            ("pageable_copy",),
+            ("load",),
+            keeps_fixed=True,
+        ),
+        Case(
+            "copies",
+            "pageable_images",
+            "inference on images from pageable memory; no ranges, and the set-up is in the capture",
+            ("pageable_copy",),
+            ("ageable",),
+            is_whole=True,
+        ),
+        Case(
+            "copies",
+            "small_copies",
+            "300 copies of 4 kB to the GPU in each step instead of one",
+            ("many_small_copies",),
+            ("inputs",),
+            captured=12,
+        ),
+        Case(
+            "copies",
+            "copies_to_host",
+            "the activations of each step go to the host, though only their mean is used",
+            ("copies_to_host",),
+            ("collect",),
+        ),
+        Case(
+            "waits",
+            "wait_loss",
+            "`.item()` at the end of each step: the GPU drains, and the next step begins with small kernels",
+            ("wait",),
+            ("log", "step", "cudaStreamSynchronize"),
+            captured=12,
+            keeps_fixed=True,
+        ),
+        Case(
+            "waits",
+            "wait_layers",
+            "`torch.cuda.synchronize()` after each layer; no ranges",
+            ("wait",),
+            ("cudaDeviceSynchronize",),
+        ),
+        Case(
+            "waits",
+            "wait_mask",
+            "a tensor is indexed with a mask in each block, which copies the number of rows to the host",
+            ("wait",),
+            ("block", "cudaStreamSynchronize"),
+        ),
+        Case(
+            "waits",
+            "wait_clip",
+            "`.item()` for the gradient norm of each parameter",
+            ("wait",),
+            ("clip", "cudaStreamSynchronize"),
+        ),
+        Case(
+            "launches",
+            "tiny_kernels",
+            "300 tiny kernels in each step; fixed: one CUDA graph; no ranges",
+            ("launch_bound",),
+            captured=10,
+        ),
+        Case(
+            "launches",
+            "decode",
+            "token after token through a small model; fixed: a CUDA graph for each token",
+            ("launch_bound",),
+            ("decode", "token", "step"),
+            captured=10,
+        ),
+        Case(
+            "launches",
+            "optimizer",
+            "an optimizer with `foreach=False` on 100 small parameters; fixed: fused",
+            ("launch_bound",),
+            ("optimizer",),
+            captured=10,
+            keeps_fixed=True,
+        ),
+        Case(
+            "host",
+            "host_load",
+            "NumPy prepares each batch in the range `load` while the GPU has nothing to do",
+            ("host_code",),
+            ("load",),
+            keeps_fixed=True,
+        ),
+        Case(
+            "host",
+            "host_middle",
+            "Python work between forward and backward, without a range of its own",
+            ("host_code",),
+            ("step",),
+        ),
+        Case(
+            "host",
+            "host_queue",
+            "a thread prepares batches more slowly than the GPU consumes them; fixed: six threads",
+            ("host_code",),
+            ("next batch", "prepare"),
+        ),
+        Case(
+            "host",
+            "host_lock",
+            "another thread holds a lock that each step needs; no ranges",
+            ("host_code",),
+        ),
+        Case(
+            "host",
+            "host_hooks",
+            "Python work in hooks of autograd, in autograd's thread",
+            ("host_code",),
+            ("backward",),
+        ),
+        Case(
+            "host",
+            "periodic_idle",
+            "the GPU waits for short pieces of host code between the phases of each step",
+            ("host_code", "wait"),
+            ("check", "step"),
+        ),
+        Case(
+            "memory",
+            "empty_cache",
+            "`torch.cuda.empty_cache()` in each step",
+            ("allocation",),
+            ("cudaFree", "cudaMalloc", "step"),
+        ),
+        Case(
+            "memory",
+            "raw_allocation",
+            "workspaces from cudaMalloc in each step, given back with cudaFree",
+            ("allocation",),
+            ("cudaFree", "cudaMalloc", "workspace"),
+        ),
+        Case(
+            "memory",
+            "compilation",
+            "a Triton kernel is compiled in each step because a constexpr changes",
+            ("compilation",),
+            ("scale",),
+            steps=5,
+            captured=6,
+        ),
+        Case(
+            "memory",
+            "loading",
+            "a module is loaded in each step",
+            ("loading", "compilation"),
+            ("cuModuleLoad", "plugin"),
+        ),
+        Case(
+            "kernels",
+            "gelu",
+            "GELU as nine elementwise kernels",
+            ("fusion",),
+            ("gelu", "elementwise"),
+            keeps_fixed=True,
+        ),
+        Case(
+            "kernels",
+            "layer_norm",
+            "layer normalisation by hand; no ranges",
+            ("fusion",),
+            ("elementwise", "reduce", "norm"),
+        ),
+        Case(
+            "kernels",
+            "matmul_fp32",
+            "FP32 matrix products; fixed: TF32",
+            ("tensor_cores",),
+            ("gemm",),
+            steps=20,
+        ),
+        Case(
+            "kernels",
+            "block_fp32",
+            "a transformer block in FP32; fixed: BF16 autocast",
+            ("tensor_cores",),
+            ("gemm", "block"),
+            steps=20,
+            captured=10,
+        ),
+        Case(
+            "kernels",
+            "one_stream",
+            "two independent chains of kernels with small grids on one stream",
+            ("one_stream", "small_grid"),
+            ("chain", "iterate"),
+        ),
+        Case(
+            "kernels",
+            "small_grid",
+            "16 blocks with long loops; no ranges",
+            ("small_grid",),
+            ("block_sums",),
+        ),
+        Case(
+            "kernels",
+            "uncoalesced",
+            "a kernel whose neighbouring threads read from different rows; no ranges",
+            ("uncoalesced",),
+            ("double",),
+            counts=True,
+        ),
+        Case(
+            "ranks",
+            "exposed_communication",
+            "all gradients are reduced after the backward pass; fixed: DistributedDataParallel",
+            ("exposed_communication",),
+            gpus=2,
+            captured=10,
+        ),
+        Case(
+            "ranks",
+            "straggler",
+            "rank 1 computes three quarters of the batch",
+            ("straggler",),
+            ("ank 1", "GPU 1"),
+            gpus=2,
+            captured=10,
+        ),
+        Case(
+            "ranks",
+            "straggler_host",
+            "rank 1 prepares its batch on the CPU in the range `load`",
+            ("straggler", "host_code"),
+            ("ank 1", "GPU 1", "load"),
+            gpus=2,
+            captured=10,
+        ),
+        Case("healthy", "matmuls", steps=20, captured=10),
+        Case("healthy", "fused_kernel"),
+        Case("healthy", "graph_step"),
+        Case("healthy", "prefetch", is_whole=True),
+        Case("healthy", "transformer", captured=10),
+        Case("ranks", "overlapped", gpus=2, captured=10),
+    )
+}

@@ -1,0 +1,108 @@
+"""Runs planted programs: `program.py CASE FORM` for a profiler, `program.py CASE... --time FILE` without one."""
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from tests.planted.cases import CASES, Case, Form, Step
+
+WARM = 5
+TRIALS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("words", nargs="+", metavar="CASE", help="a case and its form, or cases to time")
+    parser.add_argument("--time", type=Path, metavar="FILE", help="write the step times of both forms as JSON")
+    options = parser.parse_args()
+    with process_group():
+        if options.time:
+            time_cases(options.words, options.time)
+        else:
+            name, form = options.words
+            show(CASES[name], form)
+
+
+@contextmanager
+def process_group() -> Iterator[None]:
+    """Join the other ranks, if torchrun started this process."""
+    if "RANK" not in os.environ:
+        yield
+        return
+    rank = int(os.environ["RANK"])
+    torch.cuda.set_device(rank)
+    torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def show(case: Case, form: Form) -> None:
+    """Run some steps as warm-up, then those to capture."""
+    step = case.make(form == "bad")
+    numbers = count()
+    run(step, WARM, numbers)
+    torch.cuda.profiler.start()
+    run(step, case.captured, numbers)
+    torch.cuda.profiler.stop()
+
+
+def run(step: Step, steps: int, numbers: Iterator[int]) -> float:
+    """Return the milliseconds a step took."""
+    together()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step(next(numbers))
+    together()
+    return (time.perf_counter() - start) / steps * 1e3
+
+
+def together() -> None:
+    torch.cuda.synchronize()
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.cuda.synchronize()
+
+
+def time_cases(names: list[str], target: Path) -> None:
+    """Time cases one by one; what fails is said and left out. The file is complete after each case."""
+    times: dict[str, dict[Form, float]] = {}
+    for name in names:
+        started = time.perf_counter()
+        try:
+            times[name] = step_ms(CASES[name])
+        except Exception:  # noqa: BLE001 (a program that fails must not cost the others their times)
+            traceback.print_exc()
+        gc.collect()
+        torch.cuda.empty_cache()
+        if os.environ.get("RANK", "0") == "0":
+            told = " ".join(f"{form} {value:.3f} ms" for form, value in times.get(name, {}).items()) or "FAILED"
+            print(f"{name:24}{told} ({time.perf_counter() - started:.1f} s)", file=sys.stderr, flush=True)
+            target.write_text(json.dumps(times, indent=1) + "\n")
+
+
+def step_ms(case: Case) -> dict[Form, float]:
+    """Return the median milliseconds of a step, by form; the forms take turns."""
+    steps = {form: (case.make(form == "bad"), count()) for form in case.timed_forms}
+    trials: dict[Form, list[float]] = {form: [] for form in steps}
+    for step, numbers in steps.values():
+        run(step, WARM, numbers)
+    for _ in range(TRIALS):
+        for form, (step, numbers) in steps.items():
+            run(step, 2, numbers)
+            trials[form].append(run(step, case.steps, numbers))
+    return {form: round(statistics.median(values), 4) for form, values in trials.items()}
+
+
+if __name__ == "__main__":
+    main()
