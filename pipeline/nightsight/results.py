@@ -341,7 +341,10 @@ CRITICAL_PATH: Final = Entry(
 )
 
 RULES: Final = (
-    ("host_code", "this host code does not hold the GPU up: it runs ahead of time, or in another thread or process"),
+    (
+        "host_code",
+        "this host code does not hold the GPU up: it runs ahead of time, or in another thread or process; `name`: the only GPU whose process runs it, if there are several",
+    ),
     ("wait", "no wait for the GPU here; the copy to the host that it waits for is made, but not waited for"),
     ("wait_and_host_code", "neither the wait nor the host code in this range"),
     ("launch_bound", "the launches of a step as one CUDA graph, or one between two waits"),
@@ -352,8 +355,8 @@ RULES: Final = (
     ("exposed_copy", "copies on a stream of their own, ahead of time"),
     ("copies_to_host", "copies to pinned memory, on a stream of their own, that nothing waits for"),
     ("many_small_copies", "the copies of a step as one"),
-    ("exposed_communication", "no computation waits for communication"),
-    ("straggler", "the rank that comes last comes with the last but one"),
+    ("exposed_communication", "computation waits for half of the communication that it waits for now"),
+    ("straggler", "all GPUs compute for as long as they do on average"),
     ("tensor_cores", "matrix products of FP32 on tensor cores (TF32)"),
     ("fusion", "chains of elementwise kernels as one kernel each"),
     ("small_grid", "as many blocks as fill the GPU"),

@@ -61,7 +61,7 @@ class Rule:
 RULES: Final = (
     Rule(
         "host_code",
-        "The GPU waits for host code in {place}: {cost}",
+        "The GPU waits for host code in {place}{alone}: {cost}",
         "Nothing is launched while this code runs, and the GPU has nothing left to do.",
         "Do it ahead of time, in another process or thread (DataLoader workers, prefetching), or make it faster.",
         (HOST,),
@@ -153,9 +153,9 @@ RULES: Final = (
     ),
     Rule(
         "straggler",
-        "{name} comes last to the collectives, and the other ranks wait for it: {cost}",
+        "{name} computes longer than the others, which wait for it in collectives: {cost}",
         "A collective transfers nothing until its last rank has come.",
-        "Give that rank the same work as the others; look for host code or copies that only it has.",
+        "Give all ranks the same work: batches of equal size, sequences sorted by length, layers spread evenly.",
     ),
     Rule(
         "tensor_cores",
@@ -239,7 +239,8 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     of = f"of each {step}" if step == "step" else "of the window"
     cost = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} {of}"
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 1 else f"{row['cases']:.1f}"
-    texts = {"place": place(row["path"]), "name": row["name"] or "calls", "cases": cases, "cost": cost}
+    alone = f" of the process of {row['name']}, for which the others wait" if row["name"] else ""
+    texts = {"alone": alone, "place": place(row["path"]), "name": row["name"] or "calls", "cases": cases, "cost": cost}
     error = _error_pct(whole, row)
     predicted = (
         f"Without it a {step} takes {format_value(before - gain, 'gain_ns')} (±{format_value(error, 'gain_pct')} of "

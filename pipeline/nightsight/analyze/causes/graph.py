@@ -199,7 +199,7 @@ def _calls(timeline: Timeline) -> tuple[Calls, Ints]:
     line = _lines(start, end, process, thread, launches=_launching(timeline)[row])
     unknown = np.full(len(row), -1, dtype=np.int64)
     cause = causes.cause[row].astype(np.int64)
-    before = _before(start, end, thread, line)
+    before = _with_first(_before(start, end, thread, line), start, end, process)
     names = causes.name[row].astype(np.int64)
     return Calls(
         row, start, end, process, thread, line, before, unknown, end - start, cause, names, causes.names
@@ -250,6 +250,17 @@ def _before(start: Ints, end: Ints, thread: Ints, line: Ints) -> Ints:
     found = np.empty_like(own)
     found[order] = ordered
     return found
+
+
+def _with_first(before: Ints, start: Ints, end: Ints, process: Ints) -> Ints:
+    """Let the first call of each line follow the last call of its process to return before it: that woke its thread."""
+    before = before.copy()
+    for key, mine in positions(process).items():
+        first = np.flatnonzero((before < 0) & (process == key))
+        by_end = mine[np.argsort(end[mine], kind="stable")]
+        place = np.searchsorted(end[by_end], start[first], side="right") - 1
+        before[first] = np.where(place >= 0, by_end[np.maximum(place, 0)], -1)
+    return before
 
 
 # -- operations -------------------------------------------------------------------------------------------------------

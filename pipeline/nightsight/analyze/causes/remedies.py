@@ -58,8 +58,10 @@ _MANY_COPIES: Final = 8
 # host code before the loading of a module that takes so long has compiled it
 _COMPILING_NS: Final = 3_000_000
 _MOST_PLACES: Final = 6
-# a rank is late if it causes so much of what all wait for the last rank
-_ONE_RANK: Final = 0.7
+# communication beside kernels takes multiprocessors and bandwidth from them: only so much of it is gained
+_HIDDEN: Final = 0.5
+# ranks are uneven if one computes so many times as long as all do on average
+_UNEVEN: Final = 1.05
 _WAYS: Final = {TO_DEVICE: "Host-to-Device", TO_HOST: "Device-to-Host"}
 
 
@@ -137,7 +139,8 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
         if len(chosen):
             edit = (Change(found.of(BEGIN, chosen), "shorter", removed[chosen]),)
             time = scene.per_step(removed[chosen])
-            yield Remedy("host_code", str(scene.paths[code]), "", len(chosen) / scene.steps, time, edit)
+            alone = scene.only_gpu(chosen, removed[chosen])
+            yield Remedy("host_code", str(scene.paths[code]), alone, len(chosen) / scene.steps, time, edit)
 
 
 def graph_launch(scene: Scene) -> Iterator[Remedy]:
@@ -322,7 +325,7 @@ def link_rate(timeline: Timeline) -> float:
 
 
 def communication(scene: Scene) -> Iterator[Remedy]:
-    """Communication hidden behind what does not need it: nothing else waits for it."""
+    """Communication hidden behind what does not need it: nothing else waits for more than a part of it."""
     found, work = scene.model, scene.graph.work
     mine = np.flatnonzero(work.communicates & (found.edges[LAUNCH][:-1] >= 0))
     if not len(mine):
@@ -333,35 +336,31 @@ def communication(scene: Scene) -> Iterator[Remedy]:
     arrivals = found.source[found.kind == TRANSFER]
     leaving = np.isin(found.source, ends) & np.isin(found.kind, (STREAM, OTHER))
     leaving &= ~np.isin(found.target, np.append(ends, arrivals))
+    leads = np.flatnonzero(leaving)
+    length = pd.Series(scene.length[np.append(alone, grouped)], index=ends)
+    half = _HIDDEN * length[~length.index.duplicated()][found.source[leads]].to_numpy()
+    around = scene.model.of(BYPASS, np.unique(found.item[leads]))
+    edit = (Change(leads, "earlier", half), Change(around, "set", scene.lag_between[found.item[around]]))
     devices = len(pd.unique(work.device[mine]))
     cases, time = len(mine) / scene.steps / devices, scene.per_step(scene.length[mine]) / devices
-    yield Remedy("exposed_communication", "", "", cases, time, _leaving(scene, np.flatnonzero(leaving)))
+    yield Remedy("exposed_communication", "", "", cases, time, edit)
 
 
 def straggler(scene: Scene) -> Iterator[Remedy]:
-    """One rank that comes last to the collectives: as early as the last but one."""
+    """A GPU that computes longer than the others, which wait for it in collectives: the same work for all."""
     found, work = scene.model, scene.graph.work
-    mine = np.flatnonzero((work.group >= 0) & (found.edges[LAUNCH][:-1] >= 0))
-    table = pd.DataFrame({"group": work.group[mine], "device": work.device[mine], "start": work.start[mine]})
-    arrivals = table.pivot_table(index="group", columns="device", values="start", aggfunc="max").dropna()
-    if not len(arrivals) or len(arrivals.columns) < 2:
+    replayed = found.edges[LAUNCH][:-1] >= 0
+    ranks = pd.unique(work.device[(work.group >= 0) & replayed])
+    mine = np.flatnonzero(~work.communicates & replayed & np.isin(work.device, ranks))
+    spent = pd.Series(scene.length[mine]).groupby(work.device[mine]).sum()
+    if len(spent) < 2 or spent.max() < _UNEVEN * spent.mean():
         return
-    times = arrivals.to_numpy(dtype=np.float64)
-    ordered = np.sort(times, axis=1)
-    behind, last = ordered[:, -1] - ordered[:, -2], times.argmax(axis=1)
-    total = np.bincount(last, behind, len(arrivals.columns))
-    rank = int(total.argmax())
-    if total[rank] < _ONE_RANK * total.sum() or not total[rank]:
-        return
-    device = int(arrivals.columns[rank])
-    chosen = mine[work.device[mine] == device]
-    late = pd.Series(np.where(last == rank, behind, 0.0), index=arrivals.index)
-    earlier = late.reindex(work.group[chosen]).fillna(0.0).to_numpy()
-    edit = tuple(
-        Change(found.of(kind, chosen), "earlier", earlier[found.edges[kind][chosen] >= 0])
-        for kind in (LAUNCH, STREAM, OTHER)
-    )
-    yield Remedy("straggler", "", f"GPU {device}", len(chosen) / scene.steps, scene.per_step(total[[rank]]), edit)
+    share = 1 - spent.mean() / spent
+    shorter = scene.length[mine] * share[work.device[mine]].to_numpy()
+    slow = int(spent.idxmax())
+    edit = _shorter(scene, mine, shorter, with_way=np.zeros(len(mine), dtype=bool))
+    cases, time = float((work.device[mine] == slow).sum()) / scene.steps, float(spent[slow]) / scene.steps
+    yield Remedy("straggler", "", f"GPU {slow}", cases, time, edit)
 
 
 # -- kernels ----------------------------------------------------------------------------------------------------------

@@ -162,11 +162,15 @@ def _times(found: Graph, groups: Ints) -> Ints:
 
 
 def _steps(found: Graph, groups: Ints, window: Window) -> Ints:
-    """Return the repetition of each event, -1 for none: an operation belongs to that in which its call began."""
+    """Return the repetition of each event, -1 for none: an operation belongs to that in which its call began.
+
+    Threads that launch nothing belong to none: they may poll at times of their own (NCCL's watchdog).
+    """
     calls, work = found.calls, found.work
     step = np.full(len(calls) + 1, -1, dtype=np.int64)
+    launching = np.isin(calls.line, calls.line[work.call[work.call >= 0]])
     for process, starts in window.steps.items():
-        mine = np.flatnonzero(calls.process == process)
+        mine = np.flatnonzero((calls.process == process) & launching)
         step[mine] = np.searchsorted(starts, calls.start[mine], side="right") - 1
     step = np.minimum(step, len(window.repetitions) - 1)
     return np.concatenate([np.repeat(step[:-1], 2), step[work.call], np.full(len(groups), -1)])

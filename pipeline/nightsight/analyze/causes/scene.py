@@ -113,6 +113,15 @@ class Scene:
         names = self.graph.calls.name[calling]
         return str(self.graph.calls.names[int(np.bincount(names).argmax())])
 
+    def only_gpu(self, calling: Ints, times: Floats) -> str:
+        """Return the GPU whose process spends nearly all of the times before these calls; "" if there are no others."""
+        calls, work = self.graph.calls, self.graph.work
+        known = np.flatnonzero(work.call >= 0)
+        gpu = pd.Series(work.device[known]).groupby(calls.process[work.call[known]]).first()
+        spent = pd.Series(times).groupby(calls.process[calling]).sum()
+        process = spent.idxmax()
+        return f"GPU {gpu[process]}" if len(gpu) > 1 and process in gpu and spent.max() >= 0.8 * spent.sum() else ""
+
     def first_of_steps(self, calling: Ints) -> Ints:
         """Return the first of the calls in each step, on each line; the first of all if there are no steps."""
         calls, starts = self.graph.calls, self.timeline.window.repetitions
