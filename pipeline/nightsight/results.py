@@ -343,7 +343,8 @@ CRITICAL_PATH: Final = Entry(
 RULES: Final = (
     (
         "host_code",
-        "this host code does not hold the GPU up: it runs ahead of time, or in another thread or process; `name`: the only GPU whose process runs it, if there are several",
+        "this host code does not hold the GPU up: it runs ahead of time, or in another thread or process; `name`: of "
+        "several GPUs the one whose process runs it",
     ),
     ("wait", "no wait for the GPU here; the copy to the host that it waits for is made, but not waited for"),
     ("wait_and_host_code", "neither the wait nor the host code in this range"),

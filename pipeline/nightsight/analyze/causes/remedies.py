@@ -357,7 +357,7 @@ def straggler(scene: Scene) -> Iterator[Remedy]:
         return
     share = 1 - spent.mean() / spent
     shorter = scene.length[mine] * share[work.device[mine]].to_numpy()
-    slow = int(spent.idxmax())
+    slow = int(spent.index.to_numpy()[spent.to_numpy().argmax()])
     edit = _shorter(scene, mine, shorter, with_way=np.zeros(len(mine), dtype=bool))
     cases, time = float((work.device[mine] == slow).sum()) / scene.steps, float(spent[slow]) / scene.steps
     yield Remedy("straggler", "", f"GPU {slow}", cases, time, edit)
