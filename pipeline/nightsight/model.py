@@ -60,7 +60,7 @@ class Finding:
     """One thing that the reader of a report should know, and what to do about it.
 
     `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns` and
-    `gain_pct` (of the window): upper bound of how much shorter the window could get, None if unknown.
+    `gain_pct`: how much shorter the window, or each repetition in it, is predicted to get; None if unknown.
     """
 
     rule: str

@@ -340,7 +340,7 @@ CRITICAL_PATH: Final = Entry(
     kernels=("name",),
 )
 
-RULES: Final = (
+REMEDIES: Final = (
     (
         "host_code",
         "this host code does not hold the GPU up: it runs ahead of time, or in another thread or process; `name`: of "
@@ -391,7 +391,7 @@ WHAT_IF: Final = Entry(
     "left after them and all before them.",
     _LAUNCHED,
     (
-        Column("rule", TEXT, "what is changed", RULES),
+        Column("rule", TEXT, "what is changed", REMEDIES),
         Column("path", TEXT, "the NVTX ranges in which it is; empty: in several, or in none"),
         Column("name", TEXT, "the function, the direction of copies, the kernels, or the GPU"),
         Column("cases", NUMBER, "how many calls, pieces of host code or operations it changes, per repetition"),

@@ -44,12 +44,13 @@ _MOST_EVIDENCE: Final = 3
 class Rule:
     """What is said about one kind of remedy.
 
-    title: with `{place}`, `{name}`, `{cases}` and `{cost}`. least_pct: the least gain, in percent of a step, that is
+    title: with `{place}`, `{name}`, `{cases}` and `{cost}`. short: the remedy in a few words. least_pct: the least gain, in percent of a step, that is
     worth a word. weight: how a gain counts in the ranking; less than 1 if much of the program has to change for it, or
     if it presupposes other remedies: a CUDA graph cannot hold a wait. causes: of the critical path, as evidence.
     """
 
     name: str
+    short: str
     title: str
     detail: str
     remedy: str
@@ -61,6 +62,7 @@ class Rule:
 RULES: Final = (
     Rule(
         "host_code",
+        "host code off the thread",
         "The GPU waits for host code in {place}{alone}: {cost}",
         "Nothing is launched while this code runs, and the GPU has nothing left to do.",
         "Do it ahead of time, in another process or thread (DataLoader workers, prefetching), or make it faster.",
@@ -68,6 +70,7 @@ RULES: Final = (
     ),
     Rule(
         "wait",
+        "no wait",
         "The CPU waits for the GPU in {place} ({name}): {cost}",
         "While it waits, its thread launches nothing, so the GPU runs dry until the next launches arrive.",
         "Do not wait in each step: no .item(), .cpu(), print of a tensor or branch on one. Keep values on the GPU, and "
@@ -76,6 +79,7 @@ RULES: Final = (
     ),
     Rule(
         "wait_and_host_code",
+        "neither wait nor host code",
         "The GPU runs dry in {place}, which waits for it and then runs host code: {cost}",
         "The wait keeps the CPU from running ahead, so the GPU has nothing to do during the host code after it.",
         "Take the wait (.item(), .cpu(), synchronize) or the host code out of the step, or do both once in many steps.",
@@ -83,6 +87,7 @@ RULES: Final = (
     ),
     Rule(
         "launch_bound",
+        "launches as a CUDA graph",
         "The GPU waits for launches in {place}, {cases} in each step: {cost}",
         "The CPU takes longer to launch this work than the GPU to do it.",
         'Launch it as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch less: fused '
@@ -93,6 +98,7 @@ RULES: Final = (
     ),
     Rule(
         "allocation",
+        "no allocation",
         "Memory is allocated and freed in {place} ({name}, {cases} calls in each step): {cost}",
         "cudaFree waits for the GPU, and cudaMalloc takes long.",
         "Do not call torch.cuda.empty_cache() in a loop, keep PyTorch's caching allocator on, allocate buffers before "
@@ -101,6 +107,7 @@ RULES: Final = (
     ),
     Rule(
         "loading",
+        "nothing loaded",
         "Modules or kernels are loaded in {place} ({name}): {cost}",
         "Code that is loaded in the loop keeps the thread from launching.",
         "Load each module once, before the loop; warm up every kernel and shape; CUDA_MODULE_LOADING=EAGER.",
@@ -108,6 +115,7 @@ RULES: Final = (
     ),
     Rule(
         "compilation",
+        "nothing compiled",
         "Code is compiled in {place}, then loaded ({name}): {cost}",
         "Host code runs until a new module is loaded: a compiler (Triton, NVRTC, torch.compile).",
         "Compile once: no argument that specialises the kernel (tl.constexpr, shapes) may change from step to step; "
@@ -116,6 +124,7 @@ RULES: Final = (
     ),
     Rule(
         "pageable_copy",
+        "copies pinned and ahead of time",
         "Copies of pageable memory in {place} ({name}): {cost}",
         "Memory that is not pinned goes through a buffer of the driver: the copy is slow, and the call waits for it.",
         "Pin the host's side (DataLoader(pin_memory=True), tensor.pin_memory()), and copy ahead of time on a stream of "
@@ -124,6 +133,7 @@ RULES: Final = (
     ),
     Rule(
         "exposed_copy",
+        "copies ahead of time",
         "Copies in {place} ({name}) run while nothing is computed: {cost}",
         "Copies on the stream of the kernels come before or after them, not beside them.",
         "Copy the next batch on a stream of its own while this one is computed.",
@@ -131,6 +141,7 @@ RULES: Final = (
     ),
     Rule(
         "copies_to_host",
+        "no copies to the host",
         "Copies to the host in {place}: {cost}",
         "Results leave the GPU in each step, and the thread waits for them.",
         "Reduce them on the GPU and copy less, or copy to pinned memory on a stream of its own and read a step later.",
@@ -138,6 +149,7 @@ RULES: Final = (
     ),
     Rule(
         "many_small_copies",
+        "one copy for many",
         "{cases} small copies in each step in {place} ({name}): {cost}",
         "Each costs a call, and most a wait; the bytes cost next to nothing.",
         "Put them into one buffer, and copy that once; or build the values on the GPU.",
@@ -145,6 +157,7 @@ RULES: Final = (
     ),
     Rule(
         "exposed_communication",
+        "communication overlapped",
         "Communication that nothing hides: {cost}",
         "Kernels wait for a collective although other work could run beside it.",
         "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with buckets, "
@@ -153,18 +166,21 @@ RULES: Final = (
     ),
     Rule(
         "straggler",
+        "ranks balanced",
         "{name} computes longer than the others, which wait for it in collectives: {cost}",
         "A collective transfers nothing until its last rank has come.",
         "Give all ranks the same work: batches of equal size, sequences sorted by length, layers spread evenly.",
     ),
     Rule(
         "tensor_cores",
+        "tensor cores",
         "Tensor cores are not used: {name}: {cost}",
         "Products of FP32 matrices run on the FP32 units; tensor cores are several times as fast.",
         'torch.set_float32_matmul_precision("high") (TF32), or BF16 by torch.autocast.',
     ),
     Rule(
         "fusion",
+        "kernels fused",
         "Kernels that one kernel could do: {name}: {cost}",
         "Each reads and writes all of its data; one kernel would read the inputs and write the result once.",
         "torch.compile, a Triton kernel, or a function of the library that does it at once.",
@@ -173,6 +189,7 @@ RULES: Final = (
     ),
     Rule(
         "small_grid",
+        "larger grids",
         "Most of the GPU has nothing to do: {name}: {cost}",
         "There are fewer blocks than multiprocessors.",
         "Split the work into more blocks (split the reduction, smaller tiles), or run independent kernels at the same "
@@ -241,10 +258,10 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 1 else f"{row['cases']:.1f}"
     alone = f" of the process of {row['name']}, for which the others wait" if row["name"] else ""
     texts = {"alone": alone, "place": place(row["path"]), "name": row["name"] or "calls", "cases": cases, "cost": cost}
-    error = _error_pct(whole, row)
+    error = _error_pct(whole, row) / 100 * before
     predicted = (
-        f"Without it a {step} takes {format_value(before - gain, 'gain_ns')} (±{format_value(error, 'gain_pct')} of "
-        f"{format_value(before, 'gain_ns')}) in the program without the profiler."
+        f"Without it a {step} takes {format_value(before - gain, 'gain_ns')} ± {format_value(error, 'gain_ns')}, when "
+        "no profiler runs."
     )
     return Finding(
         rule.name,
@@ -282,11 +299,10 @@ def _sequence(row: dict[Any, Any], others: pd.DataFrame, step: str) -> Iterator[
     if row["order"] != 1 or following.empty:
         return
     steps = ", then ".join(
-        f"{then['rule']}{' in ' + place(then['path']) if then['path'] else ''} "
-        f"({format_value(float(then['after_ns']), 'gain_ns')} a {step})"
+        f"{_BY_NAME[then['rule']].short} ({format_value(float(then['after_ns']), 'gain_ns')})"
         for then in following.to_dict("records")
     )
-    yield f"Then: {steps}."
+    yield f"After that, the best sequence is: {steps} a {step}."
 
 
 def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Tables) -> Iterator[str]:

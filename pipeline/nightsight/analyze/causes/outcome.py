@@ -3,6 +3,7 @@
 Gains are of the program without the profiler, whose own cost is taken off before any remedy is applied.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,6 +19,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.parallel import once
 from nightsight.results import REPLAY, WHAT_IF
 from nightsight.tables import NULLABLE
+from nightsight.units import format_value
 
 MOST_UNEXPLAINED: Final = 0.1
 """No gain is promised if the replay of the unchanged window differs by more than this share from what was measured."""
@@ -128,7 +130,7 @@ def what_if(timeline: Timeline) -> Table:
             "rule": gain.remedy.rule,
             "path": gain.remedy.path,
             "name": gain.remedy.name,
-            "cases": gain.remedy.cases,
+            "cases": round(gain.remedy.cases, 1),
             "time_ns": gain.remedy.time_ns,
             "gain_ns": gain.gain_ns if found.is_trusted else None,
             "gain_pct": 100 * gain.gain_ns / found.unprofiled_ns if found.is_trusted else None,
@@ -140,8 +142,28 @@ def what_if(timeline: Timeline) -> Table:
     table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
     numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns"), "float64")
     texts = dict.fromkeys(("rule", "path", "name"), "str")
-    notes = () if found.is_trusted else (_NOT_TRUSTED.format(100 * abs(found.unexplained)),)
-    return Table(table.astype({**numbers, **texts, "order": NULLABLE}), notes)
+    return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_notes(timeline, found)))
+
+
+def _notes(timeline: Timeline, found: Outcome) -> Iterator[str]:
+    """Yield how far the gains can be trusted."""
+    if not found.measured_ns:
+        return
+    steps = found.scene.model.steps
+    of = f"a repetition, in {steps:,} of {len(timeline.window.repetitions):,}" if steps else "the window"
+    measured, replayed = (format_value(time, "time_ns") for time in (found.measured_ns, found.replayed_ns))
+    yield (
+        f"Replayed unchanged, {of}, takes {replayed} where {measured} were measured: "
+        f"{100 * found.unexplained:+.1f} % are not explained."
+    )
+    if not found.is_trusted:
+        yield _NOT_TRUSTED
+        return
+    cost, left = format_value(call_cost_ns(found.scene), "time_ns"), format_value(found.unprofiled_ns, "time_ns")
+    yield (
+        f"Without the profiler it is predicted to take {left}: {cost} are taken for what the profiler adds to each "
+        "launch and the host code after it."
+    )
 
 
 def replay(timeline: Timeline) -> Table:
@@ -159,9 +181,6 @@ def replay(timeline: Timeline) -> Table:
     return Table(pd.DataFrame([row], columns=REPLAY.column_names)[: int(found.measured_ns > 0)])
 
 
-_NOT_TRUSTED: Final = (
-    "The replay of the unchanged window differs from what was measured by {:.0f} %, so no gain is promised: something "
-    "that the capture does not show holds up the program."
-)
+_NOT_TRUSTED: Final = "So no gain is promised: something that the capture does not show holds up the program."
 
 ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if))

@@ -16,6 +16,8 @@ from nightsight.intervals import Flags, Ints
 
 # of a launch, if the stretch has none to tell
 _LAUNCH_NS: Final = 5_000
+# so much of the time of all processes is that of one alone
+_NEARLY_ALL: Final = 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,14 +115,15 @@ class Scene:
         names = self.graph.calls.name[calling]
         return str(self.graph.calls.names[int(np.bincount(names).argmax())])
 
-    def only_gpu(self, calling: Ints, times: Floats) -> str:
+    def only_gpu(self, calling: Ints, times: Ints | Floats) -> str:
         """Return the GPU whose process spends nearly all of the times before these calls; "" if there are no others."""
         calls, work = self.graph.calls, self.graph.work
         known = np.flatnonzero(work.call >= 0)
-        gpu = pd.Series(work.device[known]).groupby(calls.process[work.call[known]]).first()
-        spent = pd.Series(times).groupby(calls.process[calling]).sum()
-        process = spent.idxmax()
-        return f"GPU {gpu[process]}" if len(gpu) > 1 and process in gpu and spent.max() >= 0.8 * spent.sum() else ""
+        processes, of = np.unique(calls.process[work.call[known]], return_index=True)
+        spent = np.array([times[calls.process[calling] == process].sum() for process in processes])
+        if len(processes) < 2 or spent.max() < _NEARLY_ALL * times.sum():
+            return ""
+        return f"GPU {work.device[known[of[spent.argmax()]]]}"
 
     def first_of_steps(self, calling: Ints) -> Ints:
         """Return the first of the calls in each step, on each line; the first of all if there are no steps."""

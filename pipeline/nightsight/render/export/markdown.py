@@ -53,7 +53,7 @@ def _advice(advice: Sequence[Advice]) -> str:
 
 
 def _gain(item: Advice) -> str:
-    return f" – at most {escape(item.of_window)} of the window ({escape(item.gain)})" if item.gain else ""
+    return f" – gains {escape(item.of_window)}" if item.of_window else ""
 
 
 def _sections(view: Page) -> Iterator[str]:

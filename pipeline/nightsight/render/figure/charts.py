@@ -13,7 +13,7 @@ from nightsight.render.figure.curves import Kind, TimeChart, over_time
 from nightsight.render.figure.histograms import Distribution, Histogram, Layer, histograms
 from nightsight.render.figure.rooflines import Roofline, rooflines
 from nightsight.render.figure.scatter import Scatter, copy_rates
-from nightsight.render.figure.shares import Whole, wholes
+from nightsight.render.figure.shares import Whole, path_wholes, wholes
 from nightsight.render.figure.strips import Strips, strips
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.replayed import BRIEF, by_kind, by_reason
@@ -21,6 +21,7 @@ from nightsight.render.table.view import NAME_LENGTH, Labels, counted, floats, o
 from nightsight.results import (
     COPY_SIZES,
     CPU_OPS,
+    CRITICAL_PATH,
     CUDA_API_SUM,
     CUDA_GPU_KERN_SUM,
     GPU_PEAKS,
@@ -58,6 +59,7 @@ class Pictures:
 
     charts: tuple[Chart, ...] = ()
     wholes: tuple[Whole, ...] = ()
+    path: tuple[Whole, ...] = ()
     histograms: tuple[Histogram, ...] = ()
     scatters: tuple[Scatter, ...] = ()
     strips: tuple[Strips, ...] = ()
@@ -271,6 +273,7 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     GPU_TIME.name: lambda drawn: Pictures(
         charts=_gpu_time(drawn.rows(GPU_TIME)), curves=_curves(_BUSY_SHARE, drawn.report)
     ),
+    CRITICAL_PATH.name: lambda drawn: Pictures(path=path_wholes(drawn.rows(CRITICAL_PATH))),
     TIME_SPLIT.name: lambda drawn: Pictures(wholes=wholes(drawn.rows(TIME_SPLIT))),
     CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(
         charts=_kernels(drawn.labelled(CUDA_GPU_KERN_SUM)),

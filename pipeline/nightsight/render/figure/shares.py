@@ -1,4 +1,4 @@
-"""Geometry of *Where the time went*: one stacked bar per device, busy parts first, then idle parts."""
+"""Geometry of *Where the time went* and of the critical path: stacked bars, the GPU's part first, then the rest."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -73,7 +73,19 @@ def wholes(frame: Frame) -> tuple[Whole, ...]:
     return tuple(_whole(rows, f"Device {device}" if len(devices) > 1 else "") for device, rows in devices)
 
 
-def _whole(rows: Frame, label: str) -> Whole:
+def path_wholes(frame: Frame) -> tuple[Whole, ...]:
+    """Return one bar of the critical path by cause, the largest first on each side; empty if it has no time."""
+    if not {"cause", "time_ns"} <= set(frame.columns):
+        return ()
+    causes = frame.assign(time_ns=measured(frame["time_ns"])).groupby("cause", sort=False)["time_ns"].sum()
+    rows = causes[causes > 0].sort_values(ascending=False, kind="stable").rename_axis("category").reset_index()
+    if rows.empty:
+        return ()
+    group = rows["category"].isin(results.BUSY).map({True: "busy", False: "idle"})
+    return (_whole(rows.assign(group=group), "", ("GPU work", "CPU, and on the way")),)
+
+
+def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -> Whole:
     # one bracket spans all busy parts, so these must come first
     rows = rows.sort_values("group", key=lambda group: group != "busy", kind="stable")
     total, busy = float(rows["time_ns"].sum()), float(rows.loc[rows["group"] == "busy", "time_ns"].sum())
@@ -84,8 +96,8 @@ def _whole(rows: Frame, label: str) -> Whole:
         short_text(label) if label else "",
         parts,
         round(100.0 * busy / total, 2),
-        _side("Busy", busy, total),
-        _side("Idle", total - busy, total),
+        _side(sides[0], busy, total),
+        _side(sides[1], total - busy, total),
         whole,
         f"{label and label + ', '}{whole}: {words}",
     )

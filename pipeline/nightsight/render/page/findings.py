@@ -1,4 +1,4 @@
-"""Findings as text: banners on how far a report can be trusted, and advice with its potential gain."""
+"""Findings as text: banners on how far a report can be trusted, and advice with its predicted gain."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Banner:
 
 @dataclass(frozen=True)
 class Advice:
-    """A finding about the program; `share` is the gain in percent of the window for the bar, None if unknown.
+    """A finding about the program; `share` is the gain in percent for the bar, None if unknown.
 
     `anchor` and `source` are the anchor and title of the section with its evidence, "" if that is not on the page.
     """

@@ -15,7 +15,7 @@ from nightsight.render.table.layouts import labels_of, layout_of
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered
 from nightsight.render.table.view import Labels, TableView, printable, table_view, texts_of
-from nightsight.results import GPU_TIME, TIME_SPLIT, Place, entry_of
+from nightsight.results import GPU_TIME, REMEDIES, REPLAY, TIME_SPLIT, WHAT_IF, Place, entry_of
 from nightsight.units import format_value, heading
 
 Pairs = tuple[tuple[str, str], ...]
@@ -85,8 +85,8 @@ class Page:
     """Everything that the template of a report prints.
 
     lead: the section before the advice. windows: those that a reader can choose there. unchecked: advice rules that
-    could not be checked, with the reason. unavailable: titles of missing results, with the reason. tables: all rows of
-    the tables, compressed (packed_tables).
+    could not be checked, with the reason. nothing: what to say if there is no advice. unavailable: titles of missing
+    results, with the reason. tables: all rows of the tables, compressed (packed_tables).
     """
 
     title: str
@@ -94,6 +94,7 @@ class Page:
     banners: tuple[Banner, ...]
     advice: tuple[Advice, ...]
     unchecked: Pairs
+    nothing: str
     figures: tuple[Figure, ...]
     nav: tuple[Links, ...]
     lead: Section | None
@@ -120,6 +121,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         banners(report.findings),
         advice(report.findings, {section.anchor: section.title for section in sections}),
         _unchecked(report.unchecked),
+        _nothing(report),
         key_figures(numbers(report)),
         links((section.anchor, section.title) for section in sections),
         next((section for section in sections if section.anchor == TIME_SPLIT.name), None),
@@ -141,6 +143,19 @@ def _is_at(result: Result, *places: Place) -> bool:
     """Whether a result belongs in one of these places; one that is not in the register gets a section."""
     entry = entry_of(result.name)
     return (entry.place if entry else "section") in places
+
+
+def _nothing(report: Report) -> str:
+    """Return what to say if there is no advice: what was looked for, and the most that any of it costs."""
+    if not len(report.rows(REPLAY)):
+        return ""
+    gains = report.rows(WHAT_IF)
+    gains = gains[gains["gain_pct"].notna()] if "gain_pct" in gains else gains
+    if gains.empty:
+        return f"Looked for {len(REMEDIES)} causes: none costs anything that is worth a word."
+    most = gains.loc[gains["gain_pct"].idxmax()]
+    gain = format_value(float(most["gain_pct"]), "gain_pct")
+    return f"Looked for {len(REMEDIES)} causes: none costs more than {gain} ({most['rule']}), too little to act on."
 
 
 def _unchecked(rules: Mapping[str, str]) -> Pairs:
