@@ -44,9 +44,10 @@ _MOST_EVIDENCE: Final = 3
 class Rule:
     """What is said about one kind of remedy.
 
-    title: with `{place}`, `{name}`, `{cases}` and `{cost}`. short: the remedy in a few words. least_pct: the least gain, in percent of a step, that is
-    worth a word. weight: how a gain counts in the ranking; less than 1 if much of the program has to change for it, or
-    if it presupposes other remedies: a CUDA graph cannot hold a wait. causes: of the critical path, as evidence.
+    short: the remedy in a few words. title: with `{place}`, `{name}`, `{cases}` and `{cost}`. least_pct: the least
+    gain, in percent of a step, that is worth a word. weight: how a gain counts in the ranking; less than 1 if much of
+    the program has to change for it, or if it presupposes other remedies: a CUDA graph cannot hold a wait. causes: of
+    the critical path, as evidence.
     """
 
     name: str
@@ -311,20 +312,17 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
     amount = format_value(float(row["time_ns"]), "time_ns")
     yield f"{row['cases']:,.1f} × in a {step}, {amount} in all, as profiled"
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
-    mine = path[path["cause"].isin(list(rule.causes))]
+    paths = path["path"].astype("str")
     if row["path"]:
-        mine = mine[
-            (mine["path"].astype("str") == row["path"])
-            | mine["path"].astype("str").str.startswith(f"{row['path']} / ")
-            | (mine["path"].astype("str") == "")
-        ]
-    for some in mine.head(1).to_dict("records"):
-        what = " ".join(part for part in (some["cause"], some["name"]) if part)
-        where = f" in {some['path']}" if some["path"] else ""
-        yield (
-            f"On the critical path: {what}{where}, {format_value(float(some['step_ns']), 'step_ns')} a {step}, "
-            f"{format_value(float(some['time_pct']), 'time_pct')} of the window"
-        )
+        path = path[(paths == row["path"]) | paths.str.startswith(f"{row['path']} / ") | (paths == "")]
+    for cause in rule.causes:
+        for some in path[path["cause"] == cause].head(1).to_dict("records"):
+            what = " ".join(part for part in (some["cause"], some["name"]) if part)
+            where = f" in {some['path']}" if some["path"] else ""
+            yield (
+                f"On the critical path: {what}{where}, {format_value(float(some['step_ns']), 'step_ns')} a {step}, "
+                f"{format_value(float(some['time_pct']), 'time_pct')} of the window"
+            )
     gaps = tables.rows(GPU_GAPS, "device", "time_ns", "gap_ns", "path")
     gaps = gaps[gaps["path"].astype("str") == row["path"]] if row["path"] else gaps[:0]
     for gap in gaps.nlargest(1, "gap_ns").to_dict("records"):

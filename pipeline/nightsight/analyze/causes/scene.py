@@ -18,6 +18,7 @@ from nightsight.intervals import Flags, Ints
 _LAUNCH_NS: Final = 5_000
 # so much of the time of all processes is that of one alone
 _NEARLY_ALL: Final = 0.8
+_FEW_CALLS: Final = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +100,9 @@ class Scene:
         return float(times.sum()) / self.steps
 
     def pathname(self, calling: Ints) -> str:
-        """Return the range path that all these calls share: whole, or as far as it goes; "" if they share none."""
-        names = [str(path).split(" / ") for path in self.paths[pd.unique(self.path[calling[calling >= 0]])]]
+        """Return the range path that these calls share, few excepted: whole, or as far as it goes; "" for none."""
+        counts = np.bincount(self.path[calling[calling >= 0]], minlength=len(self.paths))
+        names = [str(path).split(" / ") for path in self.paths[counts > _FEW_CALLS * counts.sum()]]
         if not names:
             return ""
         shared: list[str] = []

@@ -150,10 +150,9 @@ def _nothing(report: Report) -> str:
     if not len(report.rows(REPLAY)):
         return ""
     gains = report.rows(WHAT_IF)
-    gains = gains[gains["gain_pct"].notna()] if "gain_pct" in gains else gains
-    if gains.empty:
+    if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
         return f"Looked for {len(REMEDIES)} causes: none costs anything that is worth a word."
-    most = gains.loc[gains["gain_pct"].idxmax()]
+    most = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain = format_value(float(most["gain_pct"]), "gain_pct")
     return f"Looked for {len(REMEDIES)} causes: none costs more than {gain} ({most['rule']}), too little to act on."
 
