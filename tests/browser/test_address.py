@@ -107,7 +107,7 @@ def test_an_address_that_is_none_does_no_harm(hash_: str, browser: Any, train_pa
         assert text(page, "event") == ""
         for step in ("fit", "zoom-in"):
             page.locator(f"[data-do={step}]").click()
-        assert re.fullmatch(r"#timeline=-?\d+,\d+", at_rest(page))
+        assert re.fullmatch(r"#timeline=-?\d+,-?\d+", at_rest(page))
 
 
 def test_sections_keep_their_addresses(browser: Any, train_page: Path) -> None:

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from nightsight.events.window import WHOLE
 from nightsight.render.timeline.payload import timeline_payload
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import in_view, pixels, show, timeline_page, timeline_visit
@@ -267,7 +269,7 @@ def test_the_exact_part_is_drawn_where_there_is_one(visit: Any) -> None:
 
 
 def test_a_real_capture_reads_as_its_tables(browser: Any, recorded: Recorded, tmp_path: Path) -> None:
-    profile = recorded.profile("train")
+    profile = replace(recorded.profile("train"), window=WHOLE)
     payload = timeline_payload(profile)
     assert payload is not None
     file = tmp_path / "train.html"
