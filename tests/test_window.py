@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nightsight as ns
 from nightsight.analyze.split import device_splits, time_split
 from nightsight.analyze.step_split import step_split
 from nightsight.analyze.views import other_timelines
@@ -242,6 +243,13 @@ def test_without_calls_the_times_on_the_gpu_count() -> None:
     assert "No CUDA calls were recorded" in window.sentence
     with_steps = without(draw(TRAINING), "api_calls")
     assert chosen_window(with_steps).family == "step"
+
+
+def test_work_of_an_unknown_process_may_be_that_of_any() -> None:
+    drawn = draw("nvtx  [s][s][s]\ncpu   L..L..L..\ns7    aa.aa.aa.")
+    kernels = conform("kernels", drawn.table("kernels").assign(process=None))
+    window = chosen_window(replace(drawn, tables={**drawn.tables, "kernels": kernels}))
+    assert (window.name, len(window.repetitions)) == (STEADY, 3)
 
 
 def test_a_capture_that_was_cut_has_the_repetitions_that_are_whole() -> None:
@@ -643,3 +651,37 @@ def test_a_window_on_the_command_line(run: Any, capture_file: Callable[[str], Pa
     assert "Hint: Ranges of this capture: iteration 0" in said
     assert "ends before" in run("report", train, "--window", "2s/1s", expect=2).output
     assert "has the window" in run("report", "out.json", "--window", "whole", expect=2).output
+
+
+def test_a_run_is_profiled_with_a_window(run: Any, script: Any, fake_nsys: Callable[..., Path], tmp_path: Path) -> None:
+    fake_nsys()
+    run("profile", "--collector", "nsys", "--window", "measure/torch", script())
+    (folder,) = (path for path in (tmp_path / "reports/train").iterdir() if path.is_dir() and not path.is_symlink())
+    report = Report.from_json((folder / "report.json").read_bytes())
+    assert report.windows[0].name == "measure/torch"
+
+
+def test_a_window_that_a_run_lacks_is_a_finding(
+    run: Any, script: Any, fake_nsys: Callable[..., Path], tmp_path: Path
+) -> None:
+    fake_nsys()
+    run("profile", "--collector", "nsys", "--window", "nothing", script())
+    (folder,) = (path for path in (tmp_path / "reports/train").iterdir() if path.is_dir() and not path.is_symlink())
+    report = Report.from_json((folder / "report.json").read_bytes())
+    (found,) = [finding for finding in report.findings if finding.rule == "unknown_window"]
+    assert found.detail.startswith("No range 'nothing' in this capture")
+    assert found.remedy.startswith("Ranges of this capture: warmup/naive")
+    assert report.windows[0].name == GPU_WORK
+
+
+def test_an_impossible_window_is_refused_before_the_program_runs(
+    run: Any, script: Any, fake_nsys: Callable[..., Path], tmp_path: Path
+) -> None:
+    fake_nsys()
+    assert "is empty" in run("profile", "--collector", "nsys", "--window", "1s/1s", script(), expect=2).output
+    assert not (tmp_path / "reports").exists()
+
+
+def test_a_window_in_a_notebook(capture_file: Callable[[str], Path]) -> None:
+    report = ns.report(capture_file("train"), window="iteration/3:5")
+    assert report["gpu_time"]["window"].tolist() == ["iteration/3:5"]

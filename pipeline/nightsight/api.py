@@ -13,6 +13,7 @@ from nightsight.collect.interpreter import interpreter
 from nightsight.collect.replay import Replay
 from nightsight.collect.workloads import Request, registered, resolve
 from nightsight.errors import MissingTable
+from nightsight.events.window import AUTO
 from nightsight.model import Finding
 from nightsight.read import MOST_BYTES
 from nightsight.render import FORMATS, Source
@@ -70,13 +71,16 @@ class Report:
         return f"<h3>{escape(view.title)}</h3><table>{figures}</table><ul>{found}</ul>"
 
 
-def report(path: str | Path, *, nsys: str | Path | None = None, most_bytes: int = MOST_BYTES) -> Report:
+def report(
+    path: str | Path, *, window: str = AUTO, nsys: str | Path | None = None, most_bytes: int = MOST_BYTES
+) -> Report:
     """Open a capture: a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
 
-    Or a report.json, which has no events, so that its page has no timeline. CaptureError for anything else, and for a
-    trace larger than `most_bytes` uncompressed.
+    Or a report.json, which has no events, so that its page has no timeline. `window`: the part that the report is
+    about, as on the command line (UsageError if there is none). CaptureError for anything else, and for a trace larger
+    than `most_bytes` uncompressed.
     """
-    reading = Reading(Path(nsys) if nsys else None, most_bytes, progress=lambda _: None)
+    reading = Reading(Path(nsys) if nsys else None, most_bytes, progress=lambda _: None, window=window)
     return Report(open_file(Path(path), _HTML, reading))
 
 
@@ -88,6 +92,7 @@ def profile(  # noqa: PLR0913 (all by name)
     python: str | None = None,
     timeout_s: float = 3600.0,
     ncu: bool = True,
+    window: str = AUTO,
 ) -> Report:
     """Profile a workload, a script or a command (`["train.py", "--epochs", "1"]`) and open its report.
 
@@ -100,5 +105,5 @@ def profile(  # noqa: PLR0913 (all by name)
     target, arguments = (first, rest) if is_named else (None, list(command))
     program = resolve(target, arguments, python=chosen.path)
     request = Request(timeout_s=timeout_s, replay=Replay() if ncu else None)
-    path = profile_program(Plan(program, collector, Path(reports)), request)
+    path = profile_program(Plan(program, collector, Path(reports), window=window), request)
     return report(path.with_name("report.json"))

@@ -61,7 +61,7 @@ def loops_of(profile: Profile) -> list[Loop]:
 
 
 def _work_end(work: Work, loop: Loop) -> int:
-    mine = (work.launched >= loop.starts[0]) & (work.launched < loop.end_ns) & (work.process == loop.process)
+    mine = (work.launched >= loop.starts[0]) & (work.launched < loop.end_ns) & _of_process(work, loop.process)
     return int(work.end[mine].max(initial=loop.end_ns))
 
 
@@ -151,9 +151,15 @@ def _one_thread(instances: pd.DataFrame) -> pd.DataFrame:
     return one
 
 
+def _of_process(work: Work, process: int) -> Flags:
+    """Return which operations a process launched; an old export does not tell, so that all may be its own."""
+    flags: Flags = (work.process == process) | (work.process < 0)
+    return flags
+
+
 def _launched_between(work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
     """Return the GPU time in ns that the process launched in each of `spans`, and in all."""
-    mine = work.process == process
+    mine = _of_process(work, process)
     launched, length = work.launched[mine], (work.end - work.start)[mine]
     order = np.argsort(launched, kind="stable")
     launched, before = launched[order], np.concatenate(([0], np.cumsum(length[order])))
