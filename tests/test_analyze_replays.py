@@ -206,7 +206,7 @@ def test_neither_the_order_of_kernels_nor_when_they_ran_changes_anything(
 
 def test_every_result_says_why_it_is_not_there() -> None:
     results = {result.name: result for result in analyze(draw("s7   aa"))[0] if result.name.startswith("ncu_")}
-    assert len(results) == 8
+    assert len(results) == 9
     assert all(result.table is None and result.unavailable for result in results.values())
 
 
@@ -296,6 +296,6 @@ def test_the_csv_pages_of_a_report_give_the_same_figures(measure: Profile, recor
 def test_the_analyses_are_registered_together() -> None:
     names = [analysis.entry.name for analysis in ANALYSES if analysis.entry.name.startswith("ncu_")]
     assert names == [
-        *("ncu_match", "ncu_kernels", "ncu_rules", "ncu_roofline", "ncu_roofs", "ncu_stalls", "ncu_instructions"),
-        "ncu_source",
+        *("ncu_match", "ncu_kernels", "ncu_limits", "ncu_rules", "ncu_roofline", "ncu_roofs", "ncu_stalls"),
+        *("ncu_instructions", "ncu_source"),
     ]

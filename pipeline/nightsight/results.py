@@ -871,6 +871,50 @@ NCU_KERNELS: Final = Entry(
     kernels=("name",),
 )
 
+NCU_LIMITS: Final = Entry(
+    "ncu_limits",
+    "Limits of kernels",
+    "The unit of the GPU that each replayed launch keeps busiest, and how far from its peak that unit is. Whatever is "
+    "done about anything else, a launch gets no shorter than that unit needs for the same work.",
+    _REPLAYED,
+    (
+        _LAUNCH,
+        _KERNEL_OF,
+        Column("gpu_pct", NUMBER, "time of these kernels in percent of the time of all kernels in the window"),
+        Column("replay_ns", NUMBER, "duration of the replay", is_plain=True),
+        Column("unit", TEXT, "the unit that is used most", is_plain=True),
+        Column("used_pct", NUMBER, "throughput of that unit, in percent of the peak that can be sustained"),
+        Column("left_pct", NUMBER, "the rest: the most that a launch which does the same work could get shorter"),
+        Column(
+            "rule",
+            TEXT,
+            "what could be changed",
+            (
+                ("tensor_cores", "multiply on tensor cores, not in FP32 on CUDA cores"),
+                ("uncoalesced", "let neighbouring threads access neighbouring memory"),
+                ("small_grid", "launch more blocks: there are SMs without any"),
+                ("tail", "divide the work so that the last blocks do not run alone"),
+                ("registers", "use fewer registers, so that more warps run at once"),
+                ("shared_memory", "use less shared memory, so that more warps run at once"),
+                ("at_roof", "nothing but the amount of work"),
+                ("", "nothing that these figures tell"),
+            ),
+        ),
+        Column("gain_pct", NUMBER, "how much shorter the launch could get by that"),
+        Column("reason", TEXT, "the figures behind it", is_plain=True),
+    ),
+    rows="kernels",
+    header="Kernel",
+    group=NCU,
+    short="limits",
+    bars=("used_pct",),
+    minor=("replay_ns",),
+    numbered="name",
+    jump="replay",
+    names="replay",
+    kernels=("name",),
+)
+
 NCU_RULES: Final = Entry(
     "ncu_rules",
     "Nsight Compute rules",

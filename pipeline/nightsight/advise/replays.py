@@ -1,77 +1,159 @@
-"""Advice from ncu's rules: per kernel the rule that could save most of its time in the window.
+"""Advice from ncu's replays: per kernel the one thing that could save most of its time.
 
-Only global estimates, for the whole kernel, bound a gain. Local ones are about one unit of the GPU, not about time.
+ncu's rules do not know each other: they estimate 36 % for the accesses of a kernel whose tensor pipe is busy for 94 %
+of the time. So an estimate counts only if its rule is about what limits the kernel, and gains no more than the limiting
+unit has left. Only global estimates, for the whole kernel, bound a gain; local ones are about one unit of the GPU.
+What ncu says in its own words is in the table of its rules.
 """
 
 import re
 from typing import Any, Final
 
+import numpy as np
+import pandas as pd
+
+from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.tables import Tables
+from nightsight.events.kernel_kinds import family
 from nightsight.events.kernel_names import base_name
 from nightsight.model import Finding
-from nightsight.results import NCU_KERNELS, NCU_RULES
+from nightsight.results import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.units import format_value
 
 _MOST: Final = 5
-_LEAST_PCT: Final = 1.0
+_MOST_EVIDENCE: Final = 3
+_LEAST_PCT: Final = 3.0
 _NAME_LENGTH: Final = 60
 _GROUP: Final = ["name", "grid", "block"]
-_KERNELS: Final = ["launch", *_GROUP, "launches", "busiest_gpu_ns"]
-_RULES: Final = ["launch", "rule", "title", "message", "kind", "speedup_kind", "speedup_pct"]
-# only for memory allocated as compressible, and the estimate assumes that all data compress
-_NOT_FOR_MOST: Final = "MemoryL2Compression"
+_KERNELS: Final = ["launch", *_GROUP, "launches", "busiest_gpu_ns", "sm_pct", "dram_pct", "tensor_pct"]
+_RULES: Final = ["launch", "rule", "title", "kind", "speedup_kind", "speedup_pct"]
+_LIMITS: Final = ["launch", "replay_ns", "unit", "used_pct", "left_pct"]
+_OURS: Final = ["rule", "gain_pct", "reason"]
 _VERDICT: Final = "info"
-_WORD_ENDS: Final = re.compile(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_REMEDY: Final = 'See "Hottest lines" for where in the kernel, and "Warp stalls" and "Nsight Compute rules" for more.'
-_TITLES: Final = {
-    "AchievedOccupancy": "Fewer warps run than would fit",
-    "CPIStall": "Warps stall",
-    "FPInstructions": "Multiplications and additions are not fused",
-    "HighPipeUtilization": "One arithmetic pipe is the bottleneck",
-    "LaunchConfiguration": "The grid does not fill the GPU evenly",
-    "MemoryApertureUsage": "The kernel accesses memory of another device or of the host",
-    "MemoryCacheAccessPattern": "Little of the fetched memory is used",
-    "SharedMemoryConflicts": "Shared memory has bank conflicts",
-    "SlowPipeLimiter": "Slow instructions limit the kernel",
-    "TheoreticalOccupancy": "The resources of a block leave room for few warps",
-    "ThreadDivergence": "Threads of a warp diverge",
-    "UncoalescedGlobalAccess": "Accesses to global memory are not coalesced",
-    "UncoalescedSharedAccess": "Accesses to shared memory are not coalesced",
-    "WorkloadImbalance": "Work is unevenly spread over the units of the GPU",
+_AT_ROOF: Final = "at_roof"
+# above the first a unit is at its peak, below the second no unit is what the kernel waits for
+_AT_ROOF_PCT: Final = 80.0
+_WAITS_PCT: Final = 60.0
+_MEMORIES: Final = ("DRAM", "L2", "L1", "memory")
+
+# what a rule is about: accesses, which take from the caches what they do not need; other traffic; arithmetic; or
+# waiting, with too few warps or blocks to fill the time. MemoryL2Compression is left out: it is only for memory
+# allocated as compressible, and assumes that all data compress. So are rules that this table does not know
+_ABOUT: Final = {
+    "AchievedOccupancy": ("waiting", "Fewer warps run than would fit"),
+    "CPIStall": ("waiting", "Warps stall"),
+    "FPInstructions": ("arithmetic", "Multiplications and additions are not fused"),
+    "HighPipeUtilization": ("arithmetic", "One arithmetic pipe is the bottleneck"),
+    "LaunchConfiguration": ("waiting", "The grid does not fill the GPU evenly"),
+    "MemoryApertureUsage": ("traffic", "The kernel accesses memory of another device or of the host"),
+    "MemoryCacheAccessPattern": ("accesses", "Little of the fetched memory is used"),
+    "SharedMemoryConflicts": ("traffic", "Shared memory has bank conflicts"),
+    "SlowPipeLimiter": ("arithmetic", "Slow instructions limit the kernel"),
+    "TheoreticalOccupancy": ("waiting", "The resources of a block leave room for few warps"),
+    "ThreadDivergence": ("arithmetic", "Threads of a warp diverge"),
+    "UncoalescedGlobalAccess": ("accesses", "Accesses to global memory are not coalesced"),
+    "UncoalescedSharedAccess": ("traffic", "Accesses to shared memory are not coalesced"),
+    "WorkloadImbalance": ("waiting", "Work is unevenly spread over the units of the GPU"),
 }
+_DETAILS: Final = {
+    "accesses": "The caches move more than the kernel needs, and that is what it waits for.",
+    "traffic": "The memory system is what the kernel waits for.",
+    "arithmetic": "Arithmetic is what the kernel waits for.",
+    "waiting": "No unit of the GPU is at its peak: the kernel waits, and too little else is there to fill the time.",
+}
+_REMEDY: Final = 'See "Hottest lines" for where in the kernel, and "Warp stalls" and "Nsight Compute rules" for more.'
+_WORD_ENDS: Final = re.compile(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def replay_advice(tables: Tables) -> tuple[Finding, ...]:
-    """Return a finding for each of up to five kernels (name, grid, block): its largest global estimate."""
-    rules, kernels = tables.rows(NCU_RULES, *_RULES)[_RULES], tables.rows(NCU_KERNELS, *_KERNELS)[_KERNELS]
-    is_advice = (rules["speedup_kind"] == "global") & (rules["kind"] != _VERDICT)
-    rules = rules[is_advice & (rules["rule"] != _NOT_FOR_MOST)].drop(columns="kind")
-    cases = rules.merge(kernels[kernels["busiest_gpu_ns"].notna()], on="launch", validate="m:1")
+    """Return a finding for each of up to five kernels (name, grid, block), weighed by their time in the window.
+
+    Without a timeline there is one for each change that the figures of replays tell, weighed by the replayed time.
+    """
+    kernels = tables.rows(NCU_KERNELS, *_KERNELS)[_KERNELS]
+    limits = tables.rows(NCU_LIMITS, *_LIMITS, *_OURS)[[*_LIMITS, *_OURS]].rename(columns={"rule": "ours"})
+    kernels = kernels.merge(limits, on="launch", how="left", validate="1:1")
+    if not tables.window_ns:
+        return _alone(kernels)
+    cases = _estimates(tables, kernels[kernels["busiest_gpu_ns"].notna()])
     # the busiest GPU bounds the gain: GPUs work in parallel, so their times do not add up
-    gain = cases["speedup_pct"].astype("float64").clip(0, 100) / 100 * cases["busiest_gpu_ns"].astype("float64")
+    gain = cases["capped_pct"] / 100 * cases["busiest_gpu_ns"].astype("float64")
     cases = cases.assign(gain_ns=gain.clip(upper=tables.window_ns))
     cases = cases.sort_values("gain_ns", ascending=False, kind="stable").drop_duplicates(_GROUP)
     cases = cases[cases["gain_ns"] * 100 >= _LEAST_PCT * max(tables.window_ns, 1)]
     return tuple(_finding(case, tables.window_ns) for case in cases.head(_MOST).to_dict("records"))
 
 
+def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return ncu's global estimates that are about what limits their kernel, and `capped_pct`: by what is left."""
+    rules = tables.rows(NCU_RULES, *_RULES)[_RULES]
+    rules = rules[(rules["speedup_kind"] == "global") & (rules["kind"] != _VERDICT) & rules["rule"].isin(_ABOUT)]
+    # a change that follows from the figures themselves says it better
+    silent = kernels[~kernels["ours"].isin(KERNEL_RULES.keys() - {_AT_ROOF})]
+    cases = rules.merge(silent, on="launch", validate="m:1")
+    about = cases["rule"].map({rule: what for rule, (what, _) in _ABOUT.items()})
+    used = cases["used_pct"].astype("float64").fillna(0.0)
+    in_memory = cases["unit"].isin(_MEMORIES)
+    waits = used < _WAITS_PCT
+    applies = (
+        (about.isin(["accesses", "traffic"]) & (in_memory | waits))
+        | ((about == "arithmetic") & (~in_memory | waits))
+        | ((about == "waiting") & (used < _AT_ROOF_PCT))
+    )
+    # coalesced accesses relieve the caches, and are bounded by the other units
+    others = cases[["sm_pct", "dram_pct", "tensor_pct"]].astype("float64").max(axis=1).fillna(0.0)
+    left = 100.0 - np.where(about == "accesses", others, used)
+    said = cases["speedup_pct"].astype("float64").clip(0, 100)
+    return cases.assign(capped_pct=np.minimum(said, left), about=about)[applies]
+
+
 def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
-    kernel = base_name(case["name"])
-    kernel = kernel if len(kernel) <= _NAME_LENGTH else f"{kernel[: _NAME_LENGTH - 1]}…"
-    time, saved = (format_value(float(case[column]), column) for column in ("busiest_gpu_ns", "speedup_pct"))
+    kernel = _short(case["name"])
+    time, saved, said = (
+        format_value(float(case[column]), column) for column in ("busiest_gpu_ns", "capped_pct", "speedup_pct")
+    )
     shape = f"grid {case['grid']}, block {case['block']}"
     gain = round(case["gain_ns"])
+    bound = f", the rest of {case['unit']}" if case["capped_pct"] < float(case["speedup_pct"]) else ""
     return Finding(
         f"ncu_{_WORD_ENDS.sub('_', case['rule']).lower()}",
         "advice",
-        f"{_TITLES.get(case['rule'], case['title'])}: {kernel}",
-        case["message"],
+        f"{_ABOUT[case['rule']][1]}: {kernel}",
+        _DETAILS[case["about"]],
         _REMEDY,
         (
             f"{kernel}, {shape}, {case['launches']:,} ×: {time} in the window",
-            f"{case['title']}: at most {saved} of that (ncu's global estimate)",
+            f"At most {saved} of that{bound} (ncu estimates {said})",
         ),
         gain_ns=gain,
         gain_pct=100.0 * gain / window_ns,
         source=NCU_RULES.name,
     )
+
+
+def _alone(kernels: pd.DataFrame) -> tuple[Finding, ...]:
+    """Return what the figures of replays without a timeline tell, the largest share of the replayed time first."""
+    cases = kernels[kernels["ours"].isin(KERNEL_RULES.keys() - {_AT_ROOF})]
+    total = float(kernels["replay_ns"].astype("float64").sum())
+    saved = cases["gain_pct"].astype("float64") * cases["replay_ns"].astype("float64") / max(total, 1.0)
+    cases = cases.assign(share_pct=100.0 * cases["replay_ns"].astype("float64") / max(total, 1.0), saved_pct=saved)
+    cases = cases.sort_values("saved_pct", ascending=False, kind="stable").drop_duplicates(_GROUP)
+    together = cases.groupby("ours", sort=False)["saved_pct"].sum()
+    worth = together[together >= _LEAST_PCT].sort_values(ascending=False, kind="stable")
+    return tuple(_of_replays(cases[cases["ours"] == rule].head(_MOST_EVIDENCE), rule) for rule in worth.index)
+
+
+def _of_replays(cases: pd.DataFrame, rule: str) -> Finding:
+    words = KERNEL_RULES[rule]
+    evidence = []
+    for case in cases.to_dict("records"):
+        columns = ("replay_ns", "share_pct", "gain_pct")
+        time, share, gain = (format_value(float(case[column]), column) for column in columns)
+        name = family(case["name"]) if rule == "tensor_cores" else _short(case["name"])
+        evidence.append(f"{name}: {case['reason']}; {time}, {share} of the replayed time, could get {gain} shorter")
+    return Finding(rule, "advice", words.title, words.detail, words.remedy, tuple(evidence), source=NCU_LIMITS.name)
+
+
+def _short(name: str) -> str:
+    kernel = base_name(name)
+    return kernel if len(kernel) <= _NAME_LENGTH else f"{kernel[: _NAME_LENGTH - 1]}…"

@@ -29,6 +29,7 @@ _CONVOLUTION: Final = re.compile(
 )
 # CUDA cores are used there too, but for data of half the size
 _OTHER_TYPES: Final = re.compile(r"(?i)tensorop|tf32|bf16|fp16|f16f16|s\d{3,}gemm|h884|wgmma|tensor\d+x\d+x\d+")
+_NAMED_PRODUCT: Final = re.compile(r"(?i)gemm|mat_?mul|conv(?!ert)|(?:^|_)(?:bmm|mm|addmm|sgemv)(?:_|$)")
 _TORCH: Final = re.compile(
     r"\bat::native::(?:<unnamed>::|\(anonymous namespace\)::|\w+::)*"
     r"(?:vectorized_|unrolled_|legacy_)?(?:templated_)?elementwise_kernel(?:_with_index|_manual_unroll\w*)?(?:<|$)"
@@ -92,6 +93,11 @@ def _is_elementwise(name: str) -> bool:
     return bool(_OWN.fullmatch(base_name(name).lower()))
 
 
+def is_named_product(name: str) -> bool:
+    """Whether a kernel's name says that it multiplies matrices or convolves, in whatever type and on whatever unit."""
+    return kind_of(name) in ("product", "convolution") or bool(_NAMED_PRODUCT.search(base_name(name)))
+
+
 def operation(name: str) -> str:
     """Return in a word what an elementwise kernel or a reduction computes: "add", "tanh", "gelu backward", "mean"."""
     if _REDUCTION.search(name):
@@ -118,11 +124,16 @@ def converts(name: str) -> bool:
 
 
 def family(name: str) -> str:
-    """Return a product's or a convolution's kernel in short: "cutlass sgemm 128x256", "cuDNN convolution 64x64"."""
+    """Return an FP32 product or convolution in short: "cutlass sgemm 128x256", "cuDNN convolution 64x64".
+
+    Other kernels keep the name of their function.
+    """
     found = _TILE.search(name)
     tile = f" {found[1]}" if found else ""
     if kind_of(name) == "convolution":
         return f"cuDNN convolution{tile}"
+    if kind_of(name) != "product":
+        return base_name(name)
     library = "cutlass" if "cutlass" in name else "MAGMA" if "magma" in name else "cuBLAS"
     return f"{library} sgemm{tile}"
 

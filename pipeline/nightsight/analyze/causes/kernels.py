@@ -1,28 +1,29 @@
-"""What kernels could gain, as far as the timeline tells: by their names, their order on a stream, and their grids.
+"""What kernels could gain: by their names, their order on a stream and their grids, and by ncu's replays.
 
-The timeline has neither bytes nor operations, so every estimate is a ratio of durations: of peaks of the GPU for
-products of matrices, of the kernels of one chain for elementwise arithmetic. Constants are measurements on an H200.
+The timeline has neither bytes nor operations, so an estimate is a ratio of durations: of peaks of the GPU for products
+of matrices, of the kernels of one chain for elementwise arithmetic. Constants are measurements on an H200. Where a
+kernel was replayed, what limits it bounds the gain.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from nightsight.analyze.replay.join import stands_for
+from nightsight.analyze.replay.limits import MEMORIES, ncu_limits
 from nightsight.events.kernel_kinds import Kind, converts, family, kind_of, listed, operation
 from nightsight.events.kernel_names import base_name, communicates
 from nightsight.events.timeline import Timeline, by_device, distinct, operation_column
 from nightsight.intervals import Flags, Ints, depth
 from nightsight.parallel import once
-from nightsight.peaks import TensorRate, tensor_rate
+from nightsight.peaks import OF_TENSOR_PEAK, TensorRate, tensor_rate
+from nightsight.results import NCU_LIMITS
 from nightsight.tables import empty, integers
 from nightsight.units import format_value
 
-# TF32 products reach a smaller share of their peak than FP32 products of theirs: on an H200 products of 2048 to 8192 in
-# each dimension got 5.7 to 8 times as fast where the peaks differ by 7.4, in training 6.1 times
-_OF_TENSOR_PEAK: Final = 0.85
 # no product gets faster than this: its first loads and last stores (products of 256 to 1024: 4.4, 6.8 and 12.6 µs)
 _LEAST_PRODUCT_NS: Final = 6_000
 # within a chain, kernels shorter than this share of the longest work on fewer elements: statistics of rows, scalars
@@ -130,7 +131,7 @@ def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[K
     """
     if not len(timeline.profile.tables.get("kernels", ())):
         return ()
-    found = [*_tensor_cores(timeline), *_fusion(timeline, steps), *_small_grids(timeline)]
+    found = [*_tensor_cores(timeline), *_fusion(timeline, steps), *_small_grids(timeline), *_replayed(timeline)]
     time = timeline.operations.end - timeline.operations.start
     gains = [
         int((time[remedy.operations] - remedy.new_ns).sum()) + _LAUNCH_NS * int(remedy.removed.sum())
@@ -196,9 +197,10 @@ def _tensor_cores(timeline: Timeline) -> Iterator[KernelRemedy]:
             rows = work.of(is_kind & on_gpus)
             if not len(rows):
                 continue
-            time, reached = work.time[rows], _OF_TENSOR_PEAK * rate.ratio
+            time, reached = work.time[rows], OF_TENSOR_PEAK * rate.ratio
             slower = np.maximum(time - _LEAST_PRODUCT_NS, 0)
             new = time - slower + np.ceil(slower / max(reached, 1.0)).astype(np.int64)
+            new = np.maximum(new, np.ceil(time * _floor(timeline)[work.position[rows]]).astype(np.int64))
             totals = pd.Series(time).groupby([names.texts[code] for code in work.code[rows]]).sum()
             families = totals.groupby(family).sum().sort_values(ascending=False)
             evidence = [
@@ -220,6 +222,47 @@ def _tensor_rates(timeline: Timeline, device: Ints) -> Iterator[tuple[TensorRate
             rates.setdefault(rate, []).append(number)
     for rate, mine in rates.items():
         yield rate, np.isin(device, mine)
+
+
+@once
+def _limits(timeline: Timeline) -> tuple[pd.DataFrame, Ints]:
+    """Return the rows of `ncu_limits`, and for each kernel the row of the replay that stands for it, -1 if none."""
+    if not set(NCU_LIMITS.needs) <= timeline.profile.tables.keys():
+        return pd.DataFrame(columns=NCU_LIMITS.column_names), np.full(len(timeline.profile.table("kernels")), -1)
+    table = ncu_limits(timeline).frame
+    row_of = dict(zip(table["launch"].tolist(), range(len(table)), strict=True))
+    launches, codes = np.unique(stands_for(timeline), return_inverse=True)
+    return table, np.array([row_of.get(launch, -1) for launch in launches.tolist()], dtype=np.int64)[codes]
+
+
+@once
+def _floor(timeline: Timeline) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return the share of its time that each kernel needs on tensor cores too, because of its data; 0 if unknown."""
+    table, row = _limits(timeline)
+    gain = table["gain_pct"].to_numpy(dtype=np.float64)
+    used = np.where(table["unit"].isin(MEMORIES), np.nan_to_num(table["used_pct"].to_numpy(dtype=np.float64)), 0.0)
+    needed = np.where(table["rule"] == "tensor_cores", 100.0 - np.nan_to_num(gain), used) / 100.0
+    return np.append(needed, 0.0)[row]
+
+
+def _replayed(timeline: Timeline) -> Iterator[KernelRemedy]:
+    """Find what ncu's replays tell about the kernels that they stand for, but for products that names tell."""
+    work, names = _work(timeline), _names(timeline)
+    table, row_of = _limits(timeline)
+    is_kernel = work.code >= 0
+    row = np.full(len(work.code), -1, dtype=np.int64)
+    row[is_kernel] = row_of[work.position[is_kernel]]
+    is_told = names.are("product", "convolution")[work.code]
+    for number in np.flatnonzero(~table["rule"].isin(["", "at_roof"])):
+        found = table.iloc[number]
+        rows = work.of((row == number) & ~(is_told & (found["rule"] == "tensor_cores")))
+        if not len(rows):
+            continue
+        name = base_name(found["name"])
+        new = np.ceil(work.time[rows] * (1 - found["gain_pct"] / 100)).astype(np.int64)
+        limit = f"{found['used_pct']:.0f} % of {found['unit']} used (ncu)"
+        evidence = (f"{name}: {found['reason']} (ncu)", f"{len(rows):,} × {name}, {limit}")
+        yield _remedy(found["rule"], f"{name} ({found['reason']})", work, (rows, new), evidence)
 
 
 def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
@@ -410,7 +453,8 @@ def _small_grids(timeline: Timeline) -> Iterator[KernelRemedy]:
     share = blocks / np.maximum(_multiprocessors(timeline, work.device[rows]), 1)
     waits = np.array([communicates(text) or "persist" in text.lower() for text in names.texts], dtype=bool)
     small = (share > 0) & (share < _FILLED) & (work.time[rows] >= _LONG_NS) & ~waits[work.code[rows]]
-    small &= _alone(timeline, position)
+    # of a kernel that was replayed, ncu tells more
+    small &= _alone(timeline, position) & (_limits(timeline)[1][position] < 0)
     groups = pd.DataFrame({"code": work.code[rows], "blocks": blocks, "time": work.time[rows]})[small]
     totals = groups.groupby(["code", "blocks"])["time"].sum().sort_values(ascending=False)
     least = _DOMINATES * work.time[is_kernel].sum()

@@ -15,6 +15,7 @@ from nightsight.analyze.replay.metrics import KERNEL, collected
 from nightsight.analyze.replay.ranges import PART, told_apart, with_paths
 from nightsight.events.kernel_names import normalised, unqualified
 from nightsight.events.timeline import Timeline
+from nightsight.intervals import Ints
 from nightsight.parallel import once
 from nightsight.results import NCU_MATCH
 from nightsight.tables import SHAPE, duration, renamed
@@ -56,7 +57,6 @@ def has_timeline(timeline: Timeline) -> bool:
     return set(SHAPE) <= set(timeline.profile.tables.get("kernels", Frame()).columns)
 
 
-@once
 def replays(timeline: Timeline) -> Frame:
     """Return one row per replayed launch: those whose kernels took the most GPU time first, then the longest replays.
 
@@ -65,6 +65,23 @@ def replays(timeline: Timeline) -> Frame:
     timeline_med_ns, gpu_total_ns, busiest_gpu_ns (on the GPU where they took the most time), and gpu_pct, their share
     of the time of all kernels.
     """
+    return _joined(timeline)[1]
+
+
+def stands_for(timeline: Timeline) -> Ints:
+    """Return for each row of `kernels` the replayed launch that stands for it, -1 if none does."""
+    found = np.full(len(timeline.profile.tables.get("kernels", ())), -1, dtype=np.int64)
+    if "profiled_launches" in timeline.profile.tables:
+        kernels, launches = _joined(timeline)
+        first = launches.drop_duplicates(PART)[[*PART, "launch"]]
+        mine = kernels.merge(first, on=PART, how="inner", validate="m:1")
+        found[mine["row"].to_numpy(dtype=np.int64)] = mine["launch"].to_numpy(dtype=np.int64)
+    return found
+
+
+@once
+def _joined(timeline: Timeline) -> tuple[Frame, Frame]:
+    """Return the kernels in the window whose shape was replayed, with `row` and PART, and the rows of `replays`."""
     launches = timeline.profile.table("profiled_launches")
     launches = launches.assign(name=renamed(launches["name"], lambda names: names.map(normalised)))
     launches = launches.astype({"name": "str"}).join(collected(timeline, ["replay_ns"]), on="launch", validate="m:1")
@@ -75,7 +92,7 @@ def replays(timeline: Timeline) -> Frame:
     launches = with_paths(timeline, kernels, launches)
     joined: Frame = launches.merge(_figures(kernels, total_ns), on=PART, how="left", validate="m:1")
     order = ["gpu_total_ns", "replay_ns", "launch"]
-    return joined.sort_values(order, ascending=[False, False, True], ignore_index=True)
+    return kernels, joined.sort_values(order, ascending=[False, False, True], ignore_index=True)
 
 
 def in_order(timeline: Timeline, rows: Frame) -> Frame:

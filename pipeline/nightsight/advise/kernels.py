@@ -1,0 +1,70 @@
+"""What to do about kernels: the words for each rule of `nightsight.analyze.causes.kernels` and of ncu's limits."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Words(NamedTuple):
+    """What was found, why it costs time, and what to do."""
+
+    title: str
+    detail: str
+    remedy: str
+
+
+KERNEL_RULES: Final[Mapping[str, Words]] = {
+    "tensor_cores": Words(
+        "Matrix products run without tensor cores",
+        "CUDA cores multiply in FP32 at a fraction of the rate at which tensor cores multiply TF32, FP16 or BF16.",
+        'Where 10 bits of mantissa are enough: torch.set_float32_matmul_precision("high") for products, '
+        "torch.backends.cudnn.allow_tf32 = True for convolutions, CUBLAS_TF32_TENSOR_OP_MATH in CUDA. Or train and "
+        "infer in BF16 (torch.autocast).",
+    ),
+    "fusion": Words(
+        "A chain of elementwise kernels moves the same data again and again",
+        "Each kernel reads its inputs from memory and writes its output for the next one to read. One kernel would "
+        "read and write once.",
+        "Compile the function around it (torch.compile, jax.jit), or write the chain as one kernel (Triton, "
+        "cupy.fuse); use the fused form where the library has one (gelu, softmax, layer_norm, scaled_dot_product).",
+    ),
+    "fused_optimizer": Words(
+        "The optimizer updates one tensor, one operation at a time",
+        "Every operation reads and writes the parameters' state again; a fused update does so once.",
+        "torch.optim.Adam(..., fused=True), or AdamW likewise; foreach=True at least saves launches.",
+    ),
+    "small_grid": Words(
+        "A long kernel uses few of the GPU's SMs",
+        "Its grid has fewer blocks than the GPU has SMs, and nothing else runs meanwhile.",
+        "Divide the work into more blocks (a smaller tile, split-K, one more dimension in the grid), process a larger "
+        "batch, or run independent kernels beside it on other streams.",
+    ),
+    "tail": Words(
+        "The last wave of blocks leaves most of the GPU idle",
+        "All blocks take about the same time, and those of the last wave run when the others have ended.",
+        "Choose a tile that divides the work into whole waves, or let a grid of as many blocks as fit loop over the "
+        "tiles (a persistent kernel, stream-K).",
+    ),
+    "uncoalesced": Words(
+        "Threads of a warp access memory that is far apart",
+        "Each access fetches a sector of 32 bytes, of which it uses a part. The cache is busy with what nobody reads.",
+        "Let neighbouring threads access neighbouring elements: change the order of the dimensions, go through shared "
+        "memory, or keep the tensor in the layout that the kernel reads (contiguous, channels_last).",
+    ),
+    "registers": Words(
+        "Registers leave room for few warps",
+        "The kernel waits for latencies, and too few warps are there to fill the time.",
+        "Use fewer registers per thread: __launch_bounds__, -maxrregcount, num_warps in Triton, or smaller tiles.",
+    ),
+    "shared_memory": Words(
+        "Shared memory leaves room for few warps",
+        "The kernel waits for latencies, and too few warps are there to fill the time.",
+        "Use less shared memory per block: smaller tiles, or fewer stages (num_stages in Triton).",
+    ),
+    "at_roof": Words(
+        "A dominant kernel is at the peak of the GPU",
+        "The unit that limits it is nearly always busy, so nothing helps that leaves the work as it is.",
+        "Do less of that work: fuse it with its neighbours or use a smaller type if it is traffic; if it is "
+        "arithmetic, use a smaller type or fewer operations.",
+    ),
+}
+"""For each rule what to say. `at_roof` promises nothing: it is a statement about a kernel, not advice."""
