@@ -241,6 +241,23 @@ def test_a_sequence_that_follows_itself_is_fused_once_per_turn() -> None:
     assert (len(found.operations), found.removed.sum()) == (100, 50)
 
 
+def test_a_loop_over_tensors_keeps_what_each_update_reads_and_writes() -> None:
+    updates = [kernel for us in (80.0, 5.0) * 6 for kernel in chain("mul", "add", "div", us=us)]
+    timeline = one_after_the_other([*updates, (GEMM, 100.0)] * 4)
+    (found,) = kernel_remedies(timeline)
+    assert found.place == "elementwise chain (mul, add, div) on one tensor after the other"
+    before, after = before_after(timeline, found)
+    assert after == pytest.approx(0.62 * before, rel=0.01)
+
+
+def test_many_turns_in_a_step_are_a_loop_over_tensors_of_one_size() -> None:
+    timeline = one_after_the_other([*chain("mul", "add", "div") * 12, (GEMM, 100.0)] * 4)
+    (found,) = kernel_remedies(timeline)
+    assert before_after(timeline, found) == (4 * 3600, 4 * 1200)
+    (in_steps,) = kernel_remedies(timeline, timeline.operations.start[::37])
+    assert before_after(timeline, in_steps)[1] == pytest.approx(0.62 * 4 * 3600, rel=0.01)
+
+
 def test_two_kernels_alone_are_no_chain() -> None:
     assert not by_rule(one_after_the_other([*chain("mul", "add"), (GEMM, 3.0)] * 4), "fusion")
 

@@ -30,10 +30,13 @@ _LEAST_PRODUCT_NS: Final = 6_000
 _FULL_SIZE: Final = 0.4
 # PyTorch's Adam writes and reads 18 tensors one operation at a time and 7 in one kernel, which took 0.39 to 0.46
 _FUSED_OPTIMIZER: Final = 0.45
+# momentum: 8 tensors one operation at a time, 5 in one kernel
+_FUSED_UPDATE: Final = 0.62
 _OF_ADAM: Final = frozenset(("lerp", "addcmul", "sqrt", "addcdiv"))
-_OF_FOREACH: Final = {"LerpFunctor": "lerp", "PointwiseOpScalarFunctor": "addcmul", "Sqrt<": "sqrt"} | {
-    "PointwiseOpScalarListFunctor": "addcdiv"
-}
+# chains of a loop over tensors: neighbours of which one is so many times as long, often enough; or one after the other
+_DIFFERS: Final = 2
+_SOMETIMES: Final = 0.25
+_MOSTLY: Final = 0.75
 # a chain is proposed if it is there so often, and spread over so much of the window
 _FEWEST: Final = 3
 _LEAST_SPREAD: Final = 0.5
@@ -274,17 +277,35 @@ def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
         if not names.are("elementwise")[work.code[rows]].any():
             continue
         words = [str(word) for word in texts[np.maximum(work.code[rows[chain == 0]], -1)]]
-        is_adam = set(words) >= _OF_ADAM
-        length, count = len(words), int(chain[-1]) + 1
-        new = (_sum_of_parts if is_adam else _as_one)(work, names, rows, chain)
-        said = f"{listed(words, _WORDS)}"
+        is_adam, is_loop = set(words) >= _OF_ADAM, _is_loop(work, steps, rows.reshape(-1, len(words)))
+        length, count, said = len(words), int(chain[-1]) + 1, listed(words, _WORDS)
+        if is_adam or is_loop:
+            new = _given_to_longest(work.time[rows], chain, _FUSED_OPTIMIZER if is_adam else _FUSED_UPDATE)
+        else:
+            new = _as_one(work, names, rows, chain)
         before, after = int(work.time[rows].sum()), int(new.sum())
         evidence = (
             f"{length} kernels in a row, {count:,} ×: {format_value(before / count, 'time_ns')} each time",
             f"as one kernel: about {format_value(after / count, 'time_ns')}",
         )
-        place = f"Adam, one operation at a time ({said})" if is_adam else f"elementwise chain ({said})"
+        kind = "Adam, one operation at a time" if is_adam else "elementwise chain"
+        place = f"{kind} ({said}){' on one tensor after the other' if is_loop and not is_adam else ''}"
         yield _remedy("fused_optimizer" if is_adam else "fusion", place, work, (rows, new), evidence)
+
+
+def _is_loop(work: _Work, steps: Ints, turns: Ints) -> bool:
+    """Whether chains (a row of `turns` each) are a loop over tensors, such as the parameters of an optimizer.
+
+    It is if they follow each other with different lengths, or many times in a step. Its kernels update what is kept in
+    memory, so that one kernel has to read and write more than the shortest of them.
+    """
+    if len(turns) < _FEWEST:
+        return False
+    step = np.searchsorted(steps, work.start[turns[:, 0]], side="right")
+    follows = (turns[1:, 0] - turns[:-1, -1] == 1) & (step[1:] == step[:-1])
+    time = np.maximum(work.time[turns].sum(axis=1), 1)
+    differs = np.maximum(time[1:], time[:-1]) > _DIFFERS * np.minimum(time[1:], time[:-1])
+    return bool(np.mean(follows & differs) > _SOMETIMES or (len(steps) > 1 and np.mean(follows) >= _MOSTLY))
 
 
 def _chains(work: _Work, names: _Names, steps: Ints) -> _Chains:
@@ -415,23 +436,16 @@ def _as_one(work: _Work, names: _Names, rows: Ints, chain: Ints) -> Ints:
     once_ns = (shortest + longest) // 2 if converting else shortest
     backward = np.array([*("Backward" in text for text in names.texts), False, False])[code] & own
     once_ns = np.maximum(once_ns, np.maximum.reduceat(np.where(backward, time, 0), first))
-    return _given_to_longest(time, chain, once_ns)
+    return _given_to_longest(time, chain, once_ns / np.maximum(np.add.reduceat(time, first), 1))
 
 
-def _sum_of_parts(work: _Work, names: _Names, rows: Ints, chain: Ints) -> Ints:
-    """Return the times of the kernels of an optimizer when one kernel updates each tensor."""
-    del names
-    time = work.time[rows]
-    total = np.add.reduceat(time, np.flatnonzero(np.append(True, chain[1:] != chain[:-1])))
-    return _given_to_longest(time, chain, (_FUSED_OPTIMIZER * total).astype(np.int64))
-
-
-def _given_to_longest(time: Ints, chain: Ints, total: Ints) -> Ints:
-    """Divide the total of each chain among its kernels, none of which gets longer: the longest ones first."""
+def _given_to_longest(time: Ints, chain: Ints, share: "float | np.ndarray[Any, np.dtype[np.float64]]") -> Ints:
+    """Give what is left, a share of each chain's time, to its kernels, none of which gets longer: the longest first."""
     order = np.lexsort((-time, chain))
     ordered = time[order]
     before = np.cumsum(ordered) - ordered
     first = np.flatnonzero(np.append(True, chain[1:] != chain[:-1]))
+    total = np.rint(share * np.add.reduceat(time, first)).astype(np.int64)
     before -= np.repeat(before[first], np.diff(np.append(first, len(time))))
     new = np.empty_like(time)
     new[order] = np.clip(total[chain] - before, 0, ordered)
