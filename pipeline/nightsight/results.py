@@ -360,6 +360,7 @@ REMEDIES: Final = (
     ("straggler", "all GPUs compute for as long as they do on average"),
     ("tensor_cores", "matrix products of FP32 on tensor cores (TF32)"),
     ("fusion", "chains of elementwise kernels as one kernel each"),
+    ("fused_optimizer", "one fused kernel for the operations of an optimizer on its tensors"),
     ("small_grid", "as many blocks as fill the GPU"),
 )
 """What can be changed, by the name of the rule that proposes it."""

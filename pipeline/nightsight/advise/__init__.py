@@ -4,12 +4,13 @@ Causes and gains are those of the replayed remedies (the result `what_if`); symp
 short kernels, are evidence at most. Remedies of little gain are left out, so a healthy program gets no advice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
 
+from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.replays import replay_advice
 from nightsight.advise.tables import Tables
 from nightsight.model import Finding, Result
@@ -24,6 +25,7 @@ from nightsight.results import (
     LAUNCH,
     MODULE,
     NCU_KERNELS,
+    NCU_LIMITS,
     NCU_RULES,
     REPLAY,
     SYNC,
@@ -34,7 +36,16 @@ from nightsight.units import format_value
 
 __all__ = ["NEEDS", "RULES", "Rule", "advise", "unchecked"]
 
-NEEDS: Final[tuple[Entry, ...]] = (WHAT_IF, REPLAY, CRITICAL_PATH, GPU_GAPS, GPU_TIME, NCU_RULES, NCU_KERNELS)
+NEEDS: Final[tuple[Entry, ...]] = (
+    WHAT_IF,
+    REPLAY,
+    CRITICAL_PATH,
+    GPU_GAPS,
+    GPU_TIME,
+    NCU_RULES,
+    NCU_KERNELS,
+    NCU_LIMITS,
+)
 """The results that advice reads."""
 _MOST: Final = 8
 _MOST_EVIDENCE: Final = 3
@@ -60,6 +71,17 @@ class Rule:
     weight: float = 1.0
 
 
+def _of_kernels(name: str, short: str, least_pct: float) -> Rule:
+    words = KERNEL_RULES[name]
+    return Rule(name, short, f"{words.title}, {{name}}: {{cost}}", words.detail, words.remedy, least_pct=least_pct)
+
+
+_KERNELS: Final[Mapping[str, tuple[str, float]]] = {
+    "tensor_cores": ("tensor cores", 3.0),
+    "fusion": ("kernels fused", 10.0),
+    "fused_optimizer": ("a fused optimizer", 5.0),
+    "small_grid": ("larger grids", 5.0),
+}
 RULES: Final = (
     Rule(
         "host_code",
@@ -172,32 +194,8 @@ RULES: Final = (
         "A collective transfers nothing until its last rank has come.",
         "Give all ranks the same work: batches of equal size, sequences sorted by length, layers spread evenly.",
     ),
-    Rule(
-        "tensor_cores",
-        "tensor cores",
-        "Tensor cores are not used: {name}: {cost}",
-        "Products of FP32 matrices run on the FP32 units; tensor cores are several times as fast.",
-        'torch.set_float32_matmul_precision("high") (TF32), or BF16 by torch.autocast.',
-    ),
-    Rule(
-        "fusion",
-        "kernels fused",
-        "Kernels that one kernel could do: {name}: {cost}",
-        "Each reads and writes all of its data; one kernel would read the inputs and write the result once.",
-        "torch.compile, a Triton kernel, or a function of the library that does it at once.",
-        (),
-        10.0,
-    ),
-    Rule(
-        "small_grid",
-        "larger grids",
-        "Most of the GPU has nothing to do: {name}: {cost}",
-        "There are fewer blocks than multiprocessors.",
-        "Split the work into more blocks (split the reduction, smaller tiles), or run independent kernels at the same "
-        "time on several streams.",
-        (),
-        5.0,
-    ),
+    # the library's kernels can do more than one thing at once, and a compiler can: smaller gains take too much for it
+    *(_of_kernels(name, short, least_pct) for name, (short, least_pct) in _KERNELS.items()),
 )
 """What advice looks for in the replay."""
 _BY_NAME: Final = {rule.name: rule for rule in RULES}
@@ -210,9 +208,11 @@ _OF_RANKS: Final = {"exposed_communication": "nothing communicated", "straggler"
 
 
 def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
-    """Return what is worth changing, the largest gain first, then what ncu says; empty if nothing is wrong."""
+    """Return what is worth changing, the largest gain first; empty if nothing is wrong."""
     tables = Tables(results)
-    return (*_causes(tables), *replay_advice(tables))
+    found = (*_causes(tables), *replay_advice(tables))
+    weights = {rule.name: rule.weight for rule in RULES}
+    return tuple(sorted(found, key=lambda said: -(said.gain_pct or 0.0) * weights.get(said.rule, 1.0)))
 
 
 def unchecked(results: Sequence[Result]) -> dict[str, str]:
