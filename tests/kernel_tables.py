@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from nightsight.events.timeline import Timeline
+from nightsight.events.window import Window
 from nightsight.model import Profile
 from nightsight.tables import conform, empty
 
@@ -63,7 +64,14 @@ def one_after_the_other(
         "devices": devices,
     }
     tables = {name: conform(name, pd.DataFrame(some)) if some else empty(name) for name, some in given.items()}
-    return Timeline(Profile({**tables, "kernels": tables["kernels"].assign(**columns)}))
+    return whole(Profile({**tables, "kernels": tables["kernels"].assign(**columns)}))
+
+
+def whole(profile: Profile) -> Timeline:
+    """Return the timeline of all that ran on the GPU, however steady it was."""
+    tables = [profile.tables[name] for name in ("kernels", "memory_ops") if len(profile.tables.get(name, ()))]
+    begin = min((int(table["start_ns"].min()) for table in tables), default=0)
+    return Timeline(profile, Window(begin, max((int(table["end_ns"].max()) for table in tables), default=0), "all"))
 
 
 _STREAM = {"process": PROCESS, "device": 0, "context": 1, "stream": 7, "graph_node": None}

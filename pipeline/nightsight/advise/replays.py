@@ -7,6 +7,7 @@ What ncu says in its own words is in the table of its rules.
 """
 
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,8 @@ _LIMITS: Final = ["launch", "replay_ns", "unit", "used_pct", "left_pct"]
 _OURS: Final = ["rule", "gain_pct", "reason"]
 _VERDICT: Final = "info"
 _AT_ROOF: Final = "at_roof"
+# what is said of a kernel in a timeline already, from its remedies; and what promises nothing
+_ELSEWHERE: Final = frozenset(("tensor_cores", "small_grid", _AT_ROOF))
 # above the first a unit is at its peak, below the second no unit is what the kernel waits for
 _AT_ROOF_PCT: Final = 80.0
 _WAITS_PCT: Final = 60.0
@@ -72,12 +75,15 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     """
     kernels = tables.rows(NCU_KERNELS, *_KERNELS)[_KERNELS]
     limits = tables.rows(NCU_LIMITS, *_LIMITS, *_OURS)[[*_LIMITS, *_OURS]].rename(columns={"rule": "ours"})
-    kernels = kernels.merge(limits, on="launch", how="left", validate="1:1")
+    # without their limits, estimates would be unbounded
+    kernels = kernels.merge(limits, on="launch", validate="1:1")
     if not tables.window_ns:
         return _alone(kernels)
-    cases = _estimates(tables, kernels[kernels["busiest_gpu_ns"].notna()])
+    timed = kernels[kernels["busiest_gpu_ns"].notna()]
+    ours = timed[timed["ours"].isin(KERNEL_RULES.keys() - _ELSEWHERE)].rename(columns={"ours": "rule"})
+    cases = pd.concat([_estimates(tables, timed), ours.assign(capped_pct=ours["gain_pct"])], ignore_index=True)
     # the busiest GPU bounds the gain: GPUs work in parallel, so their times do not add up
-    gain = cases["capped_pct"] / 100 * cases["busiest_gpu_ns"].astype("float64")
+    gain = cases["capped_pct"].astype("float64") / 100 * cases["busiest_gpu_ns"].astype("float64")
     cases = cases.assign(gain_ns=gain.clip(upper=tables.window_ns))
     cases = cases.sort_values("gain_ns", ascending=False, kind="stable").drop_duplicates(_GROUP)
     cases = cases[cases["gain_ns"] * 100 >= _LEAST_PCT * max(tables.window_ns, 1)]
@@ -108,25 +114,39 @@ def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
-    kernel = _short(case["name"])
-    time, saved, said = (
-        format_value(float(case[column]), column) for column in ("busiest_gpu_ns", "capped_pct", "speedup_pct")
-    )
-    shape = f"grid {case['grid']}, block {case['block']}"
+    kernel, words = _short(case["name"]), KERNEL_RULES.get(case["rule"])
+    time, saved = (format_value(float(case[column]), column) for column in ("busiest_gpu_ns", "capped_pct"))
     gain = round(case["gain_ns"])
-    bound = f", the rest of {case['unit']}" if case["capped_pct"] < float(case["speedup_pct"]) else ""
-    return Finding(
-        f"ncu_{_WORD_ENDS.sub('_', case['rule']).lower()}",
+    finding = Finding(
+        case["rule"],
         "advice",
-        f"{_ABOUT[case['rule']][1]}: {kernel}",
-        _DETAILS[case["about"]],
-        _REMEDY,
-        (
-            f"{kernel}, {shape}, {case['launches']:,} ×: {time} in the window",
-            f"At most {saved} of that{bound} (ncu estimates {said})",
+        kernel,
+        "",
+        evidence=(
+            f"{kernel}, grid {case['grid']}, block {case['block']}, {case['launches']:,} ×: {time} in the window",
         ),
         gain_ns=gain,
         gain_pct=100.0 * gain / window_ns,
+    )
+    if words:
+        return replace(
+            finding,
+            title=f"{words.title}: {kernel}",
+            detail=words.detail,
+            remedy=words.remedy,
+            evidence=(*finding.evidence, f"{case['reason']}: at most {saved} of that"),
+            source=NCU_LIMITS.name,
+        )
+    said = float(case["speedup_pct"])
+    bound = f", the rest of {case['unit']}" if case["capped_pct"] < said else ""
+    estimate = f"At most {saved} of that{bound} (ncu estimates {format_value(said, 'speedup_pct')})"
+    return replace(
+        finding,
+        rule=f"ncu_{_WORD_ENDS.sub('_', case['rule']).lower()}",
+        title=f"{_ABOUT[case['rule']][1]}: {kernel}",
+        detail=_DETAILS[case["about"]],
+        remedy=_REMEDY,
+        evidence=(*finding.evidence, estimate),
         source=NCU_RULES.name,
     )
 

@@ -78,7 +78,7 @@ class _Work:
     """The operations in the window, in the order of their streams: by lane (a stream), then by start.
 
     `position`: in `Timeline.operations`; `code`: of the kernel's name, -1 for copies within a device, -2 for all else
-    that is not a kernel; `thread`: that launched it, -1 if unknown.
+    that is not a kernel; `thread`: that launched it, -1 if unknown; `launched`: when its call began, else its start.
     """
 
     position: Ints
@@ -87,6 +87,7 @@ class _Work:
     time: Ints
     code: Ints
     thread: Ints
+    launched: Ints
     device: Ints
 
     def of(self, chosen: Flags) -> Ints:
@@ -170,8 +171,9 @@ def _work(timeline: Timeline) -> _Work:
         position, lane, start = position[order], lane[order], start[order]
     calls, call = timeline.profile.tables.get("api_calls", empty("api_calls")), operations.call[position]
     thread = np.append(calls["thread"].to_numpy(dtype=np.int64), -1)[call]
-    time = operations.end[position] - start
-    return _Work(position, lane, start, time, _codes(timeline)[position], thread, operations.device[position])
+    launched = np.where(call >= 0, np.append(calls["start_ns"].to_numpy(dtype=np.int64), 0)[call], start)
+    time, device = operations.end[position] - start, operations.device[position]
+    return _Work(position, lane, start, time, _codes(timeline)[position], thread, launched, device)
 
 
 def _codes(timeline: Timeline) -> Ints:
@@ -301,7 +303,7 @@ def _is_loop(work: _Work, steps: Ints, turns: Ints) -> bool:
     """
     if len(turns) < _FEWEST:
         return False
-    step = np.searchsorted(steps, work.start[turns[:, 0]], side="right")
+    step = np.searchsorted(steps, work.launched[turns[:, 0]], side="right")
     follows = (turns[1:, 0] - turns[:-1, -1] == 1) & (step[1:] == step[:-1])
     time = np.maximum(work.time[turns].sum(axis=1), 1)
     differs = np.maximum(time[1:], time[:-1]) > _DIFFERS * np.minimum(time[1:], time[:-1])
@@ -312,7 +314,7 @@ def _chains(work: _Work, names: _Names, steps: Ints) -> _Chains:
     """Return runs of elementwise kernels, divided where a sequence of them begins again."""
     has_rows, own = names.are("reduction")[work.code], names.are("elementwise", "compiled")[work.code]
     copies = work.code == -1
-    step = np.searchsorted(steps, work.start, side="right")
+    step = np.searchsorted(steps, work.launched, side="right")
     member = own | has_rows | copies
     broken = (work.lane[1:] != work.lane[:-1]) | (work.thread[1:] != work.thread[:-1]) | (step[1:] != step[:-1])
     begins = member & np.append(True, broken | ~member[:-1])[: len(member)]
