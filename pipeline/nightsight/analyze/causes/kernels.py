@@ -30,6 +30,8 @@ _LEAST_PRODUCT_NS: Final = 6_000
 _FULL_SIZE: Final = 0.4
 # PyTorch's Adam writes and reads 18 tensors one operation at a time and 7 in one kernel, which took 0.39 to 0.46
 _FUSED_OPTIMIZER: Final = 0.45
+# kernels as short as this move next to nothing
+_TINY_NS: Final = 3_000
 # momentum: 8 tensors one operation at a time, 5 in one kernel
 _FUSED_UPDATE: Final = 0.62
 _OF_ADAM: Final = frozenset(("lerp", "addcmul", "sqrt", "addcdiv"))
@@ -299,9 +301,10 @@ def _is_loop(work: _Work, steps: Ints, turns: Ints) -> bool:
     """Whether chains (a row of `turns` each) are a loop over tensors, such as the parameters of an optimizer.
 
     It is if they follow each other with different lengths, or many times in a step. Its kernels update what is kept in
-    memory, so that one kernel has to read and write more than the shortest of them.
+    memory, so that one kernel has to read and write more than the shortest of them. Of tiny kernels only the number
+    matters.
     """
-    if len(turns) < _FEWEST:
+    if len(turns) < _FEWEST or work.time[turns].mean() < _TINY_NS:
         return False
     step = np.searchsorted(steps, work.launched[turns[:, 0]], side="right")
     follows = (turns[1:, 0] - turns[:-1, -1] == 1) & (step[1:] == step[:-1])
