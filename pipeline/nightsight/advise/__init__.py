@@ -325,7 +325,7 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
             )
     gaps = tables.rows(GPU_GAPS, "device", "time_ns", "gap_ns", "path")
     gaps = gaps[gaps["path"].astype("str") == row["path"]] if row["path"] else gaps[:0]
-    for gap in gaps.nlargest(1, "gap_ns").to_dict("records"):
+    for gap in gaps.sort_values("gap_ns", ascending=False).head(1).to_dict("records"):
         start, length = (format_value(float(gap[column]), column) for column in ("time_ns", "gap_ns"))
         yield f"The longest gap before its work: {length} on GPU {gap['device']}, {start} from the start of the window"
     if abs(whole["unexplained_pct"]) > 0:

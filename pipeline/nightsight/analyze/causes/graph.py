@@ -255,10 +255,11 @@ def _before(start: Ints, end: Ints, thread: Ints, line: Ints) -> Ints:
 def _with_first(before: Ints, start: Ints, end: Ints, process: Ints) -> Ints:
     """Let the first call of each line follow the last call of its process to return before it: that woke its thread."""
     before = before.copy()
-    for key, mine in positions(process).items():
-        first = np.flatnonzero((before < 0) & (process == key))
+    for mine in positions(process).values():
+        first = mine[before[mine] < 0]
         by_end = mine[np.argsort(end[mine], kind="stable")]
-        place = np.searchsorted(end[by_end], start[first], side="right") - 1
+        # calls may take no time, and none follows itself
+        place = np.searchsorted(end[by_end], start[first]) - 1
         before[first] = np.where(place >= 0, by_end[np.maximum(place, 0)], -1)
     return before
 

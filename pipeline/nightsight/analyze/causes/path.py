@@ -95,10 +95,21 @@ def critical_path(timeline: Timeline) -> Pieces:
 
 
 def _followed(reason: Ints, times: Ints, last: int, until: int) -> Ints:
-    """Return the events from the last one on, each followed by its reason, until the first before a time."""
+    """Return the events from the last one on, each followed by its reason, until the first before a time.
+
+    Where reasons lead back to an event (they are guesses, and clocks differ), the latest event before goes on.
+    """
     # as views of memory: indexing a numpy array takes three times as long
     reasons, when, node, chain = reason.data, times.data, last, list[int]()
+    seen, now, by_time = bytearray(len(reason)), np.iinfo(np.int64).max, np.empty(0, dtype=np.int64)
     while node >= 0 and when[node] > until:
+        if seen[node]:
+            by_time = by_time if len(by_time) else np.argsort(times, kind="stable")
+            earlier = int(np.searchsorted(times[by_time], now))
+            node = int(by_time[earlier - 1]) if earlier else -1
+            continue
+        seen[node] = 1
+        now = min(now, when[node])
         chain.append(node)
         node = reasons[node]
     return np.array(chain, dtype=np.int64)

@@ -44,7 +44,9 @@ class Model:
 
     An event is the beginning or the end of a call, or the end of an operation. Edge i says: event `target[i]` is not
     before event `source[i]` plus `lag[i]` ns; a source of -1 is the beginning of the stretch. `kind` and `item` say
-    what the edge is. `first`: the first edge of each event. `step`: the repetition of each event, -1 outside.
+    what the edge is. `first`: the first edge of each event. `step`: the repetition of each event, -1 outside. `steps`:
+    the number of repetitions, 0 if they are too few to tell how long one takes. `after_ns`: from the last event to the
+    end of the stretch.
     """
 
     graph: Graph
@@ -57,6 +59,7 @@ class Model:
     first: Ints
     step: Ints
     steps: int
+    after_ns: float
 
     @cached_property
     def edges(self) -> dict[int, Ints]:
@@ -92,13 +95,12 @@ class Model:
 
     def lengths(self, times: Floats) -> Floats:
         """Return how long the stretch takes per column in ns: one step if there are several, otherwise the whole."""
-        if self.steps < _FEWEST:
-            return np.asarray(times.max(axis=0))
-        ends = np.full((self.steps, times.shape[1]), -np.inf)
-        inside = self.step >= 0
-        np.maximum.at(ends, self.step[inside], times[inside])
+        if not self.steps:
+            return np.asarray(times.max(axis=0) + self.after_ns)
         # from the end of the first step: it may have had to wait for earlier work
-        return np.asarray((ends[-1] - ends[0]) / (self.steps - 1))
+        first, last = int(self.step[self.step >= 0].min()), int(self.step.max())
+        begin, end = (times[self.step == step].max(axis=0) for step in (first, last))
+        return np.asarray((end - begin) / (last - first))
 
 
 class _Edges(NamedTuple):
@@ -142,14 +144,18 @@ def model(timeline: Timeline) -> Model:
     edges = edges._replace(source=source, target=target, lag=edges.lag + np.where(source < 0, fixed, 0))
     edges = edges.of(edges.source < edges.target)
     # and so does an event of which it is not known what led to it
-    known = np.zeros(len(order), dtype=bool)
-    known[edges.target] = True
+    explained = np.zeros(len(order), dtype=bool)
+    explained[edges.target] = True
     measured = (time[order] - window.start_ns).astype(np.float64)
-    edges = edges.with_fixed(np.flatnonzero(~known), measured[~known])
+    edges = edges.with_fixed(np.flatnonzero(~explained), measured[~explained])
     edges = edges.of(np.argsort(edges.target, kind="stable"))
     first = np.searchsorted(edges.target, np.arange(len(order)))
     step = _steps(found, groups, window)[order]
-    return Model(found, measured, *edges, first, step, len(window.repetitions))
+    # a repetition may have neither calls nor work
+    known = len(np.unique(step[step >= 0]))
+    steps = len(window.repetitions) if known >= _FEWEST else 0
+    after = max(window.length_ns - float(measured.max(initial=0)), 0.0)
+    return Model(found, measured, *edges, first, step, steps, after)
 
 
 def _times(found: Graph, groups: Ints) -> Ints:
