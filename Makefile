@@ -63,7 +63,7 @@ lint: $(READY_DEV) $(PAGE)/.ready ## style, types and import contracts; of the p
 	$(NPM) run --silent types
 
 docs: $(READY_DEV) ## write the parts of docs/ that follow from the program
-	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py
+	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py -k current
 
 bench: $(READY_DEV) ## measure what docs/benchmarks.md lists, and mark what exceeds the allowed
 	$(RUN) -m tests.bench

@@ -3,7 +3,6 @@
 `make docs` (NIGHTSIGHT_DOCS=write) writes the parts.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from nightsight.collect.workloads import registered
 from nightsight.render import FORMATS
 from nightsight.results import RESULTS, Column, Entry
 from nightsight.stats import REPORTS
+from tests.documents import check
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -55,18 +55,6 @@ def test_what_is_written_from_the_register_is_current() -> None:
 
 def test_what_is_written_from_help_is_current() -> None:
     check(DOCS / "command-line.md", "\n".join(commands()))
-
-
-def check(path: Path, written: str) -> None:
-    """Compare the part of a document between its two comments, or write it."""
-    begin, end = "<!-- written by `make docs`", "<!-- end -->"
-    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
-    comment, _, rest = rest.partition("-->\n")
-    _, _, after = rest.partition(end)
-    current = f"{before}{begin}{comment}-->\n{written.rstrip()}\n{end}{after}"
-    if os.environ.get("NIGHTSIGHT_DOCS") == "write":
-        path.write_text(current, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == current, f"{path.name} is out of date: make docs"
 
 
 @pytest.mark.parametrize(

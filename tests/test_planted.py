@@ -1,42 +1,93 @@
 """Advice on programs with a planted cause: captures and step times of a GPU host are in tests/data/planted."""
 
+from functools import cache
+from pathlib import Path
+
 import pytest
 
-from tests.planted.__main__ import DATA
-from tests.planted.cases import CASES
+from tests.documents import check
+from tests.planted.__main__ import DATA, ROOT
+from tests.planted.cases import CASES, OTHERS, PENDING
 from tests.planted.judge import Verdict, judged, table
+from tests.planted.store import times
 
 pytestmark = pytest.mark.slow
 
-
-@pytest.fixture(scope="module")
-def verdicts() -> list[Verdict]:
-    found = [verdict for verdict in judged(list(CASES.values()), DATA) if verdict.advice is not None]
-    if not found:
-        pytest.skip("nothing is captured yet: make planted, on a GPU host")
-    return found
-
-
-def planted(verdicts: list[Verdict]) -> list[Verdict]:
-    return [verdict for verdict in verdicts if not verdict.case.is_healthy]
+# known misses: one that is mended must be taken out here
+MISNAMED: dict[str, str] = {}
+"""Whose cause is not named first, and why."""
+FAR = {
+    "wait_loss": "without the wait the next step is launched while this one runs, by a CPU that nsys makes slow; what it "
+    "costs each call in this program is more than what is taken off",
+    "wait_mask": "the fix also spares what indexing launches and copies for the number of rows, not only the wait for it",
+}
+"""Whose predicted gain is off by more than a factor of 1.5, and why."""
 
 
-def test_every_fix_gains_enough_to_be_worth_advice(verdicts: list[Verdict]) -> None:
-    small = [verdict.case.name for verdict in planted(verdicts) if (verdict.gain_pct or 0) < 10]
-    assert small == []
+@cache
+def verdicts() -> tuple[Verdict, ...]:
+    return tuple(judged(list(CASES.values()), DATA))
 
 
-def test_the_first_advice_names_the_planted_cause(verdicts: list[Verdict]) -> None:
-    named = [verdict for verdict in planted(verdicts) if verdict.is_named]
-    assert len(named) >= 0.85 * len(planted(verdicts)), table(verdicts)
+@cache
+def of_others() -> tuple[Verdict, ...]:
+    return tuple(judged(list(OTHERS.values()), DATA / "others"))
 
 
-def test_the_gain_is_near_the_measured_one(verdicts: list[Verdict]) -> None:
-    near = {most: sum(verdict.is_near(most) for verdict in planted(verdicts)) for most in (1.5, 2.0)}
-    count = len(planted(verdicts))
-    assert near[1.5] >= 0.7 * count, table(verdicts)
-    assert near[2.0] >= 0.85 * count, table(verdicts)
+def planted() -> list[Verdict]:
+    return [verdict for verdict in verdicts() if not verdict.case.is_healthy]
 
 
-def test_healthy_programs_are_promised_nothing(verdicts: list[Verdict]) -> None:
-    assert [(verdict.case.name, verdict.false) for verdict in verdicts if verdict.false] == []
+def test_each_program_is_captured_and_timed() -> None:
+    assert {verdict.case.name for verdict in verdicts() if verdict.said} == CASES.keys() - PENDING.keys()
+    found = times(DATA)
+    assert found.keys() == CASES.keys() - PENDING.keys()
+    assert {name: tuple(forms) for name, forms in found.items()} == {name: CASES[name].timed_forms for name in found}
+
+
+def test_captures_do_not_tell_of_the_machine() -> None:
+    files = [path for path in DATA.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 2.3e6
+
+
+def test_every_fix_gains_enough_to_be_worth_advice() -> None:
+    assert [verdict.case.name for verdict in planted() if (verdict.gain_pct or 0) < 8] == []
+
+
+def test_the_first_advice_names_the_planted_cause() -> None:
+    missed = {verdict.case.name for verdict in planted() if not verdict.is_named}
+    assert missed == MISNAMED.keys(), table(verdicts())
+    assert len(missed) <= 0.05 * len(planted())
+
+
+def test_the_gain_is_near_the_measured_one() -> None:
+    far = {most: {verdict.case.name for verdict in planted() if not verdict.is_near(most)} for most in (1.5, 2.0)}
+    assert far[1.5] == FAR.keys() | MISNAMED.keys(), table(verdicts())
+    assert len(far[1.5]) <= 0.2 * len(planted())
+    assert len(far[2.0]) <= 0.05 * len(planted()), table(verdicts())
+
+
+def test_healthy_programs_are_promised_nothing() -> None:
+    assert [(verdict.case.name, verdict.false) for verdict in (*verdicts(), *of_others()) if verdict.false] == []
+
+
+def test_the_replay_gives_the_step_back() -> None:
+    unexplained = sorted(abs(verdict.said.unexplained_pct) for verdict in (*verdicts(), *of_others()) if verdict.said)
+    assert unexplained[-1] <= 3
+    assert unexplained[int(0.9 * len(unexplained))] <= 1
+
+
+def test_a_step_without_the_profiler_is_near_the_measured_one() -> None:
+    ratios = [each.unprofiled_ms / each.bad_ms for each in verdicts() if each.unprofiled_ms and each.bad_ms]
+    assert sum(0.8 <= ratio <= 1.25 for ratio in ratios) >= 0.9 * len(ratios), table(verdicts())
+
+
+def test_causes_in_programs_of_others_are_named() -> None:
+    found = [verdict for verdict in of_others() if not verdict.case.is_healthy]
+    assert len(found) == len(OTHERS) - 1
+    assert [verdict.case.name for verdict in found if not verdict.is_near(1.5)] == [], table(of_others())
+
+
+def test_what_is_written_from_the_captures_is_current() -> None:
+    written = f"{table(verdicts())}\n\n### Programs of others\n\n{table(of_others())}"
+    check(Path(ROOT) / "docs" / "causes.md", written)

@@ -6,7 +6,6 @@ bad forms. check: compares the first advice on each capture with what the fix ga
 
 import argparse
 import json
-import lzma
 import os
 import shutil
 import subprocess
@@ -17,8 +16,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.planted.cases import CASES, Case, Form
+from tests.planted.cases import CASES, OTHERS, Case
 from tests.planted.judge import judged, table
+from tests.planted.store import Times, keep, packed
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -45,6 +45,8 @@ def main() -> None:
         sys.exit(capture_all(chosen, options.folder, deadline))
     else:
         print(table(judged(chosen, options.folder)))
+        if options.folder == DATA and not options.cases:
+            print(f"\nPrograms of others:\n\n{table(judged(list(OTHERS.values()), DATA / 'others'))}")
 
 
 def environment(scratch: Path) -> dict[str, str]:
@@ -63,7 +65,7 @@ def time_all(cases: Sequence[Case], folder: Path, deadline: float) -> None:
         timed([*missing[1:], *missing[:1]], gpus, folder, deadline)
 
 
-def timed(names: Sequence[str], gpus: int, folder: Path, deadline: float) -> dict[str, dict[Form, float]]:
+def timed(names: Sequence[str], gpus: int, folder: Path, deadline: float) -> Times:
     """Measure programs in one process; return what it could measure."""
     if not names:
         return {}
@@ -73,10 +75,8 @@ def timed(names: Sequence[str], gpus: int, folder: Path, deadline: float) -> dic
         with suppress(subprocess.TimeoutExpired):
             left = max(deadline - time.monotonic(), 1)
             subprocess.run(command, env=environment(Path(scratch)), timeout=left, check=False)
-        found: dict[str, dict[Form, float]] = json.loads(target.read_text()) if target.exists() else {}
-    known = folder / "times.json"
-    before = json.loads(known.read_text()) if known.exists() else {}
-    known.write_text(json.dumps(before | found, indent=1) + "\n")
+        found: Times = json.loads(target.read_text()) if target.exists() else {}
+    keep(found, folder)
     return found
 
 
@@ -88,15 +88,13 @@ def launcher(gpus: int) -> tuple[str, ...]:
 
 def capture_all(cases: Sequence[Case], folder: Path, deadline: float) -> int:
     """Capture the programs; return 1 if some could not be, or if there was no time left for them."""
-    # the fixed forms last: they are worth the least
-    wanted = sorted(((case, form) for case in cases for form in case.captured_forms), key=lambda pair: pair[1])
-    done = [capture(case, form, folder) for case, form in wanted if time.monotonic() < deadline]
-    print(f"{sum(done)} of {len(wanted)} captured", file=sys.stderr)
-    return int(sum(done) < len(wanted))
+    done = [capture(case, folder) for case in cases if time.monotonic() < deadline]
+    print(f"{sum(done)} of {len(cases)} captured", file=sys.stderr)
+    return int(sum(done) < len(cases))
 
 
-def capture(case: Case, form: Form, folder: Path) -> bool:
-    """Capture one form and keep its export, and what ncu wrote, as FOLDER/CASE.FORM.*.xz."""
+def capture(case: Case, folder: Path) -> bool:
+    """Capture the bad form and keep its export, and what ncu wrote, as FOLDER/CASE.bad.*.xz."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         variables = environment(Path(scratch))
@@ -104,7 +102,7 @@ def capture(case: Case, form: Form, folder: Path) -> bool:
         region = "none" if case.is_whole else "cudaProfilerApi"
         options = ["--collector", "nsys", "--capture-range", region, "--reports", scratch, "--timeout", "90", *ncu]
         options += [word for name in KEPT if name in variables for word in ("--keep-env", name)]
-        program = (*launcher(case.gpus), str(PROGRAM), case.name, form)
+        program = (*launcher(case.gpus), str(PROGRAM), case.name)
         done = subprocess.run(
             [sys.executable, str(ROOT / "pipeline"), "profile", *options, "--", *program],
             cwd=ROOT,
@@ -115,13 +113,12 @@ def capture(case: Case, form: Form, folder: Path) -> bool:
         )
         exports = [path for path in Path(scratch).glob("*/2*/capture/*") if path.suffix in {".sqlite", ".ncu-rep"}]
         for path in exports:
-            packed = lzma.compress(path.read_bytes(), preset=9)
-            (folder / f"{case.name}.{form}{path.suffix}.xz").write_bytes(packed)
+            (folder / f"{case.name}.bad{path.suffix}.xz").write_bytes(packed(path, ROOT))
         said = f"{len(exports)} files ({time.monotonic() - started:.1f} s)"
         if done.returncode:
             logs = (path.read_text(errors="replace")[-2000:] for path in Path(scratch).glob("*/2*/log/*.log"))
             said = "\n".join([f"exit status {done.returncode}, {said}", done.stderr[-2000:], *logs])
-        print(f"{case.name} {form}: {said}", file=sys.stderr, flush=True)
+        print(f"{case.name}: {said}", file=sys.stderr, flush=True)
     return bool(exports)
 
 

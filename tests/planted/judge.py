@@ -1,37 +1,59 @@
 """Judges advice: whether the first one names what was planted, and how far its gain is from the measured one."""
 
-import json
 import lzma
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
-from nightsight.model import Finding, Profile, Report
+from nightsight.advise import NEEDS, advise
+from nightsight.analyze import ANALYSES
+from nightsight.events.timeline import Timeline
+from nightsight.model import Finding, Profile
 from nightsight.read import read
-from nightsight.workflow import build_report
-from tests.planted.cases import Case, Form
+from nightsight.results import REPLAY
+from tests.planted.cases import Case
+from tests.planted.store import median_ms, times
 
-LEAST_FALSE_PCT = 3.0
+LEAST_FALSE_PCT: Final = 3.0
+# the end of a title, which the columns of the table say too
+_COST: Final = r": [\d.,]+ \S+ of the [\d.,]+ \S+ of (?:each step|the window)$"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What nightsight says of a capture: its advice, and the replay as ms per repetition."""
+
+    advice: tuple[Finding, ...]
+    replayed_ms: float
+    unprofiled_ms: float
+    unexplained_pct: float
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was planted, what the fix gained, and what nightsight says of the capture."""
+    """What was planted, what the fix gained, and what nightsight says of the capture, if there is one."""
 
     case: Case
     bad_ms: float | None
     fixed_ms: float | None
-    advice: tuple[Finding, ...] | None
+    said: Said | None
 
     @property
     def first(self) -> Finding | None:
-        return self.advice[0] if self.advice else None
+        return self.said.advice[0] if self.said and self.said.advice else None
 
     @property
     def gain_pct(self) -> float | None:
         """The share of a step that the fix took away, without a profiler."""
         return None if self.bad_ms is None or self.fixed_ms is None else 100 * (1 - self.fixed_ms / self.bad_ms)
+
+    @property
+    def unprofiled_ms(self) -> float | None:
+        """What a step takes without the profiler, as predicted."""
+        return self.said and self.said.unprofiled_ms * self.case.parts
 
     @property
     def is_named(self) -> bool:
@@ -53,99 +75,121 @@ class Verdict:
     @property
     def false(self) -> tuple[Finding, ...]:
         """What a healthy program is promised to gain, above the allowed."""
-        if not self.case.is_healthy:
+        if not self.case.is_healthy or not self.said:
             return ()
-        return tuple(said for said in self.advice or () if (said.gain_pct or 0) > LEAST_FALSE_PCT)
+        return tuple(each for each in self.said.advice if (each.gain_pct or 0) > LEAST_FALSE_PCT)
 
 
 def judged(cases: Sequence[Case], folder: Path) -> list[Verdict]:
     """Judge the captures in a folder; what is neither timed nor captured is left out."""
-    known = folder / "times.json"
-    times = json.loads(known.read_text()) if known.exists() else {}
-    verdicts = []
+    known, verdicts = times(folder), []
     for case in cases:
-        report = reported(case, "bad", folder)
-        ms = times.get(case.name, {})
-        if report or ms:
-            advice = tuple(said for said in report.findings if said.severity == "advice") if report else None
-            verdicts.append(Verdict(case, ms.get("bad"), ms.get("fixed"), advice))
+        found, trials = said(case, folder), known.get(case.name, {})
+        if found or trials:
+            bad, fixed = (median_ms(trials.get(form, ())) for form in ("bad", "fixed"))
+            verdicts.append(Verdict(case, bad, fixed, found))
     return verdicts
 
 
-def reported(case: Case, form: Form, folder: Path) -> Report | None:
-    """Return the report of a stored capture, with what ncu measured; None if there is none."""
-    name = f"{case.name}.{form}"
+def said(case: Case, folder: Path) -> Said | None:
+    """Return what is said of a stored capture, with what ncu measured; None if there is none."""
     profile: Profile | None = None
     for suffix in (".sqlite", ".ncu-rep"):
-        packed = folder / f"{name}{suffix}.xz"
+        packed = folder / f"{case.file}{suffix}.xz"
         if not packed.exists():
             continue
         with tempfile.TemporaryDirectory() as scratch:
-            path = Path(scratch) / f"{name}{suffix}"
+            path = Path(scratch) / packed.stem
             path.write_bytes(lzma.decompress(packed.read_bytes()))
             found = read(path)
         profile = profile.joined(found) if profile else found
-    return build_report(profile, name) if profile else None
+    if not profile:
+        return None
+    # no more than advice needs, of the window that a report is about
+    timeline = Timeline(profile)
+    results = [analysis.run(timeline) for analysis in ANALYSES if analysis.entry in NEEDS]
+    (table,) = (result.table for result in results if result.name == REPLAY.name)
+    row: dict[Any, Any] = table.iloc[0].to_dict() if table is not None and len(table) else {}
+    advice = tuple(each for each in advise(results) if each.severity == "advice")
+    replayed, unprofiled = (row.get(name, 0.0) / 1e6 for name in ("replayed_ns", "unprofiled_ns"))
+    return Said(advice, replayed, unprofiled, row.get("unexplained_pct", 0.0))
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
     """Write the verdicts and their sum as Markdown."""
     planted = [verdict for verdict in verdicts if not verdict.case.is_healthy]
     healthy = [verdict for verdict in verdicts if verdict.case.is_healthy]
-    return "\n".join(
-        [
-            "| program | planted cause | bad ms | fixed ms | gain | first advice | predicted | named | factor |",
-            "|---|---|---|---|---|---|---|---|---|",
-            *(row(verdict) for verdict in planted),
-            "",
-            "| healthy program | ms | first advice | predicted |",
-            "|---|---|---|---|",
-            *(f"| `{each.case.name}` | {number(each.bad_ms, 3)} | {' | '.join(said(each))} |" for each in healthy),
-            "",
-            *summary(planted, healthy),
-        ]
+    tables = (
+        [*headers("program", "planted cause", *TIMES, "fixed ms", "gain", *ADVICE, "factor"), *map(row, planted)],
+        [*headers("healthy program", "what it is", *TIMES, *ADVICE), *map(healthy_row, healthy)],
+        [f"- {line}" for line in summary(planted, healthy)],
     )
+    return "\n\n".join("\n".join(lines) for lines in tables if lines)
+
+
+TIMES: Final = ("unexplained", "predicted ms", "bad ms")
+ADVICE: Final = ("first finding", "predicted gain")
+
+
+def headers(*names: str) -> tuple[str, str]:
+    return f"| {' | '.join(names)} |", "|---" * len(names) + "|"
 
 
 def row(verdict: Verdict) -> str:
-    case = verdict.case
     cells = [
-        f"`{case.name}`",
-        case.cause,
-        number(verdict.bad_ms, 3),
-        number(verdict.fixed_ms, 3),
-        percent(verdict.gain_pct),
-        *said(verdict),
-        "yes" if verdict.is_named else "no",
-        number(verdict.factor, 2),
+        number(verdict.fixed_ms, 2),
+        number(verdict.gain_pct, 1, " %"),
+        *advised(verdict),
+        number(verdict.factor, 2) if verdict.is_named else "not named",
     ]
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join((*begun(verdict), *cells))} |"
 
 
-def said(verdict: Verdict) -> tuple[str, str]:
-    if verdict.advice is None:
+def healthy_row(verdict: Verdict) -> str:
+    return f"| {' | '.join((*begun(verdict), *advised(verdict)))} |"
+
+
+def begun(verdict: Verdict) -> tuple[str, ...]:
+    unexplained = number(verdict.said and verdict.said.unexplained_pct, 1, " %")
+    steps = (number(value, 2) for value in (verdict.unprofiled_ms, verdict.bad_ms))
+    return (f"`{verdict.case.name}`", verdict.case.cause, unexplained, *steps)
+
+
+def advised(verdict: Verdict) -> tuple[str, str]:
+    if verdict.said is None:
         return "not captured", ""
     if verdict.first is None:
         return "none", ""
-    return f"`{verdict.first.rule}`: {verdict.first.title}", percent(verdict.first.gain_pct)
+    title = re.sub(_COST, "", verdict.first.title)
+    return f"`{verdict.first.rule}`: {title}", number(verdict.first.gain_pct, 1, " %")
 
 
 def summary(planted: Sequence[Verdict], healthy: Sequence[Verdict]) -> Iterator[str]:
-    captured = [verdict for verdict in planted if verdict.advice is not None]
-    yield f"Named first: {sum(verdict.is_named for verdict in captured)} of {len(captured)}."
+    captured = [verdict for verdict in planted if verdict.said]
+    if captured:
+        named = sum(verdict.is_named for verdict in captured)
+        yield f"Named first: {named} of {len(captured)} ({share(named, captured)})."
     compared = [verdict for verdict in captured if verdict.gain_pct is not None]
-    for most in (1.5, 2.0):
+    for most in (1.5, 2.0) if compared else ():
         near = sum(verdict.is_near(most) for verdict in compared)
-        share = 100 * near / max(len(compared), 1)
-        yield f"Named first with a gain within a factor of {most:g}: {near} of {len(compared)} ({share:.0f} %)."
-    wrong = [verdict.case.name for verdict in healthy if verdict.false]
-    names = f": {', '.join(wrong)}" if wrong else ""
-    yield f"Healthy programs with advice above {LEAST_FALSE_PCT:g} %: {len(wrong)} of {len(healthy)}{names}."
+        yield (
+            f"Named first, and the gain right within a factor of {most:g}: {near} of {len(compared)} "
+            f"({share(near, compared)})."
+        )
+    replays = [verdict for verdict in (*planted, *healthy) if verdict.said]
+    for least in (1.0, 3.0) if replays else ():
+        close = sum(abs(verdict.said.unexplained_pct) <= least for verdict in replays if verdict.said)
+        yield f"The replay explains the step within {least:g} %: {close} of {len(replays)}."
+    if healthy:
+        wrong = [verdict.case.name for verdict in healthy if verdict.false]
+        names = f": {', '.join(wrong)}" if wrong else ""
+        yield f"Healthy programs with advice above {LEAST_FALSE_PCT:g} %: {len(wrong)} of {len(healthy)}{names}."
 
 
-def number(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+def share(some: int, of: Sequence[Verdict]) -> str:
+    return f"{100 * some / len(of):.0f} %"
 
 
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f} %"
+def number(value: float | None, digits: int, unit: str = "") -> str:
+    # without a zero below zero
+    return "" if value is None else f"{round(value, digits) + 0.0:.{digits}f}{unit}"

@@ -1,10 +1,9 @@
-"""Runs planted programs: `program.py CASE FORM` for a profiler, `program.py CASE... --time FILE` without one."""
+"""Runs planted programs: `program.py CASE` in its bad form for a profiler, `program.py CASE... --time FILE` without."""
 
 import argparse
 import gc
 import json
 import os
-import statistics
 import sys
 import time
 import traceback
@@ -16,22 +15,23 @@ from pathlib import Path
 import torch
 
 from tests.planted.cases import CASES, Case, Form, Step
+from tests.planted.store import Times, median_ms
 
 WARM = 5
-TRIALS = 3
+TRIALS = 5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("words", nargs="+", metavar="CASE", help="a case and its form, or cases to time")
+    parser.add_argument("words", nargs="+", metavar="CASE", help="a case to show a profiler, or cases to time")
     parser.add_argument("--time", type=Path, metavar="FILE", help="write the step times of both forms as JSON")
     options = parser.parse_args()
     with process_group():
         if options.time:
             time_cases(options.words, options.time)
         else:
-            name, form = options.words
-            show(CASES[name], form)
+            (name,) = options.words
+            show(CASES[name])
 
 
 @contextmanager
@@ -47,9 +47,9 @@ def process_group() -> Iterator[None]:
     torch.distributed.destroy_process_group()
 
 
-def show(case: Case, form: Form) -> None:
-    """Run some steps as warm-up, then those to capture."""
-    step = case.make(form == "bad")
+def show(case: Case) -> None:
+    """Run some steps of the bad form as warm-up, then those to capture."""
+    step = case.make(True)  # noqa: FBT003
     numbers = count()
     run(step, WARM, numbers)
     torch.cuda.profiler.start()
@@ -76,23 +76,24 @@ def together() -> None:
 
 def time_cases(names: list[str], target: Path) -> None:
     """Time cases one by one; what fails is said and left out. The file is complete after each case."""
-    times: dict[str, dict[Form, float]] = {}
+    times: Times = {}
     for name in names:
         started = time.perf_counter()
         try:
-            times[name] = step_ms(CASES[name])
+            times[name] = trials_ms(CASES[name])
         except Exception:  # noqa: BLE001 (a program that fails must not cost the others their times)
             traceback.print_exc()
         gc.collect()
         torch.cuda.empty_cache()
         if os.environ.get("RANK", "0") == "0":
-            told = " ".join(f"{form} {value:.3f} ms" for form, value in times.get(name, {}).items()) or "FAILED"
+            medians = {form: median_ms(trials) for form, trials in times.get(name, {}).items()}
+            told = " ".join(f"{form} {value:.3f} ms" for form, value in medians.items()) or "FAILED"
             print(f"{name:24}{told} ({time.perf_counter() - started:.1f} s)", file=sys.stderr, flush=True)
-            target.write_text(json.dumps(times, indent=1) + "\n")
+            target.write_text(json.dumps(times))
 
 
-def step_ms(case: Case) -> dict[Form, float]:
-    """Return the median milliseconds of a step, by form; the forms take turns."""
+def trials_ms(case: Case) -> dict[Form, list[float]]:
+    """Return the milliseconds of a step in each trial, by form; the forms take turns."""
     steps = {form: (case.make(form == "bad"), count()) for form in case.timed_forms}
     trials: dict[Form, list[float]] = {form: [] for form in steps}
     for step, numbers in steps.values():
@@ -100,8 +101,8 @@ def step_ms(case: Case) -> dict[Form, float]:
     for _ in range(TRIALS):
         for form, (step, numbers) in steps.items():
             run(step, 2, numbers)
-            trials[form].append(run(step, case.steps, numbers))
-    return {form: round(statistics.median(values), 4) for form, values in trials.items()}
+            trials[form].append(round(run(step, case.steps, numbers), 4))
+    return trials
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""Captures and times as they are stored: without what tells of the machine, and with every trial."""
+
+import json
+import lzma
+import sqlite3
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from tests.planted.cases import Form
+
+Times = dict[str, dict[Form, list[float]]]
+"""The milliseconds of a step in each trial, by case and form."""
+
+# rows of nsys's tables that may stay; the others hold variables, paths and hosts
+_KEPT: Final = {
+    "TARGET_INFO_SYSTEM_ENV": "name IN ('NvDriverVersion', 'CudaDriverVersion', 'CpuDescription', 'OsDescription')",
+    "META_DATA_CAPTURE": "name = 'CAPTURE_EVENT_TYPE'",
+    "META_DATA_EXPORT": "name LIKE 'EXPORT_PRODUCT%' OR name LIKE 'EXPORT_SCHEMA%'",
+    "PROCESSES": "FALSE",
+    "ANALYSIS_FILE": "FALSE",
+    "ANALYSIS_DETAILS": "FALSE",
+}
+_BLANK: Final = "UPDATE StringIds SET value = '' WHERE value LIKE '/%' OR instr(CAST(value AS BLOB), x'00')"
+
+
+def packed(path: Path, root: Path) -> bytes:
+    """Return what nsys or ncu wrote, compressed; `root` is the folder of the programs, which must not be named."""
+    data = path.read_bytes()
+    if path.suffix == ".sqlite":
+        data = _without_machine(data)
+    else:
+        # lengths are part of ncu's format
+        data = data.replace(bytes(root), b"/" + b"x" * (len(bytes(root)) - 1))
+    return lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)
+
+
+def _without_machine(data: bytes) -> bytes:
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "export.sqlite"
+        path.write_bytes(data)
+        with closing(sqlite3.connect(path)) as database:
+            known = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+            for table, kept in _KEPT.items():
+                if table in known:
+                    database.execute(f"DELETE FROM {table} WHERE NOT ({kept})")
+            for table in known:
+                if table.startswith("ENUM_"):
+                    database.execute(f"DROP TABLE {table}")  # the same in each capture, and never read
+            database.execute(_BLANK)
+            database.commit()
+            database.execute("VACUUM")
+        return path.read_bytes()
+
+
+def times(folder: Path) -> Times:
+    """Return the stored times; none if nothing was timed yet."""
+    path = folder / "times.json"
+    found: Times = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def keep(found: Mapping[str, Mapping[Form, Sequence[float]]], folder: Path) -> None:
+    """Add times to the stored ones; they replace earlier ones of the same programs."""
+    cases = {**times(folder), **found}
+    rows = (f" {json.dumps(name)}: {json.dumps(forms)}" for name, forms in cases.items())
+    (folder / "times.json").write_text("{\n" + ",\n".join(rows) + "\n}\n")
+
+
+def median_ms(trials: Sequence[float]) -> float | None:
+    """Return what a step took, None if it was not timed."""
+    return statistics.median(trials) if trials else None
