@@ -312,7 +312,7 @@ CASES: Final = {
         Case("healthy", "graph_step", "each step is a CUDA graph"),
         Case("healthy", "prefetch", "batches are copied ahead of time; the set-up is in the capture", is_whole=True),
         Case("healthy", "transformer", "training in BF16", captured=10),
-        Case("ranks", "overlapped", "DistributedDataParallel with enough work to hide communication", gpus=2, captured=10),
+        Case("ranks", "overlapped", "DistributedDataParallel that hides communication", gpus=2, captured=10),
     )
 }
 """Our programs."""

@@ -53,7 +53,7 @@ class Verdict:
     @property
     def unprofiled_ms(self) -> float | None:
         """What a step takes without the profiler, as predicted."""
-        return self.said and self.said.unprofiled_ms * self.case.parts
+        return self.said.unprofiled_ms * self.case.parts if self.said else None
 
     @property
     def is_named(self) -> bool:
@@ -150,7 +150,7 @@ def healthy_row(verdict: Verdict) -> str:
 
 
 def begun(verdict: Verdict) -> tuple[str, ...]:
-    unexplained = number(verdict.said and verdict.said.unexplained_pct, 1, " %")
+    unexplained = number(verdict.said.unexplained_pct if verdict.said else None, 1, " %")
     steps = (number(value, 2) for value in (verdict.unprofiled_ms, verdict.bad_ms))
     return (f"`{verdict.case.name}`", verdict.case.cause, unexplained, *steps)
 

@@ -49,7 +49,7 @@ def process_group() -> Iterator[None]:
 
 def show(case: Case) -> None:
     """Run some steps of the bad form as warm-up, then those to capture."""
-    step = case.make(True)  # noqa: FBT003
+    step = case.make(True)
     numbers = count()
     run(step, WARM, numbers)
     torch.cuda.profiler.start()
