@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nightsight.analyze import analyze
 from nightsight.analyze.ranges.owners import call_owners, open_ranges, range_time
-from nightsight.events.ranges import nested, nested_ranges
+from nightsight.events.ranges import nested, nested_ranges, repetitions, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.render.table.layouts import layout_of
@@ -49,6 +49,42 @@ def test_a_path_is_that_of_the_parent_and_the_name(spans: list[tuple[int, int, i
         paths.append(f"{paths[parent]} / {own}" if parent >= 0 else own)
     assert ranges["path"].tolist() == paths
     assert ranges["path"].cat.categories.tolist() == sorted(set(paths))
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("step 7", "step #"),
+        ("step 7 / fc1", "step # / fc1"),
+        ("aten::add, op_id = 12", "aten::add"),
+        ("aten::to, seq = 390, op_id = 9016, sizes = [[64, 1024], []], input_op_ids = [(9015,0), (0,-1)]", "aten::to"),
+        ("aten::mean, sizes = [[64, 1024], []]", "aten::mean"),
+        (
+            "step 7 / aten::to, seq = 3, op_id = 4 / aten::copy_, seq = 5, sizes = [[8]] / 9",
+            "step # / aten::to / aten::copy_ / #",
+        ),
+        (
+            "autograd::engine::evaluate_function: MulBackward0, op_id = 1",
+            "autograd::engine::evaluate_function: MulBackward0",
+        ),
+        ("sizes = [2, 3]", "sizes = [#, #]"),
+        ("batch, size = 3", "batch, size = #"),
+        ("a, op_ids = 3", "a, op_ids = #"),
+    ],
+)
+def test_names_of_a_family_differ_in_numbers_and_in_what_nsys_says_of_operators(name: str, family: str) -> None:
+    assert without_numbers(pd.Index([name])).tolist() == [family]
+
+
+def test_operators_that_nsys_names_are_repetitions() -> None:
+    names = [f"aten::add, seq = {number}, op_id = {number + 5}, sizes = [[{number}], []]" for number in range(3)]
+    rows = [
+        {"start_ns": 9 * n, "end_ns": 9 * n + 5, "thread": 1, "name": name, "domain": ""}
+        for n, name in enumerate(names)
+    ]
+    found = repetitions(Profile({"ranges": on_threads("ranges", rows)}))
+    assert found["path"].unique().tolist() == ["aten::add"]
+    assert found["instances"].tolist() == [3, 3, 3]
 
 
 @given(SPANS, CALLS)

@@ -12,6 +12,8 @@ from nightsight.tables import categorical, empty, nest
 
 # matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript
 NUMBER: Final = "(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])"
+_OPERATOR_FACTS: Final = ", (?:seq|op_id|sizes|input_op_ids) = .*?(?= / |$)"
+"""What nsys's `--pytorch` adds to the names of operators, so that no two are alike."""
 LEAST: Final = 3
 """A path is repeated if it occurs at least this often in a process."""
 DEEPEST: Final = 64
@@ -20,8 +22,11 @@ DEEPER: Final = "… (deeper)"
 
 
 def without_numbers(names: "pd.Index[Any]") -> "pd.Index[Any]":
-    """Replace standalone numbers by `#`, so that repetitions get the same name (or path of names)."""
-    return names.str.replace(NUMBER, "#", regex=True)
+    """Replace standalone numbers by `#`, so that repetitions get the same name (or path of names).
+
+    Operators that nsys names (`aten::add, seq = 7, op_id = 12, sizes = [[8], []]`) keep their names alone.
+    """
+    return names.str.replace(_OPERATOR_FACTS, "", regex=True).str.replace(NUMBER, "#", regex=True)
 
 
 @once
