@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def kinds() -> Iterator[tuple[str, tuple[Callable[[], object], int]]]:
-    """Yield each kind with a function that makes one such call, or two of them for `allocation`, and how many to time."""
+    """Yield each kind with a function that makes one such call (`allocation`: two), and how many to time."""
     x = torch.zeros(1, device="cuda")
     event, stream = torch.cuda.Event(), torch.cuda.current_stream()
     yield "host", (_work, _BURST)

@@ -188,7 +188,16 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # messages of the profiler; severity: "info", "warning" or "error"
     "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
+    # measured beside the capture (nightsight.unprofiled): what the profiler adds to a call of each kind on its machine,
+    # and how long it then records such a call to take
+    "profiler_costs": {"kind": TEXT, "added_ns": "float64", "recorded_ns": "float64"},
+    # the same: ranges that repeat, by path with `#` for numbers, in a run without the profiler; med_ns: from the
+    # beginning of one to that of the next; on_gpu: when the GPU reached them, otherwise when the CPU did
+    "timed_ranges": {"path": TEXT, "instances": INT, "med_ns": "float64", "on_gpu": "bool"},
 }
+
+UNPROFILED: Final = ("profiler_costs", "timed_ranges")
+"""The tables that no capture holds."""
 
 SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 RESOURCES: Final = ["registers", "static_shared_bytes", "dynamic_shared_bytes"]

@@ -25,7 +25,7 @@ from typing import Any, Callable  # noqa: UP035 (Python 3.8)
 _MOST = 50_000
 # a range inside one that has begun so often is part of its repetitions
 _OFTEN = 3
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile("(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")
 
 
 class Times:

@@ -6,6 +6,20 @@ from typing import Any, Final
 import pandas as pd
 
 GRAPH: Final = "[CUDA graph]"
+LAUNCHES: Final = "launch"
+WAITS: Final = "wait"
+OTHERS: Final = "other"
+# the first pattern that matches counts
+_KINDS: Final = {
+    LAUNCHES: "^cu(?:da)?(?:Launch|GraphLaunch)",
+    "copy": "^cu(?:da)?Mem(?:cpy|Prefetch)",
+    "memset": "^cu(?:da)?Memset",
+    WAITS: "^cu(?:da)?[A-Z].*Synchronize",
+    "event": "^cu(?:da)?(?:Event(?:Record|Query)|StreamWaitEvent)",
+    "allocation": "^cuda(?:Malloc|Free|HostAlloc)|^cuMem(?:Alloc|Free|Create|Release)",
+}
+CALL_KINDS: Final = (*_KINDS, OTHERS)
+"""The kinds of calls to which a profiler adds different amounts of time."""
 
 
 def operation_names(operations: Iterable[str]) -> list[str]:
@@ -19,3 +33,11 @@ def api_names(names: "pd.Index[Any]") -> "pd.Index[Any]":
     The tables of `nsys stats` strip exactly four characters (see nightsight.stats.summary).
     """
     return names.str.replace(r"_v\d{4,}$", "", regex=True)
+
+
+def call_kinds(names: "pd.Index[Any]") -> "pd.Index[Any]":
+    """Return which of CALL_KINDS each function is."""
+    kinds = pd.Series(OTHERS, index=range(len(names)), dtype="object")
+    for kind, pattern in reversed(_KINDS.items()):
+        kinds[names.str.contains(pattern, regex=True).astype("bool")] = kind
+    return pd.Index(kinds, dtype="object")

@@ -1,0 +1,113 @@
+"""Takes the times of a program's NVTX ranges in a run without a profiler (`profile --time-steps`)."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from nightsight.collect.process import Child, run_logged
+from nightsight.collect.tools import writable_folder
+from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
+from nightsight.errors import PipelineError
+from nightsight.events.ranges import LEAST, without_numbers
+from nightsight.model import Benchmark, Finding
+from nightsight.tables import conform
+
+_VARIABLE: Final = "NIGHTSIGHT_TIMES"
+_STEP: Final = "measure / step"
+_DAMAGED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+_COLUMNS: Final = ["path", "thread", "cpu_ns", "gpu_ns"]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The table `timed_ranges` of a run, without rows if it has none, how long it took, and why there are no rows."""
+
+    ranges: pd.DataFrame
+    seconds: float = 0.0
+    findings: tuple[Finding, ...] = ()
+
+
+def of_benchmark(benchmark: Benchmark) -> pd.DataFrame:
+    """Return the step times of one of our workloads as the table `timed_ranges`."""
+    times = pd.Series(benchmark.step_ns, dtype="float64")
+    count = len(times) * benchmark.steps_per_trial
+    row = {"path": _STEP, "instances": count, "med_ns": times.median(), "on_gpu": True}
+    return conform("timed_ranges", pd.DataFrame([row]))
+
+
+def time_ranges(program: Program, request: Request) -> Timed:
+    """Run a program without a profiler and note when its ranges begin; a failure becomes a finding."""
+    request.progress(f"timing {program.name} without a profiler")
+    folder = writable_folder(request.logs / "times").absolute()
+    for old in folder.iterdir():
+        old.unlink()
+    environment = child_environment(request)
+    path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
+    environment |= {"PYTHONPATH": os.pathsep.join(path), _VARIABLE: str(folder)}
+    try:
+        outcome = run_logged(
+            Child(program.command, environment),
+            log=request.logs / "times.log",
+            timeout_s=request.timeout_s,
+            verbose=request.verbose,
+        )
+    except PipelineError as error:
+        return Timed(_NOTHING, findings=(_not_timed(error.message),))
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    found = summarized(folder)
+    if len(found):
+        return Timed(found, outcome.seconds)
+    reason = "no range of it began often enough" if outcome.ok else f"{program.name} {outcome.ending}"
+    return Timed(_NOTHING, outcome.seconds, (_not_timed(reason),))
+
+
+def summarized(folder: Path) -> pd.DataFrame:
+    """Return the table `timed_ranges` of the files that the processes of a program left in a folder."""
+    found: dict[str, list[tuple[int, float, bool]]] = {}
+    for file in sorted(folder.glob("*.json")):
+        for path, *summary in _of_process(file):
+            found.setdefault(path, []).append((summary[0], summary[1], summary[2]))
+    # of several processes and threads, the one with the most; of those, the slowest: the others wait for it
+    best = {path: max(summaries) for path, summaries in found.items()}
+    rows = [(path, count, med_ns, on_gpu) for path, (count, med_ns, on_gpu) in best.items()]
+    return conform("timed_ranges", pd.DataFrame(rows, columns=["path", "instances", "med_ns", "on_gpu"]))
+
+
+def _of_process(file: Path) -> Iterator[tuple[str, int, float, bool]]:
+    """Yield path, number, median and clock for each family of ranges of each thread; nothing from a damaged file."""
+    try:
+        document: Any = json.loads(file.read_bytes())
+        began = pd.DataFrame(document["began"], columns=_COLUMNS).astype(
+            {"path": "int64", "thread": "int64", "cpu_ns": "int64", "gpu_ns": "float64"}
+        )
+        names = pd.Index([str(path) for path in document["paths"]], dtype="str")
+        families = without_numbers(names).str.replace("##", "#").take(began["path"].to_numpy())
+    except _DAMAGED:
+        return
+    for (family, _), rows in began.groupby([families, "thread"], sort=True):
+        # what began before CUDA was set up has no time on the GPU
+        gpu = rows["gpu_ns"].dropna()
+        on_gpu = len(gpu) >= max(LEAST, len(rows) // 2)
+        apart = (gpu if on_gpu else rows["cpu_ns"]).diff().dropna()
+        if len(apart) >= LEAST - 1 and apart.median() > 0:
+            yield str(family), len(apart) + 1, float(apart.median()), on_gpu
+
+
+_NOTHING: Final = conform("timed_ranges", pd.DataFrame(columns=["path", "instances", "med_ns", "on_gpu"]))
+
+
+def _not_timed(reason: str) -> Finding:
+    return Finding(
+        "steps_not_timed",
+        "warning",
+        "There are no step times without a profiler",
+        f"{reason[:1].upper()}{reason[1:]}. So the report can only predict how long a step takes without the profiler.",
+        "Ranges are noted of Python programs that make them with nvtx or torch.cuda.nvtx, and end by themselves. See "
+        "times.log among the logs of this run.",
+    )
