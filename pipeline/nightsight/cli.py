@@ -187,6 +187,18 @@ def main() -> None:
     "--python-backtrace", is_flag=True, help="Record with nsys the call stacks of copies, allocations and waits."
 )
 @click.option("--memory-usage", is_flag=True, help="Record every allocation of GPU memory with nsys.")
+@click.option(
+    "--calibrate/--no-calibrate",
+    default=None,
+    help="Measure what nsys adds to a CUDA call, with a small program that needs torch. By default that is done once "
+    "for each machine and version of nsys (about 20 s).",
+)
+@click.option(
+    "--time-steps",
+    is_flag=True,
+    help="Run the program once more without a profiler and take the times at which its NVTX ranges begin, so that gains "
+    "are of the program as it usually runs. For Python programs; workloads are timed anyway.",
+)
 @_ncu_options
 @click.option("--nsys-arg", multiple=True, metavar="ARG", help="Additional option for nsys profile.")
 @click.option(
@@ -227,6 +239,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
       nightsight profile --ncu-kernels 4 --ncu-set basic matmul
       nightsight profile --gpu-metrics --memory-usage train.py
       nightsight profile --window whole train.py
+      nightsight profile --time-steps train.py
       nightsight profile -- torchrun --nproc-per-node 2 train.py
     """
     if sys.platform != "linux":

@@ -86,6 +86,8 @@ class ProfileOptions(ReplayOptions):
     gpu_metrics: bool
     python_backtrace: bool
     memory_usage: bool
+    calibrate: bool | None
+    time_steps: bool
     nsys_arg: tuple[str, ...]
     keep_env: tuple[str, ...]
     timeout: float
@@ -110,6 +112,8 @@ class ProfileOptions(ReplayOptions):
             nsys_arguments=self.nsys_arg,
             ncu=self.ncu,
             replay=self.replay,
+            calibrate=self.calibrate,
+            time_steps=self.time_steps,
         )
 
     def refuse_contradictions(self, given: Collection[str]) -> None:
@@ -126,7 +130,8 @@ class ProfileOptions(ReplayOptions):
         meaningless = (
             (_OF_NCU, without),
             ({"no_ncu"}, alone),
-            ({"trace", "nsys_arg"}, alone),
+            ({"trace", "nsys_arg", "time_steps"}, alone),
+            ({"calibrate"}, f"--collector {self.collector}" if self.collector in ("ncu", "torch") else ""),
             ({"ncu_coverage"}, chosen or alone),
             ({"ncu_kernel", "ncu_range", "ncu_kernels"}, every),
             ({"ncu_all", "ncu_kernel", "ncu_kernels", "ncu_coverage", "graph_profiling"}, as_whole),

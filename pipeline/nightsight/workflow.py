@@ -11,11 +11,15 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final, get_type_hints
 
+import pandas as pd
+
 from nightsight import __version__
 from nightsight.advise import NEEDS, advise, unchecked
 from nightsight.analyze import analyze_others, analyze_timeline, view_of
 from nightsight.collect import COLLECTORS, Choice, choose_collector
+from nightsight.collect.calibrate import calibrated
 from nightsight.collect.nsys import export_sqlite, required_nsys
+from nightsight.collect.timing import of_benchmark, time_ranges
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import UsageError, WorkloadError
 from nightsight.events.timeline import Timeline
@@ -38,6 +42,7 @@ from nightsight.results import TIME_SPLIT
 from nightsight.runs import new_run, publish, runs, write_file
 from nightsight.stats import Selection, stats_texts
 from nightsight.tables import Details
+from nightsight.unprofiled import as_text, beside, with_unprofiled
 
 Progress = Callable[[str], None]
 
@@ -73,7 +78,10 @@ def profile_program(plan: Plan, request: Request) -> Path:
     with _interrupts_name_the_capture(request):
         capture = COLLECTORS[collector](program, request)
         capture = replace(capture, parameters={**capture.parameters, **plan.parameters})
-        profile, unknown = _with_window(read(capture.files[-1], details=request.replay is not None), plan.window)
+        if collector != "ncu" and not capture.failure:
+            capture = _measured_without(program, request, capture)
+        read_off = with_unprofiled(read(capture.files[-1], details=request.replay is not None), capture.files[-1])
+        profile, unknown = _with_window(read_off, plan.window)
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
         request.progress("writing the report")
@@ -87,6 +95,32 @@ def profile_program(plan: Plan, request: Request) -> Path:
             f"{capture.failure}; the report covers what was captured until then: {path}", f"Its output: {run.logs}"
         )
     return path
+
+
+def _measured_without(program: Program, request: Request, capture: Capture) -> Capture:
+    """Measure what the profiler costs and how long the program takes without it; the results are kept beside the capture."""
+    tables: dict[str, pd.DataFrame] = {}
+    if capture.collector == "nsys":
+        calibration = calibrated(program, request)
+        tables["profiler_costs"] = calibration.costs
+        capture = _with_stage(capture, "calibration", calibration.seconds)
+        if calibration.reason:
+            request.progress(f"a typical cost of the profiler is assumed: {calibration.reason}")
+    if capture.benchmark:
+        tables["timed_ranges"] = of_benchmark(capture.benchmark)
+    elif request.time_steps:
+        left_s = request.timeout_s - sum(capture.stages_s.values())
+        timed = time_ranges(program, replace(request, timeout_s=left_s))
+        tables["timed_ranges"] = timed.ranges
+        capture = _with_stage(capture, "times", timed.seconds)
+        capture = replace(capture, findings=(*capture.findings, *timed.findings))
+    if any(len(table) for table in tables.values()):
+        write_file(beside(capture.files[-1]), as_text(tables).encode())
+    return capture
+
+
+def _with_stage(capture: Capture, stage: str, seconds: float) -> Capture:
+    return replace(capture, stages_s={**capture.stages_s, stage: seconds}) if seconds else capture
 
 
 def _with_window(profile: Profile, asked: str) -> tuple[Profile, tuple[Finding, ...]]:
@@ -282,14 +316,14 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
 def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iterator[Profile]:
     """Read a capture; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
     if recognize(path) != "nsys-rep":
-        yield read(path, details=details, most_bytes=reading.most_bytes)
+        yield with_unprofiled(read(path, details=details, most_bytes=reading.most_bytes), path)
         return
     tool = required_nsys(reading.nsys)
     with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
         reading.progress(f"exporting {path.name}")
         database = Path(folder) / "export.sqlite"
         export_sqlite(path, database, nsys=tool, log=Path(folder) / "export.log")
-        yield read(database, details=details)
+        yield with_unprofiled(read(database, details=details), path)
 
 
 def _merge(read_off: Environment, said: Environment) -> Environment:

@@ -64,7 +64,7 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     fresh(report, report.with_suffix(".qdstrm"), database)
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     left = replace(request, timeout_s=request.timeout_s - measured.seconds)
-    profiled = _profile(nsys, program, left, report=report)
+    profiled = record(nsys, program, left, report=report)
     failure, findings = partial_capture(program, profiled)
     findings = (*findings, *unrecorded(request.recordings, _first_words(request.logs / "profile.log")))
     request.progress(f"exporting {report.name}")
@@ -120,7 +120,8 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
             raise unwritable(target.parent, error) from error
 
 
-def _profile(nsys: Path, program: Program, request: Request, *, report: Path) -> Outcome:
+def record(nsys: Path, program: Program, request: Request, *, report: Path) -> Outcome:
+    """Run a program under nsys, which writes `report`; see `collect_nsys` for what can go wrong."""
     request.progress(f"profiling {program.name} with nsys")
     capture_range = captured_by(program, request)
     log = request.logs / "profile.log"

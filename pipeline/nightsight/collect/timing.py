@@ -71,10 +71,10 @@ def summarized(folder: Path) -> pd.DataFrame:
     """Return the table `timed_ranges` of the files that the processes of a program left in a folder."""
     found: dict[str, list[tuple[int, float, bool]]] = {}
     for file in sorted(folder.glob("*.json")):
-        for path, *summary in _of_process(file):
-            found.setdefault(path, []).append((summary[0], summary[1], summary[2]))
+        for path, count, med_ns, on_gpu in _of_process(file):
+            found.setdefault(path, []).append((count, med_ns, on_gpu))
     # of several processes and threads, the one with the most; of those, the slowest: the others wait for it
-    best = {path: max(summaries) for path, summaries in found.items()}
+    best = {path: max(summaries, key=lambda summary: summary[:2]) for path, summaries in found.items()}
     rows = [(path, count, med_ns, on_gpu) for path, (count, med_ns, on_gpu) in best.items()]
     return conform("timed_ranges", pd.DataFrame(rows, columns=["path", "instances", "med_ns", "on_gpu"]))
 

@@ -55,7 +55,8 @@ class Request:
 
     `keep_env`: variables that the program may see beyond the allow-list. Only for nsys: `nsys`, `trace`,
     `capture_range` (None: depends on the kind of program), `recordings` (from RECORDINGS) and `nsys_arguments`. Only
-    for ncu: `ncu` and `replay` (None: no replay).
+    for ncu: `ncu` and `replay` (None: no replay). `calibrate`: whether to measure what nsys adds to a call (None: if
+    that is not known of this machine). `time_steps`: whether to take the times of ranges without a profiler.
     """
 
     captures: Path = Path("capture")
@@ -71,6 +72,8 @@ class Request:
     nsys_arguments: tuple[str, ...] = ()
     ncu: Path | None = None
     replay: Replay | None = None
+    calibrate: bool | None = None
+    time_steps: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.causes.remedies import Remedy, call_cost_ns, remedies, unprofiled
+from nightsight.analyze.causes.cost import fitted, taken_off, timed_ns
+from nightsight.analyze.causes.remedies import Remedy, remedies
 from nightsight.analyze.causes.replay import Floats, Model
 from nightsight.analyze.causes.scene import Scene, applied
 from nightsight.analyze.causes.stretches import replayed
 from nightsight.events.timeline import Timeline
 from nightsight.parallel import once
-from nightsight.results import REPLAY, WHAT_IF
+from nightsight.results import PROFILER_COST, REPLAY, WHAT_IF
 from nightsight.tables import NULLABLE
 from nightsight.units import format_value
 
@@ -46,12 +47,19 @@ class Gain:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The replay of a window: a step as measured, as replayed, as predicted without the profiler; times in ns."""
+    """The replay of a window: a step as measured, as replayed, and without the profiler; times in ns.
+
+    predicted_ns: without the profiler, by its usual cost. timed_ns: in a run without it, NaN if there was none.
+    unprofiled_ns: what gains refer to, with so many times the usual cost taken off (`factor`) as gives `timed_ns`.
+    """
 
     scene: Scene
     measured_ns: float
     replayed_ns: float
+    predicted_ns: float
+    timed_ns: float
     unprofiled_ns: float
+    factor: float
     gains: tuple[Gain, ...]
 
     @property
@@ -71,15 +79,25 @@ def outcome(timeline: Timeline) -> Outcome:
     scene = Scene(replayed(timeline))
     found = scene.model
     if not len(found.first):
-        return Outcome(scene, 0.0, 0.0, 0.0, ())
-    base = applied(unprofiled(scene), found.lag)
-    known = remedies(scene)
-    lengths = _replayed(found, [found.lag, base, *(applied(remedy.edit, base) for remedy in known)])
-    pairs = zip(known, lengths[2:], strict=True)
-    gains = sorted((Gain(remedy, float(max(lengths[1] - length, 0.0))) for remedy, length in pairs), key=_by_gain)
+        return Outcome(scene, 0.0, 0.0, 0.0, np.nan, 0.0, 1.0, ())
+    known, timed, factor = remedies(scene), timed_ns(timeline, scene.timeline.window), 1.0
+    if timed > 0:
+        factor = fitted(lambda factors: _replayed(found, [_without_profiler(scene, each) for each in factors]), timed)
+    base = _without_profiler(scene, factor)
+    lags = [found.lag, _without_profiler(scene), base, *(applied(remedy.edit, base) for remedy in known)]
+    replayed_ns, predicted_ns, base_ns, *lengths = (float(length) for length in _replayed(found, lags))
+    # without the profiler nothing takes longer; where it seems to, a step begins earlier by more than it ends
+    predicted_ns, base_ns = min(predicted_ns, replayed_ns), min(base_ns, replayed_ns)
+    pairs = zip(known, lengths, strict=True)
+    gains = sorted((Gain(remedy, max(base_ns - length, 0.0)) for remedy, length in pairs), key=_by_gain)
     measured = float(found.lengths(found.measured[:, None])[0])
-    kept = _distinct(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * lengths[1]))
-    return Outcome(scene, measured, float(lengths[0]), float(lengths[1]), _best_sequence(scene, base, kept))
+    kept = _distinct(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * base_ns))
+    best = _best_sequence(scene, base, kept)
+    return Outcome(scene, measured, replayed_ns, predicted_ns, timed, base_ns, factor, best)
+
+
+def _without_profiler(scene: Scene, factor: float = 1.0) -> Floats:
+    return taken_off(scene.model, scene.cost.by_call, factor)
 
 
 def _distinct(gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
@@ -156,14 +174,10 @@ def _notes(timeline: Timeline, found: Outcome) -> Iterator[str]:
         f"Replayed unchanged, {of}, takes {replayed} where {measured} were measured: "
         f"{100 * found.unexplained:+.1f} % are not explained."
     )
-    if not found.is_trusted:
+    if found.is_trusted:
+        yield from _said_of_profiler(found)
+    else:
         yield _NOT_TRUSTED
-        return
-    cost, left = format_value(call_cost_ns(found.scene), "time_ns"), format_value(found.unprofiled_ns, "time_ns")
-    yield (
-        f"Without the profiler it is predicted to take {left}: {cost} are taken for what the profiler adds to each "
-        "launch and the host code after it."
-    )
 
 
 def replay(timeline: Timeline) -> Table:
@@ -175,12 +189,65 @@ def replay(timeline: Timeline) -> Table:
         "measured_ns": found.measured_ns,
         "replayed_ns": found.replayed_ns,
         "unexplained_pct": 100 * found.unexplained,
-        "call_cost_ns": call_cost_ns(found.scene),
+        "call_cost_ns": found.factor * found.scene.cost.launch_ns,
+        "predicted_ns": found.predicted_ns,
+        "timed_ns": found.timed_ns,
         "unprofiled_ns": found.unprofiled_ns,
     }
     return Table(pd.DataFrame([row], columns=REPLAY.column_names)[: int(found.measured_ns > 0)])
 
 
+def profiler_cost(timeline: Timeline) -> Table:
+    """Return one row per kind of call in the replayed stretch: what the profiler is taken to add to it."""
+    found = outcome(timeline)
+    scene, cost = found.scene, found.scene.cost
+    calls, mine = scene.graph.calls, scene.in_calls
+    length, added = (calls.end - calls.start)[mine], found.factor * cost.by_call[mine]
+    by_kind = pd.DataFrame({"kind": cost.kind[mine], "recorded": length, "added": added}).groupby("kind")
+    summed = by_kind.agg(count=("added", "size"), recorded_ns=("recorded", "median"), total=("added", "sum"))
+    summed = summed[summed["total"] > 0].sort_values("total", ascending=False, kind="stable").reset_index()
+    table = pd.DataFrame(
+        {
+            "kind": summed["kind"].astype("str"),
+            "calls": summed["count"] / scene.steps,
+            "recorded_ns": summed["recorded_ns"].astype("float64"),
+            "added_ns": summed["total"] / summed["count"],
+            "time_ns": summed["total"] / scene.steps,
+        },
+        columns=PROFILER_COST.column_names,
+    )
+    return Table(table, tuple(_said_of_profiler(found)))
+
+
+def _said_of_profiler(found: Outcome) -> Iterator[str]:
+    """Yield how the time without the profiler is known, and what was predicted before it was."""
+    if not found.measured_ns:
+        return
+    scene = found.scene
+    one = "A repetition" if scene.model.steps else "The window"
+    source = _CALIBRATED if scene.cost.is_calibrated else _TYPICAL
+    predicted = format_value(found.predicted_ns, "predicted_ns")
+    said = f"{one} takes {format_value(found.measured_ns, 'measured_ns')} in the capture; {source} predicts {predicted}"
+    if not found.timed_ns > 0:
+        yield f"{said} without the profiler, which was not timed."
+        return
+    off = round(100 * (found.predicted_ns / found.timed_ns - 1))
+    compared = f"{abs(off)} % {'more' if off > 0 else 'less'} than" if off else "as"
+    timed = format_value(found.timed_ns, "timed_ns")
+    yield f"{said} without the profiler, {compared} was timed in a run without it: {timed}."
+    if abs(found.unprofiled_ns - found.timed_ns) <= _AS_TIMED * found.timed_ns:
+        if found.factor != 1:
+            yield f"For the gains, {found.factor:.2g} times that cost is taken off, which gives the time of that run."
+    else:
+        yield (
+            "No cost of calls gives the time of that run: something else differs between the runs. Gains refer to "
+            f"{format_value(found.unprofiled_ns, 'unprofiled_ns')}."
+        )
+
+
+_CALIBRATED: Final = "the cost of the profiler's calls, calibrated on that machine,"
+_TYPICAL: Final = "the typical cost of a profiled call"
+_AS_TIMED: Final = 0.02
 _NOT_TRUSTED: Final = "So no gain is promised: something that the capture does not show holds up the program."
 
-ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if))
+ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if), Analysis(PROFILER_COST, profiler_cost))

@@ -34,13 +34,6 @@ from nightsight.intervals import Flags, Ints
 from nightsight.peaks import published
 from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
 
-# nsys makes each call that gives work to the GPU longer, and the host code after it: together by about this many times
-# the median of the recorded length of such calls (an H200 host, nsys 2025.3, ten programs: 0.8 to 1.9), and other calls
-# of at least a microsecond by this share of that
-_COST_OF_CALL: Final = 1.3
-_COST_OF_OTHERS: Final = 0.4
-_COUNTS_NS: Final = 1_000
-_SHORTEST_CALL_NS: Final = 1_500
 # host code between two launches that is no longer than this is the price of launching; longer code does something else
 _BETWEEN_LAUNCHES_NS: Final = 100_000
 # what a CUDA graph takes from one kernel to the next, and for its launch; it is worth launching so many kernels at once
@@ -97,30 +90,6 @@ def _together(found: list[Remedy]) -> Iterator[Remedy]:
         if rule == "wait" and host:
             time = wait.time_ns + host.time_ns
             yield Remedy("wait_and_host_code", path, wait.name, wait.cases, time, (*wait.edit, *host.edit))
-
-
-def call_cost_ns(scene: Scene) -> float:
-    """Return what the profiler is taken to add to a launch and the host code after it."""
-    return _COST_OF_CALL * scene.launch_ns
-
-
-def unprofiled(scene: Scene) -> Edit:
-    """Return the edit that takes the profiler's own cost off: half off each call, half off the host code after it."""
-    found, calls, work = scene.model, scene.graph.calls, scene.graph.work
-    length = calls.end - calls.start
-    of_launch = call_cost_ns(scene)
-    of_others = np.where(length >= _COUNTS_NS, _COST_OF_OTHERS * of_launch, 0)
-    cost = np.where(scene.launching, of_launch, of_others) / 2
-    shorter = length - np.maximum(length - cost, np.minimum(length, _SHORTEST_CALL_NS))
-    following = np.flatnonzero((calls.before >= 0) & (found.edges[BEGIN][:-1] >= 0))
-    # work arrives earlier by as much as its call gets shorter
-    arriving = np.flatnonzero((work.call >= 0) & (found.edges[LAUNCH][:-1] >= 0))
-    earlier = np.minimum(shorter[work.call[arriving]], work.latency_ns[arriving])
-    return (
-        Change(found.of(BEGIN, following), "shorter", cost[calls.before[following]]),
-        Change(found.of(CALL, scene.in_calls), "shorter", shorter[scene.in_calls]),
-        Change(found.of(LAUNCH, arriving), "earlier", earlier),
-    )
 
 
 # -- the CPU ----------------------------------------------------------------------------------------------------------
@@ -253,14 +222,14 @@ def _off_stream(scene: Scene, chosen: Ints, new: Floats) -> Edit:
     calling = np.unique(work.call[chosen])
     engine = chosen[found.edges[ENGINE][chosen] >= 0]
     after = new[found.edges[ENGINE][chosen] >= 0] + work.hop_ns[engine]
-    shorter: Floats = scene.length[chosen] - new + np.maximum(work.latency_ns[chosen] - scene.launch_ns, 0)
+    shorter: Floats = scene.length[chosen] - new + np.maximum(work.latency_ns[chosen] - scene.cost.recorded_ns, 0)
     return (
         *_leaving(scene, leaving),
         Change(np.concatenate([found.of(STREAM, chosen), found.of(OTHER, chosen)]), "set", NEVER),
         Change(found.of(LAUNCH, chosen), "shorter", shorter),
         Change(found.of(ENGINE, engine), "set", after),
         scene.without_waits(np.flatnonzero(np.isin(calls.awaited, chosen))),
-        Change(found.of(CALL, calling), "at most", scene.launch_ns),
+        Change(found.of(CALL, calling), "at most", scene.cost.recorded_ns),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final, Literal
 import numpy as np
 import pandas as pd
 
+from nightsight.analyze.causes.cost import cost_of
 from nightsight.analyze.causes.path import HostCode, cut_at_ranges
 from nightsight.analyze.causes.replay import AWAIT, CALL, NEVER, Floats, Model, model
 from nightsight.analyze.ranges.callers import OUTSIDE
@@ -14,8 +15,6 @@ from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Ints
 
-# of a launch, if the stretch has none to tell
-_LAUNCH_NS: Final = 5_000
 # so much of the time of all processes is that of one alone
 _NEARLY_ALL: Final = 0.8
 _FEW_CALLS: Final = 0.05
@@ -80,8 +79,7 @@ class Scene:
         self.lag_between = np.where(work.group >= 0, 0, self.length) + work.hop_ns
         self.launching = np.zeros(len(calls), dtype=bool)
         self.launching[work.call[work.call >= 0]] = True
-        plain = np.flatnonzero(self.launching & (calls.awaited < 0))
-        self.launch_ns = float(np.median((calls.end - calls.start)[plain])) if len(plain) else _LAUNCH_NS
+        self.cost = cost_of(timeline, calls, self.launching)
         before = np.where(calls.before >= 0, np.append(calls.end, 0)[calls.before], timeline.window.start_ns)
         self._gap_start = np.minimum(before, calls.start)
         self.gap = calls.start - self._gap_start

@@ -1,0 +1,192 @@
+"""Measures what nsys adds to a CUDA call of each kind: a small program, timed without and with nsys.
+
+That depends on the machine and on what nsys records, hardly on the program, so it is done once and kept in the user's
+cache. The name of the file is a hash of the models of CPU and GPU, the versions of driver and nsys, and its options:
+the file itself holds only times.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from nightsight.collect.interpreter import interpreter
+from nightsight.collect.nsys import export_sqlite, record, required_nsys
+from nightsight.collect.process import Child, run_logged
+from nightsight.collect.tools import ask, read_system, tool_version
+from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
+from nightsight.errors import CaptureError, PipelineError, ToolError
+from nightsight.events.names import CALL_KINDS, LAUNCHES, api_names, call_kinds
+from nightsight.tables import conform
+from nightsight.unprofiled import as_text, of_text
+
+_PROGRAM: Final = PACKAGE / "calibration.py"
+_NAME: Final = "profiler_costs"
+_LIMIT_S: Final = 120.0
+_NO_CUDA: Final = 3
+# calls of one kind that the program makes at a time
+_CALLS: Final[Mapping[str, int]] = {"allocation": 2}
+# what a launch can cost; anything else was disturbed
+_LEAST_NS: Final = 200.0
+_MOST_NS: Final = 100_000.0
+_CALL_TIMES: Final = """
+    SELECT value AS name, end - start AS ns FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON nameId = StringIds.id
+"""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The table `profiler_costs` of this machine, without rows if it is unknown; `reason` then says why."""
+
+    costs: pd.DataFrame
+    reason: str = ""
+    seconds: float = 0.0
+
+
+def calibrated(program: Program, request: Request) -> Calibration:
+    """Return what nsys adds to calls on this machine: from the cache if there, else measured with the program's Python.
+
+    Never raises: without it, typical costs are assumed.
+    """
+    if request.calibrate is False:
+        return _unknown("--no-calibrate was given")
+    try:
+        nsys = required_nsys(request.nsys)
+        cached = _cache(_identity(nsys, request))
+        if cached and not request.calibrate and (known := _read(cached)) is not None:
+            return Calibration(known)
+        request.progress("measuring what nsys adds to CUDA calls (once for this machine)")
+        found = _measured(nsys, _python(program), request)
+    except PipelineError as error:
+        return _unknown(error.message)
+    if cached and len(found.costs):
+        # a cache that cannot be written is measured anew each time
+        with suppress(OSError):
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            aside = cached.with_name(f".{cached.name}.{os.getpid()}")
+            aside.write_text(as_text({_NAME: found.costs}), encoding="utf-8")
+            aside.replace(cached)
+    return found
+
+
+def costs_of(plain: Mapping[str, float], traced: Mapping[str, float], recorded: Mapping[str, float]) -> pd.DataFrame:
+    """Return the table `profiler_costs`: time per call without and with nsys, and how long nsys recorded it to be.
+
+    The kind `host` makes no calls: the times without nsys are scaled to the speed that the host had in the other run.
+    ToolError if the times make no sense.
+    """
+    speed = traced["host"] / plain["host"] if plain.get("host", 0) > 0 and traced.get("host", 0) > 0 else 1.0
+    rows = [
+        (kind, max((traced[kind] - speed * plain[kind]) / _CALLS.get(kind, 1), 0.0), float(recorded[kind]))
+        for kind in CALL_KINDS
+        if kind in plain and kind in traced and kind in recorded
+    ]
+    costs = conform(_NAME, pd.DataFrame(rows, columns=["kind", "added_ns", "recorded_ns"]))
+    launches = costs[costs["kind"] == LAUNCHES]
+    likely = launches["added_ns"].between(_LEAST_NS, _MOST_NS) & launches["recorded_ns"].between(_LEAST_NS, _MOST_NS)
+    if not likely.any():
+        raise ToolError("the times of calls without and with nsys make no sense: other work disturbed them")
+    return costs
+
+
+def _measured(nsys: Path, python: str, request: Request) -> Calibration:
+    logs = request.logs / "calibration"
+    left = replace(
+        request,
+        logs=logs,
+        capture_range="none",
+        timeout_s=min(_LIMIT_S, request.timeout_s),
+        progress=lambda _: None,
+        verbose=False,
+    )
+    with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
+        plain, traced, report = (Path(folder) / name for name in ("plain.json", "traced.json", "calibration.nsys-rep"))
+        command = (python, str(_PROGRAM), str(plain))
+        alone = run_logged(Child(command, child_environment(left)), log=logs / "plain.log", timeout_s=left.timeout_s)
+        if alone.interrupted:
+            raise KeyboardInterrupt
+        if alone.status == _NO_CUDA or not alone.ok:
+            reason = "has no torch with CUDA" if alone.status in (1, _NO_CUDA) else alone.ending
+            return _unknown(f"the Python that would measure it {reason}", alone.seconds)
+        watched = Program("calibration", "script", (python, str(_PROGRAM), str(traced)))
+        outcome = record(nsys, watched, left, report=report)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        database = report.with_suffix(".sqlite")
+        export_sqlite(report, database, nsys=nsys, log=logs / "export.log")
+        costs = costs_of(_times(plain), _times(traced), _recorded(database))
+    return Calibration(costs, seconds=alone.seconds + outcome.seconds)
+
+
+def _times(path: Path) -> dict[str, float]:
+    try:
+        document: Any = json.loads(path.read_bytes())
+        return {str(kind): float(ns) for kind, ns in document["call_ns"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ToolError("the program that measures it wrote no times") from error
+
+
+def _recorded(database: Path) -> dict[str, float]:
+    """Return the median recorded length in ns of the calls of each kind."""
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            calls = pd.DataFrame(connection.execute(_CALL_TIMES).fetchall(), columns=["name", "ns"])
+    except sqlite3.Error as error:
+        raise ToolError("nsys recorded no CUDA calls") from error
+    kinds = call_kinds(api_names(pd.Index(calls["name"], dtype="str")))
+    medians = calls["ns"].groupby(kinds.to_numpy()).median()
+    return {str(kind): float(ns) for kind, ns in medians.items()}
+
+
+def _python(program: Program) -> str:
+    """Return the Python of a program: the one that its command starts with, else the one that scripts are run with."""
+    first = program.command[0]
+    is_python = program.kind != "command" or re.fullmatch(r"python[\d.]*", Path(first).name)
+    return first if is_python else interpreter().path
+
+
+def _identity(nsys: Path, request: Request) -> list[object]:
+    """Return what the cost depends on; ToolError if the GPU is unknown."""
+    nvidia_smi = shutil.which("nvidia-smi")
+    if nvidia_smi is None:
+        raise ToolError("nvidia-smi is not on PATH, so the GPU of this machine is unknown")
+    gpus = ask([nvidia_smi, "--query-gpu=name,driver_version", "--format=csv,noheader"]).splitlines()
+    cpu = re.search(r"^model name\s*:\s*(.*)$", read_system("proc/cpuinfo"), re.MULTILINE)
+    options = [request.trace, sorted(request.recordings), list(request.nsys_arguments)]
+    return [_VERSION, cpu[1] if cpu else "", sorted(set(gpus)), tool_version(nsys), *options]
+
+
+def _cache(identity: list[object]) -> Path | None:
+    """Return the file that keeps the cost of a machine; None if the user has no folder for such files."""
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+    return base / "nightsight" / f"profiler-cost-{key}.json"
+
+
+def _read(path: Path) -> pd.DataFrame | None:
+    """Return the costs in the cache; None if there are none, or if they are damaged."""
+    try:
+        return of_text(path.read_bytes()).get(_NAME)
+    except (OSError, CaptureError):
+        return None
+
+
+def _unknown(reason: str, seconds: float = 0.0) -> Calibration:
+    return Calibration(_NOTHING, reason, seconds)
+
+
+_VERSION: Final = 1
+_NOTHING: Final = conform(_NAME, pd.DataFrame(columns=["kind", "added_ns", "recorded_ns"]))
