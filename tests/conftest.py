@@ -103,6 +103,7 @@ def machine(
     if request.node.get_closest_marker("gpu"):
         return None
     root = tmp_path_factory.mktemp("machine")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
     monkeypatch.setenv("PATH", path_without_tools)
     monkeypatch.delenv("NSYS", raising=False)
     monkeypatch.delenv("NCU", raising=False)

@@ -196,8 +196,8 @@ def main() -> None:
 @click.option(
     "--time-steps",
     is_flag=True,
-    help="Run the program once more without a profiler and take the times at which its NVTX ranges begin, so that gains "
-    "are of the program as it usually runs. For Python programs; workloads are timed anyway.",
+    help="Run the program once more without a profiler and note when its NVTX ranges begin, so that gains are those of "
+    "the program as it usually runs. For Python programs; workloads are timed anyway.",
 )
 @_ncu_options
 @click.option("--nsys-arg", multiple=True, metavar="ARG", help="Additional option for nsys profile.")

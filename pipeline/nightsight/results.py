@@ -379,9 +379,7 @@ REPLAY: Final = Entry(
         Column("unexplained_pct", NUMBER, "the difference, relative to the measured time"),
         Column("call_cost_ns", NUMBER, "what the profiler is taken to add to a launch and the host code after it"),
         Column(
-            "predicted_ns",
-            NUMBER,
-            "one repetition without the profiler, by the cost of its calls as calibrated or typical",
+            "predicted_ns", NUMBER, "one repetition without the profiler, by the calibrated or typical cost of calls"
         ),
         Column("timed_ns", NUMBER, "one repetition in a run without the profiler: median; missing if there was none"),
         Column("unprofiled_ns", NUMBER, "one repetition without the profiler, which gains refer to: as timed if known"),
@@ -419,17 +417,15 @@ WHAT_IF: Final = Entry(
 PROFILER_COST: Final = Entry(
     "profiler_cost",
     "The profiler's own cost",
-    "What the profiler is taken to add to the program: time in each CUDA call and in the host code after it. It is taken "
-    "off before anything is said of gains.",
+    "What the profiler is taken to add to the program: time in each CUDA call and in the host code after it. It is "
+    "taken off before anything is said of gains.",
     _LAUNCHED,
     (
         Column("kind", TEXT, "kind of call", is_plain=True),
         Column("calls", NUMBER, "calls per repetition, or in the window"),
         Column("recorded_ns", NUMBER, "how long such a call is in the capture: median"),
         Column("added_ns", NUMBER, "what the profiler adds to such a call and the host code after it: mean"),
-        Column(
-            "time_ns", NUMBER, "the same of all these calls, per repetition; those that nothing waits for cost no time"
-        ),
+        Column("time_ns", NUMBER, "the same of all such calls in a repetition, whether or not anything waits for them"),
     ),
     rows="kinds of calls",
     header="Calls",

@@ -98,7 +98,7 @@ def profile_program(plan: Plan, request: Request) -> Path:
 
 
 def _measured_without(program: Program, request: Request, capture: Capture) -> Capture:
-    """Measure what the profiler costs and how long the program takes without it; the results are kept beside the capture."""
+    """Measure what the profiler costs, and how long the program takes without it; keep both beside the capture."""
     tables: dict[str, pd.DataFrame] = {}
     if capture.collector == "nsys":
         calibration = calibrated(program, request)
