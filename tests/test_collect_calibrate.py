@@ -19,7 +19,9 @@ from nightsight.events.names import call_kinds
 _TIMES = """
 import json, os, sys
 watched = "FAKE_PROFILER_START" in os.environ
-times = {"host": 1000.0, "launch": 10_000.0, "copy": 9_000.0} if watched else {"host": 500.0, "launch": 2_000.0, "copy": 2_500.0}
+times = {"host": 500.0, "launch": 2_000.0, "copy": 2_500.0}
+if watched:
+    times = {"host": 1000.0, "launch": 10_000.0, "copy": 9_000.0}
 open(sys.argv[1], "w").write(json.dumps({"call_ns": times}))
 """
 
@@ -168,7 +170,7 @@ def test_what_keeps_it_unknown_is_said(
     assert "nvidia-smi is not on PATH" in calibrated(program, request_).reason
 
 
-def test_a_command_that_starts_with_python_is_measured_with_it(measured: Callable[..., None], request_: Request) -> None:
+def test_a_command_that_is_a_python_is_measured_with_it(measured: Callable[..., None], request_: Request) -> None:
     command = Program("python", "command", ("/no/such/python3.12", "-m", "train"))
     assert "cannot start" in calibrated(command, request_).reason
     assert len(calibrated(Program("torchrun", "command", ("/bin/true",)), request_).costs) == 2

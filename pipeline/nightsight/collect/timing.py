@@ -12,7 +12,7 @@ import pandas as pd
 from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import writable_folder
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
-from nightsight.errors import PipelineError
+from nightsight.errors import ToolError
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.model import Benchmark, Finding
 from nightsight.tables import conform
@@ -56,8 +56,9 @@ def time_ranges(program: Program, request: Request) -> Timed:
             timeout_s=request.timeout_s,
             verbose=request.verbose,
         )
-    except PipelineError as error:
-        return Timed(_NOTHING, findings=(_not_timed(error.message),))
+    except ToolError:
+        # its message names a path
+        return Timed(_NOTHING, findings=(_not_timed(f"{program.name} could not be started"),))
     if outcome.interrupted:
         raise KeyboardInterrupt
     found = summarized(folder)
