@@ -1,0 +1,202 @@
+"""The profiler's own cost, taken off: by typical costs, as calibrated, and so that the step is as it was timed."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.analyze.causes.cost import fitted
+from nightsight.analyze.causes.remedies import ANALYSES, Outcome, outcome, profiler_cost, what_if
+from nightsight.events.timeline import Timeline, busy_spans
+from nightsight.model import Profile, Report
+from nightsight.results import PROFILER_COST, REPLAY
+from nightsight.tables import conform, empty
+from nightsight.workflow import build_report
+from tests.properties import examples
+from tests.recorded import Recorded
+from tests.timeline import draw
+
+_RANGE = "[step" + " " * 34 + "]"
+# in a step of 40 µs, four launches of 6 µs and little work: the GPU mostly waits for the CPU
+LAUNCH_BOUND = f"nvtx  {_RANGE * 8}\ncpu   {'LLLLLL....' * 32}\ns7    {'......a...' * 32}"
+# two launches, and work all the time
+GPU_BOUND = f"nvtx  {_RANGE * 8}\ncpu   {('LLLLLL..LLLLLL' + '.' * 26) * 8}\ns7    ......{('a' * 30 + 'b' * 10) * 8}"
+
+
+def known(picture: str, **tables: list[dict[str, Any]]) -> Profile:
+    """Draw a capture, beside which these tables lie."""
+    return draw(picture).joined(Profile({name: conform(name, pd.DataFrame(rows)) for name, rows in tables.items()}))
+
+
+def found(profile: Profile) -> Outcome:
+    return outcome(Timeline(profile))
+
+
+def cost(kind: str, added_ns: float, recorded_ns: float = 6000.0) -> dict[str, Any]:
+    return {"kind": kind, "added_ns": added_ns, "recorded_ns": recorded_ns}
+
+
+def timed(med_ns: float, path: str = "step", instances: int = 8) -> dict[str, Any]:
+    return {"path": path, "instances": instances, "med_ns": med_ns, "on_gpu": True}
+
+
+def rows(profile: Profile) -> dict[str, dict[str, Any]]:
+    """Return the table of the profiler's cost by kind of call."""
+    return {row["kind"]: row for row in profiler_cost(Timeline(profile)).frame.to_dict("records")}
+
+
+def test_without_calibration_a_call_costs_what_is_typical() -> None:
+    result = found(draw(LAUNCH_BOUND))
+    assert result.replayed_ns == pytest.approx(40_000)
+    # 1.3 times 6 µs for each of four launches
+    (launch,) = rows(draw(LAUNCH_BOUND)).values()
+    assert (launch["kind"], launch["recorded_ns"]) == ("launch", 6_000)
+    assert (launch["calls"], launch["added_ns"], launch["time_ns"]) == pytest.approx((4, 7_800, 31_200))
+    assert result.unprofiled_ns == result.predicted_ns == pytest.approx(40_000 - 31_200, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("added_ns", "recorded_ns", "expected_ns"),
+    [
+        (3_000.0, 6_000.0, 3_000.0),
+        # the host was twice as slow in the capture as when it was calibrated
+        (2_000.0, 3_000.0, 4_000.0),
+        # and half as slow at most
+        (1_000.0, 600.0, 2_000.0),
+        (3_000.0, 60_000.0, 1_500.0),
+        (0.0, 6_000.0, 0.0),
+    ],
+)
+def test_a_calibrated_launch_costs_what_it_did_at_the_speed_of_the_host(
+    added_ns: float, recorded_ns: float, expected_ns: float
+) -> None:
+    result = found(known(LAUNCH_BOUND, profiler_costs=[cost("launch", added_ns, recorded_ns)]))
+    assert result.scene.cost.launch_ns == expected_ns
+    assert result.unprofiled_ns == result.predicted_ns == pytest.approx(40_000 - 4 * expected_ns, rel=0.01)
+
+
+def test_each_kind_of_call_has_its_own_cost() -> None:
+    picture = "nvtx  [measure                    ]\ncpu   LLLLLL..CCCC..EE..SSSSSS..AA\ns7    ......aa....H"
+    costs = [cost("launch", 1000.0), cost("copy", 2000.0), cost("wait", 3000.0), cost("event", 0.0)]
+    added = {kind: row["added_ns"] for kind, row in rows(known(picture, profiler_costs=costs)).items()}
+    # what is not calibrated costs a share of a launch; what costs nothing is not listed
+    assert added == {"launch": 1000.0, "copy": 2000.0, "wait": 3000.0, "allocation": 400.0}
+
+
+def test_calibration_without_launches_counts_for_nothing() -> None:
+    result = found(known(LAUNCH_BOUND, profiler_costs=[cost("copy", 1.0)]))
+    assert not result.scene.cost.is_calibrated
+    assert result.unprofiled_ns == found(draw(LAUNCH_BOUND)).unprofiled_ns
+
+
+@pytest.mark.parametrize("true_ns", [8_000.0, 15_000.0, 36_000.0])
+def test_gains_are_of_the_step_as_it_was_timed(true_ns: float) -> None:
+    result = found(known(LAUNCH_BOUND, timed_ranges=[timed(true_ns)]))
+    assert result.unprofiled_ns == pytest.approx(true_ns, rel=0.005)
+    assert result.predicted_ns == found(draw(LAUNCH_BOUND)).predicted_ns
+    assert result.timed_ns == true_ns
+    table = what_if(Timeline(known(LAUNCH_BOUND, timed_ranges=[timed(true_ns)])))
+    best = table.frame.iloc[0]
+    assert best["gain_pct"] == pytest.approx(100 * best["gain_ns"] / result.unprofiled_ns)
+    off = 100 * (result.predicted_ns / true_ns - 1)
+    assert any(f"{abs(round(off))} % {'more' if off > 0 else 'less'} than was timed" in note for note in table.notes)
+
+
+def test_where_the_gpu_limits_no_cost_is_made_up() -> None:
+    # the GPU was a little faster, or slower, in the run without the profiler
+    for true_ns in (39_000.0, 40_000.0, 42_000.0):
+        result = found(known(GPU_BOUND, timed_ranges=[timed(true_ns)]))
+        assert (result.factor, result.unprofiled_ns) == (1.0, pytest.approx(40_000, rel=0.01))
+
+
+def test_a_time_that_no_cost_explains_is_said() -> None:
+    profile = known(LAUNCH_BOUND, timed_ranges=[timed(60_000.0)])
+    result, notes = found(profile), profiler_cost(Timeline(profile)).notes
+    assert (result.factor, result.unprofiled_ns) == (0.0, result.replayed_ns)
+    assert "No cost of calls gives the time of that run" in notes[-1]
+
+
+def test_the_timed_range_is_the_one_that_repeats() -> None:
+    ranges = [timed(11.0, "load"), timed(60_000.0, "run / step", 8), timed(12.0, "other / step", 3)]
+    assert found(known(LAUNCH_BOUND, timed_ranges=ranges)).timed_ns == 60_000
+    assert found(known(LAUNCH_BOUND, timed_ranges=[*ranges, timed(70_000.0, "step", 5)])).timed_ns == 70_000
+    assert np.isnan(found(known(LAUNCH_BOUND, timed_ranges=ranges[:1])).timed_ns)
+
+
+def test_the_cost_that_gives_a_time_is_found_to_a_hundredth() -> None:
+    for factor in (0.1, 0.77, 1.0, 1.32, 2.9):
+        assert fitted(lambda factors: 100 - 20 * factors, 100 - 20 * factor) == pytest.approx(factor, abs=0.02)
+    # if it makes no difference, it is the usual one; if it makes none from 2 on, no more than that is taken off
+    assert fitted(lambda factors: 0 * factors + 7, 3.0) == 1.0
+    assert fitted(lambda factors: 10 - np.minimum(factors, 2), 5.0) == pytest.approx(2.0)
+
+
+tracks = st.text(st.sampled_from("LLLCSAE...."), min_size=6, max_size=24)
+
+
+@given(st.lists(tracks, min_size=1, max_size=4), st.integers(1, 40), st.floats(0, 40_000), st.floats(100, 200_000))
+@examples(25)
+def test_without_the_profiler_a_step_is_no_longer_and_no_shorter_than_the_work_of_the_gpu(
+    pieces: list[str], busy_us: int, added_ns: float, true_ns: float
+) -> None:
+    step = "L." + "".join(f"{piece}." for piece in pieces)
+    letters = [letter for letter in _calls(step) if letter in "LC"]
+    # as many operations as launches, one after the other, each after its call
+    kernels = "".join(("a" if letter == "L" else "H") * (1 + busy_us % 5) + "." for letter in letters)
+    length = len(step) + len(kernels) + 8
+    cpu, gpu = step.ljust(length, "."), ("." * len(step) + kernels).ljust(length, ".")
+    nvtx = f"[step{' ' * (length - 6)}]"
+    picture = f"nvtx  {nvtx * 4}\ncpu   {cpu * 4}\ns7    {gpu * 4}"
+    for tables in ({}, {"profiler_costs": [cost("launch", added_ns)]}, {"timed_ranges": [timed(true_ns)]}):
+        profile = known(picture, **tables)
+        timeline = Timeline(profile)
+        result = outcome(timeline)
+        assert result.unprofiled_ns <= result.replayed_ns + 1
+        assert result.predicted_ns <= result.replayed_ns + 1
+        spans = busy_spans(timeline)
+        busy = sum(int((here[1] - here[0]).sum()) for here in spans.values()) / 4
+        if result.scene.model.steps >= 3 and result.is_trusted:
+            assert result.unprofiled_ns >= 0.99 * busy
+            assert result.predicted_ns >= 0.99 * busy
+
+
+def _calls(track: str) -> list[str]:
+    return [letter for place, letter in enumerate(track) if letter != "." and track[place - 1 : place] != letter]
+
+
+def test_old_captures_and_empty_ones_have_results_too(recorded: Recorded) -> None:
+    report = recorded.report("train")
+    replay = report.rows(REPLAY).iloc[0]
+    assert replay["predicted_ns"] == replay["unprofiled_ns"]
+    assert np.isnan(replay["timed_ns"])
+    assert len(report.rows(PROFILER_COST))
+    profile = Profile({name: empty(name) for name in ("kernels", "memory_ops", "api_calls", "ranges")})
+    for analysis in ANALYSES:
+        assert not len(analysis.run(Timeline(profile)).rows)
+
+
+def test_a_report_from_before_is_still_read(recorded: Recorded) -> None:
+    document = json.loads(recorded.report("train").to_json())
+    document["results"] = [result for result in document["results"] if result["name"] != PROFILER_COST.name]
+    (replay,) = (result["table"] for result in document["results"] if result["name"] == REPLAY.name)
+    for column in ("predicted_ns", "timed_ns"):
+        place = replay["columns"].index(column)
+        replay["columns"].pop(place)
+        replay["rows"] = [[*row[:place], *row[place + 1 :]] for row in replay["rows"]]
+    report = Report.from_json(json.dumps(document))
+    assert "timed_ns" not in report.rows(REPLAY)
+
+
+def test_a_report_holds_what_was_timed() -> None:
+    profile = known(LAUNCH_BOUND, timed_ranges=[timed(20_000.0)], profiler_costs=[cost("launch", 3000.0)])
+    report = Report.from_json(build_report(profile, "drawn").to_json())
+    replay = report.rows(REPLAY).iloc[0]
+    assert replay["timed_ns"] == 20_000
+    assert replay["predicted_ns"] == pytest.approx(28_000, rel=0.01)
+    notes = " ".join(report.result(PROFILER_COST.name).notes)
+    assert "calibrated on that machine" in notes
+    assert "40 % more than was timed in a run without it" in notes
