@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.causes.cost import fitted
-from nightsight.analyze.causes.remedies import ANALYSES, Outcome, outcome, profiler_cost, what_if
+from nightsight.analyze.causes.outcome import ANALYSES, Outcome, outcome, profiler_cost, what_if
 from nightsight.events.timeline import Timeline, busy_spans
 from nightsight.model import Profile, Report
 from nightsight.results import PROFILER_COST, REPLAY
