@@ -152,7 +152,7 @@ CASES: Final = {
             "optimizer",
             "an optimizer with `foreach=False` on 100 small parameters; fixed: fused",
             ("launch_bound",),
-            ("optimizer", "step"),
+            ("optimizer",),
             captured=10,
         ),
         Case(
@@ -276,7 +276,7 @@ CASES: Final = {
             "kernels",
             "uncoalesced",
             "a kernel whose neighbouring threads read from different rows; no ranges",
-            ("ncu_memory_cache_access_pattern",),
+            ("uncoalesced",),
             ("double",),
             parts=4,
             counts=True,
