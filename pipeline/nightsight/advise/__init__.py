@@ -73,7 +73,7 @@ class Rule:
 
 def _of_kernels(name: str, short: str, least_pct: float) -> Rule:
     words = KERNEL_RULES[name]
-    return Rule(name, short, f"{words.title}, {{name}}: {{cost}}", words.detail, words.remedy, least_pct=least_pct)
+    return Rule(name, short, f"{words.title}: {{name}}: {{cost}}", words.detail, words.remedy, least_pct=least_pct)
 
 
 _KERNELS: Final[Mapping[str, tuple[str, float]]] = {
@@ -86,7 +86,7 @@ RULES: Final = (
     Rule(
         "host_code",
         "host code off the thread",
-        "The GPU waits for host code in {place}{alone}: {cost}",
+        "The GPU waits for host code {where}{alone}: {cost}",
         "Nothing is launched while this code runs, and the GPU has nothing left to do.",
         "Do it ahead of time, in another process or thread (DataLoader workers, prefetching), or make it faster.",
         (HOST,),
@@ -111,7 +111,7 @@ RULES: Final = (
     Rule(
         "launch_bound",
         "launches as a CUDA graph",
-        "The GPU waits for launches in {place}, {cases} in each step: {cost}",
+        "The GPU waits for launches in {place}, {cases} {each}: {cost}",
         "The CPU takes longer to launch this work than the GPU to do it.",
         'Launch it as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch less: fused '
         "kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the GPU.",
@@ -122,7 +122,7 @@ RULES: Final = (
     Rule(
         "allocation",
         "no allocation",
-        "Memory is allocated and freed in {place} ({name}, {cases} calls in each step): {cost}",
+        "Memory is allocated and freed in {place} ({name}, {cases} calls {each}): {cost}",
         "cudaFree waits for the GPU, and cudaMalloc takes long.",
         "Do not call torch.cuda.empty_cache() in a loop, keep PyTorch's caching allocator on, allocate buffers before "
         "the loop, or use cudaMallocAsync.",
@@ -173,7 +173,7 @@ RULES: Final = (
     Rule(
         "many_small_copies",
         "one copy for many",
-        "{cases} small copies in each step in {place} ({name}): {cost}",
+        "{cases} small copies {each} in {place} ({name}): {cost}",
         "Each costs a call, and most a wait; the bytes cost next to nothing.",
         "Put them into one buffer, and copy that once; or build the values on the GPU.",
         (LAUNCH, SYNC),
@@ -258,7 +258,10 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     cost = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} {of}"
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 1 else f"{row['cases']:.1f}"
     alone = f" of the process of {row['name']}, for which the others wait" if row["name"] else ""
-    texts = {"alone": alone, "place": place(row["path"]), "name": row["name"] or "calls", "cases": cases, "cost": cost}
+    each = "in each step" if whole["repetitions"] else "in all"
+    where = "outside of all ranges" if row["path"].startswith("(") else f"in {place(row['path'])}"
+    texts = {"each": each, "where": where, "alone": alone, "cases": cases, "cost": cost}
+    texts |= {"place": place(row["path"]), "name": row["name"] or "calls"}
     error = _error_pct(whole, row) / 100 * before
     predicted = (
         f"Without it a {step} takes {format_value(before - gain, 'gain_ns')} ± {format_value(error, 'gain_ns')}, when "

@@ -36,6 +36,7 @@ from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
 
 # host code between two launches that is no longer than this is the price of launching; longer code does something else
 _BETWEEN_LAUNCHES_NS: Final = 100_000
+_UNUSUAL: Final = 8
 # what a CUDA graph takes from one kernel to the next, and for its launch; it is worth launching so many kernels at once
 _GRAPH_HOP_NS: Final = 300
 _GRAPH_LAUNCH_NS: Final = 10_000
@@ -50,6 +51,7 @@ _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
 # host code before the loading of a module that takes so long has compiled it
 _COMPILING_NS: Final = 3_000_000
+_LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
 _MOST_PLACES: Final = 6
 # communication beside kernels takes multiprocessors and bandwidth from them: only so much of it is gained
 _HIDDEN: Final = 0.5
@@ -99,7 +101,9 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
     """Host code that does more than launch: one remedy per range in which it runs, moved off the thread."""
     found, calls = scene.model, scene.graph.calls
     cut = scene.host_code()
-    long = (scene.gap[cut.piece] > _BETWEEN_LAUNCHES_NS) & (calls.cause[cut.piece] != IDLE.index(MODULE))
+    usual = np.median(scene.gap[scene.in_calls[scene.launching[scene.in_calls]]]) if scene.launching.any() else 0
+    least_ns = max(_BETWEEN_LAUNCHES_NS, _UNUSUAL * usual)
+    long = (scene.gap[cut.piece] > least_ns) & (calls.cause[cut.piece] != IDLE.index(MODULE))
     totals = np.bincount(cut.row[long], cut.length[long], len(scene.paths))
     for code in np.argsort(-totals, kind="stable")[:_MOST_PLACES]:
         mine = long & (cut.row == code)
@@ -118,11 +122,12 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     # copies from and to the host, and what waits or allocates, stays outside of graphs
     outside = np.isin(calls.cause, [IDLE.index(cause) for cause in (SYNC, ALLOCATION, BLOCKING_COPY, MODULE)])
     outside |= (calls.awaited >= 0) | (scene.direction >= 0)
+    outside |= np.asarray(calls.names.str.contains("GraphLaunch"), dtype=bool)[calls.name]
     plain = scene.in_calls[~outside[scene.in_calls]]
     plain = plain[scene.lead_to(plain)[plain]]
     inside = plain[scene.gap[plain] <= _BETWEEN_LAUNCHES_NS]
     launched = inside[scene.launching[inside]]
-    if len(launched) < 2 * scene.steps:
+    if len(launched) < max(2 * scene.steps, _GRAPH_LAUNCHES // 2):
         return
     operations = np.flatnonzero(np.isin(work.call, launched) & (found.edges[LAUNCH][:-1] >= 0))
     queued = operations[found.edges[STREAM][operations] >= 0]
@@ -163,7 +168,9 @@ def loading(scene: Scene) -> Iterator[Remedy]:
     """Nothing is loaded or compiled any more; long host code just before the loading of a module compiled it."""
     calls = scene.graph.calls
     loads = (calls.cause == IDLE.index(MODULE)) | loads_code(scene.timeline, scene.graph)
-    compiles = loads & (scene.gap > _COMPILING_NS)
+    # libraries load their kernels in other ways, and wait for the disk
+    compiled = np.asarray(calls.names.str.contains(_LOADS_COMPILED), dtype=bool)[calls.name]
+    compiles = loads & compiled & (scene.gap > _COMPILING_NS)
     yield from _without_calls(scene, "compilation" if compiles.any() else "loading", loads, with_gap=compiles)
 
 
@@ -299,7 +306,7 @@ def communication(scene: Scene) -> Iterator[Remedy]:
     mine = np.flatnonzero(work.communicates & (found.edges[LAUNCH][:-1] >= 0))
     if not len(mine):
         return
-    alone, grouped = mine[work.group[mine] < 0], mine[work.group[mine] >= 0]
+    alone, grouped = mine[work.group[mine] < 0], mine[(work.group[mine] >= 0) & (found.edges[TRANSFER][mine] >= 0)]
     ends = found.target[np.concatenate([found.of(LAUNCH, alone), found.of(TRANSFER, grouped)])]
     # what communicates still follows what communicated before
     arrivals = found.source[found.kind == TRANSFER]

@@ -111,9 +111,10 @@ class Scene:
         return " / ".join(shared)
 
     def function(self, calling: Ints) -> str:
-        """Return the most frequent function of these calls."""
-        names = self.graph.calls.name[calling]
-        return str(self.graph.calls.names[int(np.bincount(names).argmax())])
+        """Return the function that most of the time of these calls is spent in."""
+        calls = self.graph.calls
+        spent = np.bincount(calls.name[calling], (calls.end - calls.start)[calling])
+        return str(calls.names[int(spent.argmax())])
 
     def only_gpu(self, calling: Ints, times: Ints | Floats) -> str:
         """Return the GPU whose process spends nearly all of the times before these calls; "" if there are no others."""
