@@ -117,7 +117,7 @@ RULES: Final = (
         "kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the GPU.",
         (LAUNCH, HOST),
         5.0,
-        0.5,
+        0.4,
     ),
     Rule(
         "allocation",

@@ -36,7 +36,9 @@ from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
 
 # host code between two launches that is no longer than this is the price of launching; longer code does something else
 _BETWEEN_LAUNCHES_NS: Final = 100_000
-_UNUSUAL: Final = 8
+# in a range that launches so many times in a step, up to that: it is a framework that works out what to launch
+_MUCH: Final = 5
+_DISPATCH_NS: Final = 500_000
 # what a CUDA graph takes from one kernel to the next, and for its launch; it is worth launching so many kernels at once
 _GRAPH_HOP_NS: Final = 300
 _GRAPH_LAUNCH_NS: Final = 10_000
@@ -101,9 +103,8 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
     """Host code that does more than launch: one remedy per range in which it runs, moved off the thread."""
     found, calls = scene.model, scene.graph.calls
     cut = scene.host_code()
-    usual = np.median(scene.gap[scene.in_calls[scene.launching[scene.in_calls]]]) if scene.launching.any() else 0
-    least_ns = max(_BETWEEN_LAUNCHES_NS, _UNUSUAL * usual)
-    long = (scene.gap[cut.piece] > least_ns) & (calls.cause[cut.piece] != IDLE.index(MODULE))
+    is_price = scene.gap[cut.piece] <= np.where(_launches_much(scene)[cut.row], _DISPATCH_NS, _BETWEEN_LAUNCHES_NS)
+    long = ~is_price & (calls.cause[cut.piece] != IDLE.index(MODULE))
     totals = np.bincount(cut.row[long], cut.length[long], len(scene.paths))
     for code in np.argsort(-totals, kind="stable")[:_MOST_PLACES]:
         mine = long & (cut.row == code)
@@ -125,7 +126,7 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     outside |= np.asarray(calls.names.str.contains("GraphLaunch"), dtype=bool)[calls.name]
     plain = scene.in_calls[~outside[scene.in_calls]]
     plain = plain[scene.lead_to(plain)[plain]]
-    inside = plain[scene.gap[plain] <= _BETWEEN_LAUNCHES_NS]
+    inside = plain[_price_of_launching(scene)[plain]]
     launched = inside[scene.launching[inside]]
     if len(launched) < max(2 * scene.steps, _GRAPH_LAUNCHES // 2):
         return
@@ -142,6 +143,20 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     )
     time = scene.per_step((calls.end - calls.start)[inside] + scene.gap[inside])
     yield Remedy("launch_bound", scene.pathname(launched), "", len(launched) / scene.steps, time, edit)
+
+
+def _launches_much(scene: Scene) -> Flags:
+    """Return for each path of the scene whether its range launches much itself."""
+    launching = scene.in_calls[scene.launching[scene.in_calls]]
+    return np.bincount(scene.path[launching], minlength=len(scene.paths)) >= _MUCH * scene.steps
+
+
+def _price_of_launching(scene: Scene) -> Flags:
+    """Return before which calls host code does nothing else than launch: it is short, or lies in what launches much."""
+    cut, much = scene.host_code(), _launches_much(scene)
+    others = np.bincount(cut.piece, np.where(much[cut.row], 0, cut.length), len(scene.gap))
+    short = scene.gap <= _BETWEEN_LAUNCHES_NS
+    return np.asarray(short | ((scene.gap <= _DISPATCH_NS) & (others <= _BETWEEN_LAUNCHES_NS)), dtype=bool)
 
 
 def waits(scene: Scene) -> Iterator[Remedy]:
