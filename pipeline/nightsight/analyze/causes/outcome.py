@@ -49,17 +49,21 @@ class Gain:
 class Outcome:
     """The replay of a window: a step as measured, as replayed, and without the profiler; times in ns.
 
-    predicted_ns: without the profiler, by its usual cost. timed_ns: in a run without it, NaN if there was none.
-    unprofiled_ns: what gains refer to, with so many times the usual cost taken off (`factor`) as gives `timed_ns`.
+    Without repetitions, that is the window: the times of a stretch of it stand for all of it. predicted_ns: without the
+    profiler, by its usual cost. timed_ns: in a run without it, NaN if there was none. unprofiled_ns: what gains refer
+    to, with so many times the usual cost taken off (`factor`) as gives `timed_ns`. costs: the rows of `profiler_cost`.
     """
 
-    scene: Scene
+    model: Model
     measured_ns: float
     replayed_ns: float
     predicted_ns: float
     timed_ns: float
     unprofiled_ns: float
     factor: float
+    call_cost_ns: float
+    is_calibrated: bool
+    costs: pd.DataFrame
     gains: tuple[Gain, ...]
 
     @property
@@ -77,9 +81,9 @@ class Outcome:
 def outcome(timeline: Timeline) -> Outcome:
     """Replay the window as it was, without the profiler, and with each remedy; the largest gain first."""
     scene = Scene(replayed(timeline))
-    found = scene.model
+    found, cost = scene.model, scene.cost
     if not len(found.first):
-        return Outcome(scene, 0.0, 0.0, 0.0, np.nan, 0.0, 1.0, ())
+        return Outcome(found, 0.0, 0.0, 0.0, np.nan, 0.0, 1.0, 0.0, cost.is_calibrated, _costs(scene, 1.0), ())
     known, timed, factor = remedies(scene), timed_ns(timeline, scene.timeline.window), 1.0
     if timed > 0:
         factor = fitted(lambda factors: _replayed(found, [_without_profiler(scene, each) for each in factors]), timed)
@@ -92,8 +96,19 @@ def outcome(timeline: Timeline) -> Outcome:
     gains = sorted((Gain(remedy, max(base_ns - length, 0.0)) for remedy, length in pairs), key=_by_gain)
     measured = float(found.lengths(found.measured[:, None])[0])
     kept = _distinct(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * base_ns))
-    best = _best_sequence(scene, base, kept)
-    return Outcome(scene, measured, replayed_ns, predicted_ns, timed, base_ns, factor, best)
+    whole = 1.0 if found.steps else timeline.window.length_ns / max(scene.timeline.window.length_ns, 1)
+    measured, replayed_ns, predicted_ns, base_ns = (
+        whole * length for length in (measured, replayed_ns, predicted_ns, base_ns)
+    )
+    ordered = tuple(_times(gain, whole) for gain in _best_sequence(found, base, kept))
+    taken = (factor, factor * cost.launch_ns, cost.is_calibrated, _costs(scene, factor))
+    return Outcome(found, measured, replayed_ns, predicted_ns, timed, base_ns, *taken, ordered)
+
+
+def _times(gain: Gain, factor: float) -> Gain:
+    """Return the gain of a window that is so many times as long."""
+    remedy = replace(gain.remedy, cases=factor * gain.remedy.cases, time_ns=factor * gain.remedy.time_ns)
+    return replace(gain, remedy=remedy, gain_ns=factor * gain.gain_ns, after_ns=factor * gain.after_ns)
 
 
 def _without_profiler(scene: Scene, factor: float = 1.0) -> Floats:
@@ -121,16 +136,16 @@ def _replayed(found: Model, lags: list[Floats]) -> Floats:
     return found.lengths(found.replay(np.stack(lags, axis=1)))
 
 
-def _best_sequence(scene: Scene, base: Floats, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
+def _best_sequence(found: Model, base: Floats, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
     """Take the remedy that gains the most, then the one that gains the most of what is left, and so on."""
-    lag, left, ordered = base, float(_replayed(scene.model, [base])[0]), dict.fromkeys(range(len(gains)), (0, 0.0))
+    lag, left, ordered = base, float(_replayed(found, [base])[0]), dict.fromkeys(range(len(gains)), (0, 0.0))
     whole, open_ = left, set(range(len(gains)))
     for order in range(1, _MOST_IN_SEQUENCE + 1):
         tried = sorted(open_)
         if not tried:
             break
         edits = [applied(gains[place].remedy.edit, lag) for place in tried]
-        lengths = _replayed(scene.model, edits)
+        lengths = _replayed(found, edits)
         best = int(np.argmin(lengths))
         if left - lengths[best] < _LEAST_OF_SEQUENCE * whole:
             break
@@ -167,7 +182,7 @@ def _notes(timeline: Timeline, found: Outcome) -> Iterator[str]:
     """Yield how far the gains can be trusted."""
     if not found.measured_ns:
         return
-    steps = found.scene.model.steps
+    steps = found.model.steps
     of = f"a repetition, in {steps:,} of {len(timeline.window.repetitions):,}" if steps else "the window"
     measured, replayed = (format_value(time, "time_ns") for time in (found.measured_ns, found.replayed_ns))
     yield (
@@ -184,12 +199,12 @@ def replay(timeline: Timeline) -> Table:
     """Return one row: how the replay compares with what was measured; without rows if there is nothing to replay."""
     found = outcome(timeline)
     row = {
-        "repetitions": found.scene.model.steps,
-        "events": len(found.scene.model.first),
+        "repetitions": found.model.steps,
+        "events": len(found.model.first),
         "measured_ns": found.measured_ns,
         "replayed_ns": found.replayed_ns,
         "unexplained_pct": 100 * found.unexplained,
-        "call_cost_ns": found.factor * found.scene.cost.launch_ns,
+        "call_cost_ns": found.call_cost_ns,
         "predicted_ns": found.predicted_ns,
         "timed_ns": found.timed_ns,
         "unprofiled_ns": found.unprofiled_ns,
@@ -200,32 +215,31 @@ def replay(timeline: Timeline) -> Table:
 def profiler_cost(timeline: Timeline) -> Table:
     """Return one row per kind of call in the replayed stretch: what the profiler is taken to add to it."""
     found = outcome(timeline)
-    scene, cost = found.scene, found.scene.cost
-    calls, mine = scene.graph.calls, scene.in_calls
-    length, added = (calls.end - calls.start)[mine], found.factor * cost.by_call[mine]
+    return Table(found.costs, tuple(_said_of_profiler(found)))
+
+
+def _costs(scene: Scene, factor: float) -> pd.DataFrame:
+    calls, mine, cost = scene.graph.calls, scene.in_calls, scene.cost
+    length, added = (calls.end - calls.start)[mine], factor * cost.by_call[mine]
     by_kind = pd.DataFrame({"kind": cost.kind[mine], "recorded": length, "added": added}).groupby("kind")
     summed = by_kind.agg(count=("added", "size"), recorded_ns=("recorded", "median"), total=("added", "sum"))
     summed = summed[summed["total"] > 0].sort_values("total", ascending=False, kind="stable").reset_index()
-    table = pd.DataFrame(
-        {
-            "kind": summed["kind"].astype("str"),
-            "calls": summed["count"] / scene.steps,
-            "recorded_ns": summed["recorded_ns"].astype("float64"),
-            "added_ns": summed["total"] / summed["count"],
-            "time_ns": summed["total"] / scene.steps,
-        },
-        columns=PROFILER_COST.column_names,
-    )
-    return Table(table, tuple(_said_of_profiler(found)))
+    columns = {
+        "kind": summed["kind"].astype("str"),
+        "calls": summed["count"] / scene.steps,
+        "recorded_ns": summed["recorded_ns"].astype("float64"),
+        "added_ns": summed["total"] / summed["count"],
+        "time_ns": summed["total"] / scene.steps,
+    }
+    return pd.DataFrame(columns, columns=PROFILER_COST.column_names)
 
 
 def _said_of_profiler(found: Outcome) -> Iterator[str]:
     """Yield how the time without the profiler is known, and what was predicted before it was."""
     if not found.measured_ns:
         return
-    scene = found.scene
-    one = "A repetition" if scene.model.steps else "The window"
-    source = _CALIBRATED if scene.cost.is_calibrated else _TYPICAL
+    one = "A repetition" if found.model.steps else "The window"
+    source = _CALIBRATED if found.is_calibrated else _TYPICAL
     predicted = format_value(found.predicted_ns, "predicted_ns")
     said = f"{one} takes {format_value(found.measured_ns, 'measured_ns')} in the capture; {source} predicts {predicted}"
     if not found.timed_ns > 0:

@@ -100,7 +100,8 @@ class Model:
         # from the end of the first step: it may have had to wait for earlier work
         first, last = int(self.step[self.step >= 0].min()), int(self.step.max())
         begin, end = (times[self.step == step].max(axis=0) for step in (first, last))
-        return np.asarray((end - begin) / (last - first))
+        # a change can let the last step end before the first
+        return np.asarray(np.maximum(end - begin, 0) / (last - first))
 
 
 class _Edges(NamedTuple):

@@ -11,7 +11,6 @@ import numpy as np
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.intervals import Ints
-from nightsight.parallel import once
 from nightsight.tables import empty
 
 MOST_FOLLOWED: Final = 300_000
@@ -20,25 +19,29 @@ MOST_REPLAYED: Final = 24_000
 """A replay takes some microseconds for each event, and has at most so many if the window has repetitions to choose."""
 _STRETCHES: Final = 8
 _FEWEST: Final = 3
+# repetitions with more events than this many times what is wanted are cut themselves
+_MOST_TIMES: Final = 2
+_MOST_TIMES_REPLAYED: Final = 8
+_SLICES: Final = 512
 
 
-@once
+# neither is remembered: what is remembered of a timeline must not hold it
 def followed(timeline: Timeline) -> tuple[Timeline, ...]:
     """Return the stretches whose critical path is followed: the window, or some evenly spread over it."""
-    edges, counts = _parts(timeline)
+    each = MOST_FOLLOWED // _STRETCHES
+    edges, counts = _parts(timeline, _MOST_TIMES * each)
     if counts.sum() <= MOST_FOLLOWED:
         return (timeline,)
-    share = max(int(MOST_FOLLOWED / _STRETCHES / max(counts.mean(), 1)), 1)
+    share = max(int(each / max(counts.mean(), 1)), 1)
     first = np.unique(np.linspace(0, max(len(counts) - share, 0), _STRETCHES).astype(np.int64))
     # stretches must not overlap
     first = first[np.append(True, np.diff(first) >= share)]
     return tuple(_part(timeline, edges, int(low), int(low) + share) for low in first)
 
 
-@once
 def replayed(timeline: Timeline) -> Timeline:
     """Return the stretch that is replayed: the window, or its middle."""
-    edges, counts = _parts(timeline)
+    edges, counts = _parts(timeline, _MOST_TIMES_REPLAYED * MOST_REPLAYED // _FEWEST)
     if counts.sum() <= MOST_REPLAYED:
         return timeline
     most = min(max(int(MOST_REPLAYED / max(counts.mean(), 1)), min(_FEWEST, len(counts))), len(counts))
@@ -46,20 +49,27 @@ def replayed(timeline: Timeline) -> Timeline:
     return _part(timeline, edges, low, low + most)
 
 
-def _parts(timeline: Timeline) -> tuple[Ints, Ints]:
-    """Return the edges of the parts that a window can be cut into, repetitions or slices, and the events of each."""
-    window, operations = timeline.window, timeline.operations
+def _parts(timeline: Timeline, most: int) -> tuple[Ints, Ints]:
+    """Return the edges of the parts that a window can be cut into, and the events of each.
+
+    Parts are repetitions, or slices if there are none or if they have more than so many events.
+    """
+    window = timeline.window
     starts = window.repetitions
+    if len(starts) > 1:
+        edges = np.concatenate([[window.start_ns], starts[1:], [window.end_ns]])
+        counts = _events(timeline, edges)
+        if counts.mean() <= most:
+            return edges, counts
+    # a fine grid of time: slices are put together as the number of their events allows
+    edges = window.start_ns + window.length_ns * np.arange(_SLICES + 1) // _SLICES
+    return edges, _events(timeline, edges)
+
+
+def _events(timeline: Timeline, edges: Ints) -> Ints:
+    """Return the number of events between each edge and the next."""
     calls = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
-    if len(starts) < 2:
-        # a fine grid of time: slices are put together as the number of their events allows
-        starts = window.start_ns + window.length_ns * np.arange(_SLICES) // _SLICES
-    edges = np.append(np.append(window.start_ns, starts[1:]), window.end_ns)
-    counts = 2 * _counted(calls, edges) + _counted(operations.start, edges)
-    return edges, counts
-
-
-_SLICES: Final = 512
+    return 2 * _counted(calls, edges) + _counted(timeline.operations.start, edges)
 
 
 def _counted(times: Ints, edges: Ints) -> Ints:
