@@ -319,6 +319,8 @@ def communication(scene: Scene) -> Iterator[Remedy]:
     """Communication hidden behind what does not need it: nothing else waits for more than a part of it."""
     found, work = scene.model, scene.graph.work
     mine = np.flatnonzero(work.communicates & (found.edges[LAUNCH][:-1] >= 0))
+    # a collective can outlast the stretch
+    mine = mine[(work.group[mine] < 0) | (found.edges[TRANSFER][mine] >= 0)]
     if not len(mine):
         return
     alone, grouped = mine[work.group[mine] < 0], mine[(work.group[mine] >= 0) & (found.edges[TRANSFER][mine] >= 0)]
@@ -346,7 +348,8 @@ def straggler(scene: Scene) -> Iterator[Remedy]:
     spent = pd.Series(scene.length[mine]).groupby(work.device[mine]).sum()
     if len(spent) < 2 or spent.max() < _UNEVEN * spent.mean():
         return
-    share = 1 - spent.mean() / spent
+    # operations may take no time
+    share = 1 - spent.mean() / spent.clip(lower=1)
     shorter = scene.length[mine] * share[work.device[mine]].to_numpy()
     slow = int(spent.index.to_numpy()[spent.to_numpy().argmax()])
     edit = _shorter(scene, mine, shorter, with_way=np.zeros(len(mine), dtype=bool))
