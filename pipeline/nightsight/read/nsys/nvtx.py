@@ -1,4 +1,4 @@
-"""Reads NVTX_EVENTS of an nsys export: ranges and marks, with domains and categories named in other rows of it."""
+"""Reads NVTX_EVENTS of an nsys export: ranges, marks and samples, with domains and categories named in other rows."""
 
 from typing import Any, Final
 
@@ -8,6 +8,7 @@ import pandas as pd
 from nightsight.intervals import Ints, outer
 from nightsight.model import Finding
 from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id, repeated, repeats
+from nightsight.read.nsys.samples import SAMPLES, python_samples
 from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, MARKS, RANGE_STYLES, label
 from nightsight.tables import NULLABLE, PUSH_POP
 
@@ -28,11 +29,15 @@ Frame = pd.DataFrame
 
 
 def ranges_and_marks(export: Export) -> dict[str, Frame]:
-    """Read ranges and marks in one pass."""
+    """Read ranges and marks in one pass; marks that sample Python's stack are python_samples, if they have it."""
     frame = export.fetch(NVTX, _COLUMNS, nullable=_NULLABLE)
     frame = frame.assign(name=_names(export, frame))
     domains = _domains(frame)
-    return {"ranges": _ranges(export, frame, domains), "marks": _marks(export, frame, domains)}
+    marks = _marks(export, frame, domains)
+    is_sample = marks["domain"] == SAMPLES
+    samples = python_samples(export, NVTX, marks[is_sample]) if is_sample.any() else None
+    tables = {"ranges": _ranges(export, frame, domains), "marks": marks[~is_sample]}
+    return tables if samples is None else {**tables, "python_samples": samples}
 
 
 def with_ids(frame: Frame) -> Frame:

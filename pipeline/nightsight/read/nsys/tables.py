@@ -334,6 +334,10 @@ _NO_RECORDS: Final = "no CUDA event was recorded, or events were not traced (nsy
 _NO_STACKS: Final = (
     "no stacks were recorded (nightsight profile --python-backtrace; nsys profile --python-backtrace=cuda)"
 )
+_NO_SAMPLES: Final = (
+    "Python was not sampled (nightsight profile --nsys-arg=--python-sampling=true; nsys profile "
+    "--python-sampling=true), or exported without its stacks (nsys export --include-json=true)"
+)
 _UNKNOWN: Final = "this export does not have them, and does not say whether they were traced"
 # table: its sources; the trace that fills it (as in META_DATA_CAPTURE; "" = always), or a table that is present
 # whenever it was traced; why it may be missing; its reader
@@ -345,8 +349,9 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "syncs": ((SYNC,), "Cuda", _NO_CUDA, _syncs),
     "event_records": ((EVENT,), "never", _NO_RECORDS, _event_records),
     "ranges": ((NVTX,), "NvtxEvents", _NO_NVTX, ranges_and_marks),
-    # no sources: marks are read with the ranges
+    # no sources: these are read with the ranges
     "marks": ((), "NvtxEvents", _NO_NVTX, ranges_and_marks),
+    "python_samples": ((), "never", _NO_SAMPLES, ranges_and_marks),
     "threads": (("ThreadNames",), "never", "this export names no threads", _threads),
     "os_calls": (("OSRT_API",), "OSRuntime", _NO_OS, _os_calls),
     "cpu_page_faults": (("CUDA_UM_CPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _cpu_page_faults),
