@@ -399,6 +399,9 @@ WHAT_IF: Final = Entry(
         Column("rule", TEXT, "what is changed", REMEDIES),
         Column("path", TEXT, "the NVTX ranges in which it is; empty: in several, or in none"),
         Column("name", TEXT, "the function, the direction of copies, the kernels, or the GPU"),
+        Column(
+            "function", TEXT, "the operator, Python function or frame in which most of this host code runs, if recorded"
+        ),
         Column("cases", NUMBER, "how many calls, pieces of host code or operations it changes, per repetition"),
         Column("time_ns", NUMBER, "how long these take, per repetition"),
         Column("gain_ns", NUMBER, "how much shorter a repetition gets; missing if the replay is not trusted"),

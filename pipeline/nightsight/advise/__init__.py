@@ -47,6 +47,7 @@ NEEDS: Final[tuple[Entry, ...]] = (
     NCU_LIMITS,
 )
 """The results that advice reads."""
+_OUTSIDE: Final = "code outside of all ranges"
 _MOST: Final = 8
 _MOST_EVIDENCE: Final = 3
 
@@ -259,9 +260,10 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 1 else f"{row['cases']:.1f}"
     alone = f" of the process of {row['name']}, for which the others wait" if row["name"] else ""
     each = "in each step" if whole["repetitions"] else "in all"
-    where = "outside of all ranges" if row["path"].startswith("(") else f"in {place(row['path'])}"
+    said = place(row["path"], row["function"])
+    where = "outside of all ranges" if said == _OUTSIDE else f"in {said}"
     texts = {"each": each, "where": where, "alone": alone, "cases": cases, "cost": cost}
-    texts |= {"place": place(row["path"]), "name": row["name"] or "calls"}
+    texts |= {"place": said, "name": row["name"] or "calls"}
     error = _error_pct(whole, row) / 100 * before
     predicted = (
         f"Without it a {step} takes {format_value(before - gain, 'gain_ns')} ± {format_value(error, 'gain_ns')}, when "
@@ -280,11 +282,14 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     )
 
 
-def place(path: str) -> str:
-    """Return the innermost range of a path, as it is said in a sentence."""
-    if not path:
-        return "several places"
-    return f"`{path.rsplit(' / ', 1)[-1]}`" if not path.startswith("(") else "code outside of all ranges"
+def place(path: str, function: str = "") -> str:
+    """Return the innermost range of a path and the function in it, as they are said in a sentence."""
+    name, _, where = function.removesuffix(")").partition(" (") if function.endswith(")") else (function, "", "")
+    said = f"`{name}` in {where}" if where else f"`{name}`"
+    if path.startswith("("):
+        return f"`{function}`" if function else _OUTSIDE
+    inner = f"`{path.rsplit(' / ', 1)[-1]}`" if path else "several places"
+    return f"{inner} ({said})" if function else inner
 
 
 def _error_pct(whole: dict[Any, Any], row: dict[Any, Any]) -> float:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.causes.cost import fitted, taken_off, timed_ns
+from nightsight.analyze.causes.functions import function_in
 from nightsight.analyze.causes.remedies import Remedy, remedies
 from nightsight.analyze.causes.replay import Floats, Model
 from nightsight.analyze.causes.scene import Scene, applied
@@ -163,6 +164,7 @@ def what_if(timeline: Timeline) -> Table:
             "rule": gain.remedy.rule,
             "path": gain.remedy.path,
             "name": gain.remedy.name,
+            "function": function_in(found.scene, gain.remedy.code) if gain.remedy.code else "",
             "cases": round(gain.remedy.cases, 1),
             "time_ns": gain.remedy.time_ns,
             "gain_ns": gain.gain_ns if found.is_trusted else None,
@@ -174,7 +176,7 @@ def what_if(timeline: Timeline) -> Table:
     ]
     table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
     numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns"), "float64")
-    texts = dict.fromkeys(("rule", "path", "name"), "str")
+    texts = dict.fromkeys(("rule", "path", "name", "function"), "str")
     return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_notes(timeline, found)))
 
 

@@ -226,12 +226,13 @@ def _of_work(timeline: Timeline, work: Work) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class HostCode:
-    """Host code cut where ranges begin and end: which piece each part is of, its length in ns, and its range.
+    """Host code cut where ranges begin and end: which piece each part is of, its start and length in ns, its range.
 
     `row`: in `nested_ranges`, -1 outside of all ranges.
     """
 
     piece: Ints
+    start: Ints
     length: Ints
     row: Ints
 
@@ -260,7 +261,7 @@ def cut_at_ranges(timeline: Timeline, thread: Ints, process: Ints, start: Ints, 
             more = place[mine] < count[piece[mine]] - 1
             until[mine] = np.where(more, own[np.clip(at, 0, len(own) - 1)], until[mine])
     row, _ = owners_at(timeline, thread[piece], process[piece], (since + until) // 2)
-    return HostCode(piece, until - since, row)
+    return HostCode(piece, since, until - since, row)
 
 
 def path_table(timeline: Timeline) -> Table:

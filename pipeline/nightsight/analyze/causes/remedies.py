@@ -13,7 +13,7 @@ import pandas as pd
 
 from nightsight.analyze.causes.graph import TO_DEVICE, TO_HOST
 from nightsight.analyze.causes.kernels import kernel_remedies
-from nightsight.analyze.causes.path import loads_code
+from nightsight.analyze.causes.path import HostCode, loads_code
 from nightsight.analyze.causes.replay import (
     BEGIN,
     BYPASS,
@@ -67,7 +67,7 @@ class Remedy:
     """One change of the program: the rule that proposes it, its place, and how it changes the lags of the model.
 
     `path`, `name`: where, as in the critical path. `cases`: how many calls, pieces of host code or operations it
-    concerns per step, and `time_ns`: how long these take.
+    concerns per step, and `time_ns`: how long these take. `code`: the host code that it takes off the thread.
     """
 
     rule: str
@@ -76,6 +76,7 @@ class Remedy:
     cases: float
     time_ns: float
     edit: Edit
+    code: HostCode | None = None
 
 
 def remedies(scene: Scene) -> list[Remedy]:
@@ -93,7 +94,7 @@ def _together(found: list[Remedy]) -> Iterator[Remedy]:
         host = by_place.get(("host_code", path))
         if rule == "wait" and host:
             time = wait.time_ns + host.time_ns
-            yield Remedy("wait_and_host_code", path, wait.name, wait.cases, time, (*wait.edit, *host.edit))
+            yield Remedy("wait_and_host_code", path, wait.name, wait.cases, time, (*wait.edit, *host.edit), host.code)
 
 
 # -- the CPU ----------------------------------------------------------------------------------------------------------
@@ -106,15 +107,16 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
     is_price = scene.gap[cut.piece] <= np.where(_launches_much(scene)[cut.row], _DISPATCH_NS, _BETWEEN_LAUNCHES_NS)
     long = ~is_price & (calls.cause[cut.piece] != IDLE.index(MODULE))
     totals = np.bincount(cut.row[long], cut.length[long], len(scene.paths))
-    for code in np.argsort(-totals, kind="stable")[:_MOST_PLACES]:
-        mine = long & (cut.row == code)
+    for path in np.argsort(-totals, kind="stable")[:_MOST_PLACES]:
+        mine = long & (cut.row == path)
         removed = np.bincount(cut.piece[mine], cut.length[mine], len(calls))
         chosen = np.flatnonzero((found.edges[BEGIN][:-1] >= 0) & (removed > 0))
         if len(chosen):
             edit = (Change(found.of(BEGIN, chosen), "shorter", removed[chosen]),)
             time = scene.per_step(removed[chosen])
             alone = scene.only_gpu(chosen, removed[chosen])
-            yield Remedy("host_code", str(scene.paths[code]), alone, len(chosen) / scene.steps, time, edit)
+            code = HostCode(cut.piece[mine], cut.start[mine], cut.length[mine], cut.row[mine])
+            yield Remedy("host_code", str(scene.paths[path]), alone, len(chosen) / scene.steps, time, edit, code)
 
 
 def graph_launch(scene: Scene) -> Iterator[Remedy]:

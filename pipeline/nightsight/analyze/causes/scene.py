@@ -91,7 +91,7 @@ class Scene:
         calls, mine = self.graph.calls, self.in_calls
         columns = (calls.thread, calls.process, self._gap_start, calls.start)
         cut = cut_at_ranges(self.timeline, *(column[mine] for column in columns))
-        return HostCode(mine[cut.piece], cut.length, self._path_of_row[cut.row])
+        return HostCode(mine[cut.piece], cut.start, cut.length, self._path_of_row[cut.row])
 
     def per_step(self, times: Ints | Floats) -> float:
         """Return the sum of times per step."""

@@ -1,0 +1,98 @@
+"""What runs in host code, where a capture tells: a function of Python, an operator, or the frame of the call after it.
+
+Samples of Python's stack say it best, then operators, then the call stack of the CUDA call that host code leads to.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.causes.path import HostCode
+from nightsight.analyze.causes.scene import Scene
+from nightsight.events.timeline import positions
+from nightsight.intervals import Ints, innermost, outer
+from nightsight.tables import renamed
+
+# what takes less of the samples, or of the time, is one of many
+_LEAST_SHARE: Final = 0.4
+_FEWEST_SAMPLES: Final = 3
+
+
+def function_in(scene: Scene, code: HostCode) -> str:
+    """Return what runs in most of this host code, pieces of which are calls of the scene; "" if the capture is silent.
+
+    Lines of one function count together: of these, the most frequent is named.
+    """
+    return next((name for name in (_sampled(scene, code), _operator(scene, code), _frame(scene, code)) if name), "")
+
+
+def _sampled(scene: Scene, code: HostCode) -> str:
+    """Return the function of most samples of Python's stack on the threads of this code, with its line."""
+    samples = scene.timeline.profile.tables.get("python_samples")
+    if samples is None:
+        return ""
+    thread, start, end = scene.graph.calls.thread[code.piece], code.start, code.start + code.length
+    times, rows = samples["start_ns"].to_numpy(), [np.empty(0, dtype=np.int64)]
+    asking = positions(thread)
+    for key, mine in positions(samples["thread"].to_numpy()).items():
+        if key in asking:
+            ordered = mine[np.argsort(times[mine], kind="stable")]
+            low, high = (np.searchsorted(times[ordered], edge[asking[key]]) for edge in (start, end))
+            count = high - low
+            within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+            rows.append(ordered[np.repeat(low, count) + within])
+    row = np.concatenate(rows)
+    if len(row) < _FEWEST_SAMPLES:
+        return ""
+    lines = samples["function"]
+    functions = renamed(lines, lambda names: names.str.replace(r":\d+\)$|\s\(line \d+\)$", "", regex=True))
+    codes, weight = np.asarray(functions.codes, dtype=np.int64)[row], np.ones(len(row))
+    most = _most(codes, weight)
+    if most < 0:
+        return ""
+    line = int(np.bincount(lines.cat.codes.to_numpy()[row[codes == most]]).argmax())
+    return str(lines.cat.categories[line])
+
+
+def _operator(scene: Scene, code: HostCode) -> str:
+    """Return the operator that is innermost in the middle of most of this code."""
+    operators = scene.timeline.profile.tables.get("cpu_ops")
+    if operators is None or not len(operators):
+        return ""
+    thread, time = scene.graph.calls.thread[code.piece], code.start + code.length // 2
+    row, asking = np.full(len(time), -1, dtype=np.int64), positions(thread)
+    starts, ends = operators["start_ns"].to_numpy(), operators["end_ns"].to_numpy()
+    for key, mine in positions(operators["thread"].to_numpy()).items():
+        if key in asking:
+            ordered = mine[np.lexsort((-ends[mine], starts[mine]))]
+            inner = innermost(starts[ordered], ends[ordered], outer(ends[ordered]), time[asking[key]])
+            row[asking[key]] = np.where(inner >= 0, ordered[inner], -1)
+    return _most_named(operators["name"], row, code.length)
+
+
+def _frame(scene: Scene, code: HostCode) -> str:
+    """Return the frame of the calls that most of this code leads to."""
+    frames = scene.timeline.profile.tables.get("call_frames")
+    if frames is None or not len(frames):
+        return ""
+    frames, calls = frames.drop_duplicates(["thread", "start_ns"]), scene.graph.calls
+    keys = pd.MultiIndex.from_frame(frames[["thread", "start_ns"]])
+    asked = pd.MultiIndex.from_arrays([calls.thread[code.piece], calls.start[code.piece]])
+    return _most_named(frames["frame"], keys.get_indexer(asked), code.length)
+
+
+def _most_named(names: "pd.Series[Any]", row: Ints, weight: Ints) -> str:
+    codes = np.append(names.cat.codes.to_numpy(dtype=np.int64), -1)[row]
+    most = _most(codes, weight)
+    return str(names.cat.categories[most]) if most >= 0 else ""
+
+
+def _most(codes: Ints, weight: "np.ndarray[Any, Any]") -> int:
+    """Return the code with the most weight; -1 if that is too little, codes of -1 counting as something else."""
+    known = codes >= 0
+    if not known.any():
+        return -1
+    sums = np.bincount(codes[known], weight[known])
+    most = int(sums.argmax())
+    return most if sums[most] >= _LEAST_SHARE * weight.sum() else -1
