@@ -76,6 +76,15 @@ def test_a_program_leaves_a_report_and_its_export(fake_nsys: Callable[..., Path]
     assert "hello" in (request_.logs / "profile.log").read_text()
 
 
+@pytest.mark.parametrize(("behaviour", "has_payloads"), [("ok", True), ("old", False), ("no help", False)])
+def test_payloads_are_exported_if_nsys_can(
+    fake_nsys: Callable[..., Path], request_: Request, behaviour: str, has_payloads: bool
+) -> None:
+    program = fake_nsys(behaviour)
+    assert collect_nsys(OK, request_).failure == ""
+    assert ("--include-json" in program.with_name("exported").read_text().split()) == has_payloads
+
+
 @pytest.mark.parametrize("behaviour", ["ok", "old", "no help"])
 def test_no_variable_of_the_caller_is_recorded(
     fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch, behaviour: str

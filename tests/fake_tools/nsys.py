@@ -41,6 +41,16 @@ HELP = f"""
 	-t, --trace=
 """
 OLD_HELP = re.sub(r"\t.*(env-var|inherit-environment)=\n", "", HELP).replace("-devices=", "-device=")
+EXPORT_HELP = """
+usage: nsys export [<args>] [nsys-rep file]
+
+	-f, --force-overwrite=
+	--include-blobs=
+	--include-json=
+	-o, --output=
+	-t, --type=
+"""
+OLD_EXPORT_HELP = re.sub(r"\t--include.*\n", "", EXPORT_HELP)
 REFUSALS = {
     "no right to counters": "argument: all.\nInsufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM.",
     "counters in use": (
@@ -65,6 +75,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if arguments == ["profile", "--help"]:
         say(known_options())
+        return BEHAVIOUR == "no help"
+    if arguments == ["export", "--help"]:
+        say(EXPORT_HELP if BEHAVIOUR != "old" else OLD_EXPORT_HELP)
         return BEHAVIOUR == "no help"
     return {"profile": profile, "export": export, "stop": stop}[arguments[0]](list(arguments[1:]))
 
@@ -168,6 +181,12 @@ def export(arguments: list[str]) -> int:
     except FileNotFoundError:
         say("Exportation error: Throw location unknown\nboost::filesystem::current_path: No such file or directory")
         return 1
+    given = [name.partition("=")[0] for name in arguments if name.startswith("--")]
+    known = OLD_EXPORT_HELP if BEHAVIOUR in {"old", "no help"} else EXPORT_HELP
+    if unknown := [name for name in given if name not in re.findall(r"--[a-z-]+", known)]:
+        say(f"unrecognised option '{unknown[0]}'")
+        return 1
+    Path(__file__).with_name("exported").write_text(" ".join(given))
     source, target = Path(arguments[-1]), Path(arguments[arguments.index("-o") + 1])
     if BEHAVIOUR == "silent export":
         return 0

@@ -104,7 +104,7 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
         # run in this folder: nsys fails if its working directory is gone, and the program may have deleted ours
         there = Path(folder).absolute()
         aside = there / "export.sqlite"
-        options = ("--type", "sqlite", "--force-overwrite=true", "-o", str(aside))
+        options = ("--type", "sqlite", "--force-overwrite=true", *_payload_options(nsys), "-o", str(aside))
         command = (str(nsys.absolute()), "export", *options, str(report.absolute()))
         outcome = run_logged(Child(command, allowed_environment(), folder=there), log=log, timeout_s=_EXPORT_LIMIT_S)
         if outcome.interrupted:
@@ -136,7 +136,7 @@ def record(nsys: Path, program: Program, request: Request, *, report: Path) -> O
 def _child(nsys: Path, program: Program, request: Request, *, report: Path, capture_range: str) -> Child:
     environment = child_environment(request)
     session = f"nightsight{uuid.uuid4().hex[:12]}"
-    known = _known_options(nsys)
+    known = _known_options(nsys, "profile")
     # in file names, nsys expands patterns that start with %
     options = ["-o", str(report.with_suffix("")).replace("%", "%%"), "--force-overwrite=true"]
     options += [f"--session-new={session}", f"--trace={request.trace}", "--cpuctxsw=none"]
@@ -154,10 +154,15 @@ def _child(nsys: Path, program: Program, request: Request, *, report: Path, capt
     return Child(command, environment, lambda pid: inside(isolated, pid, stop), saving=_SAVING)
 
 
-def _known_options(nsys: Path) -> str:
-    """Return the help text of `nsys profile`; "" if there is none."""
+def _payload_options(nsys: Path) -> list[str]:
+    """Return the option that exports payloads of NVTX, such as sampled stacks of Python, if this nsys has it."""
+    return ["--include-json=true"] if "--include-json" in _known_options(nsys, "export") else []
+
+
+def _known_options(nsys: Path, command: str) -> str:
+    """Return the help text of a command of nsys; "" if there is none."""
     try:
-        return ask([str(nsys), "profile", "--help"])
+        return ask([str(nsys.absolute()), command, "--help"])
     except ToolError:
         return ""
 
