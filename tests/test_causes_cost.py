@@ -75,7 +75,7 @@ def test_a_calibrated_launch_costs_what_it_did_at_the_speed_of_the_host(
     added_ns: float, recorded_ns: float, expected_ns: float
 ) -> None:
     result = found(known(LAUNCH_BOUND, profiler_costs=[cost("launch", added_ns, recorded_ns)]))
-    assert result.scene.cost.launch_ns == expected_ns
+    assert result.call_cost_ns == expected_ns
     assert result.unprofiled_ns == result.predicted_ns == pytest.approx(40_000 - 4 * expected_ns, rel=0.01)
 
 
@@ -89,7 +89,7 @@ def test_each_kind_of_call_has_its_own_cost() -> None:
 
 def test_calibration_without_launches_counts_for_nothing() -> None:
     result = found(known(LAUNCH_BOUND, profiler_costs=[cost("copy", 1.0)]))
-    assert not result.scene.cost.is_calibrated
+    assert not result.is_calibrated
     assert result.unprofiled_ns == found(draw(LAUNCH_BOUND)).unprofiled_ns
 
 
@@ -160,7 +160,7 @@ def test_without_the_profiler_a_step_is_no_longer_and_no_shorter_than_the_work_o
         assert result.predicted_ns <= result.replayed_ns + 1
         spans = busy_spans(timeline)
         busy = sum(int((here[1] - here[0]).sum()) for here in spans.values()) / 4
-        if result.scene.model.steps >= 3 and result.is_trusted:
+        if result.model.steps >= 3 and result.is_trusted:
             assert result.unprofiled_ns >= 0.99 * busy
             assert result.predicted_ns >= 0.99 * busy
 

@@ -285,7 +285,7 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
 def place(path: str, function: str = "") -> str:
     """Return the innermost range of a path and the function in it, as they are said in a sentence."""
     name, _, where = function.removesuffix(")").partition(" (") if function.endswith(")") else (function, "", "")
-    said = f"`{name}` in {where}" if where else f"`{name}`"
+    said = f"`{name}` {'at' if where.startswith('line') else 'in'} {where}" if where else f"`{name}`"
     if path.startswith("("):
         return f"`{function}`" if function else _OUTSIDE
     inner = f"`{path.rsplit(' / ', 1)[-1]}`" if path else "several places"

@@ -35,13 +35,15 @@ _TOGETHER: Final = 1.2
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """What a remedy gains per step, alone, in ns. `order`: its place in the best sequence from 1, 0 if not in it.
+    """What a remedy gains per step, alone, in ns. `function`: what runs in its host code, if that is known.
 
-    `after_ns`: the length of a step after this and all before it in the sequence.
+    `order`: its place in the best sequence from 1, 0 if not in it. `after_ns`: the length of a step after this and all
+    before it in the sequence.
     """
 
     remedy: Remedy
     gain_ns: float
+    function: str = ""
     order: int = 0
     after_ns: float = 0.0
 
@@ -101,9 +103,14 @@ def outcome(timeline: Timeline) -> Outcome:
     measured, replayed_ns, predicted_ns, base_ns = (
         whole * length for length in (measured, replayed_ns, predicted_ns, base_ns)
     )
-    ordered = tuple(_times(gain, whole) for gain in _best_sequence(found, base, kept))
+    named = tuple(replace(gain, function=_function(scene, gain.remedy)) for gain in _best_sequence(found, base, kept))
+    ordered = tuple(_times(gain, whole) for gain in named)
     taken = (factor, factor * cost.launch_ns, cost.is_calibrated, _costs(scene, factor))
     return Outcome(found, measured, replayed_ns, predicted_ns, timed, base_ns, *taken, ordered)
+
+
+def _function(scene: Scene, remedy: Remedy) -> str:
+    return function_in(scene, remedy.code) if remedy.code else ""
 
 
 def _times(gain: Gain, factor: float) -> Gain:
@@ -164,7 +171,7 @@ def what_if(timeline: Timeline) -> Table:
             "rule": gain.remedy.rule,
             "path": gain.remedy.path,
             "name": gain.remedy.name,
-            "function": function_in(found.scene, gain.remedy.code) if gain.remedy.code else "",
+            "function": gain.function,
             "cases": round(gain.remedy.cases, 1),
             "time_ns": gain.remedy.time_ns,
             "gain_ns": gain.gain_ns if found.is_trusted else None,
