@@ -74,6 +74,8 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     Without a timeline there is one for each change that the figures of replays tell, weighed by the replayed time.
     """
     kernels = tables.rows(NCU_KERNELS, *_KERNELS)[_KERNELS]
+    if kernels.empty:
+        return ()
     limits = tables.rows(NCU_LIMITS, *_LIMITS, *_OURS)[[*_LIMITS, *_OURS]].rename(columns={"rule": "ours"})
     # without their limits, estimates would be unbounded
     kernels = kernels.merge(limits, on="launch", validate="1:1")
