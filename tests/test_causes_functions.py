@@ -71,9 +71,9 @@ def test_nothing_is_named_where_the_capture_is_silent() -> None:
 
 
 def test_a_wait_and_host_code_together_have_the_function_of_the_code_and_a_wait_alone_has_none() -> None:
-    """In each step a launch, then in `load` a wait for its kernel and host code, then other host code."""
+    """In each step a launch, in `load` a wait for its kernel and host code, then other code and a wait for nothing."""
     loads = ("." * 12 + f"[load{' ' * 312}]" + "." * 70) * STEPS
-    calls = "L" * 10 + ".." + "S" * 118 + "." * 270
+    calls = "L" * 10 + ".." + "S" * 118 + "." * 267 + "SS."
     picture = (
         f"nvtx  {RANGES}\nnvtx  {loads}\ncpu   {calls * STEPS}\ns7    {('.' * 15 + 'a' * 113 + '.' * 272) * STEPS}"
     )
