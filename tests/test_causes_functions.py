@@ -128,6 +128,13 @@ def test_the_innermost_operator_in_the_middle_of_the_code() -> None:
     assert named(with_tables(cpu_ops=[{**row, **OTHER} for row in some])) == {"step": ""}
 
 
+def test_the_innermost_python_function_comes_before_operators() -> None:
+    calls = [{**row, "function": row["name"]} for row in operators("main (a.py:1)", "load (a.py:9)")]
+    inside = operators("aten::to", "aten::copy_", "aten::empty", start=30, length=250)
+    assert named(with_tables(python_functions=calls, cpu_ops=inside)) == {"step": "load (a.py:9)"}
+    assert named(with_tables(python_functions=calls, python_samples=samples("other"))) == {"step": "other"}
+
+
 def test_the_frame_of_the_call_that_comes_next() -> None:
     assert named(with_tables(call_frames=frames("train"))) == {"step": "train"}
     assert named(with_tables(call_frames=frames("a", "b", "c", "d", "e", "f"))) == {"step": ""}

@@ -203,3 +203,33 @@ def test_python_functions_and_overhead_do_not_make_a_cpu_trace_one_of_an_acceler
     profile = read_kineto(write(tmp_path, *events))
 
     assert profile.missing["kernels"] == "the trace has no CUDA events: it was recorded on the CPU only"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("train.py(12): load", ["load (train.py:12)"]),
+        ("/home/someone/secret/train.py(12): load", ["load (train.py:12)"]),
+        ("secret/data/loaders.py(7): <lambda>", ["<lambda> (loaders.py:7)"]),
+        ("<ipython-input-1-ab>(3): load", ["load (<ipython-input-1-ab>:3)"]),
+        ("torch/nn/modules/module.py(1739): _wrapped_call_impl", []),
+        ("threading.py(1002): _bootstrap", []),
+        ("/opt/venv/lib/python3.12/site-packages/einops/einops.py(5): rearrange", []),
+        ("<string>(2): __init__", []),
+        ("<built-in method randn of type object at 0x7f>", []),
+        ("nn.Module: Linear_0", []),
+        ("a.py(99999999999999999999): load", []),
+    ],
+)
+def test_python_functions_of_the_user_are_read_without_paths(tmp_path: Path, name: str, shown: list[str]) -> None:
+    profile = read_kineto(write(tmp_path, kernel(), call(), call(cat="python_function", name=name, args={})))
+    functions = profile.table("python_functions")
+    assert functions["function"].tolist() == shown
+    assert functions["end_ns"].tolist() == [12_250] * len(shown)
+    assert "secret" not in repr(list(functions["function"].cat.categories))
+    assert profile.table("unread").empty
+
+
+def test_a_trace_without_python_functions_says_how_to_get_them(tmp_path: Path) -> None:
+    profile = read_kineto(write(tmp_path, kernel(), call()))
+    assert "with_stack=True" in profile.missing["python_functions"]

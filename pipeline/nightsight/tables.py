@@ -115,7 +115,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": "float64"},
     # the most telling frame of the call stack of the CUDA call that this thread began at this time
     "call_frames": {"thread": INT, "start_ns": INT, "frame": TEXT},
-    # where Python was when it was looked at: the innermost function that is not of a library, "load (train.py:12)"
+    # calls of Python functions that are not of a library, with the line where they are defined: "load (train.py:12)"
+    "python_functions": {**_SPAN, **_ON_THREAD, "function": TEXT},
+    # where Python was when it was looked at: the innermost function that is not of a library, and the line in it
     "python_samples": {"start_ns": INT, **_ON_THREAD, "function": TEXT},
     # what ncu replayed, in that order; kind: "kernel", "range", "graph" or "command list" (grid and block are 0 for
     # all but kernels); range_path: the NVTX push/pop ranges around it, "step / forward"

@@ -13,12 +13,14 @@ import pandas as pd
 from nightsight.errors import CaptureError
 from nightsight.model import Environment, Finding, Profile
 from nightsight.read.chrome import MOST_BYTES, read_document
+from nightsight.read.frames import frame_name, is_of_library
 from nightsight.read.kineto_events import MEMORY, TEXT, TRIPLE, Events, Frame, damaged, is_id, odd_fields
 from nightsight.read.vocabulary import cuda_version, list_gpus
-from nightsight.tables import ANNOTATION, NOT_REPLAYED, OF_REPLAY, conform, empty
+from nightsight.tables import ANNOTATION, NOT_REPLAYED, OF_REPLAY, conform, empty, renamed
 
 _GPU: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALLS: Final = ("cuda_runtime", "cuda_driver")
+_FUNCTION: Final = "python_function"
 _CPU_MEMORY: Final = "[memory] of the CPU"
 # PyTorch's device type of the CPU
 _CPU: Final = 0
@@ -28,14 +30,13 @@ _KINDS: Final = {
     "cuda_sync": "synchronizations as the GPU saw them",
     "gpu_user_annotation": "ranges projected onto the GPU",
     "fwdbwd (s)": "arrows from forward to backward operators",
-    "python_function": "calls of Python functions",
     "overhead": "spans of profiler overhead",
     "cuda_profiler_range": "kernels with counters (CUPTI range profiler)",
     "mtia_ccp_events": "operations of MTIA accelerators",
     "mtia_runtime": "calls of the MTIA runtime",
 }
 # CPU events: they do not tell whether an accelerator was recorded
-_OF_CPU: Final = ("python_function", "overhead", "fwdbwd (s)", "cpu_instant_event (i)")
+_OF_CPU: Final = (_FUNCTION, "overhead", "fwdbwd (s)", "cpu_instant_event (i)")
 # the profiler's own span, and arrows that repeat what correlation ids say
 _NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)")
 _COPY: Final = re.compile(r"Memcpy ([HDAP])to([HDAP]) \((.+) -> (.+)\)")
@@ -43,12 +44,15 @@ _SET: Final = re.compile(r"Memset \((.+)\)")
 _PLACES: Final = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 # fits into an int64
 _SIZE: Final = re.compile(r"[0-9]{1,18}")
+# a line that fits into an int64
+_PYTHON: Final = re.compile(r"(.+)\((\d{1,18})\): (.+)", re.DOTALL)
 _TEMPLATE: Final = re.compile(r"<[^<>]*>")
 
 _NO_CUDA: Final = "the trace has no CUDA events: it was recorded on the CPU only"
 # CUDA calls are recorded with CPU events, so they do not tell whether GPU events were recorded
 _NO_GPU: Final = "the trace has CUDA calls but not the GPU work that they started (add ProfilerActivity.CUDA)"
 _NO_USAGE: Final = "no memory usage was recorded (torch.profiler.profile(profile_memory=True))"
+_NO_FUNCTIONS: Final = "calls of Python functions were not recorded (torch.profiler.profile(with_stack=True))"
 _NO_DEVICE: Final = "the trace names no GPU"
 # prefixes of calls that start GPU work, in CUDA and HIP
 _GIVES_WORK: Final = (
@@ -70,6 +74,7 @@ _NEVER: Final = {
     "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
     "marks": "torch.profiler records no NVTX marks; --collector nsys does",
     "syncs": "they are not read from torch.profiler traces, whose API calls show every synchronization",
+    "python_samples": "torch.profiler does not sample Python, but records its calls (profile(with_stack=True))",
     "overheads": "torch.profiler does not assign its overhead to a process",
 }
 
@@ -125,6 +130,8 @@ class _Trace(Events):
         missing = {"devices": _NO_DEVICE} if tables["devices"].empty else {}
         if MEMORY not in self.events:
             missing["memory_usage"] = _NO_USAGE
+        if _FUNCTION not in self.events:
+            missing["python_functions"] = _NO_FUNCTIONS
         has_calls, has_work = (any(kind in self.events for kind in kinds) for kinds in (_CALLS, _GPU))
         gives_work = tables["api_calls"]["name"].astype("str").str.startswith(_GIVES_WORK).any()
         others = tables["unread"][~tables["unread"]["source"].isin([*_OF_CPU, *self.left_out])]
@@ -262,6 +269,22 @@ def _ranges(trace: _Trace) -> Frame:
     return frame.assign(name=name, end_thread=None, domain="", style=ANNOTATION, is_open=is_open)
 
 
+def _python_functions(trace: _Trace) -> Frame:
+    """Read the calls of functions that are not of a library: their names, `folder/train.py(12): load`, are paths."""
+    _, frame = trace.on_thread(_FUNCTION)
+    named = frame.assign(function=renamed(frame["name"].astype("category"), lambda names: names.map(_function)))
+    own: Frame = named[named["function"] != ""]
+    return own
+
+
+def _function(name: str) -> str:
+    """Return `load (train.py:12)`; "" for functions of libraries, built-in ones and modules."""
+    parts = _PYTHON.fullmatch(name)
+    return (
+        frame_name(parts[3], parts[1], int(parts[2])) if parts and not is_of_library(parts[1], is_relative=True) else ""
+    )
+
+
 def _cpu_ops(trace: _Trace) -> Frame:
     return trace.on_thread("cpu_op")[1]
 
@@ -278,6 +301,7 @@ _HOST_TABLES: Final[Mapping[str, _Reader]] = {
     "api_calls": _api_calls,
     "ranges": _ranges,
     "cpu_ops": _cpu_ops,
+    "python_functions": _python_functions,
     "memory_usage": _memory_usage,
 }
 _GPU_TABLES: Final[Mapping[str, _Reader]] = {"kernels": _kernels, "memory_ops": _memory_ops}

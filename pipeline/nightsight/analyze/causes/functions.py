@@ -1,6 +1,7 @@
 """What runs in host code, where a capture tells: a function of Python, an operator, or the frame of the call after it.
 
-Samples of Python's stack say it best, then operators, then the call stack of the CUDA call that host code leads to.
+Samples of Python's stack say it best, then calls of Python functions, then operators, then the call stack of the CUDA
+call that host code leads to.
 """
 
 from typing import Any, Final
@@ -24,7 +25,13 @@ def function_in(scene: Scene, code: HostCode) -> str:
 
     Lines of one function count together: of these, the most frequent is named.
     """
-    return next((name for name in (_sampled(scene, code), _operator(scene, code), _frame(scene, code)) if name), "")
+    ways = (
+        _sampled(scene, code),
+        _innermost(scene, code, "python_functions", "function"),
+        _innermost(scene, code, "cpu_ops", "name"),
+        _frame(scene, code),
+    )
+    return next((name for name in ways if name), "")
 
 
 def _sampled(scene: Scene, code: HostCode) -> str:
@@ -55,20 +62,20 @@ def _sampled(scene: Scene, code: HostCode) -> str:
     return str(lines.cat.categories[line])
 
 
-def _operator(scene: Scene, code: HostCode) -> str:
-    """Return the operator that is innermost in the middle of most of this code."""
-    operators = scene.timeline.profile.tables.get("cpu_ops")
-    if operators is None or not len(operators):
+def _innermost(scene: Scene, code: HostCode, table: str, column: str) -> str:
+    """Return what is innermost in the middle of most of this code, of the spans of a table."""
+    spans = scene.timeline.profile.tables.get(table)
+    if spans is None or not len(spans):
         return ""
     thread, time = scene.graph.calls.thread[code.piece], code.start + code.length // 2
     row, asking = np.full(len(time), -1, dtype=np.int64), positions(thread)
-    starts, ends = operators["start_ns"].to_numpy(), operators["end_ns"].to_numpy()
-    for key, mine in positions(operators["thread"].to_numpy()).items():
+    starts, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
+    for key, mine in positions(spans["thread"].to_numpy()).items():
         if key in asking:
             ordered = mine[np.lexsort((-ends[mine], starts[mine]))]
             inner = innermost(starts[ordered], ends[ordered], outer(ends[ordered]), time[asking[key]])
             row[asking[key]] = np.where(inner >= 0, ordered[inner], -1)
-    return _most_named(operators["name"], row, code.length)
+    return _most_named(spans[column], row, code.length)
 
 
 def _frame(scene: Scene, code: HostCode) -> str:

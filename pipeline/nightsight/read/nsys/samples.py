@@ -2,15 +2,14 @@
 
 import html
 import json
-import re
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from nightsight.model import Finding
+from nightsight.read.frames import frame_name, is_of_library
 from nightsight.read.nsys.export import Export
-from nightsight.read.vocabulary import without_private
 from nightsight.tables import categorical
 
 SAMPLES: Final = "Python Periodic Sampling"
@@ -20,9 +19,6 @@ _DEEPEST: Final = 32
 _FRAME: Final = ("Function", "File", "Line")
 _LARGEST: Final = 1 << 53
 _MANY: Final = 0.1
-# installed packages, the standard library, and code that libraries make up; the first lines of notebooks and stdin are
-# the user's own
-_LIBRARY: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\][Ll]ib[/\\]python3|^<(?!stdin|ipython)")
 
 Frame = pd.DataFrame
 
@@ -76,7 +72,7 @@ def _number(value: object) -> int:
 def _functions(export: Export, stacks: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the function of each stack as a position in the names, and these names."""
     files = export.text(pd.Series(stacks[:, :, 1].ravel()))
-    of_library = np.array([bool(_LIBRARY.search(html.unescape(file))) for file in files.categories], dtype=bool)
+    of_library = np.array([is_of_library(html.unescape(file)) for file in files.categories], dtype=bool)
     exists = stacks[:, :, 0] >= 0
     own = exists & ~of_library[files.codes].reshape(exists.shape)
     frame = np.where(own.any(axis=1), own.argmax(axis=1), exists.argmax(axis=1))
@@ -84,16 +80,9 @@ def _functions(export: Export, stacks: np.ndarray[Any, Any]) -> tuple[np.ndarray
     codes = chosen.groupby(list(chosen), sort=False).ngroup().to_numpy()
     distinct = chosen.drop_duplicates()
     texts = zip(export.text(distinct["function"]), export.text(distinct["file"]), distinct["line"], strict=True)
-    names = np.array([_named(*text) for text in texts], dtype=object)
-    return codes, names
-
-
-def _named(function: str, file: str, line: int) -> str:
-    """Return `load (train.py:12)`: nsys escapes names as in HTML, and gives no file for some."""
-    name = re.split(r"[/\\]", html.unescape(file))[-1]
-    number = str(line) if line > 0 else ""
-    where = f"{name}:{number}".rstrip(":") if name else f"line {number}" if number else ""
-    return without_private(html.unescape(function)) + f" ({where})" * bool(where)
+    # nsys escapes names as in HTML, and gives no file for some
+    named = [frame_name(html.unescape(function), html.unescape(file), line) for function, file, line in texts]
+    return codes, np.array(named, dtype=object)
 
 
 def _without_stacks(count: int, total: int) -> Finding:

@@ -73,6 +73,7 @@ def read_nsys(path: Path, *, details: Details = True) -> Profile:
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
     missing = {"cpu_ops": "nsys records no PyTorch operators; --collector torch does"}
+    missing |= {"python_functions": "nsys samples Python; torch.profiler.profile(with_stack=True) records its calls"}
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
     # SQLite can serve several threads at a time; two are enough to keep the conversion to pandas busy
