@@ -168,7 +168,10 @@ def waits(scene: Scene) -> Iterator[Remedy]:
     direction = scene.direction[waiting]
     waiting = waiting[(direction == TO_HOST) | ((calls.cause[waiting] == IDLE.index(SYNC)) & (direction < 0))]
     length = calls.end - calls.start
-    shortest = least(calls.name, length)
+    # a copy is still made: that takes what a launch takes
+    shortest = np.minimum(
+        np.where(scene.launching, np.maximum(least(calls), scene.cost.recorded_ns), least(calls)), length
+    )
     for code, here in positions(scene.path[waiting]).items():
         mine = waiting[here]
         edit = (scene.without_waits(mine), Change(found.of(CALL, mine), "at most", shortest[mine]))
@@ -199,7 +202,7 @@ def _without_calls(scene: Scene, rule: str, flags: Flags, with_gap: Flags | None
         return
     before = mine[with_gap[mine]] if with_gap is not None else mine[:0]
     length = calls.end - calls.start
-    left = np.where(scene.launching, least(calls.name, length), 0)[mine]
+    left = np.where(scene.launching, least(calls), 0)[mine]
     edit = (
         scene.without_waits(mine),
         Change(found.of(CALL, mine), "at most", left),

@@ -201,7 +201,7 @@ def _of_calls(calls: Calls, work: Work, window: Window) -> Iterator[_Part]:
     gap = calls.start - np.where(known, np.append(calls.end, 0)[calls.before], window.start_ns)
     yield BEGIN, np.where(known, 2 * calls.before + 1, -1), 2 * call, gap, call
     held = (calls.awaited >= 0) & (np.append(work.end, 0)[calls.awaited] > calls.start)
-    own = np.where(held & (calls.cause == IDLE.index(SYNC)), least(calls.name, length), calls.work_ns)
+    own = np.where(held & (calls.cause == IDLE.index(SYNC)), least(calls), calls.work_ns)
     yield CALL, 2 * call, 2 * call + 1, np.minimum(own, length), call
     waits = np.flatnonzero(calls.awaited >= 0)
     returns = np.where(held, calls.work_ns, 0)[waits]
@@ -235,9 +235,12 @@ def _of_work(calls: Calls, work: Work, groups: Ints, window: Window) -> Iterator
     yield LAUNCH, np.full(len(mine), -1), first + mine, work.end[mine] - window.start_ns, mine
 
 
-def least(name: Ints, length: Ints) -> Ints:
-    """Return for each call what such a call takes if it need not wait: the tenth percentile of its name."""
-    shortest = np.zeros(int(name.max(initial=-1)) + 1, dtype=np.int64)
-    for key, rows in positions(name).items():
-        shortest[key] = int(np.quantile(length[rows], 0.1))
-    return np.minimum(shortest[name], length)
+def least(calls: Calls) -> Ints:
+    """Return for each call what such a call takes if it need not wait: the tenth percentile of its name.
+
+    Of calls that did wait, what they took after it counts: where all do, none is short.
+    """
+    shortest = np.zeros(int(calls.name.max(initial=-1)) + 1, dtype=np.int64)
+    for key, rows in positions(calls.name).items():
+        shortest[key] = int(np.quantile(calls.work_ns[rows], 0.1))
+    return np.minimum(shortest[calls.name], calls.end - calls.start)
