@@ -33,6 +33,7 @@ Jump = Literal[
     "span",
     "memory",
     "counter",
+    "place",
 ]
 """What a row is in the page's timeline, and so how the page finds it there (templates/scripts/tables/jumps.js)."""
 
@@ -337,6 +338,7 @@ CRITICAL_PATH: Final = Entry(
     group=GPU,
     short="critical path",
     bars=("time_pct",),
+    jump="place",
     kernels=("name",),
 )
 
@@ -415,6 +417,7 @@ WHAT_IF: Final = Entry(
     group=GPU,
     short="what if",
     bars=("gain_pct",),
+    jump="place",
 )
 
 PROFILER_COST: Final = Entry(

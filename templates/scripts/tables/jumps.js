@@ -7,7 +7,7 @@
 
 /**
  * @typedef {"kernel" | "operator" | "mark" | "call" | "functions" | "range" | "repetition" | "copy" | "replay" | "span"
- *   | "memory" | "counter"} Jump
+ *   | "memory" | "counter" | "place"} Jump
  */
 
 export class TableJumps {
@@ -122,6 +122,15 @@ export class TableJumps {
    */
   repetition(row) {
     return this.#range(this.model.name(row), row);
+  }
+
+  /**
+   * The longest repetition of the range that the row is about, if it is about one.
+   * @param {number} row
+   */
+  place(row) {
+    const path = this.#text("path", row);
+    return path && path !== TableJumps.NO_RANGE ? this.#range(path, row) : null;
   }
 
   /**

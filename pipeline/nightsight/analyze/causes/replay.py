@@ -243,4 +243,5 @@ def least(calls: Calls) -> Ints:
     shortest = np.zeros(int(calls.name.max(initial=-1)) + 1, dtype=np.int64)
     for key, rows in positions(calls.name).items():
         shortest[key] = int(np.quantile(calls.work_ns[rows], 0.1))
-    return np.minimum(shortest[calls.name], calls.end - calls.start)
+    taken: Ints = np.minimum(shortest[calls.name], calls.end - calls.start)
+    return taken
