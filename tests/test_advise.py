@@ -26,7 +26,11 @@ GRAPH = {"rule": "launch_bound", "path": "step", "name": "", "function": "", "ca
 
 
 def replayed(**changes: Any) -> Result:
-    row: dict[str, Any] = dict.fromkeys(REPLAY.column_names, 0) | {"repetitions": 10, "events": 100, "unexplained_pct": 0.5}
+    row: dict[str, Any] = dict.fromkeys(REPLAY.column_names, 0) | {
+        "repetitions": 10,
+        "events": 100,
+        "unexplained_pct": 0.5,
+    }
     row |= {"measured_ns": 12e6, "replayed_ns": 12e6, "predicted_ns": 10e6, "unprofiled_ns": 10e6, "timed_ns": None}
     return result(REPLAY.name, pd.DataFrame([row | changes]))
 

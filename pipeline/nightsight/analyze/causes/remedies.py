@@ -36,9 +36,11 @@ from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
 
 # host code between two launches that is no longer than this is the price of launching; longer code does something else
 _BETWEEN_LAUNCHES_NS: Final = 100_000
-# in a range that launches so many times in a step, up to that: it is a framework that works out what to launch
+# where so much is launched in each step, up to more: it is a framework that works out what to launch. Outside of ranges
+# it may be anything else, too
 _MUCH: Final = 5
 _DISPATCH_NS: Final = 500_000
+_ANYWHERE_NS: Final = 200_000
 # what a CUDA graph takes from one kernel to the next, and for its launch; it is worth launching so many kernels at once
 _GRAPH_HOP_NS: Final = 300
 _GRAPH_LAUNCH_NS: Final = 10_000
@@ -104,7 +106,7 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
     """Host code that does more than launch: one remedy per range in which it runs, moved off the thread."""
     found, calls = scene.model, scene.graph.calls
     cut = scene.host_code()
-    is_price = scene.gap[cut.piece] <= np.where(_launches_much(scene)[cut.row], _DISPATCH_NS, _BETWEEN_LAUNCHES_NS)
+    is_price = scene.gap[cut.piece] <= _price_ns(scene)[cut.row]
     long = ~is_price & (calls.cause[cut.piece] != IDLE.index(MODULE))
     totals = np.bincount(cut.row[long], cut.length[long], len(scene.paths))
     for path in np.argsort(-totals, kind="stable")[:_MOST_PLACES]:
@@ -147,18 +149,19 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
     yield Remedy("launch_bound", scene.pathname(launched), "", len(launched) / scene.steps, time, edit)
 
 
-def _launches_much(scene: Scene) -> Flags:
-    """Return for each path of the scene whether its range launches much itself."""
+def _price_ns(scene: Scene) -> Ints:
+    """Return for each path of the scene up to which length host code in it is the price of launching."""
     launching = scene.in_calls[scene.launching[scene.in_calls]]
-    return np.bincount(scene.path[launching], minlength=len(scene.paths)) >= _MUCH * scene.steps
+    much = np.bincount(scene.path[launching], minlength=len(scene.paths)) >= _MUCH * scene.steps
+    return np.where(much, np.where(scene.paths == OUTSIDE, _ANYWHERE_NS, _DISPATCH_NS), _BETWEEN_LAUNCHES_NS)
 
 
 def _price_of_launching(scene: Scene) -> Flags:
     """Return before which calls host code does nothing else than launch: it is short, or lies in what launches much."""
-    cut, much = scene.host_code(), _launches_much(scene)
-    others = np.bincount(cut.piece, np.where(much[cut.row], 0, cut.length), len(scene.gap))
-    short = scene.gap <= _BETWEEN_LAUNCHES_NS
-    return np.asarray(short | ((scene.gap <= _DISPATCH_NS) & (others <= _BETWEEN_LAUNCHES_NS)), dtype=bool)
+    cut, price = scene.host_code(), _price_ns(scene)
+    longer = np.zeros(len(scene.gap), dtype=bool)
+    longer[cut.piece[scene.gap[cut.piece] > price[cut.row]]] = True
+    return ~longer
 
 
 def waits(scene: Scene) -> Iterator[Remedy]:
