@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 MISNAMED: dict[str, str] = {}
 """Whose cause is not named first, and why."""
 FAR = {
-    "wait_mask": "without the waits the CPU limits the predicted step, the real one less: the fix launches less than the "
-    "mask does, and too little of nsys's cost is taken off its many calls",
+    "wait_mask": "without the waits the CPU limits the predicted step, and the real one less: the fix launches less "
+    "than the mask does, and too little of nsys's cost is taken off its many calls",
 }
 """Whose predicted gain is off by more than a factor of 1.5, and why."""
 
