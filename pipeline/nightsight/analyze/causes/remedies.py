@@ -83,9 +83,7 @@ class Remedy:
 
 def remedies(scene: Scene) -> list[Remedy]:
     """Return what could be changed, whatever it gains."""
-    of_cpu = (host_code, graph_launch, waits, allocation, loading)
-    of_copies, of_ranks = (large_copies, small_copies), (communication, straggler)
-    found = [remedy for propose in (*of_cpu, *of_copies, *of_ranks, kernels) for remedy in propose(scene)]
+    found = [remedy for propose in PROPOSALS for remedy in propose(scene)]
     return [*found, *_together(found)]
 
 
@@ -386,3 +384,18 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
         )
         time = scene.per_step(scene.length[mine])
         yield Remedy(proposal.rule, "", proposal.place, len(mine) / scene.steps, time, edit)
+
+
+PROPOSALS: Final = (
+    host_code,
+    graph_launch,
+    waits,
+    allocation,
+    loading,
+    large_copies,
+    small_copies,
+    communication,
+    straggler,
+    kernels,
+)
+"""What is tried. Each returns remedies whose edits the replay judges."""
