@@ -43,7 +43,7 @@ def put(tree: Path, block: str) -> str:
     elif place["where"] == "after" and path.suffix == ".md":
         text = re.sub(rf"^\| `{place['name']}` .*\n", lambda found: found[0] + code, text, flags=re.MULTILINE)
     elif place["where"] == "before":
-        text = re.sub(rf"^(?={place['name']}: )", lambda _: code, text, count=1, flags=re.MULTILINE)
+        text = re.sub(rf"^(?={place['name']}: )", lambda _: f"{code}\n\n", text, count=1, flags=re.MULTILINE)
     elif place["where"] == "after":
         text = re.sub(rf"^{place['name']}: .*?^\)\n", lambda found: found[0] + code, text, flags=_ALL)
     elif text:
