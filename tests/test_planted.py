@@ -7,7 +7,7 @@ import pytest
 
 from tests.documents import check
 from tests.planted.__main__ import DATA, ROOT
-from tests.planted.cases import CASES, OTHERS, PENDING
+from tests.planted.cases import CASES, OTHERS
 from tests.planted.judge import Verdict, judged, table
 from tests.planted.store import times
 
@@ -38,9 +38,9 @@ def planted() -> list[Verdict]:
 
 
 def test_each_program_is_captured_and_timed() -> None:
-    assert {verdict.case.name for verdict in verdicts() if verdict.said} == CASES.keys() - PENDING.keys()
+    assert {verdict.case.name for verdict in verdicts() if verdict.said} == CASES.keys()
     found = times(DATA)
-    assert found.keys() == CASES.keys() - PENDING.keys()
+    assert found.keys() == CASES.keys()
     assert {name: tuple(forms) for name, forms in found.items()} == {name: CASES[name].timed_forms for name in found}
 
 
@@ -53,7 +53,7 @@ def test_captures_are_small_and_do_not_tell_of_the_machine() -> None:
 
 
 def test_every_fix_gains_enough_to_be_worth_advice() -> None:
-    assert [verdict.case.name for verdict in planted() if (verdict.gain_pct or 0) < 8] == []
+    assert [verdict.case.name for verdict in planted() if (verdict.gain_pct or 0) < 4] == []
 
 
 def test_the_first_advice_names_the_planted_cause() -> None:

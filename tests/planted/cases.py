@@ -11,12 +11,6 @@ Form = str
 FORMS: Final = ("bad", "fixed")
 
 
-PENDING: Final = {
-    "exposed_communication": "the program has changed since: its fix gained 4 %, too little to judge advice by",
-}
-"""Cases that wait for a GPU host, with the reason."""
-
-
 @dataclass(frozen=True)
 class Case:
     """A program with a planted cause of slowness: `programs/MODULE.py` has a function NAME.

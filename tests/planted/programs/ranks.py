@@ -13,9 +13,9 @@ from tests.planted.programs.parts import GPU, mlp, work
 RANK = int(os.environ.get("RANK", "0"))
 
 
-def data_parallel(rows: int, dim: int = 4096, layers: int = 6, **options: Any) -> Any:
+def data_parallel(rows: int, dim: int = 4096, layers: int = 6) -> Any:
     """Return a step of training whose gradients are reduced in buckets during the backward pass."""
-    model = torch.nn.parallel.DistributedDataParallel(mlp(dim, layers), device_ids=[RANK], **options)
+    model = torch.nn.parallel.DistributedDataParallel(mlp(dim, layers), device_ids=[RANK])
     return trained(model, rows, dim)
 
 
@@ -43,12 +43,7 @@ def trained(model: Any, rows: int, dim: int, *, reduces: bool = False) -> Any:
 
 
 def exposed_communication(bad: bool) -> Step:
-    # so few rows that reducing the gradients takes about as long as the backward pass, which can hide it
-    rows, dim, layers = 1024, 4096, 12
-    if bad:
-        train = trained(mlp(dim, layers), rows, dim, reduces=True)
-    else:
-        train = data_parallel(rows, dim, layers, gradient_as_bucket_view=True)
+    train = trained(mlp(4096, 6), 3072, 4096, reduces=True) if bad else data_parallel(3072)
 
     def step(_: int) -> None:
         with nvtx.annotate("step"):
