@@ -16,7 +16,7 @@ from nightsight.analyze.replay.join import stands_for
 from nightsight.analyze.replay.limits import MEMORIES, ncu_limits
 from nightsight.events.kernel_kinds import Kind, converts, family, kind_of, listed, operation
 from nightsight.events.kernel_names import base_name, communicates
-from nightsight.events.timeline import Timeline, by_device, distinct, operation_column
+from nightsight.events.timeline import Timeline, by_device, distinct, operation_column, positions
 from nightsight.intervals import Flags, Ints, depth
 from nightsight.parallel import once
 from nightsight.peaks import OF_TENSOR_PEAK, TensorRate, tensor_rate
@@ -473,7 +473,8 @@ def _small_grids(timeline: Timeline) -> Iterator[KernelRemedy]:
     waits = np.array([communicates(text) or "persist" in text.lower() for text in names.texts], dtype=bool)
     small = (share > 0) & (share < _FILLED) & (work.time[rows] >= _LONG_NS) & ~waits[work.code[rows]]
     # of a kernel that was replayed, ncu tells more
-    small &= _alone(timeline, position) & (_limits(timeline)[1][position] < 0)
+    small &= _limits(timeline)[1][position] < 0
+    small[small] = _alone(timeline, position[small])
     groups = pd.DataFrame({"code": work.code[rows], "blocks": blocks, "time": work.time[rows]})[small]
     totals = groups.groupby(["code", "blocks"])["time"].sum().sort_values(ascending=False)
     least = _DOMINATES * work.time[is_kernel].sum()
@@ -502,13 +503,14 @@ def _alone(timeline: Timeline, position: Ints) -> Flags:
     """Return which kernels run while no other kernel does on their GPU."""
     operations = timeline.operations
     is_kernel = operations.of("kernels")
-    alone = np.zeros(len(operations.kind), dtype=bool)
-    for here in by_device(timeline).values():
-        mine = here[is_kernel[here]]
-        start, end = operations.start[mine], operations.end[mine]
-        begins, ends = np.sort(start), np.sort(end)
+    alone = np.zeros(len(position), dtype=bool)
+    lanes = by_device(timeline) if len(position) else {}
+    for device, asked in positions(operations.device[position]).items():
+        mine = lanes[device][is_kernel[lanes[device]]]
+        begins, ends = np.sort(operations.start[mine]), np.sort(operations.end[mine])
+        start, end = operations.start[position[asked]], operations.end[position[asked]]
         # no other has begun and not ended when it begins, and none begins before it ends
         before = depth(begins, ends, start) <= 1
         during = np.searchsorted(begins, end, side="left") - np.searchsorted(begins, start, side="left") <= 1
-        alone[mine] = before & during
-    return alone[position]
+        alone[asked] = before & during
+    return alone

@@ -11,9 +11,10 @@ import numpy as np
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.intervals import Ints
+from nightsight.parallel import once
 from nightsight.tables import empty
 
-MOST_FOLLOWED: Final = 300_000
+MOST_FOLLOWED: Final = 160_000
 """A window with no more events (two for each call, one for each operation) is followed as a whole."""
 MOST_REPLAYED: Final = 24_000
 """A replay takes some microseconds for each event, and has at most so many if the window has repetitions to choose."""
@@ -54,15 +55,22 @@ def _parts(timeline: Timeline, most: int) -> tuple[Ints, Ints]:
 
     Parts are repetitions, or slices if there are none or if they have more than so many events.
     """
-    window = timeline.window
-    starts = window.repetitions
-    if len(starts) > 1:
-        edges = np.concatenate([[window.start_ns], starts[1:], [window.end_ns]])
-        counts = _events(timeline, edges)
-        if counts.mean() <= most:
-            return edges, counts
+    edges, counts = _repetitions(timeline)
+    if len(counts) and counts.mean() <= most:
+        return edges, counts
     # a fine grid of time: slices are put together as the number of their events allows
+    window = timeline.window
     edges = window.start_ns + window.length_ns * np.arange(_SLICES + 1) // _SLICES
+    return edges, _events(timeline, edges)
+
+
+@once
+def _repetitions(timeline: Timeline) -> tuple[Ints, Ints]:
+    """Return the edges of the repetitions and the events of each; without any if there is one repetition or none."""
+    window, starts = timeline.window, timeline.window.repetitions
+    if len(starts) < 2:
+        return starts[:0], starts[:0]
+    edges = np.concatenate([[window.start_ns], starts[1:], [window.end_ns]])
     return edges, _events(timeline, edges)
 
 
