@@ -8,6 +8,9 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nightsight.advise import NEEDS, advise
+from nightsight.analyze import ANALYSES
+from nightsight.events.timeline import Timeline
 from nightsight.model import Benchmark, Environment, Finding, Report, Result
 
 HOSTILE: Final = (
@@ -40,6 +43,11 @@ def unpacked(page: str) -> str:
 
 def result(name: str, table: pd.DataFrame | None, **fields: Any) -> Result:
     return Result(name, fields.pop("title", name), fields.pop("help", f"What {name} means."), table, **fields)
+
+
+def advised(timeline: Timeline) -> tuple[Finding, ...]:
+    """Return the advice on a timeline; only what advice reads is analysed."""
+    return advise([analysis.run(timeline) for analysis in ANALYSES if analysis.entry in NEEDS])
 
 
 def kernel_table(names: tuple[str, ...] = KERNELS) -> pd.DataFrame:

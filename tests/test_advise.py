@@ -7,11 +7,11 @@ import pytest
 
 from nightsight.advise import RULES, advise, unchecked
 from nightsight.advise.tables import Tables
-from nightsight.analyze import analyze
+from nightsight.events.timeline import Timeline
 from nightsight.model import Finding, Result
 from nightsight.results import CRITICAL_PATH, GPU_GAPS, GPU_TIME, REMEDIES, REPLAY, WHAT_IF
 from tests.recorded import Recorded
-from tests.reports import gpu_table, result
+from tests.reports import advised, gpu_table, result
 from tests.timeline import draw
 
 # one launch ahead, and the GPU computes from beginning to end
@@ -45,7 +45,7 @@ def said(*rows: dict[str, Any], **changes: Any) -> tuple[Finding, ...]:
 
 
 def test_nothing_is_said_of_a_gpu_that_is_kept_busy() -> None:
-    assert advise(analyze(draw(BUSY))[0]) == ()
+    assert advised(Timeline(draw(BUSY))) == ()
 
 
 def test_a_finding_names_cause_place_and_cost() -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.advise import advise
 from nightsight.analyze import analyze
 from nightsight.events.timeline import Timeline
 from nightsight.model import Finding
 from tests.properties import examples
 from tests.replays import alone, joined, launch, rule
+from tests.reports import advised
 from tests.timeline import draw
 
 # kernels from beginning to end, launched ahead: nothing else to advise
@@ -25,7 +25,7 @@ DRAM, L2, TENSOR = f"gpu__dram_throughput.{_SOL}", f"lts__throughput.{_SOL}", f"
 
 
 def findings(timeline: Timeline) -> list[Finding]:
-    return [found for found in advise(analyze(timeline.profile)[0]) if found.rule.startswith("ncu_")]
+    return [found for found in advised(timeline) if found.rule.startswith("ncu_")]
 
 
 def test_the_gain_is_the_estimate_times_the_time_of_the_kernel() -> None:
@@ -93,7 +93,7 @@ def test_what_the_figures_tell_goes_before_the_rules_of_ncu() -> None:
     far = {MEMORY: 92.0, L2: 92.0, "memory_l2_theoretical_sectors_global": 400.0}
     far |= {"memory_l2_theoretical_sectors_global_ideal": 100.0}
     timeline = joined(draw(BUSY), launch("a", far, rules=[rule("MemoryCacheAccessPattern", 90)]))
-    advice = [found for found in advise(analyze(timeline.profile)[0]) if found.source.startswith("ncu_")]
+    advice = [found for found in advised(timeline) if found.source.startswith("ncu_")]
     assert [(found.rule, found.gain_ns) for found in advice] == [("uncoalesced", 6000)]
     assert advice[0].title == "Threads of a warp access memory that is far apart: a"
     assert advice[0].evidence[1] == "75 % of the sectors are needless: at most 75.0 % of that"
@@ -141,6 +141,23 @@ def test_estimates_that_promise_no_time_are_no_advice(said: Any) -> None:
 def test_without_a_timeline_or_a_match_nothing_can_be_weighed() -> None:
     assert findings(alone(launch("a", rules=[rule()]))) == []
     assert findings(joined(draw(BUSY), launch("x", rules=[rule()]))) == []
+
+
+@pytest.mark.parametrize(
+    ("peak", "said"),
+    [
+        ({SM: 92.0, TENSOR: 92.0}, "only less work for it helps"),
+        ({MEMORY: 92.0, DRAM: 92.0}, "only less traffic helps"),
+    ],
+)
+def test_a_dominant_kernel_at_the_peak_is_a_note_that_promises_nothing(peak: Mapping[str, float], said: str) -> None:
+    timed = {**peak, "gpu__time_duration.sum": 8_000.0}
+    for timeline in (joined(draw(BUSY), launch("a", peak)), alone(launch("a", timed))):
+        (found,) = [each for each in advised(timeline) if each.rule == "at_roof"]
+        assert (found.severity, found.gain_ns, found.gain_pct) == ("info", None, None)
+        assert f"92 % of {'DRAM' if DRAM in peak else 'the tensor pipe'}, where {said}: a" in found.detail
+    # `b` takes a fifth of the window
+    assert "at_roof" not in {each.rule for each in advised(joined(draw(BUSY), launch("b", peak)))}
 
 
 def test_five_kernels_are_enough() -> None:

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.advise import advise
-from nightsight.analyze import analyze
 from nightsight.analyze.causes.kernels import kernel_remedies
 from nightsight.analyze.replay.limits import ncu_limits
 from nightsight.events.timeline import Timeline
@@ -18,6 +16,7 @@ from tests.kernel_tables import one_after_the_other
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.replays import alone, joined, launch
+from tests.reports import advised
 from tests.timeline import draw
 
 _SOL = "avg.pct_of_peak_sustained_elapsed"
@@ -86,17 +85,19 @@ def test_products_at_94_percent_of_the_tensor_pipe_have_nothing_to_gain(recorded
 
 @pytest.mark.parametrize("name", ["fp32", "unfused", "healthy"])
 def test_no_rule_of_ncu_misleads(recorded: Recorded, name: str) -> None:
-    advice = advise(analyze(with_ncu(recorded, name))[0])
+    advice = advised(Timeline(with_ncu(recorded, name)))
     assert not [finding for finding in advice if finding.rule.startswith("ncu_")]
 
 
 def test_replays_alone_get_findings_too(recorded: Recorded) -> None:
-    (advice,) = advise(analyze(only_ncu(recorded, "fp32"))[0])
+    (advice,) = advised(Timeline(only_ncu(recorded, "fp32")))
     assert (advice.rule, advice.gain_ns, advice.source) == ("tensor_cores", None, "ncu_limits")
     assert advice.evidence[0].startswith("cuBLAS sgemm 256x64: 76 % of the FP32 roof, tensor pipe idle; 2.707 ms, ")
     assert len(advice.evidence) == 3
-    for name in ("unfused", "healthy"):
-        assert not advise(analyze(only_ncu(recorded, name))[0])
+    for name, peak in (("unfused", "85 to 90 % of DRAM"), ("healthy", "94 % of the tensor pipe")):
+        (note,) = advised(Timeline(only_ncu(recorded, name)))
+        assert (note.rule, note.severity, note.gain_ns) == ("at_roof", "info", None)
+        assert peak in note.detail
 
 
 def test_a_transposed_copy_fetches_what_nobody_reads(recorded: Recorded) -> None:
@@ -107,8 +108,10 @@ def test_a_transposed_copy_fetches_what_nobody_reads(recorded: Recorded) -> None
     # 241 µs; 2 × 134 MB at the rate of the other kernels take 63
     assert 241.5 * (1 - first["gain_pct"] / 100) == pytest.approx(63, rel=0.2)
     assert set(rows["rule"][1:]) == {"", "at_roof"}
-    (advice,) = advise(analyze(recorded.profile("measure.ncu-rep"))[0])
-    assert advice.rule == "uncoalesced"
+    assert [(said.rule, said.severity) for said in advised(Timeline(recorded.profile("measure.ncu-rep")))] == [
+        ("uncoalesced", "advice"),
+        ("at_roof", "info"),
+    ]
 
 
 def test_replays_bound_what_the_timeline_promises(recorded: Recorded) -> None:

@@ -61,9 +61,9 @@ KERNEL_RULES: Final[Mapping[str, Words]] = {
         "Use less shared memory per block: smaller tiles, or fewer stages (num_stages in Triton).",
     ),
     "at_roof": Words(
-        "A dominant kernel is at the peak of the GPU",
-        "The unit that limits it is nearly always busy, so nothing helps that leaves the work as it is.",
-        "Do less of that work: fuse it with its neighbours or use a smaller type if it is traffic; if it is "
+        "Kernels at the peak of the GPU",
+        "The unit that limits them is nearly always busy, so nothing helps that leaves the work as it is.",
+        "Do less of that work: fuse kernels with their neighbours or use a smaller type if it is traffic; if it is "
         "arithmetic, use a smaller type or fewer operations.",
     ),
 }

@@ -7,6 +7,7 @@ What ncu says in its own words is in the table of its rules.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ _AT_ROOF: Final = "at_roof"
 _ELSEWHERE: Final = frozenset(("tensor_cores", "small_grid", _AT_ROOF))
 # above the first a unit is at its peak, below the second no unit is what the kernel waits for
 _AT_ROOF_PCT: Final = 80.0
+# a kernel at its peak is worth a note if it takes this share of the window, or of the replayed time
+_DOMINANT_PCT: Final = 25.0
 _WAITS_PCT: Final = 60.0
 _MEMORIES: Final = ("DRAM", "L2", "L1", "memory")
 
@@ -72,6 +75,7 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     """Return a finding for each of up to five kernels (name, grid, block), weighed by their time in the window.
 
     Without a timeline there is one for each change that the figures of replays tell, weighed by the replayed time.
+    Dominant kernels that are at the peak of the GPU come last, as notes: they gain nothing as they are.
     """
     kernels = tables.rows(NCU_KERNELS, *_KERNELS)[_KERNELS]
     if kernels.empty:
@@ -80,7 +84,8 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     # without their limits, estimates would be unbounded
     kernels = kernels.merge(limits, on="launch", validate="1:1")
     if not tables.window_ns:
-        return _alone(kernels)
+        replayed_ns = kernels["replay_ns"].astype("float64")
+        return (*_alone(kernels), *_at_roof(kernels, replayed_ns, max(float(replayed_ns.sum()), 1.0), "replayed time"))
     timed = kernels[kernels["busiest_gpu_ns"].notna()]
     ours = timed[timed["ours"].isin(KERNEL_RULES.keys() - _ELSEWHERE)].rename(columns={"ours": "rule"})
     cases = pd.concat([_estimates(tables, timed), ours.assign(capped_pct=ours["gain_pct"])], ignore_index=True)
@@ -89,7 +94,11 @@ def replay_advice(tables: Tables) -> tuple[Finding, ...]:
     cases = cases.assign(gain_ns=gain.clip(upper=tables.window_ns))
     cases = cases.sort_values("gain_ns", ascending=False, kind="stable").drop_duplicates(_GROUP)
     cases = cases[cases["gain_ns"] * 100 >= _LEAST_PCT * max(tables.window_ns, 1)]
-    return tuple(_finding(case, tables.window_ns) for case in cases.head(_MOST).to_dict("records"))
+    spent = timed["busiest_gpu_ns"].astype("float64")
+    return (
+        *(_finding(case, tables.window_ns) for case in cases.head(_MOST).to_dict("records")),
+        *_at_roof(timed, spent, max(tables.window_ns, 1), "window"),
+    )
 
 
 def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
@@ -151,6 +160,25 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
         evidence=(*finding.evidence, estimate),
         source=NCU_RULES.name,
     )
+
+
+def _at_roof(kernels: pd.DataFrame, spent: "pd.Series[float]", whole_ns: float, of_what: str) -> Iterator[Finding]:
+    """Yield a note on the kernels that are at the peak of the GPU, if they take much of the whole."""
+    peaked = kernels.assign(share_pct=100.0 * spent / whole_ns)[kernels["ours"] == _AT_ROOF]
+    share = float(peaked["share_pct"].sum())
+    if share < _DOMINANT_PCT:
+        return
+    said, words = [], KERNEL_RULES[_AT_ROOF]
+    by_unit = peaked.sort_values("share_pct", ascending=False, kind="stable").groupby("unit", sort=False)
+    for unit, mine in list(by_unit)[:_MOST_EVIDENCE]:
+        low, high = (f"{mine['used_pct'].agg(which):.0f}" for which in ("min", "max"))
+        used = low if low == high else f"{low} to {high}"
+        helps = mine["reason"].iloc[0].partition(": ")[2]
+        names = ", ".join(pd.unique(mine["name"].map(_short))[:_MOST_EVIDENCE])
+        part = format_value(float(mine["share_pct"].sum()), "share_pct")
+        said.append(f"{used} % of {unit}, where {helps}: {names} ({part}).")
+    title = f"{words.title}: {format_value(min(share, 100.0), 'share_pct')} of the {of_what}"
+    yield Finding(_AT_ROOF, "info", title, " ".join((*said, words.detail)), words.remedy, source=NCU_LIMITS.name)
 
 
 def _alone(kernels: pd.DataFrame) -> tuple[Finding, ...]:

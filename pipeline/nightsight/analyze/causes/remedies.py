@@ -57,8 +57,8 @@ _MANY_COPIES: Final = 8
 _COMPILING_NS: Final = 3_000_000
 _LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
 _MOST_PLACES: Final = 6
-# communication beside kernels takes multiprocessors and bandwidth from them, and what is reduced last has nothing beside
-# it: only so much of it is gained (a quarter between two H200)
+# communication beside kernels takes multiprocessors and bandwidth from them, and nothing runs beside what is reduced
+# last: only so much of it is gained (a quarter between two H200)
 _HIDDEN: Final = 1 / 3
 # ranks are uneven if one computes so many times as long as all do on average
 _UNEVEN: Final = 1.05

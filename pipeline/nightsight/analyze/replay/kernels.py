@@ -9,6 +9,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.replay.join import replays
 from nightsight.analyze.replay.metrics import KERNEL, collected
 from nightsight.events.timeline import Timeline
+from nightsight.parallel import once
 from nightsight.results import NCU_KERNELS
 from nightsight.tables import whole
 from nightsight.units import heading
@@ -37,6 +38,7 @@ _WHOLE_ONES: Final = (
 _NO_PART: Final = 1e-6
 
 
+@once
 def ncu_kernels(timeline: Timeline) -> Table:
     """Return one row per replayed launch, in the order of `replays`: times in ns, rates in percent; NaN if unknown."""
     launches = replays(timeline)

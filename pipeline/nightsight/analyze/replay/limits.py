@@ -19,6 +19,7 @@ from nightsight.analyze.replay.roofline import ncu_roofline, ncu_roofs
 from nightsight.events.kernel_kinds import is_named_product
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags
+from nightsight.parallel import once
 from nightsight.peaks import OF_TENSOR_PEAK
 from nightsight.results import NCU_LIMITS
 from nightsight.tables import empty
@@ -65,6 +66,7 @@ class _Change(NamedTuple):
     reason: list[str]
 
 
+@once
 def ncu_limits(timeline: Timeline) -> Table:
     """Return one row per replayed launch, in the order of `replays`: its limiting unit, and what could be gained."""
     kernels = ncu_kernels(timeline).frame

@@ -31,6 +31,7 @@ _PUBLISHED: Final = {
 }
 
 
+@once
 def ncu_roofline(timeline: Timeline) -> Table:
     """Return one row per replayed launch and type of arithmetic that it executed."""
     work = pd.concat([core_rates(timeline), _tensor(tensor_rates(timeline))], ignore_index=True)
