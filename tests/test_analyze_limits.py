@@ -249,7 +249,7 @@ def test_a_product_that_waits_for_memory_gains_no_more_on_tensor_cores() -> None
     assert bounded.new_ns.tolist() == [700_000] * 3
 
 
-@examples(100)
+@examples(40)
 @given(
     st.lists(
         st.fixed_dictionaries(
