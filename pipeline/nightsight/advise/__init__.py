@@ -17,6 +17,7 @@ from nightsight.model import Finding, Result
 from nightsight.results import (
     ALLOCATION,
     COMMUNICATION,
+    COMPUTE,
     COPIES,
     CRITICAL_PATH,
     GPU_GAPS,
@@ -178,6 +179,15 @@ RULES: Final = (
         "Each costs a call, and most a wait; the bytes cost next to nothing.",
         "Put them into one buffer, and copy that once; or build the values on the GPU.",
         (LAUNCH, SYNC),
+    ),
+    Rule(
+        "migration",
+        "pages moved ahead of time",
+        "Kernels or host code wait for pages of managed memory in {place}: {cost}",
+        "What touches a page that is on the other side stops until the driver has moved it.",
+        "Move pages before they are needed: cudaMemPrefetchAsync to the GPU before the kernel, and to the host before "
+        "the CPU reads. Or keep the data on the GPU (cudaMalloc), and copy between pinned memory and it.",
+        (COMPUTE, HOST),
     ),
     Rule(
         "exposed_communication",

@@ -4,7 +4,7 @@ A remedy takes host code off a thread, a wait out of a loop, a copy off its stre
 replaying the stretch with its edit (nightsight.analyze.causes.outcome).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,9 +30,10 @@ from nightsight.analyze.causes.replay import (
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.timeline import Timeline, positions
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import Flags, Ints, Spans, covered, union
 from nightsight.peaks import published
 from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
+from nightsight.tables import empty, integers
 
 # host code between two launches that is no longer than this is the price of launching; longer code does something else
 _BETWEEN_LAUNCHES_NS: Final = 100_000
@@ -57,6 +58,9 @@ _MANY_COPIES: Final = 8
 _COMPILING_NS: Final = 3_000_000
 _LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
 _MOST_PLACES: Final = 6
+# so long before a page of managed memory is moved, a processor waits for it already, where faults were not recorded
+_SERVED_NS: Final = 20_000
+_LEAST_KERNEL_NS: Final = 3_000
 # communication beside kernels takes multiprocessors and bandwidth from them, and nothing runs beside what is reduced
 # last: only so much of it is gained (a quarter between two H200)
 _HIDDEN: Final = 1 / 3
@@ -238,7 +242,7 @@ def _copies(scene: Scene) -> tuple[Ints, Floats, Flags]:
     mine = np.flatnonzero((work.direction >= 0) & (work.call >= 0) & (scene.model.edges[LAUNCH][:-1] >= 0))
     if table is None or not len(mine):
         return mine[:0], np.empty(0), np.empty(0, dtype=bool)
-    rows = table.iloc[work.operation[mine] - int(scene.timeline.operations.of("kernels").sum())]
+    rows = table.iloc[work.operation[mine] - _kernels(scene)]
     pageable = (rows["source_kind"] == "Pageable") | (rows["target_kind"] == "Pageable")
     return mine, rows["bytes"].to_numpy(dtype=np.float64, na_value=0.0), pageable.to_numpy()
 
@@ -319,6 +323,60 @@ def link_rate(timeline: Timeline) -> float:
     return rates[0] if rates else _LINK_GB_PER_S
 
 
+def migration(scene: Scene) -> Iterator[Remedy]:
+    """Pages of managed memory are moved before they are needed, at the rate of the link; no processor waits for one."""
+    found, calls, work = scene.model, scene.graph.calls, scene.graph.work
+    kernels = np.flatnonzero((work.operation < _kernels(scene)) & (found.edges[LAUNCH][:-1] >= 0))
+    stalled, held = np.zeros(len(work)), np.zeros(len(calls))
+    for device, waited in _waits_for_pages(scene.timeline, "Unified Host-to-Device", "device"):
+        mine = kernels[work.device[kernels] == device]
+        most = np.maximum(scene.length[mine] - _LEAST_KERNEL_NS, 0)
+        stalled[mine] = np.minimum(waited(work.start[mine], work.end[mine]), most)
+    for process, waited in _waits_for_pages(scene.timeline, "Unified Device-to-Host", "process"):
+        mine = scene.in_calls[calls.process[scene.in_calls] == process]
+        held[mine] = waited(scene.gap_start[mine], calls.start[mine])
+    slow, late = np.flatnonzero(stalled), np.flatnonzero(held)
+    if not len(slow) and not len(late):
+        return
+    edit = (
+        *_shorter(scene, slow, stalled[slow], with_way=np.zeros(len(slow), dtype=bool)),
+        Change(found.of(BEGIN, late), "shorter", held[late]),
+    )
+    launching = work.call[slow]
+    place = scene.pathname(np.append(launching[launching >= 0], late))
+    time = scene.per_step(np.append(stalled[slow], held[late]))
+    yield Remedy("migration", place, "", (len(slow) + len(late)) / scene.steps, time, edit)
+
+
+def _kernels(scene: Scene) -> int:
+    """Return the number of kernels in the capture: operations begin with them."""
+    return int(scene.timeline.operations.of("kernels").sum())
+
+
+def _waits_for_pages(
+    timeline: Timeline, operation: str, by: str
+) -> Iterator[tuple[int, Callable[[Ints, Ints], Floats]]]:
+    """Yield for each device or process what tells how long pages were moved and faults on them served between times.
+
+    Less what moving these bytes takes at the link's rate: that is still to be done.
+    """
+    table, faults = (timeline.profile.tables.get(name, empty(name)) for name in ("memory_ops", "gpu_page_faults"))
+    rate = link_rate(timeline)
+    moves = table[table["operation"] == operation]
+    for key, here in positions(integers(moves[by])).items():
+        some = moves.iloc[here].sort_values("start_ns")
+        start, end = (some[name].to_numpy() for name in ("start_ns", "end_ns"))
+        least = np.concatenate(([0], np.cumsum(some["bytes"].to_numpy(dtype=np.float64, na_value=0.0) / rate)))
+        served = faults[faults[by] == key]
+        spans = union(np.append(start - _SERVED_NS, served["start_ns"]), np.append(end, served["end_ns"]))
+
+        def waited(low: Ints, high: Ints, start: Ints = start, least: Floats = least, spans: Spans = spans) -> Floats:
+            new = least[np.searchsorted(start, high)] - least[np.searchsorted(start, low)]
+            return np.asarray(np.maximum(covered(spans, low, high) - new, 0))
+
+        yield key, waited
+
+
 # -- ranks ------------------------------------------------------------------------------------------------------------
 
 
@@ -395,6 +453,7 @@ PROPOSALS: Final = (
     loading,
     large_copies,
     small_copies,
+    migration,
     communication,
     straggler,
     kernels,

@@ -55,7 +55,8 @@ class Scene:
     """A replayed stretch, with the range of each call, and what else several remedies ask for.
 
     `in_calls`: the calls that are replayed; `path`: the range of each call, a position in `paths`; `gap`: the host code
-    before each call in ns; `direction`: of the copy that a call begins, -1 for none; `length`: of each operation in ns.
+    before each call in ns, from `gap_start` on; `direction`: of the copy that a call begins, -1 for none; `length`: of
+    each operation in ns.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -81,15 +82,15 @@ class Scene:
         self.launching[work.call[work.call >= 0]] = True
         self.cost = cost_of(timeline, calls, self.launching)
         before = np.where(calls.before >= 0, np.append(calls.end, 0)[calls.before], timeline.window.start_ns)
-        self._gap_start = np.minimum(before, calls.start)
-        self.gap = calls.start - self._gap_start
+        self.gap_start = np.minimum(before, calls.start)
+        self.gap = calls.start - self.gap_start
         # by line of execution and time
         self._order = self.in_calls[np.lexsort((calls.start[self.in_calls], calls.line[self.in_calls]))]
 
     def host_code(self) -> HostCode:
         """Return the host code before each replayed call, cut at ranges: `piece` is the call, `row` one in `paths`."""
         calls, mine = self.graph.calls, self.in_calls
-        columns = (calls.thread, calls.process, self._gap_start, calls.start)
+        columns = (calls.thread, calls.process, self.gap_start, calls.start)
         cut = cut_at_ranges(self.timeline, *(column[mine] for column in columns))
         return HostCode(mine[cut.piece], cut.start, cut.length, self._path_of_row[cut.row])
 

@@ -1,0 +1,84 @@
+"""Pages of managed memory that are moved while a kernel or host code needs them: how long that waits."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from nightsight.analyze.causes.outcome import Gain, outcome
+from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
+from nightsight.tables import conform
+from tests.reports import advised
+from tests.timeline import PROCESS, draw
+
+# five steps of 2 ms: a kernel of 1.2 ms, and host code that reads its result after the wait
+MS = 1_000_000
+STEP = 2 * MS
+DRAWN = draw(
+    """
+    nvtx  [step              ][step              ][step              ][step              ][step              ]
+    cpu   L.SSSSSSSSSSSSS.....L.SSSSSSSSSSSSS.....L.SSSSSSSSSSSSS.....L.SSSSSSSSSSSSS.....L.SSSSSSSSSSSSS.....
+    s7    ..aaaaaaaaaaaa........aaaaaaaaaaaa........aaaaaaaaaaaa........aaaaaaaaaaaa........aaaaaaaaaaaa......
+    """
+)
+# a letter is 100 µs
+PROGRAM = {
+    name: table.assign(**{edge: table[edge] * 100 for edge in ("start_ns", "end_ns")})
+    for name, table in DRAWN.tables.items()
+    if "end_ns" in table
+}
+
+
+def moving(operation: str, start: float, end: float, size: int = 0) -> Profile:
+    """Return the program with pages that are moved in each step from `start` to `end` (ms)."""
+    facts: dict[str, Any] = dict.fromkeys(("context", "stream", "device"), 0) | {"process": PROCESS}
+    facts |= {"operation": operation, "bytes": size, "source_kind": "", "target_kind": ""}
+    steps = [(begin + round(start * MS), begin + round(end * MS)) for begin in range(0, 5 * STEP, STEP)]
+    moves = pd.DataFrame(steps, columns=["start_ns", "end_ns"]).assign(**facts)
+    return Profile({**PROGRAM, "memory_ops": conform("memory_ops", moves)})
+
+
+def gain(profile: Profile) -> Gain | None:
+    found = outcome(Timeline(profile))
+    assert found.is_trusted
+    return next((gain for gain in found.gains if gain.remedy.rule == "migration"), None)
+
+
+def test_a_kernel_gets_shorter_by_what_it_waits_for_pages() -> None:
+    found = gain(moving("Unified Host-to-Device", 0.4, 1.2))
+    assert found
+    assert found.gain_ns == pytest.approx(0.8 * MS, rel=0.05)
+    assert (found.remedy.path, found.remedy.cases) == ("step", 1)
+
+
+def test_bytes_still_have_to_be_moved() -> None:
+    # 10 MB at 25 GB/s take 0.4 ms
+    found = gain(moving("Unified Host-to-Device", 0.4, 1.2, size=10_000_000))
+    assert found
+    assert found.gain_ns == pytest.approx(0.4 * MS, rel=0.05)
+    assert gain(moving("Unified Host-to-Device", 0.4, 1.2, size=30_000_000)) is None
+
+
+def test_a_kernel_takes_some_time_without_waiting() -> None:
+    found = gain(moving("Unified Host-to-Device", 0, 1.6))
+    assert found
+    assert found.gain_ns == pytest.approx(1.2 * MS, rel=0.05)
+
+
+def test_host_code_gets_shorter_by_what_it_waits_for_pages() -> None:
+    # a fault is served for 20 µs before its page is moved
+    found = gain(moving("Unified Device-to-Host", 1.6, 1.9))
+    assert found
+    assert found.gain_ns == pytest.approx(0.32 * MS, rel=0.05)
+
+
+def test_pages_that_nobody_waits_for_gain_nothing() -> None:
+    assert gain(moving("Unified Host-to-Device", 1.5, 1.9)) is None
+    assert gain(moving("Unified Device-to-Host", 0.4, 1.2)) is None
+
+
+def test_advice_says_where() -> None:
+    first, *_ = advised(Timeline(moving("Unified Host-to-Device", 0.3, 1.3)))
+    assert first.rule == "migration"
+    assert first.title.startswith("Kernels or host code wait for pages of managed memory in `step`: ")
