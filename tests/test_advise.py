@@ -20,9 +20,16 @@ BUSY = """
     cpu   L..L..L..L..L...........
     s7    aaaaabbbbbaaaaabbbbbaaaa
     """
-KEPT_WAITING = {"rule": "host_code", "path": "step / load", "name": "", "function": "", "cases": 1.0}
-COPY = {"rule": "pageable_copy", "path": "step / load", "name": "Host-to-Device", "function": "", "cases": 2.0}
-GRAPH = {"rule": "launch_bound", "path": "step", "name": "", "function": "", "cases": 400.0}
+KEPT_WAITING = {"rule": "host_code", "path": "step / load", "name": "", "function": "", "waits_in": "", "cases": 1.0}
+COPY = {
+    "rule": "pageable_copy",
+    "path": "step / load",
+    "name": "Host-to-Device",
+    "function": "",
+    "waits_in": "",
+    "cases": 2.0,
+}
+GRAPH = {"rule": "launch_bound", "path": "step", "name": "", "function": "", "waits_in": "", "cases": 400.0}
 
 
 def replayed(**changes: Any) -> Result:
@@ -112,8 +119,15 @@ def test_the_first_finding_says_how_to_go_on() -> None:
     first = {**KEPT_WAITING, "gain_pct": 60.0, "order": 1, "after_ns": 4e6}
     then = {**GRAPH, "gain_pct": 20.0, "order": 2, "after_ns": 2.5e6}
     found = said(first, then)
-    assert "After that, the best sequence is: launches as a CUDA graph (2.500 ms) a step." in found[0].detail
-    assert "best sequence" not in found[1].detail
+    assert "Best after that: launches as a CUDA graph in `step` (2.500 ms a step)." in found[0].detail
+    assert "Best after that" not in found[1].detail
+
+
+def test_a_cuda_graph_is_first_only_if_it_gains_much_more() -> None:
+    graph, load = {**GRAPH, "gain_pct": 40.0}, {**KEPT_WAITING, "gain_pct": 30.0}
+    other = {**COPY, "gain_pct": 10.0}
+    assert [found.rule for found in said(other, graph, load)] == ["host_code", "launch_bound", "pageable_copy"]
+    assert said(other, {**graph, "gain_pct": 80.0}, load)[0].rule == "launch_bound"
 
 
 def test_evidence_is_of_the_critical_path_and_the_gaps_of_the_place() -> None:

@@ -12,6 +12,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.tables import conform, empty
 from tests.recorded import Recorded
+from tests.reports import advised
 from tests.timeline import PROCESS, draw
 
 STEPS = 6
@@ -63,6 +64,33 @@ def named(profile: Profile, rule: str = "host_code") -> dict[str, str]:
     table = what_if(Timeline(profile)).frame
     found = table[table["rule"] == rule]
     return dict(zip(found["path"], found["function"], strict=True))
+
+
+def os_calls(name: str, start: int = 20, length: int = 270, **thread: int) -> Rows:
+    """Return a call of the operating system in each step."""
+    starts = [(step * STEP_US + start) * 1000 for step in range(STEPS)]
+    return [
+        {"start_ns": begin, "end_ns": begin + length * 1000, "name": name, **(thread or THREAD)} for begin in starts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "waits"),
+    [
+        (os_calls("pthread_cond_timedwait"), "pthread_cond_timedwait"),
+        (os_calls("sem_clockwait", 0, 80) + os_calls("futex", 100, 190), "futex"),
+        (os_calls("poll", 20, 50), ""),  # most of the time it computes
+        (os_calls("mmap64"), ""),  # that is work
+        (os_calls("sem_wait", **OTHER), ""),
+        ([], ""),
+    ],
+)
+def test_host_code_that_waits_says_so(calls: Rows, waits: str) -> None:
+    profile = with_tables(os_calls=calls)
+    table = what_if(Timeline(profile)).frame
+    assert table.loc[table["rule"] == "host_code", "waits_in"].tolist() == [waits]
+    (found, *_) = advised(Timeline(profile))
+    assert ("Most of it waits in" in found.detail, "a lock" in found.remedy) == (bool(waits), bool(waits))
 
 
 def test_nothing_is_named_where_the_capture_is_silent() -> None:

@@ -405,6 +405,7 @@ WHAT_IF: Final = Entry(
         Column(
             "function", TEXT, "the operator, Python function or frame in which most of this host code runs, if recorded"
         ),
+        Column("waits_in", TEXT, "the call of the operating system in which most of this host code waits, if recorded"),
         Column("cases", NUMBER, "how many calls, pieces of host code or operations it changes, per repetition"),
         Column("time_ns", NUMBER, "how long these take, per repetition"),
         Column("gain_ns", NUMBER, "how much shorter a repetition gets; missing if the replay is not trusted"),

@@ -48,6 +48,9 @@ NEEDS: Final[tuple[Entry, ...]] = (
     NCU_LIMITS,
 )
 """The results that advice reads."""
+_NOT_KEPT_WAITING: Final = (
+    "Look at what it waits for: a queue that is filled too slowly wants more workers, a lock wants to be held for less."
+)
 _OUTSIDE: Final = "code outside of all ranges"
 _MOST: Final = 8
 _MOST_EVIDENCE: Final = 3
@@ -58,9 +61,9 @@ class Rule:
     """What is said about one kind of remedy.
 
     short: the remedy in a few words. title: with `{place}`, `{name}`, `{cases}` and `{cost}`. least_pct: the least
-    gain, in percent of a step, that is worth a word. weight: how a gain counts in the ranking; less than 1 if much of
-    the program has to change for it, or if it presupposes other remedies: a CUDA graph cannot hold a wait. causes: of
-    the critical path, as evidence.
+    gain, in percent of a step, that is worth a word. weight: how a gain counts for the first place; less than 1 if
+    much of the program has to change for it, or if it presupposes other remedies: a CUDA graph cannot hold a wait.
+    causes: of the critical path, as evidence.
     """
 
     name: str
@@ -90,7 +93,8 @@ RULES: Final = (
         "host code off the thread",
         "The GPU waits for host code {where}{alone}: {cost}",
         "Nothing is launched while this code runs, and the GPU has nothing left to do.",
-        "Do it ahead of time, in another process or thread (DataLoader workers, prefetching), or make it faster.",
+        "Do it ahead of time, in another process or thread (DataLoader workers, prefetching). Make faster what has to "
+        "run here: no Python loop over elements, fewer and larger operations, torch.compile.",
         (HOST,),
     ),
     Rule(
@@ -219,11 +223,14 @@ _OF_RANKS: Final = {"exposed_communication": "nothing communicated", "straggler"
 
 
 def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
-    """Return what is worth changing, the largest gain first; empty if nothing is wrong."""
+    """Return what is worth changing: first what counts most, then the largest gain first; empty if nothing is wrong."""
     tables = Tables(results)
-    found = (*_causes(tables), *replay_advice(tables))
+    found = [*_causes(tables), *replay_advice(tables)]
+    if not found:
+        return ()
     weights = {rule.name: rule.weight for rule in RULES}
-    return tuple(sorted(found, key=lambda said: -(said.gain_pct or 0.0) * weights.get(said.rule, 1.0)))
+    first = max(found, key=lambda said: (said.gain_pct or 0.0) * weights.get(said.rule, 1.0))
+    return (first, *sorted((said for said in found if said is not first), key=lambda said: -(said.gain_pct or 0.0)))
 
 
 def unchecked(results: Sequence[Result]) -> dict[str, str]:
@@ -279,12 +286,14 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
         f"Without it a {step} takes {format_value(before - gain, 'gain_ns')} ± {format_value(error, 'gain_ns')}, when "
         "no profiler runs."
     )
+    waits = row["waits_in"]
+    waiting = (f"Most of it waits in `{waits}`: for another thread, another process or a file.",) if waits else ()
     return Finding(
         rule.name,
         "advice",
         rule.title.format(**texts),
-        " ".join((rule.detail, predicted, *_sequence(row, others, step))),
-        rule.remedy,
+        " ".join((rule.detail, *waiting, predicted, *_sequence(row, others, step))),
+        f"{_NOT_KEPT_WAITING} {rule.remedy}" if waits else rule.remedy,
         tuple(_evidence(rule, row, whole, tables))[:_MOST_EVIDENCE],
         gain_ns=round(row["gain_pct"] / 100 * tables.window_ns),
         gain_pct=float(row["gain_pct"]),
@@ -302,6 +311,12 @@ def place(path: str, function: str = "") -> str:
     return f"{inner} ({said})" if function else inner
 
 
+def _ends(path: str) -> str:
+    """Return the innermost ranges of a path."""
+    *outer, parent, inner = ("", *path.split(" / "))
+    return f"{'… / ' if any(outer) else ''}{parent} / {inner}" if parent else inner
+
+
 def _error_pct(whole: dict[Any, Any], row: dict[Any, Any]) -> float:
     """Return how far the gain may be off, in percent of a step.
 
@@ -317,11 +332,12 @@ def _sequence(row: dict[Any, Any], others: pd.DataFrame, step: str) -> Iterator[
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:
         return
-    steps = ", then ".join(
-        f"{_BY_NAME[then['rule']].short} ({format_value(float(then['after_ns']), 'gain_ns')})"
-        for then in following.to_dict("records")
-    )
-    yield f"After that, the best sequence is: {steps} a {step}."
+    steps: list[str] = []
+    for then in following.to_dict("records"):
+        where = f" in {place(then['path'], then['function'])}" if then["path"] else ""
+        left = format_value(float(then["after_ns"]), "gain_ns")
+        steps.append(f"{_BY_NAME[then['rule']].short}{where} ({left}{'' if steps else f' a {step}'})")
+    yield f"Best after that: {', then '.join(steps)}."
 
 
 def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Tables) -> Iterator[str]:
@@ -336,7 +352,7 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
     for cause in rule.causes:
         for some in path[path["cause"] == cause].head(1).to_dict("records"):
             what = " ".join(part for part in (some["cause"], some["name"]) if part)
-            where = f" in {some['path']}" if some["path"] else ""
+            where = f" in {_ends(some['path'])}" if some["path"] else ""
             yield (
                 f"On the critical path: {what}{where}, {format_value(float(some['step_ns']), 'step_ns')} a {step}, "
                 f"{format_value(float(some['time_pct']), 'time_pct')} of the window"
@@ -346,5 +362,6 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
     for gap in gaps.sort_values("gap_ns", ascending=False).head(1).to_dict("records"):
         start, length = (format_value(float(gap[column]), column) for column in ("time_ns", "gap_ns"))
         yield f"The longest gap before its work: {length} on GPU {gap['device']}, {start} from the start of the window"
-    if abs(whole["unexplained_pct"]) > 0:
-        yield f"The replay of the unchanged {step} differs from the measured one by {whole['unexplained_pct']:+.1f} %"
+    unexplained = f"{whole['unexplained_pct']:+.1f} %"
+    if unexplained not in ("+0.0 %", "-0.0 %"):
+        yield f"The replay of the unchanged {step} differs from the measured one by {unexplained}"

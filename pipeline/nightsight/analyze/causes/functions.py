@@ -1,7 +1,7 @@
 """What runs in host code, where a capture tells: a function of Python, an operator, or the frame of the call after it.
 
 Samples of Python's stack say it best, then calls of Python functions, then operators, then the call stack of the CUDA
-call that host code leads to.
+call that host code leads to. Calls of the operating system say whether it runs at all, or waits.
 """
 
 from typing import Any, Final
@@ -12,12 +12,17 @@ import pandas as pd
 from nightsight.analyze.causes.path import HostCode
 from nightsight.analyze.causes.scene import Scene
 from nightsight.events.timeline import positions
-from nightsight.intervals import Ints, innermost, outer
+from nightsight.intervals import Ints, covered, innermost, outer, union
 from nightsight.tables import renamed
 
 # what takes less of the samples, or of the time, is one of many
 _LEAST_SHARE: Final = 0.4
 _FEWEST_SAMPLES: Final = 3
+_WAITS: Final = (
+    r"(?:__)?(?:pthread_(?:cond_(?:timed|clock)?wait|(?:mutex|rwlock)_\w*lock|join|barrier_wait)|sem_(?:timed|clock)?wait|"
+    r"futex|p?poll|p?select|epoll_p?wait|(?:clock_)?nanosleep|u?sleep|wait(?:pid|id|3|4)?|recv(?:from|mmsg|msg)?|accept4?|"
+    r"f?read|p?readv?|pread|flock|fsync|msgrcv)(?:64|_nocancel)?"
+)
 
 
 def function_in(scene: Scene, code: HostCode) -> str:
@@ -32,6 +37,24 @@ def function_in(scene: Scene, code: HostCode) -> str:
         _frame(scene, code),
     )
     return next((name for name in ways if name), "")
+
+
+def waits_in(scene: Scene, code: HostCode) -> str:
+    """Return the call of the operating system in which most of this host code waits; "" if none is known."""
+    table = scene.timeline.profile.tables.get("os_calls")
+    if table is None or not len(table):
+        return ""
+    names = table["name"].cat
+    is_wait = np.asarray(names.categories.str.fullmatch(_WAITS), dtype=bool)[names.codes]
+    threads, spent = table["thread"].to_numpy(), dict[str, int]()
+    for thread, mine in positions(scene.graph.calls.thread[code.piece]).items():
+        waits = table[is_wait & (threads == thread)]
+        for name, some in waits.groupby("name", observed=True, sort=False):
+            spans = union(some["start_ns"].to_numpy(), some["end_ns"].to_numpy())
+            times = covered(spans, code.start[mine], code.start[mine] + code.length[mine])
+            spent[str(name)] = spent.get(str(name), 0) + int(times.sum())
+    most = max(spent, key=spent.__getitem__, default="")
+    return most if most and spent[most] >= _LEAST_SHARE * code.length.sum() else ""
 
 
 def _sampled(scene: Scene, code: HostCode) -> str:

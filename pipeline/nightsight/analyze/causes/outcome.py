@@ -12,7 +12,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.causes.cost import fitted, taken_off, timed_ns
-from nightsight.analyze.causes.functions import function_in
+from nightsight.analyze.causes.functions import function_in, waits_in
 from nightsight.analyze.causes.remedies import Remedy, remedies
 from nightsight.analyze.causes.replay import Floats, Model
 from nightsight.analyze.causes.scene import Scene, applied
@@ -35,15 +35,17 @@ _TOGETHER: Final = 1.2
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """What a remedy gains per step, alone, in ns. `function`: what runs in its host code, if that is known.
+    """What a remedy gains per step, alone, in ns.
 
-    `order`: its place in the best sequence from 1, 0 if not in it. `after_ns`: the length of a step after this and all
-    before it in the sequence.
+    `function`: what runs in its host code, and `waits_in`: the call of the operating system that most of it waits in,
+    "" if that is not known. `order`: its place in the best sequence from 1, 0 if not in it. `after_ns`: the length of a
+    step after this and all before it in the sequence.
     """
 
     remedy: Remedy
     gain_ns: float
     function: str = ""
+    waits_in: str = ""
     order: int = 0
     after_ns: float = 0.0
 
@@ -103,14 +105,15 @@ def outcome(timeline: Timeline) -> Outcome:
     measured, replayed_ns, predicted_ns, base_ns = (
         whole * length for length in (measured, replayed_ns, predicted_ns, base_ns)
     )
-    named = tuple(replace(gain, function=_function(scene, gain.remedy)) for gain in _best_sequence(found, base, kept))
+    named = (_with_code(scene, gain) for gain in _best_sequence(found, base, kept))
     ordered = tuple(_times(gain, whole) for gain in named)
     taken = (factor, factor * cost.launch_ns, cost.is_calibrated, _costs(scene, factor))
     return Outcome(found, measured, replayed_ns, predicted_ns, timed, base_ns, *taken, ordered)
 
 
-def _function(scene: Scene, remedy: Remedy) -> str:
-    return function_in(scene, remedy.code) if remedy.code else ""
+def _with_code(scene: Scene, gain: Gain) -> Gain:
+    code = gain.remedy.code
+    return replace(gain, function=function_in(scene, code), waits_in=waits_in(scene, code)) if code else gain
 
 
 def _times(gain: Gain, factor: float) -> Gain:
@@ -172,6 +175,7 @@ def what_if(timeline: Timeline) -> Table:
             "path": gain.remedy.path,
             "name": gain.remedy.name,
             "function": gain.function,
+            "waits_in": gain.waits_in,
             "cases": round(gain.remedy.cases, 1),
             "time_ns": gain.remedy.time_ns,
             "gain_ns": gain.gain_ns if found.is_trusted else None,
@@ -183,7 +187,7 @@ def what_if(timeline: Timeline) -> Table:
     ]
     table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
     numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns"), "float64")
-    texts = dict.fromkeys(("rule", "path", "name", "function"), "str")
+    texts = dict.fromkeys(("rule", "path", "name", "function", "waits_in"), "str")
     return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_notes(timeline, found)))
 
 
