@@ -19,6 +19,7 @@ from nightsight.errors import UsageError
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import (
     AFTER_PAUSE,
+    ANNOTATED,
     GPU_WORK,
     RECORDED,
     START_UP,
@@ -187,8 +188,25 @@ def test_ranges_that_never_ended_are_left_out() -> None:
 
 def test_one_repetition_is_none() -> None:
     window = window_of("nvtx  [step]\ncpu   L.....\ns7    .aa.a.")
-    assert (window.name, spans(window), len(window.repetitions)) == (GPU_WORK, (1, 5), 0)
-    assert window.sentence.startswith("Nothing repeats long enough")
+    assert (window.name, spans(window), len(window.repetitions)) == (ANNOTATED, (0, 5), 0)
+    assert window.sentence.startswith("Nothing repeats, ")
+
+
+@pytest.mark.parametrize(
+    ("ranges", "name", "expected"),
+    [
+        ("............[forward ][backward]....", ANNOTATED, (12, 32)),
+        ("[warmup    ][forward ][backward]....", ANNOTATED, (12, 32)),
+        ("............[compile ][backward]....", GPU_WORK, (1, 35)),  # most of the work is outside
+        ("[forward               ][compile   ]", ANNOTATED, (0, 31)),
+        ("[main                              ]", ANNOTATED, (0, 35)),
+        ("................................[log]", GPU_WORK, (1, 35)),
+    ],
+)
+def test_without_repetitions_the_window_is_what_ranges_hold(ranges: str, name: str, expected: tuple[int, int]) -> None:
+    calls, kernels = "L...........L.........L.......L.....", ".aa..........bbbbbbb...ccccccccd..e."
+    window = window_of(f"nvtx  {ranges}\ncpu   {calls}\ns7    {kernels}")
+    assert (window.name, spans(window)) == (name, expected)
 
 
 def test_a_family_without_the_work_is_not_the_loop() -> None:
@@ -632,9 +650,11 @@ def test_two_ranks_are_found_together(recorded: Recorded) -> None:
     assert (window.family, [len(starts) for starts in window.steps.values()]) == ("step", [11, 11])
 
 
-@pytest.mark.parametrize("name", ["gelu", "graph"])
-def test_programs_of_several_phases_are_shown_whole(name: str, recorded: Recorded) -> None:
-    assert chosen_window(recorded.profile(name)).name == GPU_WORK
+@pytest.mark.parametrize(("name", "window"), [("gelu", GPU_WORK), ("graph", ANNOTATED)])
+def test_programs_of_several_phases_are_shown_from_the_first_to_the_last(
+    name: str, window: str, recorded: Recorded
+) -> None:
+    assert chosen_window(recorded.profile(name)).name == window
 
 
 # -- the command line -------------------------------------------------------------------------------------------------

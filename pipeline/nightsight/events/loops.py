@@ -116,7 +116,8 @@ _LEAST_SHARE: Final = 0.25
 # families that cover this part of what the best one covers are in the same loop
 _AS_GOOD: Final = 0.9
 _LEAST_COVER: Final = 0.05
-_PREPARES: Final = r"(?<![a-z])(?:warm[ _-]?ups?|warming|compil(?:e|ing|ation))(?![a-z])"
+PREPARES: Final = r"(?<![a-z])(?:warm[ _-]?ups?|warming|compil(?:e|ing|ation))(?![a-z])"
+"""Names of ranges that are not what a program is for, whatever the case."""
 
 
 def _outermost(profile: Profile) -> pd.DataFrame:
@@ -129,7 +130,7 @@ def _outermost(profile: Profile) -> pd.DataFrame:
         given = profile.table("ranges")
         ranges = counted(nested(given[~given["is_open"]]))
     paths = ranges["path"].cat
-    prepares = np.asarray(paths.categories.str.contains(_PREPARES, case=False, regex=True), dtype=bool)
+    prepares = np.asarray(paths.categories.str.contains(PREPARES, case=False, regex=True), dtype=bool)
     repeated: Flags = (ranges["instances"].to_numpy() >= LEAST) & ~prepares[paths.codes]
     inner = np.zeros(len(ranges), dtype=bool)
     for rows, above in ancestors(ranges["parent"].to_numpy()):

@@ -2,8 +2,8 @@
 
 By default that is the range `measure`, else the steady part: the program's loop (`nightsight.events.loops`) from its
 first usual repetition to the end of the last one's work. Slow repetitions at its beginning load, compile and allocate,
-so they do not count. Without a loop it is what follows the last pause that dwarfs all others, else everything from the
-first to the last GPU operation.
+so they do not count. Without a loop it is the annotated part, if most of the work is launched there; else what follows
+the last pause that dwarfs all others, else everything from the first to the last GPU operation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ import pandas as pd
 
 from nightsight.errors import UsageError
 from nightsight.events.launches import GPU_TABLES
-from nightsight.events.loops import LEAST_OF_WORK, Loop, loops_of, work_of
+from nightsight.events.loops import LEAST_OF_WORK, PREPARES, Loop, loops_of, work_of
 from nightsight.events.ranges import without_numbers
 from nightsight.events.selection import (
     RANGE_HINT,
@@ -41,6 +41,7 @@ START_UP: Final = "start-up"
 GPU_WORK: Final = "first to last GPU operation"
 RECORDED: Final = "everything recorded"
 AFTER_PAUSE: Final = "part after the last long pause"
+ANNOTATED: Final = "annotated part"
 """The names of windows; that of a range is its label, and that of a span of time says its bounds."""
 
 _NO_LOOP: Final = "Nothing repeats long enough to be the steady part of the program."
@@ -159,9 +160,9 @@ _ALIKE: Final = 0.01
 
 @once
 def steady_window(profile: Profile) -> Window | None:
-    """Return the steady part: the loop without its slow beginning, else what follows a long pause; None if neither."""
+    """Return the loop without its slow beginning, else what is annotated or follows a long pause; None if none."""
     loops = loops_of(profile)
-    return _of_loops(profile, loops) if loops else _after_pause(profile)
+    return _of_loops(profile, loops) if loops else _annotated(profile) or _after_pause(profile)
 
 
 def _measured(profile: Profile) -> Window | None:
@@ -222,6 +223,24 @@ def _said(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: 
     if not len(profile.tables.get("api_calls", ())):
         said.append("No CUDA calls were recorded, so work counts to the repetition in which it began on the GPU.")
     return " ".join(said)
+
+
+def _annotated(profile: Profile) -> Window | None:
+    """Return the work between the first and the last range, warm-up and compilation before and after them left out.
+
+    None if that is hardly less than the whole, or if most of the GPU work was launched elsewhere.
+    """
+    ranges, work = profile.tables.get("ranges", empty("ranges")), work_of(profile)
+    names = ranges["name"].cat
+    prepares = np.asarray(names.categories.str.contains(PREPARES, case=False, regex=True), dtype=bool)[names.codes]
+    ranges = ranges[~prepares & ~ranges["is_open"].to_numpy()]
+    inside = (work.launched >= ranges["start_ns"].min()) & (work.launched < ranges["end_ns"].max())
+    length = work.end - work.start
+    if not inside.any() or length[inside].sum() < LEAST_OF_WORK * length.sum():
+        return None
+    said = "Nothing repeats, so the window is what the ranges hold: from their first launch to the end of their work."
+    window = Window(int(work.launched[inside].min()), int(work.end[inside].max()), ANNOTATED, said)
+    return None if _are_alike(window, whole_window(profile)) else window
 
 
 def _after_pause(profile: Profile) -> Window | None:
