@@ -359,7 +359,7 @@ REMEDIES: Final = (
     ("copies_to_host", "copies to pinned memory, on a stream of their own, that nothing waits for"),
     ("many_small_copies", "the copies of a step as one"),
     ("migration", "pages of managed memory are moved ahead of time, at the rate of the link"),
-    ("exposed_communication", "computation does not wait for a third of the communication that it waits for now"),
+    ("exposed_communication", "computation does not wait for two fifths of the communication that it waits for now"),
     ("straggler", "all GPUs compute for as long as they do on average"),
     ("tensor_cores", "matrix products of FP32 on tensor cores (TF32)"),
     ("fusion", "chains of elementwise kernels as one kernel each"),

@@ -201,6 +201,7 @@ RULES: Final = (
         "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with buckets, "
         "FSDP prefetching, async_op=True.",
         (COMMUNICATION,),
+        2.0,
     ),
     Rule(
         "straggler",
