@@ -418,6 +418,7 @@ WHAT_IF: Final = Entry(
     named_by="rule",
     group=GPU,
     short="what if",
+    constant=("function", "waits_in"),
     bars=("gain_pct",),
     jump="place",
 )

@@ -284,8 +284,8 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     texts |= {"place": said, "name": row["name"] or "calls"}
     error = _error_pct(whole, row) / 100 * before
     predicted = (
-        f"Without it a {step} takes {format_value(before - gain, 'gain_ns')} ± {format_value(error, 'gain_ns')}, when "
-        "no profiler runs."
+        f"Without it {'a' if step == 'step' else 'the'} {step} takes {format_value(before - gain, 'gain_ns')} ± "
+        f"{format_value(error, 'gain_ns')}, when no profiler runs."
     )
     waits = row["waits_in"]
     waiting = (f"Most of it waits in `{waits}`: for another thread, another process or a file.",) if waits else ()
@@ -337,15 +337,17 @@ def _sequence(row: dict[Any, Any], others: pd.DataFrame, step: str) -> Iterator[
     for then in following.to_dict("records"):
         where = f" in {place(then['path'], then['function'])}" if then["path"] else ""
         left = format_value(float(then["after_ns"]), "gain_ns")
-        steps.append(f"{_BY_NAME[then['rule']].short}{where} ({left}{'' if steps else f' a {step}'})")
+        steps.append(
+            f"{_BY_NAME[then['rule']].short}{where} ({left}{' a step' if step == 'step' and not steps else ''})"
+        )
     yield f"Best after that: {', then '.join(steps)}."
 
 
 def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Tables) -> Iterator[str]:
     """Yield sentences with the numbers that support a finding."""
-    step = "step" if whole["repetitions"] else "window"
+    step, a_step = ("step", " a step") if whole["repetitions"] else ("window", "")
     amount = format_value(float(row["time_ns"]), "time_ns")
-    yield f"{row['cases']:,.1f} × in a {step}, {amount} in all, as profiled"
+    yield f"{row['cases']:,.1f} × in {'a' if step == 'step' else 'the'} {step}, {amount} in all, as profiled"
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
     paths = path["path"].astype("str")
     if row["path"]:
@@ -355,7 +357,7 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
             what = " ".join(part for part in (some["cause"], some["name"]) if part)
             where = f" in {_ends(some['path'])}" if some["path"] else ""
             yield (
-                f"On the critical path: {what}{where}, {format_value(float(some['step_ns']), 'step_ns')} a {step}, "
+                f"On the critical path: {what}{where}, {format_value(float(some['step_ns']), 'step_ns')}{a_step}, "
                 f"{format_value(float(some['time_pct']), 'time_pct')} of the window"
             )
     gaps = tables.rows(GPU_GAPS, "device", "time_ns", "gap_ns", "path")

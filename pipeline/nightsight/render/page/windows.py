@@ -4,13 +4,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from nightsight.events.window import GPU_WORK, RECORDED, START_UP, STEADY
+from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model import Report, View
 from nightsight.render.figure.shares import Whole, wholes
 from nightsight.render.page.findings import Advice, advice
 from nightsight.render.table.view import middle_cut, printable
 
-_LABELS: Final = {STEADY: "Steady", GPU_WORK: "Whole", RECORDED: "Whole", START_UP: "Start-up"}
+_LABELS: Final = {
+    STEADY: "Steady",
+    ANNOTATED: "Annotated",
+    AFTER_PAUSE: "After the pause",
+    GPU_WORK: "Whole",
+    RECORDED: "Whole",
+    START_UP: "Start-up",
+}
 _LENGTH: Final = 32
 _SENTENCE: Final = 500
 
