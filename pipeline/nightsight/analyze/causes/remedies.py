@@ -118,10 +118,10 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
         chosen = np.flatnonzero((found.edges[BEGIN][:-1] >= 0) & (removed > 0))
         if len(chosen):
             edit = (Change(found.of(BEGIN, chosen), "shorter", removed[chosen]),)
-            time = scene.per_step(removed[chosen])
+            time = scene.per_step(removed[chosen], chosen)
             alone = scene.only_gpu(chosen, removed[chosen])
             code = HostCode(cut.piece[mine], cut.start[mine], cut.length[mine], cut.row[mine])
-            yield Remedy("host_code", str(scene.paths[path]), alone, len(chosen) / scene.steps, time, edit, code)
+            yield Remedy("host_code", str(scene.paths[path]), alone, scene.often(chosen), time, edit, code)
 
 
 def graph_launch(scene: Scene) -> Iterator[Remedy]:
@@ -148,8 +148,8 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
         Change(found.of(STREAM, queued), "shorter", np.maximum(work.hop_ns[queued] - _GRAPH_HOP_NS, 0)),
         Change(found.of(BEGIN, starts), "shorter", -each),
     )
-    time = scene.per_step((calls.end - calls.start)[inside] + scene.gap[inside])
-    yield Remedy("launch_bound", scene.pathname(launched), "", len(launched) / scene.steps, time, edit)
+    time = scene.per_step((calls.end - calls.start)[inside] + scene.gap[inside], inside)
+    yield Remedy("launch_bound", scene.pathname(launched), "", scene.often(launched), time, edit)
 
 
 def _price_ns(scene: Scene) -> Ints:
@@ -181,8 +181,8 @@ def waits(scene: Scene) -> Iterator[Remedy]:
     for code, here in positions(scene.path[waiting]).items():
         mine = waiting[here]
         edit = (scene.without_waits(mine), Change(found.of(CALL, mine), "at most", shortest[mine]))
-        place, cases = str(scene.paths[code]), len(mine) / scene.steps
-        yield Remedy("wait", place, scene.function(mine), cases, scene.per_step(length[mine]), edit)
+        place, time = str(scene.paths[code]), scene.per_step(length[mine], mine)
+        yield Remedy("wait", place, scene.function(mine), scene.often(mine), time, edit)
 
 
 def allocation(scene: Scene) -> Iterator[Remedy]:
@@ -214,8 +214,8 @@ def _without_calls(scene: Scene, rule: str, flags: Flags, with_gap: Flags | None
         Change(found.of(CALL, mine), "at most", left),
         Change(found.of(BEGIN, before), "at most", 0),
     )
-    time = scene.per_step(np.append(length[mine], scene.gap[before]))
-    yield Remedy(rule, scene.pathname(mine), scene.function(mine), len(mine) / scene.steps, time, edit)
+    time = scene.per_step(np.append(length[mine], scene.gap[before]), np.append(mine, before))
+    yield Remedy(rule, scene.pathname(mine), scene.function(mine), scene.often(mine), time, edit)
 
 
 # -- copies -----------------------------------------------------------------------------------------------------------
@@ -232,8 +232,9 @@ def large_copies(scene: Scene) -> Iterator[Remedy]:
         new = np.minimum(size[large][here] / rate, scene.length[chosen])
         way, is_pageable = divmod(code, 2)
         rule = "copies_to_host" if way == TO_HOST else "pageable_copy" if is_pageable else "exposed_copy"
-        path, time = scene.pathname(work.call[chosen]), scene.per_step(scene.length[chosen])
-        yield Remedy(rule, path, _WAYS[way], len(chosen) / scene.steps, time, _off_stream(scene, chosen, new))
+        calling = work.call[chosen]
+        path, time = scene.pathname(calling), scene.per_step(scene.length[chosen], calling)
+        yield Remedy(rule, path, _WAYS[way], scene.often(calling), time, _off_stream(scene, chosen, new))
 
 
 def _copies(scene: Scene) -> tuple[Ints, Floats, Flags]:
@@ -291,8 +292,8 @@ def small_copies(scene: Scene) -> Iterator[Remedy]:
             Change(found.of(BEGIN, gone[scene.gap[gone] <= _BETWEEN_LAUNCHES_NS]), "at most", 0),
             *_shorter(scene, joined, scene.length[joined], with_way=np.ones(len(joined), dtype=bool)),
         )
-        time = scene.per_step((calls.end - calls.start)[gone] + scene.gap[gone])
-        cases = len(calling) / scene.steps
+        time = scene.per_step((calls.end - calls.start)[gone] + scene.gap[gone], gone)
+        cases = scene.often(calling)
         yield Remedy("many_small_copies", str(scene.paths[path]), _WAYS[way], cases, time, edit)
 
 
@@ -342,10 +343,9 @@ def migration(scene: Scene) -> Iterator[Remedy]:
         *_shorter(scene, slow, stalled[slow], with_way=np.zeros(len(slow), dtype=bool)),
         Change(found.of(BEGIN, late), "shorter", held[late]),
     )
-    launching = work.call[slow]
-    place = scene.pathname(np.append(launching[launching >= 0], late))
-    time = scene.per_step(np.append(stalled[slow], held[late]))
-    yield Remedy("migration", place, "", (len(slow) + len(late)) / scene.steps, time, edit)
+    calling = np.append(work.call[slow], late)
+    time = scene.per_step(np.append(stalled[slow], held[late]), calling)
+    yield Remedy("migration", scene.pathname(calling[calling >= 0]), "", scene.often(calling), time, edit)
 
 
 def _kernels(scene: Scene) -> int:
@@ -399,9 +399,9 @@ def communication(scene: Scene) -> Iterator[Remedy]:
     hidden = _HIDDEN * length[~length.index.duplicated()][found.source[leads]].to_numpy()
     around = scene.model.of(BYPASS, np.unique(found.item[leads]))
     edit = (Change(leads, "earlier", hidden), Change(around, "set", scene.lag_between[found.item[around]]))
-    devices = len(pd.unique(work.device[mine]))
-    cases, time = len(mine) / scene.steps / devices, scene.per_step(scene.length[mine]) / devices
-    yield Remedy("exposed_communication", "", "", cases, time, edit)
+    calling = work.call[mine]
+    time = scene.per_step(scene.length[mine], calling)
+    yield Remedy("exposed_communication", "", "", scene.often(calling), time, edit)
 
 
 def straggler(scene: Scene) -> Iterator[Remedy]:
@@ -441,8 +441,9 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
             Change(found.of(CALL, gone), "set", 0),
             Change(found.of(BEGIN, gone[scene.gap[gone] <= _BETWEEN_LAUNCHES_NS]), "at most", 0),
         )
-        time = scene.per_step(scene.length[mine])
-        yield Remedy(proposal.rule, "", proposal.place, len(mine) / scene.steps, time, edit)
+        calling = work.call[mine]
+        time = scene.per_step(scene.length[mine], calling)
+        yield Remedy(proposal.rule, "", proposal.place, scene.often(calling), time, edit)
 
 
 PROPOSALS: Final = (

@@ -94,9 +94,18 @@ class Scene:
         cut = cut_at_ranges(self.timeline, *(column[mine] for column in columns))
         return HostCode(mine[cut.piece], cut.start, cut.length, self._path_of_row[cut.row])
 
-    def per_step(self, times: Ints | Floats) -> float:
-        """Return the sum of times per step."""
-        return float(times.sum()) / self.steps
+    def per_step(self, times: Ints | Floats, calling: Ints) -> float:
+        """Return the sum of the times of these calls per step; of several processes that make them, the largest sum.
+
+        Calls of -1, which are not known, count as those of one process.
+        """
+        process = np.where(calling >= 0, np.append(self.graph.calls.process, -1)[calling], -1)
+        sums = np.bincount(pd.factorize(process)[0], times)
+        return float(sums.max(initial=0)) / self.steps
+
+    def often(self, calling: Ints) -> float:
+        """Return how many of these calls there are per step, as `per_step` counts."""
+        return self.per_step(np.ones(len(calling)), calling)
 
     def pathname(self, calling: Ints) -> str:
         """Return the range path that these calls share, few excepted: whole, or as far as it goes; "" for none."""
