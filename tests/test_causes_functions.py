@@ -8,6 +8,7 @@ import pytest
 
 from nightsight.advise import place
 from nightsight.analyze.causes.outcome import what_if
+from nightsight.analyze.causes.path import path_table
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.tables import conform, empty
@@ -64,6 +65,13 @@ def named(profile: Profile, rule: str = "host_code") -> dict[str, str]:
     table = what_if(Timeline(profile)).frame
     found = table[table["rule"] == rule]
     return dict(zip(found["path"], found["function"], strict=True))
+
+
+def test_the_critical_path_names_it_too() -> None:
+    rows = path_table(Timeline(with_tables(python_samples=samples("collate (train.py:10)")))).frame
+    host = rows[rows["cause"] == "host code"]
+    assert (host["name"].iloc[0], host["path"].iloc[0]) == ("collate (train.py:10)", "step")
+    assert path_table(Timeline(draw(PICTURE))).frame["name"].iloc[0] == ""
 
 
 def os_calls(name: str, start: int = 20, length: int = 270, **thread: int) -> Rows:

@@ -319,7 +319,11 @@ CRITICAL_PATH: Final = Entry(
     _LAUNCHED,
     (
         Column("cause", TEXT, "what the time went to", _PATH_CAUSES),
-        Column("name", TEXT, "the family of kernels, the direction of copies, or the CUDA function; empty: host code"),
+        Column(
+            "name",
+            TEXT,
+            "the family of kernels, the direction of copies, the CUDA function, or what runs in host code, if that is recorded",
+        ),
         Column(
             "path",
             TEXT,

@@ -4,15 +4,14 @@ Samples of Python's stack say it best, then calls of Python functions, then oper
 call that host code leads to. Calls of the operating system say whether it runs at all, or waits.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.analyze.causes.path import HostCode
-from nightsight.analyze.causes.scene import Scene
-from nightsight.events.timeline import positions
-from nightsight.intervals import Ints, covered, innermost, outer, union
+from nightsight.events.timeline import Timeline, positions
+from nightsight.intervals import Flags, Ints, covered, innermost, outer, union
 from nightsight.tables import renamed
 
 # what takes less of the samples, or of the time, is one of many
@@ -25,29 +24,43 @@ _WAITS: Final = (
 )
 
 
-def function_in(scene: Scene, code: HostCode) -> str:
-    """Return what runs in most of this host code, pieces of which are calls of the scene; "" if the capture is silent.
+@dataclass(frozen=True, eq=False)
+class Code:
+    """Stretches of host code: thread, start and length, and the start of the call that each leads to; times in ns."""
+
+    thread: Ints
+    start: Ints
+    length: Ints
+    call: Ints
+
+    def of(self, chosen: Flags) -> "Code":
+        """Return some of the stretches."""
+        return Code(self.thread[chosen], self.start[chosen], self.length[chosen], self.call[chosen])
+
+
+def function_in(timeline: Timeline, code: Code) -> str:
+    """Return what runs in most of this host code; "" if the capture is silent.
 
     Lines of one function count together: of these, the most frequent is named.
     """
     ways = (
-        _sampled(scene, code),
-        _innermost(scene, code, "python_functions", "function"),
-        _innermost(scene, code, "cpu_ops", "name"),
-        _frame(scene, code),
+        _sampled(timeline, code),
+        _innermost(timeline, code, "python_functions", "function"),
+        _innermost(timeline, code, "cpu_ops", "name"),
+        _frame(timeline, code),
     )
     return next((name for name in ways if name), "")
 
 
-def waits_in(scene: Scene, code: HostCode) -> str:
+def waits_in(timeline: Timeline, code: Code) -> str:
     """Return the call of the operating system in which most of this host code waits; "" if none is known."""
-    table = scene.timeline.profile.tables.get("os_calls")
+    table = timeline.profile.tables.get("os_calls")
     if table is None or not len(table):
         return ""
     names = table["name"].cat
     is_wait = np.asarray(names.categories.str.fullmatch(_WAITS), dtype=bool)[names.codes]
     threads, spent = table["thread"].to_numpy(), dict[str, int]()
-    for thread, mine in positions(scene.graph.calls.thread[code.piece]).items():
+    for thread, mine in positions(code.thread).items():
         waits = table[is_wait & (threads == thread)]
         for name, some in waits.groupby("name", observed=True, sort=False):
             spans = union(some["start_ns"].to_numpy(), some["end_ns"].to_numpy())
@@ -57,12 +70,12 @@ def waits_in(scene: Scene, code: HostCode) -> str:
     return most if most and spent[most] >= _LEAST_SHARE * code.length.sum() else ""
 
 
-def _sampled(scene: Scene, code: HostCode) -> str:
+def _sampled(timeline: Timeline, code: Code) -> str:
     """Return the function of most samples of Python's stack on the threads of this code, with its line."""
-    samples = scene.timeline.profile.tables.get("python_samples")
+    samples = timeline.profile.tables.get("python_samples")
     if samples is None:
         return ""
-    thread, start, end = scene.graph.calls.thread[code.piece], code.start, code.start + code.length
+    thread, start, end = code.thread, code.start, code.start + code.length
     times, rows = samples["start_ns"].to_numpy(), [np.empty(0, dtype=np.int64)]
     asking = positions(thread)
     for key, mine in positions(samples["thread"].to_numpy()).items():
@@ -85,12 +98,12 @@ def _sampled(scene: Scene, code: HostCode) -> str:
     return str(lines.cat.categories[line])
 
 
-def _innermost(scene: Scene, code: HostCode, table: str, column: str) -> str:
+def _innermost(timeline: Timeline, code: Code, table: str, column: str) -> str:
     """Return what is innermost in the middle of most of this code, of the spans of a table."""
-    spans = scene.timeline.profile.tables.get(table)
+    spans = timeline.profile.tables.get(table)
     if spans is None or not len(spans):
         return ""
-    thread, time = scene.graph.calls.thread[code.piece], code.start + code.length // 2
+    thread, time = code.thread, code.start + code.length // 2
     row, asking = np.full(len(time), -1, dtype=np.int64), positions(thread)
     starts, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
     for key, mine in positions(spans["thread"].to_numpy()).items():
@@ -101,14 +114,14 @@ def _innermost(scene: Scene, code: HostCode, table: str, column: str) -> str:
     return _most_named(spans[column], row, code.length)
 
 
-def _frame(scene: Scene, code: HostCode) -> str:
+def _frame(timeline: Timeline, code: Code) -> str:
     """Return the frame of the calls that most of this code leads to."""
-    frames = scene.timeline.profile.tables.get("call_frames")
+    frames = timeline.profile.tables.get("call_frames")
     if frames is None or not len(frames):
         return ""
-    frames, calls = frames.drop_duplicates(["thread", "start_ns"]), scene.graph.calls
+    frames = frames.drop_duplicates(["thread", "start_ns"])
     keys = pd.MultiIndex.from_frame(frames[["thread", "start_ns"]])
-    asked = pd.MultiIndex.from_arrays([calls.thread[code.piece], calls.start[code.piece]])
+    asked = pd.MultiIndex.from_arrays([code.thread, code.call])
     return _most_named(frames["frame"], keys.get_indexer(asked), code.length)
 
 

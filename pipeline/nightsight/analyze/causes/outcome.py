@@ -12,7 +12,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.causes.cost import fitted, taken_off, timed_ns
-from nightsight.analyze.causes.functions import function_in, waits_in
+from nightsight.analyze.causes.functions import Code, function_in, waits_in
 from nightsight.analyze.causes.remedies import Remedy, remedies
 from nightsight.analyze.causes.replay import Floats, Model
 from nightsight.analyze.causes.scene import Scene, applied
@@ -112,8 +112,11 @@ def outcome(timeline: Timeline) -> Outcome:
 
 
 def _with_code(scene: Scene, gain: Gain) -> Gain:
-    code = gain.remedy.code
-    return replace(gain, function=function_in(scene, code), waits_in=waits_in(scene, code)) if code else gain
+    cut, calls = gain.remedy.code, scene.graph.calls
+    if cut is None:
+        return gain
+    code = Code(calls.thread[cut.piece], cut.start, cut.length, calls.start[cut.piece])
+    return replace(gain, function=function_in(scene.timeline, code), waits_in=waits_in(scene.timeline, code))
 
 
 def _times(gain: Gain, factor: float) -> Gain:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.causes.functions import Code, function_in
 from nightsight.analyze.causes.graph import Graph, Work, graph
 from nightsight.analyze.causes.stretches import followed
 from nightsight.analyze.ranges.callers import OUTSIDE
@@ -41,6 +42,8 @@ from nightsight.tables import NULLABLE, renamed
 # a first launch that takes this many times as long as such a call usually does has loaded code
 _LOADING: Final = 10
 _LOADING_NS: Final = 100_000
+# of the window: what runs in host code that takes less is not looked up
+_NAMED_SHARE: Final = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,12 +301,13 @@ def path_table(timeline: Timeline) -> Table:
     summed = table.groupby(list(keys), sort=True)["time_ns"].agg(["sum", "size"]).reset_index()
     summed["sum"] = _scaled(summed["sum"].to_numpy(), window.length_ns)
     summed = summed.sort_values("sum", ascending=False, kind="stable", ignore_index=True)
-    tid = summed["thread"].where(summed["thread"] >= 0) % (1 << 24)
+    here = known[cut.piece]
+    code = Code(pieces.thread[here], cut.start, cut.length, pieces.end[here])
     shown = {
         "cause": np.array(PATH_CAUSES, dtype=object)[summed["cause"]],
-        "name": names_of(timeline)[summed["name"]],
+        "name": _names(timeline, summed, code, keys["path"][-len(here) :]),
         "path": pd.unique(np.array(texts, dtype=object))[summed["path"]],
-        "tid": tid.astype(NULLABLE),
+        "tid": (summed["thread"].where(summed["thread"] >= 0) % (1 << 24)).astype(NULLABLE),
         "time_ns": summed["sum"],
         "time_pct": 100.0 * summed["sum"] / max(window.length_ns, 1),
         "step_ns": summed["sum"] / max(len(window.repetitions), 1),
@@ -313,6 +317,17 @@ def path_table(timeline: Timeline) -> Table:
         dict.fromkeys(("cause", "name", "path"), "str")
     )
     return Table(frame, _notes(timeline, stretches))
+
+
+def _names(timeline: Timeline, summed: pd.DataFrame, code: Code, path: Ints) -> "np.ndarray[Any, Any]":
+    """Return the name of each row; of host code, which is in the ranges `path`, what runs in it if it takes long."""
+    names = names_of(timeline)[summed["name"]]
+    asked = (summed["cause"] == PATH_CAUSES.index(HOST)) & (summed["thread"] >= 0)
+    asked &= summed["sum"] >= _NAMED_SHARE * timeline.window.length_ns
+    for row in np.flatnonzero(asked):
+        mine = (path == summed["path"][row]) & (code.thread == summed["thread"][row])
+        names[row] = function_in(timeline, code.of(mine))
+    return names
 
 
 def _scaled(times: Ints, length: int) -> Ints:
