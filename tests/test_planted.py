@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 MISNAMED: dict[str, str] = {}
 """Whose cause is not named first, and why."""
 FAR = {
-    "exposed_communication": "the fix hid a quarter of the communication here, and two fifths are promised: where links "
-    "are slower, or more computation is left, more is hidden",
+    "exposed_communication": "the fix hid a quarter of the communication, and two fifths are promised: where links are "
+    "slower, or more computation is left, more is hidden",
     "wait_mask": "without the waits the CPU limits the predicted step, and the real one less: the fix launches less "
     "than the mask does, and too little of nsys's cost is taken off its many calls",
 }
