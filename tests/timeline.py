@@ -13,6 +13,7 @@ otherwise).
 """
 
 import re
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -41,12 +42,15 @@ COPIES = {
 }
 PROCESS = 5 << 24
 
-_Rows = list[dict[str, Any]]
+Rows = Sequence[dict[str, Any]]
 
 
 def draw(picture: str) -> Profile:
     """Make a Profile of a picture."""
-    calls, ranges, marks, operations = [], [], [], []
+    calls: list[dict[str, Any]] = []
+    ranges: list[dict[str, Any]] = []
+    marks: list[dict[str, Any]] = []
+    operations: list[dict[str, Any]] = []
     for line in filter(str.strip, picture.splitlines()):
         label, track = re.match(r"\s*(\S+) {2,}(.*)", line).groups()  # type: ignore[union-attr]
         kind, _, number = label.partition(":")
@@ -60,7 +64,33 @@ def draw(picture: str) -> Profile:
         else:
             stream = {"stream": int(kind[1:]), "device": int(number or 0)}
             operations += [{**span, **stream, "letter": letter} for letter, span in _events(track)]
-    return _profile(calls, ranges, marks, operations)
+    _launch(calls, operations)
+    return profile_of(calls, ranges, marks, operations)
+
+
+def profile_of(calls: Rows, ranges: Rows = (), marks: Rows = (), operations: Rows = ()) -> Profile:
+    """Make a Profile of calls with names, of operations with letters (see above), and of ranges and marks.
+
+    An operation and the call that launched it have the same `correlation`. Any other column of its table may be given.
+    """
+    calls = [{"layer": "runtime"} | call for call in calls]
+    operations = [{"process": PROCESS, "context": 1, "graph_node": None, "correlation": None} | op for op in operations]
+    kernels: Rows = [
+        op | _KERNEL | dict.fromkeys(("name", "short_name"), KERNELS.get(op["letter"], op["letter"]))
+        for op in operations
+    ]
+    range_facts = {"end_thread": None, "domain": "", "style": "PushPop", "is_open": False}
+    return Profile(
+        {
+            "kernels": _table("kernels", [kernel for kernel in kernels if kernel["letter"].islower()]),
+            "memory_ops": _table("memory_ops", [_memory(op) for op in operations if op["letter"] in "HDPM"]),
+            "graph_launches": _table("graph_launches", [op | {"graph": 1} for op in operations if op["letter"] == "G"]),
+            "api_calls": _table("api_calls", calls),
+            "ranges": _table("ranges", [range_facts | item for item in ranges]),
+            "marks": _table("marks", [mark | {"domain": "", "category": ""} for mark in marks]),
+            "diagnostics": empty("diagnostics"),
+        }
+    )
 
 
 def beside(first: Profile, second: Profile) -> Profile:
@@ -115,31 +145,14 @@ def _thread(tid: int) -> dict[str, int]:
     return {"process": PROCESS, "thread": PROCESS | tid, "pid": 5, "tid": tid}
 
 
-def _profile(calls: _Rows, ranges: _Rows, marks: _Rows, operations: _Rows) -> Profile:
+def _launch(calls: list[dict[str, Any]], operations: list[dict[str, Any]]) -> None:
+    """Number the calls, and let the n-th launching one launch the n-th operation."""
     launching = sorted((call for call in calls if call["letter"] in LAUNCHING), key=lambda call: call["start_ns"])
-    operations = sorted(operations, key=lambda operation: operation["start_ns"])
+    operations.sort(key=lambda operation: operation["start_ns"])
     for number, call in enumerate(calls, start=1000):
-        call |= {"correlation": number, "name": CALLS[call["letter"]], "layer": "runtime"}
+        call |= {"correlation": number, "name": CALLS[call["letter"]]}
     for call, operation in zip(launching, operations, strict=False):
         operation["correlation"] = call["correlation"]
-    for operation in operations:
-        operation |= {"process": PROCESS, "context": 1, "graph_node": None, "correlation": operation.get("correlation")}
-    kernels: _Rows = [
-        op | _KERNEL | dict.fromkeys(("name", "short_name"), KERNELS.get(op["letter"], op["letter"]))
-        for op in operations
-    ]
-    range_facts = {"end_thread": None, "domain": "", "style": "PushPop", "is_open": False}
-    return Profile(
-        {
-            "kernels": _table("kernels", [kernel for kernel in kernels if kernel["letter"].islower()]),
-            "memory_ops": _table("memory_ops", [_memory(op) for op in operations if op["letter"] in "HDPM"]),
-            "graph_launches": _table("graph_launches", [op | {"graph": 1} for op in operations if op["letter"] == "G"]),
-            "api_calls": _table("api_calls", calls),
-            "ranges": _table("ranges", [item | range_facts for item in ranges]),
-            "marks": _table("marks", [mark | {"domain": "", "category": ""} for mark in marks]),
-            "diagnostics": empty("diagnostics"),
-        }
-    )
 
 
 _KERNEL = {
@@ -150,8 +163,8 @@ _KERNEL = {
 
 def _memory(operation: dict[str, Any]) -> dict[str, Any]:
     name, source, target = COPIES.get(operation["letter"], ("memset", "", "Device"))
-    return operation | {"operation": name, "source_kind": source, "target_kind": target, "bytes": 1024}
+    return {"operation": name, "source_kind": source, "target_kind": target, "bytes": 1024} | operation
 
 
-def _table(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _table(name: str, rows: Rows) -> pd.DataFrame:
     return conform(name, pd.DataFrame(rows)) if rows else empty(name)
