@@ -27,7 +27,7 @@ from nightsight.events.timeline import Timeline, of_capture, operation_column, p
 from nightsight.intervals import Flags, Ints
 from nightsight.parallel import once
 from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
-from nightsight.tables import renamed
+from nightsight.tables import empty, renamed
 
 # without better knowledge: how long after the beginning of its call an operation starts, how long after the one before
 # it on a busy stream, and how long a waiting call takes to return (an H200, nsys 2025.3)
@@ -86,11 +86,13 @@ class Work:
     """The GPU operations of the window and those that its calls launched, by stream and time; times in ns.
 
     `operation`: the position in Timeline.operations. `call`: the launching call, a position in Calls, -1 if it is not
-    in the window. `previous`: the operation before it on its stream, `other`: one that it had to wait for besides, -1
-    for none. `group`: collectives with the same number transfer together, -1 for all else. `direction`: of a copy
-    between host and device, TO_DEVICE or TO_HOST, -1 for all else. `between`: copies from GPU to GPU. `bypass`: if
-    `previous` is such a copy or communicates, what was before it and others of its kind on the stream. `latency_ns`,
-    `hop_ns`: how long after its call, and after an operation that it waited for, such an operation typically begins.
+    in the window. `launched`: when its call began, in the window or before it; if that is not recorded (`is_recorded`),
+    when the operation itself did. `previous`: the operation before it on its stream, `other`: one that it had to wait
+    for besides, -1 for none. `group`: collectives with the same number transfer together, -1 for all else. `direction`:
+    of a copy between host and device, TO_DEVICE or TO_HOST, -1 for all else. `between`: copies from GPU to GPU.
+    `bypass`: if `previous` is such a copy or communicates, what was before it and others of its kind on the stream.
+    `latency_ns`, `hop_ns`: how long after its call, and after an operation that it waited for, such an operation
+    typically begins.
     """
 
     operation: Ints
@@ -98,6 +100,8 @@ class Work:
     end: Ints
     device: Ints
     call: Ints
+    launched: Ints
+    is_recorded: Flags
     previous: Ints
     other: Ints
     group: Ints
@@ -277,7 +281,9 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
     start = operations.start[where]
     order = np.lexsort((start, stream)) if len(pd.unique(stream)) > 1 else np.argsort(start, kind="stable")
     where, stream = where[order], stream[order]
-    start, end, call = operations.start[where], operations.end[where], call[where]
+    start, end, call, row = operations.start[where], operations.end[where], call[where], operations.call[where]
+    begun = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
+    launched = np.where(row >= 0, np.append(begun, 0)[row], start)
     # a copy that is staged through a driver buffer counts as done when its call returns
     over = np.where(call >= 0, np.append(calls.end, 0)[call], 0)
     end = np.where(_blocks(calls, start, call) & (end >= over), over - 1, end)
@@ -295,6 +301,8 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
         end,
         operations.device[where],
         call,
+        launched,
+        row >= 0,
         previous,
         other=unknown,
         group=group,
@@ -452,7 +460,7 @@ def _awaited(calls: Calls, work: Work, asking: Ints, here: Ints) -> Ints:
     If that one outlasts the call, it was not waited for: then it is the last to end during the call. -1 if none did.
     """
     start, end = calls.start[asking], calls.end[asking]
-    launched = np.where(work.call[here] >= 0, calls.start[work.call[here]], work.start[here])
+    launched = work.launched[here]
     order = np.argsort(launched, kind="stable")
     done = work.end[here[order]]
     reach = np.maximum.accumulate(done)
@@ -464,16 +472,15 @@ def _awaited(calls: Calls, work: Work, asking: Ints, here: Ints) -> Ints:
     by_end = here[np.argsort(work.end[here], kind="stable")]
     place = np.searchsorted(work.end[by_end], end, side="right") - 1
     nearest = by_end[np.maximum(place, 0)]
-    begun = np.where(work.call[nearest] >= 0, calls.start[work.call[nearest]], work.start[nearest])
-    held = (place >= 0) & (work.end[nearest] > start) & (begun <= start)
+    held = (place >= 0) & (work.end[nearest] > start) & (work.launched[nearest] <= start)
     return np.where(too_late, np.where(held, nearest, -1), latest)
 
 
 def _made_room(calls: Calls, work: Work, asking: Ints, here: Ints) -> Ints:
     """Return the operation whose end let a launch go on that found the queue full; -1 if the queue was not full."""
     by_end = here[np.argsort(work.end[here], kind="stable")]
-    begun = np.sort(np.where(work.call[here] >= 0, calls.start[work.call[here]], work.start[here]))
-    queued = np.searchsorted(begun, calls.start[asking]) - np.searchsorted(work.end[by_end], calls.start[asking])
+    launched = np.sort(work.launched[here])
+    queued = np.searchsorted(launched, calls.start[asking]) - np.searchsorted(work.end[by_end], calls.start[asking])
     place = np.searchsorted(work.end[by_end], calls.end[asking], side="right") - 1
     nearest = by_end[np.maximum(place, 0)]
     held = (place >= 0) & (queued >= _QUEUED) & (work.end[nearest] > calls.start[asking])
@@ -500,7 +507,7 @@ def _stream_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
     by_id = ["process", "correlation"]
     calling = table.iloc[calls.row[asking]][by_id].assign(call=asking)
     pairs = calling.merge(waits[waits["event"].isna()][[*by_id, "stream"]].drop_duplicates(by_id), on=by_id)
-    lanes = _lanes(timeline, calls, work)
+    lanes = _lanes(timeline, work)
     for lane, some in pairs.groupby(["process", "stream"], sort=False):
         there, launched = lanes.get(lane, (_NONE, _NONE))
         call = some["call"].to_numpy()
@@ -559,7 +566,7 @@ def _events(timeline: Timeline, calls: Calls, work: Work) -> Ints:
     pairs = pairs.merge(recorded[[*keys, "stream", "recorded_at"]], on=keys, suffixes=("", "_recorded"))
     if not len(pairs):
         return found
-    lanes = _lanes(timeline, calls, work)
+    lanes = _lanes(timeline, work)
     for (process, stream, source), some in pairs.groupby(["process", "stream", "stream_recorded"], sort=False):
         waiting_lane, begun = lanes.get((process, stream), (_NONE, _NONE))
         source_lane, recorded_by = lanes.get((process, source), (_NONE, _NONE))
@@ -572,11 +579,11 @@ def _events(timeline: Timeline, calls: Calls, work: Work) -> Ints:
     return found
 
 
-def _lanes(timeline: Timeline, calls: Calls, work: Work) -> dict[Hashable, tuple[Ints, Ints]]:
+def _lanes(timeline: Timeline, work: Work) -> dict[Hashable, tuple[Ints, Ints]]:
     """Return the operations of each process and stream in the order of their launches, and when these began."""
     lanes: dict[Hashable, tuple[Ints, Ints]] = {}
-    known = np.flatnonzero(work.call >= 0)
-    launched = calls.start[work.call[known]]
+    known = np.flatnonzero(work.is_recorded)
+    launched = work.launched[known]
     process = _facts(timeline).process[work.operation[known]]
     stream = timeline.operations.stream[work.operation[known]]
     for key, mine in positions(process).items():

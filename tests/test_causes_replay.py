@@ -1,0 +1,57 @@
+"""The causal model on programs of which all is known: their replay, their critical path, and what remedies gain.
+
+The programs are simulated (tests/program.py). What a remedy gains is compared with the same program without its fault.
+"""
+
+import pytest
+
+from nightsight.analyze.causes.graph import graph
+from nightsight.analyze.causes.outcome import outcome
+from nightsight.analyze.causes.path import path_table
+from nightsight.events.timeline import Timeline
+from tests.program import (
+    Body,
+    Copy,
+    Expect,
+    Host,
+    Kernel,
+    Post,
+    Sync,
+    Thread,
+    loop,
+    run,
+    within,
+)
+
+STEPS = 10
+MEBI = 1 << 20
+
+
+def replayed(*steps: Thread | Body, times: int = STEPS, name: str = "step", added_us: float = 0.0) -> Timeline:
+    """Return the capture of a program whose threads repeat these steps."""
+    threads = [step if isinstance(step, Thread) else Thread(step) for step in steps]
+    looped = [Thread(loop(times, *thread.body, name=name), thread.rank) for thread in threads]
+    return Timeline(run(*looped, added_us=added_us).profile)
+
+
+def pageable(way: str, size: int) -> Copy:
+    return Copy(way, size, is_pinned=False)
+
+
+def turns(first: Body, second: Body) -> tuple[Thread, ...]:
+    """Return two threads that take turns, as PyTorch's main thread and that of its backward pass do."""
+    return Thread((*first, Post("go"), Expect("done"))), Thread((Expect("go"), *second, Post("done")))
+
+
+def test_a_wait_for_what_was_launched_before_the_window_is_for_that() -> None:
+    """The first call of the window waits for kernels that the GPU has not even begun."""
+    kernels = (Kernel(100),) * 5
+    timeline = Timeline(run((*kernels, within("measure", Sync(), Host(50)))).profile)
+    assert timeline.window.name == "measure"
+    found = graph(timeline)
+    (awaited,) = found.calls.awaited
+    assert found.work.end[awaited] == timeline.operations.end.max()
+    path = path_table(timeline).frame.set_index("cause")["time_ns"]
+    assert path["compute"] == pytest.approx(5 * 100_000, rel=0.05)
+    assert path["synchronizing call"] == 4_000
+    assert outcome(timeline).unexplained == pytest.approx(0, abs=0.01)
