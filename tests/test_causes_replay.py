@@ -43,6 +43,22 @@ def turns(first: Body, second: Body) -> tuple[Thread, ...]:
     return Thread((*first, Post("go"), Expect("done"))), Thread((Expect("go"), *second, Post("done")))
 
 
+@pytest.mark.parametrize(
+    ("step", "times"),
+    [
+        # a copy that blocks runs while its call does, which is no reason to take its latency for nothing
+        ((pageable("H", 1000), pageable("D", 1000)), 2),
+        # nor is it that of a launch, which counts from the end of the call
+        ((Kernel(5), Sync(), pageable("H", 1000)), 4),
+        # a long call gives the GPU work when it returns, not in the middle
+        ((Kernel(50, call_us=500), Sync(), Host(20)), 3),
+    ],
+)
+def test_latencies_and_what_was_waited_for_are_known_where_they_are_easily_mistaken(step: Body, times: int) -> None:
+    found = outcome(replayed(step, times=times))
+    assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01)
+
+
 def test_a_wait_for_what_was_launched_before_the_window_is_for_that() -> None:
     """The first call of the window waits for kernels that the GPU has not even begun."""
     kernels = (Kernel(100),) * 5

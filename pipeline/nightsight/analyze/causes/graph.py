@@ -344,7 +344,10 @@ def _latency(calls: Calls, work: Work, kind: Ints) -> Ints:
     name = np.where(call >= 0, calls.name[call], len(calls.names))
     keys = (kind * (len(calls.names) + 1) + name) * 2 + blocks
     is_free &= blocks | (start - since < _MOST_LATENCY_NS)
-    typical = _typical(keys, start - since, is_free, _LATENCY_NS - (over - begun))
+    # what is typical of copies that block is not of others; without samples, no work comes before the end of a long call
+    default = np.maximum(_LATENCY_NS - (since - begun), 0)
+    of_blocking, of_others = (_typical(keys, start - since, is_free & some, default) for some in (blocks, ~blocks))
+    typical = np.where(blocks, of_blocking, of_others)
     return np.where(call >= 0, np.maximum(typical + since - begun, 0), 0)
 
 
