@@ -52,6 +52,8 @@ def turns(first: Body, second: Body) -> tuple[Thread, ...]:
         ((Kernel(5), Sync(), pageable("H", 1000)), 4),
         # a long call gives the GPU work when it returns, not in the middle
         ((Kernel(50, call_us=500), Sync(), Host(20)), 3),
+        # the wait returns while a kernel of another stream still runs, but not for long
+        ((Kernel(20), Host(60), Kernel(1), Sync(8)), STEPS),
     ],
 )
 def test_latencies_and_what_was_waited_for_are_known_where_they_are_easily_mistaken(step: Body, times: int) -> None:

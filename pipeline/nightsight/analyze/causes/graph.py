@@ -471,7 +471,7 @@ def _awaited(calls: Calls, work: Work, asking: Ints, here: Ints) -> Ints:
     last = np.maximum.accumulate(np.where(done == reach, np.arange(len(done)), 0))
     count = np.searchsorted(launched[order], start, side="right")
     latest = np.where(count > 0, here[order[last[np.maximum(count - 1, 0)]]], -1)
-    too_late = (latest >= 0) & (work.end[latest] > end + _LATE_NS)
+    too_late = (latest >= 0) & (work.end[latest] > end)
     by_end = here[np.argsort(work.end[here], kind="stable")]
     place = np.searchsorted(work.end[by_end], end, side="right") - 1
     nearest = by_end[np.maximum(place, 0)]
@@ -518,7 +518,7 @@ def _stream_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
         fits = last >= 0
         found[call[fits]] = there[last[fits]]
     # an operation that outlasts the call is not the one that it waited for
-    found[(found >= 0) & (work.end[found] > calls.end + _LATE_NS)] = -1
+    found[(found >= 0) & (work.end[found] > calls.end)] = -1
     return found
 
 
