@@ -11,6 +11,7 @@ from nightsight.analyze.causes.path import path_table
 from nightsight.events.timeline import Timeline
 from tests.program import (
     Body,
+    Call,
     Copy,
     Expect,
     Host,
@@ -54,6 +55,8 @@ def turns(first: Body, second: Body) -> tuple[Thread, ...]:
         ((Kernel(50, call_us=500), Sync(), Host(20)), 3),
         # the wait returns while a kernel of another stream still runs, but not for long
         ((Kernel(20), Host(60), Kernel(1), Sync(8)), STEPS),
+        # the call returns in the very ns in which what it waited for ends
+        ((Host(20), Kernel(30), Call("cudaFree", 0, waits=True)), STEPS),
     ],
 )
 def test_latencies_and_what_was_waited_for_are_known_where_they_are_easily_mistaken(step: Body, times: int) -> None:

@@ -133,7 +133,8 @@ def model(timeline: Timeline) -> Model:
     groups = np.unique(found.work.group[found.work.group >= 0])
     time = _times(found, groups)
     order = np.flatnonzero((time >= window.start_ns) & (time <= window.end_ns))
-    order = order[np.argsort(time[order], kind="stable")]
+    # a call can return at the very time at which what it waited for ends
+    order = order[np.lexsort((order < 2 * len(found.calls), time[order]))]
     # the last entry is for the source -1
     rank = np.full(len(time) + 1, -1, dtype=np.int64)
     rank[order] = np.arange(len(order))
