@@ -57,6 +57,8 @@ def turns(first: Body, second: Body) -> tuple[Thread, ...]:
         ((Kernel(20), Host(60), Kernel(1), Sync(8)), STEPS),
         # the call returns in the very ns in which what it waited for ends
         ((Host(20), Kernel(30), Call("cudaFree", 0, waits=True)), STEPS),
+        # the second copy waits for the first, on another stream, and is done in less time than passes between the two
+        ((Copy("H", 2 * MEBI, 9), Kernel(5), pageable("H", 1000)), STEPS),
     ],
 )
 def test_latencies_and_what_was_waited_for_are_known_where_they_are_easily_mistaken(step: Body, times: int) -> None:

@@ -542,8 +542,10 @@ def _with_other(timeline: Timeline, calls: Calls, work: Work) -> Work:
             continue
         by_end = here[np.argsort(work.end[here], kind="stable")]
         place = np.searchsorted(work.end[by_end], work.start[asking] + 500, side="right") - 1
+        # an operation so short that it has ended by then did not wait for itself
+        place -= by_end[place] == asking
         nearest = by_end[np.maximum(place, 0)]
-        fits = (place >= 0) & (work.start[asking] - work.end[nearest] <= _HANDED_ON_NS) & (nearest != asking)
+        fits = (place >= 0) & (work.start[asking] - work.end[nearest] <= _HANDED_ON_NS)
         fits &= nearest != work.previous[asking]
         other[asking] = np.where(fits, nearest, other[asking])
     return replace(work, other=other)
