@@ -14,9 +14,11 @@ from tests.program import (
     Call,
     Copy,
     Expect,
+    Follow,
     Host,
     Kernel,
     Post,
+    Record,
     Sync,
     Thread,
     loop,
@@ -78,3 +80,48 @@ def test_a_wait_for_what_was_launched_before_the_window_is_for_that() -> None:
     assert path["compute"] == pytest.approx(5 * 100_000, rel=0.05)
     assert path["synchronizing call"] == 4_000
     assert outcome(timeline).unexplained == pytest.approx(0, abs=0.01)
+
+
+# -- the critical path ------------------------------------------------------------------------------------------------
+
+LAUNCHED = {"launch": 8}
+RETURNS = {"synchronizing call": 4}
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        # the GPU waits for the CPU, which waits for the GPU: all of a step is on the path
+        (
+            (within("load", Host(300)), Kernel(100), Sync()),
+            {"host code in step / load": 300, **LAUNCHED, "compute": 100, **RETURNS},
+        ),
+        # the CPU is ahead: only the GPU counts, and the hops on its stream
+        ((Host(5), Kernel(50), Host(20), Kernel(70)), {"compute": 120, "dependency": 2}),
+        # the launch of the second kernel is hidden behind the first
+        ((Kernel(100), Kernel(100), Sync()), {**LAUNCHED, "compute": 200, "dependency": 1, **RETURNS}),
+        # what an event orders runs one after the other, and what nothing orders at the same time
+        (
+            (Kernel(100, 7), Record(0, 7), Follow(0, 8), Kernel(60, 8), Sync()),
+            {**LAUNCHED, "compute": 160, "dependency": 1, **RETURNS},
+        ),
+        ((Kernel(100, 7), Kernel(60, 8), Sync()), {**LAUNCHED, "compute": 100, **RETURNS}),
+        # a call that waits works on its own after that
+        ((Kernel(100), Call("cudaFree", 50, waits=True)), {**LAUNCHED, "compute": 100, "allocation and free": 50}),
+        (
+            (pageable("H", MEBI), Sync()),
+            {"launch": 8, "copies and sets": 3 * MEBI / 25_000, "blocking copy": 4, **RETURNS},
+        ),
+    ],
+)
+def test_each_piece_of_the_path_is_the_time_of_its_cause(step: Body, expected: dict[str, float]) -> None:
+    # less than a µs is what happens once
+    found = {cause: us for cause, us in per_step(replayed(step)).items() if us >= 1}
+    assert found == pytest.approx(expected, rel=0.01, abs=0.5)
+
+
+def per_step(timeline: Timeline) -> dict[str, float]:
+    """Return the µs of a step by cause, that of host code with its place."""
+    rows = path_table(timeline).frame
+    place = (" in " + rows["path"]).where(rows["cause"] == "host code", "")
+    return (rows["time_ns"].groupby(rows["cause"] + place).sum() / (1000 * STEPS)).to_dict()

@@ -70,10 +70,10 @@ def critical_path(timeline: Timeline) -> Pieces:
     calls, work = found.calls, found.work
     reason, begun = _reasons(found)
     times = np.concatenate([np.stack([calls.start, calls.end], axis=1).ravel(), work.end])
-    path = _followed(reason, times, _last(found, times, window.end_ns), window.start_ns)
+    led = _followed(reason, times, _last(found, times, window.end_ns), window.start_ns)
     # each event begins where the one that led to it ends; what follows the last event is host code
-    events, led = np.append(-1, path), np.append(path, -1)
-    until = np.minimum.accumulate(np.append(window.end_ns, times[path]))
+    events = np.append(-1, led[:-1])
+    until = np.minimum.accumulate(np.append(window.end_ns, times[led[:-1]]))
     start, end = (np.maximum(edge, window.start_ns) for edge in (np.append(until[1:], window.start_ns), until))
     first = 2 * len(calls)
     operation = np.where(events >= first, events - first, -1)
@@ -98,8 +98,9 @@ def critical_path(timeline: Timeline) -> Pieces:
 
 
 def _followed(reason: Ints, times: Ints, last: int, until: int) -> Ints:
-    """Return the events from the last one on, each followed by its reason, until the first before a time.
+    """Return the events from the last one on, each followed by its reason, until the first that is not after a time.
 
+    -1 if there is none: it is not recorded what led to the one before. That of no event is -1, too.
     Where reasons lead back to an event (they are guesses, and clocks differ), the latest event before goes on.
     """
     # as views of memory: indexing a numpy array takes three times as long
@@ -115,7 +116,7 @@ def _followed(reason: Ints, times: Ints, last: int, until: int) -> Ints:
         now = min(now, when[node])
         chain.append(node)
         node = reasons[node]
-    return np.array(chain, dtype=np.int64)
+    return np.array([*chain, node], dtype=np.int64)
 
 
 def _pieces(timeline: Timeline, found: Graph, columns: tuple[Ints, ...]) -> Pieces:
