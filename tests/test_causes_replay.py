@@ -4,10 +4,12 @@ The programs are simulated (tests/program.py). What a remedy gains is compared w
 """
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nightsight.analyze.causes.graph import graph
 from nightsight.analyze.causes.outcome import outcome
-from nightsight.analyze.causes.path import path_table
+from nightsight.analyze.causes.path import critical_path, path_table
 from nightsight.events.timeline import Timeline
 from tests.program import (
     Body,
@@ -15,16 +17,20 @@ from tests.program import (
     Copy,
     Expect,
     Follow,
+    Graph,
     Host,
     Kernel,
     Post,
     Record,
+    Reduce,
+    Statement,
     Sync,
     Thread,
     loop,
     run,
     within,
 )
+from tests.properties import examples
 
 STEPS = 10
 MEBI = 1 << 20
@@ -44,6 +50,51 @@ def pageable(way: str, size: int) -> Copy:
 def turns(first: Body, second: Body) -> tuple[Thread, ...]:
     """Return two threads that take turns, as PyTorch's main thread and that of its backward pass do."""
     return Thread((*first, Post("go"), Expect("done"))), Thread((Expect("go"), *second, Post("done")))
+
+
+# -- any program ------------------------------------------------------------------------------------------------------
+
+streams = st.sampled_from((7, 7, 7, 8, 9))
+events = st.integers(0, 1)
+statements: st.SearchStrategy[Statement] = st.one_of(
+    st.builds(Kernel, st.sampled_from((1, 5, 20, 80, 200)), streams, st.sampled_from("abc")),
+    st.builds(Kernel, st.integers(1, 50), streams),
+    st.builds(Host, st.sampled_from((1, 10, 60, 250))),
+    st.builds(Copy, st.sampled_from("HD"), st.sampled_from((1000, 2 * MEBI)), streams, st.booleans()),
+    st.builds(Sync, st.sampled_from((None, 7, 8))),
+    st.builds(Record, events, streams),
+    st.builds(Follow, events, streams),
+    st.builds(Graph, st.integers(1, 5), st.sampled_from((1, 10)), streams, st.booleans()),
+    st.sampled_from((Call("cudaMalloc", 50), Call("cudaFree", 10, waits=True))),
+)
+bodies = st.lists(statements, min_size=1, max_size=10).map(lambda body: (Kernel(30), *body))
+programs = st.one_of(
+    bodies.map(lambda body: (Thread(body),)),
+    st.builds(turns, bodies, bodies),
+    # of two ranks, each does its own and reduces once
+    st.builds(lambda *ranks: tuple(Thread((*each, Reduce(30, 8)), n) for n, each in enumerate(ranks)), bodies, bodies),
+)
+
+
+@given(programs, st.sampled_from((1, 3, 8)))
+@examples(40)
+def test_any_program_is_replayed_as_it_was_and_its_path_adds_up(program: tuple[Thread, ...], times: int) -> None:
+    timeline = replayed(*program, times=times)
+    found = outcome(timeline)
+    # what happens once has a latency of its own
+    assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000 if found.model.steps else 5_000)
+    assert all(0 <= gain.gain_ns <= found.unprofiled_ns + 1 for gain in found.gains)
+    assert_adds_up(timeline)
+
+
+def assert_adds_up(timeline: Timeline) -> None:
+    """The pieces of the path touch, from the end of the window to its beginning, and the rows of its table add up."""
+    pieces, window = critical_path(timeline), timeline.window
+    assert (pieces.end > pieces.start).all()
+    assert pieces.start[:-1].tolist() == pieces.end[1:].tolist()
+    if window.length_ns:
+        assert (pieces.end[0], pieces.start[-1]) == (window.end_ns, window.start_ns)
+    assert path_table(timeline).frame["time_ns"].sum() == window.length_ns
 
 
 @pytest.mark.parametrize(
