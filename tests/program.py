@@ -149,11 +149,6 @@ def within(name: str, *body: Statement) -> Range:
     return Range(name, body)
 
 
-def loop(times: int, *body: Statement, name: str = "step") -> Body:
-    """Return a loop, each repetition in a range of its own unless `name` is empty."""
-    return ((within(name, *body),) if name else body) * times
-
-
 @dataclass(frozen=True)
 class Thread:
     """What one thread does, of which rank: ranks are processes with a GPU each."""
@@ -162,32 +157,32 @@ class Thread:
     rank: int = 0
 
 
-@dataclass(frozen=True)
-class Run:
-    """What was recorded, and when the last thread and the last operation had ended."""
+def captured(*threads: Thread | Body, added_us: float = 0.0) -> Profile:
+    """Execute a program, and return what was recorded.
 
-    profile: Profile
-    length_us: float
-
-
-def run(*threads: Thread | Body, added_us: float = 0.0) -> Run:
-    """Execute a program: `added_us` is what the profiler adds to each call, half in it and half after it.
-
-    The capture knows that cost, as if it had been calibrated.
+    added_us: what the profiler adds to each call, half in it and half after it. The capture knows that cost, as if it
+    had been calibrated.
     """
-    started = [thread if isinstance(thread, Thread) else Thread(thread) for thread in threads]
+    return _executed(threads, added_us).profile()
+
+
+def step_us(*steps: Thread | Body, added_us: float = 0.0) -> float:
+    """Return what one more repetition takes, until the last work is done, of a program whose threads repeat these."""
+    short, long = (_executed(repeated(times, *steps), added_us).length_us for times in (6, 12))
+    return (long - short) / 6
+
+
+def repeated(times: int, *steps: Thread | Body) -> tuple[Thread, ...]:
+    """Return a program whose threads repeat these steps, each time in a range `step`."""
+    threads = (step if isinstance(step, Thread) else Thread(step) for step in steps)
+    return tuple(Thread((within("step", *thread.body),) * times, thread.rank) for thread in threads)
+
+
+def _executed(threads: tuple[Thread | Body, ...], added_us: float) -> "_Machine":
+    started = (thread if isinstance(thread, Thread) else Thread(thread) for thread in threads)
     machine = _Machine([_Execution(thread, number) for number, thread in enumerate(started)], added_us)
     machine.execute()
-    return Run(machine.profile(), machine.length_us)
-
-
-def step_us(*threads: Thread | Body, **changes: Any) -> float:
-    """Return what one more step takes: each thread is the body of a loop."""
-    bodies = [thread if isinstance(thread, Thread) else Thread(thread) for thread in threads]
-    short, long = (
-        run(*(Thread(loop(times, *each.body), each.rank) for each in bodies), **changes).length_us for times in (8, 16)
-    )
-    return (long - short) / 8
+    return machine
 
 
 # -- the machine ------------------------------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ The programs are simulated (tests/program.py). What a remedy gains is compared w
 """
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nightsight.analyze.causes.graph import graph
-from nightsight.analyze.causes.outcome import outcome
+from nightsight.analyze.causes.outcome import outcome, what_if
 from nightsight.analyze.causes.path import critical_path, path_table
 from nightsight.events.timeline import Timeline
 from tests.program import (
@@ -26,8 +26,9 @@ from tests.program import (
     Statement,
     Sync,
     Thread,
-    loop,
-    run,
+    captured,
+    repeated,
+    step_us,
     within,
 )
 from tests.properties import examples
@@ -36,11 +37,9 @@ STEPS = 10
 MEBI = 1 << 20
 
 
-def replayed(*steps: Thread | Body, times: int = STEPS, name: str = "step", added_us: float = 0.0) -> Timeline:
+def looped(*steps: Thread | Body, times: int = STEPS, added_us: float = 0.0) -> Timeline:
     """Return the capture of a program whose threads repeat these steps."""
-    threads = [step if isinstance(step, Thread) else Thread(step) for step in steps]
-    looped = [Thread(loop(times, *thread.body, name=name), thread.rank) for thread in threads]
-    return Timeline(run(*looped, added_us=added_us).profile)
+    return Timeline(captured(*repeated(times, *steps), added_us=added_us))
 
 
 def pageable(way: str, size: int) -> Copy:
@@ -77,9 +76,9 @@ programs = st.one_of(
 
 
 @given(programs, st.sampled_from((1, 3, 8)))
-@examples(40)
+@examples(30)
 def test_any_program_is_replayed_as_it_was_and_its_path_adds_up(program: tuple[Thread, ...], times: int) -> None:
-    timeline = replayed(*program, times=times)
+    timeline = looped(*program, times=times)
     found = outcome(timeline)
     # what happens once has a latency of its own
     assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000 if found.model.steps else 5_000)
@@ -115,14 +114,14 @@ def assert_adds_up(timeline: Timeline) -> None:
     ],
 )
 def test_latencies_and_what_was_waited_for_are_known_where_they_are_easily_mistaken(step: Body, times: int) -> None:
-    found = outcome(replayed(step, times=times))
+    found = outcome(looped(step, times=times))
     assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01)
 
 
 def test_a_wait_for_what_was_launched_before_the_window_is_for_that() -> None:
     """The first call of the window waits for kernels that the GPU has not even begun."""
     kernels = (Kernel(100),) * 5
-    timeline = Timeline(run((*kernels, within("measure", Sync(), Host(50)))).profile)
+    timeline = Timeline(captured((*kernels, within("measure", Sync(), Host(50)))))
     assert timeline.window.name == "measure"
     found = graph(timeline)
     (awaited,) = found.calls.awaited
@@ -167,7 +166,7 @@ RETURNS = {"synchronizing call": 4}
 )
 def test_each_piece_of_the_path_is_the_time_of_its_cause(step: Body, expected: dict[str, float]) -> None:
     # less than a µs is what happens once
-    found = {cause: us for cause, us in per_step(replayed(step)).items() if us >= 1}
+    found = {cause: us for cause, us in per_step(looped(step)).items() if us >= 1}
     assert found == pytest.approx(expected, rel=0.01, abs=0.5)
 
 
@@ -175,4 +174,181 @@ def per_step(timeline: Timeline) -> dict[str, float]:
     """Return the µs of a step by cause, that of host code with its place."""
     rows = path_table(timeline).frame
     place = (" in " + rows["path"]).where(rows["cause"] == "host code", "")
-    return (rows["time_ns"].groupby(rows["cause"] + place).sum() / (1000 * STEPS)).to_dict()
+    times = rows["time_ns"].groupby(rows["cause"] + place).sum()
+    return {str(cause): time / (1000 * STEPS) for cause, time in times.items()}
+
+
+# -- remedies ---------------------------------------------------------------------------------------------------------
+
+
+def ranks(*bodies: Body) -> tuple[Thread, ...]:
+    """Return a program of several processes with a GPU each."""
+    return tuple(Thread(body, number) for number, body in enumerate(bodies))
+
+
+ALONE = 20
+"""A stream on which nothing else runs."""
+BATCH = 4 * MEBI
+LOADED = within("load", Copy("H", BATCH))
+ROUND = (Kernel(200), Reduce(100))
+EVEN = (Kernel(100), Reduce(50), Sync())
+# the remedy that must be the best, its place, the program, and the same without its fault
+PLANTED = [
+    ("host_code", "step / load", [(within("load", Host(300)), Kernel(100), Sync())], [(Kernel(100), Sync())]),
+    # the code counts only as far as the GPU waits for it
+    ("host_code", "step / load", [(within("load", Host(300)), Kernel(200))], [(Kernel(200),)]),
+    # the backward pass runs in another thread
+    (
+        "host_code",
+        "step / hook",
+        turns((Kernel(50),), (within("hook", Host(200)), Kernel(100), Sync())),
+        turns((Kernel(50),), (Kernel(100), Sync())),
+    ),
+    # one rank loads, and both wait
+    (
+        "host_code",
+        "step / load",
+        ranks(EVEN, (within("load", Host(300)), *EVEN)),
+        ranks(EVEN, EVEN),
+    ),
+    ("launch_bound", "step", [(Kernel(3), Host(6)) * 40], [(Graph(40, 3),)]),
+    # while the CPU waits it cannot launch the next kernel
+    (
+        "wait",
+        "step / log",
+        [(Host(50), Kernel(100), within("log", Sync()), Host(90), Kernel(100))],
+        [(Host(50), Kernel(100), Host(90), Kernel(100))],
+    ),
+    # what is called .item() in PyTorch
+    (
+        "wait",
+        "step / log",
+        [(Kernel(150), within("log", Copy("D", 4), Sync(7)), Host(95))],
+        [(Kernel(150), Copy("D", 4), Host(95))],
+    ),
+    # without the wait there is the code to wait for, and without the code the wait
+    (
+        "wait_and_host_code",
+        "step / log",
+        [(Host(90), Kernel(90), within("log", Sync(), Host(110)))],
+        [(Host(90), Kernel(90))],
+    ),
+    (
+        "allocation",
+        "step / grow",
+        [(within("grow", Call("cudaMalloc", 100)), Kernel(100), within("grow", Call("cudaFree", 50, waits=True)))],
+        [(Kernel(100),)],
+    ),
+    ("loading", "step / first", [(within("first", Call("cuLibraryLoadData", 300)), Kernel(100))], [(Kernel(100),)]),
+    ("compilation", "step", [(Host(5000), Call("cuModuleLoadData", 300), Kernel(1000))], [(Kernel(1000),)]),
+    (
+        "pageable_copy",
+        "step / load",
+        [(within("load", pageable("H", BATCH)), Kernel(300))],
+        [(Copy("H", BATCH, ALONE), Kernel(300))],
+    ),
+    ("exposed_copy", "step / load", [(LOADED, Kernel(300))], [(Copy("H", BATCH, ALONE), Kernel(300))]),
+    # ahead of time, copies still take their time: the link limits what is gained
+    ("exposed_copy", "step / load", [(LOADED, Kernel(100))], [(Copy("H", BATCH, ALONE), Kernel(100))]),
+    (
+        "copies_to_host",
+        "step / save",
+        [(Kernel(300), within("save", pageable("D", BATCH)))],
+        [(Kernel(300), Copy("D", BATCH, ALONE))],
+    ),
+    (
+        "many_small_copies",
+        "step / load",
+        [(within("load", *(pageable("H", 1000),) * 20), Kernel(100))],
+        [(pageable("H", 20_000), Kernel(100))],
+    ),
+    # half of the communication runs while the next kernel does
+    (
+        "exposed_communication",
+        "",
+        ranks(*[ROUND * 2] * 2),
+        ranks(*[(Kernel(200), Record(0), Follow(0, 8), Reduce(100, 8), *ROUND)] * 2),
+    ),
+    (
+        "straggler",
+        "",
+        ranks((Kernel(200), Reduce(50)), (Kernel(300), Reduce(50))),
+        ranks(*[(Kernel(250), Reduce(50))] * 2),
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "slow", "mended"), PLANTED)
+def test_the_best_remedy_is_that_of_the_fault_and_gains_what_it_costs(
+    rule: str, path: str, slow: list[Thread | Body], mended: list[Thread | Body]
+) -> None:
+    timeline, step = looped(*slow), step_us(*slow)
+    best = what_if(timeline).frame.iloc[0]
+    assert (best["rule"], best["path"], best["order"]) == (rule, path, 1)
+    assert outcome(timeline).unprofiled_ns == pytest.approx(1000 * step, rel=0.01)
+    assert best["gain_ns"] == pytest.approx(1000 * (step - step_us(*mended)), rel=0.05)
+    assert best["gain_pct"] == pytest.approx(100 * best["gain_ns"] / (1000 * step), rel=0.01)
+
+
+kernels = st.builds(Kernel, st.sampled_from((20, 80, 200)), streams)
+ordered = st.one_of(
+    kernels,
+    st.builds(Host, st.integers(1, 90)),
+    st.builds(Sync, st.sampled_from((7, 8))),
+    st.builds(Record, events, streams),
+    st.builds(Follow, events, streams),
+)
+faults = st.sampled_from(
+    (
+        ("host_code", Host(300), ()),
+        ("wait", Sync(), ()),
+        ("allocation", Call("cudaMalloc", 150), ()),
+        ("allocation", Call("cudaFree", 50, waits=True), ()),
+        ("loading", Call("cuLibraryLoadData", 300), ()),
+        ("pageable_copy", pageable("H", BATCH), (Copy("H", BATCH, ALONE),)),
+        ("exposed_copy", Copy("H", BATCH), (Copy("H", BATCH, ALONE),)),
+        ("copies_to_host", Copy("D", BATCH), (Copy("D", BATCH, ALONE),)),
+    )
+)
+
+
+@given(st.lists(ordered, max_size=6), kernels, st.lists(ordered, max_size=6), faults)
+# without the first of two waits, the second takes as long to return
+@example([], Kernel(20), [Sync(7)], ("wait", Sync(), ()))
+@examples(25)
+def test_wherever_a_fault_is_planted_its_remedy_gains_what_it_costs(
+    before: list[Statement], kernel: Kernel, after: list[Statement], fault: tuple[str, Statement, Body]
+) -> None:
+    rule, planted, instead = fault
+    slow = (*before, kernel, within("here", planted), *after)
+    step, mended = step_us(slow), step_us((*before, kernel, *instead, *after))
+    rows = what_if(looped(slow)).frame
+    gains = rows["gain_ns"][(rows["rule"] == rule) & (rows["path"] == "step / here")].to_numpy()
+    assert gains.max(initial=0) / 1000 == pytest.approx(step - mended, abs=0.1 * step)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        [(Host(10), Kernel(100)) * 4],
+        # the queue is full: launches block until there is room
+        [(Kernel(100),) * 300],
+        [(Graph(50, 10),)],
+        # batches are copied ahead of time
+        [(Copy("H", MEBI, 8), Record(0, 8), Kernel(100), Follow(0), Kernel(100))],
+        ranks(*[(Kernel(100), Record(0), Follow(0, 8), Reduce(80, 8), Kernel(100))] * 2),
+    ],
+)
+def test_nothing_is_gained_where_the_gpu_is_always_busy(program: list[Thread | Body]) -> None:
+    assert (what_if(looped(*program)).frame["gain_pct"] <= 3).all()
+
+
+@pytest.mark.parametrize("added_us", [2.0, 6.0])
+def test_gains_are_of_the_program_without_the_profiler(added_us: float) -> None:
+    step = (within("load", Host(200)), *(Kernel(5), Host(3)) * 20, Sync())
+    timeline = looped(step, added_us=added_us)
+    found = outcome(timeline)
+    assert found.measured_ns == pytest.approx(1000 * step_us(step, added_us=added_us), rel=0.01)
+    assert found.unprofiled_ns == pytest.approx(1000 * step_us(step), rel=0.02)
+    (gain,) = (gain for gain in found.gains if gain.remedy.path == "step / load")
+    assert gain.gain_ns == pytest.approx(200_000, rel=0.02)

@@ -202,10 +202,12 @@ def _of_calls(calls: Calls, work: Work, window: Window) -> Iterator[_Part]:
     gap = calls.start - np.where(known, np.append(calls.end, 0)[calls.before], window.start_ns)
     yield BEGIN, np.where(known, 2 * calls.before + 1, -1), 2 * call, gap, call
     held = (calls.awaited >= 0) & (np.append(work.end, 0)[calls.awaited] > calls.start)
-    own = np.where(held & (calls.cause == IDLE.index(SYNC)), least(calls), calls.work_ns)
+    shortest, is_sync = least(calls), calls.cause == IDLE.index(SYNC)
+    own = np.where(held & is_sync, shortest, calls.work_ns)
     yield CALL, 2 * call, 2 * call + 1, np.minimum(own, length), call
     waits = np.flatnonzero(calls.awaited >= 0)
-    returns = np.where(held, calls.work_ns, 0)[waits]
+    # a wait for work that was done already may have to wait after a change
+    returns = np.where(held, calls.work_ns, np.where(is_sync, shortest, 0))[waits]
     yield AWAIT, 2 * len(calls) + calls.awaited[waits], 2 * waits + 1, returns, waits
 
 
