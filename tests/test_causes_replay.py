@@ -315,6 +315,8 @@ faults = st.sampled_from(
 @given(st.lists(ordered, max_size=6), kernels, st.lists(ordered, max_size=6), faults)
 # without the first of two waits, the second takes as long to return
 @example([], Kernel(20), [Sync(7)], ("wait", Sync(), ()))
+# a wait for a stream without work is not for that of others
+@example([Sync(8)], Kernel(20), [], ("allocation", Call("cudaFree", 50, waits=True), ()))
 @examples(25)
 def test_wherever_a_fault_is_planted_its_remedy_gains_what_it_costs(
     before: list[Statement], kernel: Kernel, after: list[Statement], fault: tuple[str, Statement, Body]

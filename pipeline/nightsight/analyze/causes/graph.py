@@ -51,6 +51,8 @@ _FEW: Final = 5
 TO_DEVICE: Final = 0
 TO_HOST: Final = 1
 _DIRECTIONS: Final = {"Host-to-Device": TO_DEVICE, "Device-to-Host": TO_HOST}
+# in the place of an operation that was waited for: there was none to wait for
+_NO_WORK: Final = -2
 _NONE: Final = np.empty(0, dtype=np.int64)
 
 
@@ -344,7 +346,7 @@ def _latency(calls: Calls, work: Work, kind: Ints) -> Ints:
     name = np.where(call >= 0, calls.name[call], len(calls.names))
     keys = (kind * (len(calls.names) + 1) + name) * 2 + blocks
     is_free &= blocks | (start - since < _MOST_LATENCY_NS)
-    # what is typical of copies that block is not of others; without samples, no work comes before the end of a long call
+    # what is typical of copies that block is not of others; without samples, work comes after the end of a long call
     default = np.maximum(_LATENCY_NS - (since - begun), 0)
     of_blocking, of_others = (_typical(keys, start - since, is_free & some, default) for some in (blocks, ~blocks))
     typical = np.where(blocks, of_blocking, of_others)
@@ -437,7 +439,9 @@ def _with_waits(timeline: Timeline, calls: Calls, work: Work) -> Calls:
             asking = mine[blocked[mine]]
             awaited[asking] = _made_room(calls, work, asking, work_here)
     known = _known_waits(timeline, calls, work)
-    awaited = np.where(known >= 0, known, awaited)
+    # a stream without work is not waited for, unless some of it was lost
+    guessed = np.where((known == _NO_WORK) & (work.end[awaited] <= calls.start), -1, awaited)
+    awaited = np.where(known >= 0, known, guessed)
     released = np.where(awaited >= 0, work.end[awaited], 0)
     was_held = (awaited >= 0) & (released > calls.start)
     after = calls.end - released
@@ -491,7 +495,7 @@ def _made_room(calls: Calls, work: Work, asking: Ints, here: Ints) -> Ints:
 
 
 def _known_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
-    """Return the operation that each call waited for where that is known: its own, its stream's or its event's."""
+    """Return the operation that each call waited for where that is known: its own or its stream's, or _NO_WORK."""
     known = _stream_waits(timeline, calls, work)
     own = np.flatnonzero(_blocks(calls, work.start, work.call))
     known[work.call[own]] = own
@@ -499,7 +503,10 @@ def _known_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
 
 
 def _stream_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
-    """Return the last operation on the stream that each call of cudaStreamSynchronize waited for; -1 if not known."""
+    """Return the last operation on the stream that each call of cudaStreamSynchronize waited for; -1 if not known.
+
+    _NO_WORK if the stream was given nothing before.
+    """
     found = np.full(len(calls), -1, dtype=np.int64)
     waits, table = timeline.profile.tables.get("syncs"), timeline.profile.tables.get("api_calls")
     if waits is None or table is None:
@@ -515,10 +522,9 @@ def _stream_waits(timeline: Timeline, calls: Calls, work: Work) -> Ints:
         there, launched = lanes.get(lane, (_NONE, _NONE))
         call = some["call"].to_numpy()
         last = np.searchsorted(launched, calls.start[call]) - 1
-        fits = last >= 0
-        found[call[fits]] = there[last[fits]]
+        found[call] = np.where(last >= 0, np.append(there, -1)[last], _NO_WORK)
     # an operation that outlasts the call is not the one that it waited for
-    found[(found >= 0) & (work.end[found] > calls.end)] = -1
+    found[(found >= 0) & (work.end[np.maximum(found, 0)] > calls.end)] = -1
     return found
 
 
