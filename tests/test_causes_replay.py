@@ -6,6 +6,7 @@ The programs are simulated (tests/program.py). What a remedy gains is compared w
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -136,6 +137,14 @@ def test_a_wait_for_what_was_launched_before_the_window_is_for_that() -> None:
     assert path["compute"] == pytest.approx(5 * 100_000, rel=0.05)
     assert path["synchronizing call"] == 4_000
     assert outcome(timeline).unexplained == pytest.approx(0, abs=0.01)
+
+
+def test_an_event_says_what_a_stream_waits_for_though_other_work_ends_later() -> None:
+    step = (Kernel(100, 7), Record(0, 7), Kernel(94.5, 9), Follow(0, 8), Kernel(60, 8), Sync())
+    found = graph(looped(step)).work
+    last = np.flatnonzero(found.end - found.start == 60_000)
+    lengths = (found.end - found.start)[found.other[last]]
+    assert lengths.tolist() == [100_000] * STEPS
 
 
 # -- the critical path ------------------------------------------------------------------------------------------------
@@ -336,6 +345,14 @@ def test_wherever_a_fault_is_planted_its_remedy_gains_what_it_costs(
     rows = what_if(looped(slow)).frame
     gains = rows["gain_ns"][(rows["rule"] == rule) & (rows["path"] == "step / here")].to_numpy()
     assert gains.max(initial=0) / 1000 == pytest.approx(step - mended, abs=0.1 * step)
+
+
+def test_launches_that_find_the_queue_full_take_less_time_when_there_is_less_to_do() -> None:
+    batch, kernels = 4 * BATCH, (Kernel(5),) * 150
+    slow, mended = (within("load", Copy("H", batch)), *kernels), (Copy("H", batch, ALONE), *kernels)
+    best = what_if(looped(slow, times=32)).frame.iloc[0]
+    assert best["rule"] == "exposed_copy"
+    assert best["gain_ns"] / 1000 == pytest.approx(step_us(slow) - step_us(mended), rel=0.1)
 
 
 @pytest.mark.parametrize(
