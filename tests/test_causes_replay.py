@@ -88,7 +88,7 @@ def test_any_program_is_replayed_as_it_was_and_its_path_adds_up(program: tuple[T
     timeline = looped(*program, times=times)
     found = outcome(timeline)
     # what happens less than five times has no typical latency
-    assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000 if times >= 5 else 5_000)
+    assert found.replayed_ns == pytest.approx(found.measured_ns, rel=0.01, abs=1_000 if times >= 5 else 10_000)
     assert all(0 <= gain.gain_ns <= found.unprofiled_ns + 1 for gain in found.gains)
     assert_adds_up(timeline)
 
@@ -206,6 +206,7 @@ ALONE = 20
 BATCH = 4 * MEBI
 LOADED = within("load", Copy("H", BATCH))
 ROUND = (Kernel(200), Reduce(100))
+HIDDEN = (Kernel(200), Record(0), Follow(0, 8), Reduce(100, 8))
 EVEN = (Kernel(100), Reduce(50), Sync())
 # the remedy that must be the best, its place, the program, and the same without its fault
 PLANTED = [
@@ -277,12 +278,12 @@ PLANTED = [
         [(within("load", *(pageable("H", 1000),) * 20), Kernel(100))],
         [(pageable("H", 20_000), Kernel(100))],
     ),
-    # half of the communication runs while the next kernel does
+    # two of five pieces of communication run while the next kernel does
     (
         "exposed_communication",
         "",
-        ranks(*[ROUND * 2] * 2),
-        ranks(*[(Kernel(200), Record(0), Follow(0, 8), Reduce(100, 8), *ROUND)] * 2),
+        ranks(*[ROUND * 5] * 2),
+        ranks(*[(*HIDDEN, *HIDDEN, *ROUND * 3)] * 2),
     ),
     (
         "straggler",
@@ -332,6 +333,13 @@ faults = st.sampled_from(
 @example([], Kernel(20), [Sync(7)], ("wait", Sync(), ()))
 # a wait for a stream without work is not for that of others
 @example([Sync(8)], Kernel(20), [], ("allocation", Call("cudaFree", 50, waits=True), ()))
+# what waits for another stream does not say how soon one kernel follows another
+@example(
+    [Kernel(20), Kernel(20, 8), Record(0)],
+    Kernel(20),
+    [Kernel(20, 9), Follow(0, 8), Follow(0, 9)],
+    ("exposed_copy", Copy("H", BATCH), (Copy("H", BATCH, ALONE),)),
+)
 @examples(25)
 def test_wherever_a_fault_is_planted_its_remedy_gains_what_it_costs(
     before: Sequence[Statement], kernel: Kernel, after: Sequence[Statement], fault: tuple[str, Statement, Body]

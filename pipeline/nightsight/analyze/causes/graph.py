@@ -35,6 +35,8 @@ _LATENCY_NS: Final = 8_000
 _HOP_NS: Final = 1_000
 # more than that is not a latency: something else held the operation up
 _MOST_LATENCY_NS: Final = 50_000
+# later than that, an operation waited for something else than the one before it
+_MOST_HOP_NS: Final = 20_000
 _RETURN_NS: Final = 4_000
 # a start that comes later than its known reasons by more than this needs another reason
 _LATE_NS: Final = 3_000
@@ -364,6 +366,7 @@ def _hop(calls: Calls, work: Work, kind: Ints) -> Ints:
     ready = np.where(work.previous >= 0, np.append(work.end, 0)[work.previous], 0)
     launched = np.where(work.call >= 0, np.append(calls.end, 0)[work.call], 0)
     is_queued = (work.previous >= 0) & (launched + _LATE_NS < ready) & (work.start >= ready - _LATE_NS)
+    is_queued &= work.start < ready + _MOST_HOP_NS
     keys = kind * (int(kind.max(initial=0)) + 1) + np.where(work.previous >= 0, np.append(kind, 0)[work.previous], 0)
     return _typical(keys, work.start - ready, is_queued, _HOP_NS)
 
