@@ -369,4 +369,4 @@ def _describes_a_run(document: Mapping[str, object]) -> bool:
 
 
 _OF_FOLDER: Final = ("run_id", "href")
-_SMALL_BYTES: Final = 20_000_000
+_SMALL_BYTES: Final = 60_000_000

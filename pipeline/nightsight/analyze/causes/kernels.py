@@ -460,7 +460,7 @@ def _given_to_longest(time: Ints, chain: Ints, share: "float | np.ndarray[Any, n
 def _small_grids(timeline: Timeline) -> Iterator[KernelRemedy]:
     """Find kernels with fewer blocks than half of the SMs that take much of the time and run alone.
 
-    Only where grids were read: captures of more than 20 MB are read without.
+    Only where grids were read: captures of more than 60 MB are read without.
     """
     kernels, work, names = timeline.profile.table("kernels"), _work(timeline), _names(timeline)
     if not {"grid_x", "grid_y", "grid_z"} <= set(kernels.columns):
