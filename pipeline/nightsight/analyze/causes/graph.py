@@ -428,8 +428,8 @@ def _with_waits(timeline: Timeline, calls: Calls, work: Work) -> Calls:
     can_wait = np.array([cause in (SYNC, ALLOCATION, BLOCKING_COPY) for cause in IDLE])
     waits = _waiting_rows(timeline)
     waiting = can_wait[calls.cause] | waits[calls.row]
-    # polling does not wait
-    waiting &= ~np.asarray(calls.names.str.contains("Query|Create|Destroy|Register"), dtype=bool)[calls.name]
+    # polling does not wait, and neither does an allocation on the GPU
+    waiting &= ~np.asarray(calls.names.str.contains("Query|Create|Destroy|Register|^cudaMalloc$|^cuMemAlloc$"), dtype=bool)[calls.name]
     length = calls.end - calls.start
     typical = _typical(calls.name, length, np.ones(len(calls), dtype=bool), length)
     blocked = ~waiting & (length > np.maximum(_BLOCKED * typical, _BLOCKED_NS))
