@@ -371,6 +371,11 @@ REMEDIES: Final = (
     ("small_grid", "as many blocks as fill the GPU"),
 )
 """What can be changed, by the name of the rule that proposes it."""
+RANKED_BY: Final = {"launch_bound": 0.4}
+"""How a gain counts for the first place, where it is not 1.
+
+A CUDA graph takes more work than other remedies, and presupposes some: it cannot hold a wait.
+"""
 
 REPLAY: Final = Entry(
     "replay",
@@ -380,6 +385,9 @@ REPLAY: Final = Entry(
     _LAUNCHED,
     (
         Column("repetitions", WHOLE, "repetitions that were replayed; 0: the window as a whole"),
+        Column("of_repetitions", WHOLE, "those of the window; 0 if it is replayed as a whole"),
+        Column("family", TEXT, "what repeats: the ranges, or how many launches"),
+        Column("calls", WHOLE, "CUDA calls that were replayed; without any, nothing is known of the host"),
         Column("events", WHOLE, "beginnings and ends that were replayed"),
         Column("measured_ns", NUMBER, "one repetition, or the window, as measured"),
         Column("replayed_ns", NUMBER, "the same as replayed"),
@@ -390,6 +398,7 @@ REPLAY: Final = Entry(
         ),
         Column("timed_ns", NUMBER, "one repetition in a run without the profiler: median; missing if there was none"),
         Column("unprofiled_ns", NUMBER, "one repetition without the profiler, which gains refer to: as timed if known"),
+        Column("doubt", TEXT, "why the replay is not trusted and promises no gain; empty if it is"),
     ),
     rows="replays",
     place="points",

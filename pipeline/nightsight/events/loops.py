@@ -56,8 +56,26 @@ def loops_of(profile: Profile) -> list[Loop]:
     """
     work = work_of(profile)
     found = _range_loops(profile, work) or _launch_loops(profile, work)
-    ended = [loop._replace(end_ns=_work_end(work, loop)) for loop in found]
+    ended = [loop._replace(end_ns=_work_end(work, loop), slow=_slow(work, loop)) for loop in found]
     return sorted(ended, key=lambda loop: (-loop.gpu_ns, loop.process))
+
+
+def _complete(work: Work, loop: Loop, ends: Ints) -> Loop:
+    """Leave out the last repetition if it launches much less than the others, and its range does not hold all of it.
+
+    Ranges that mark only a part of a repetition, such as an optimizer's, do not tell where the last one ends.
+    """
+    launched = work.launched[_of_process(work, loop.process)]
+    inside = launched[(launched >= loop.starts[0]) & (launched < loop.end_ns)]
+    step = np.searchsorted(loop.starts, inside, side="right") - 1
+    counts = np.bincount(step, minlength=len(loop.starts))
+    are_held = len(inside) and (inside < ends[step]).mean() >= _AS_GOOD
+    if are_held or len(counts) < LEAST or counts[-1] >= _CUT * np.median(counts[:-1]):
+        return loop
+    return loop._replace(starts=loop.starts[:-1], end_ns=int(loop.starts[-1]))
+
+
+_CUT: Final = 0.5
 
 
 def _work_end(work: Work, loop: Loop) -> int:
@@ -65,8 +83,23 @@ def _work_end(work: Work, loop: Loop) -> int:
     return int(work.end[mine].max(initial=loop.end_ns))
 
 
-def _slow(starts: Ints) -> int:
-    """Count the repetitions at the beginning that take much longer than usual; at least two remain."""
+def _slow(work: Work, loop: Loop) -> int:
+    """Count the repetitions at the beginning that took much longer than usual; at least two remain.
+
+    They did so on the CPU, and on the GPU: it may still be busy with what the CPU was quick, or slow, to launch.
+    """
+    starts = loop.starts
+    # the first operation of each repetition, by its launch
+    mine = np.flatnonzero((work.launched >= starts[0]) & _of_process(work, loop.process))
+    mine = mine[np.argsort(work.launched[mine], kind="stable")]
+    first = np.searchsorted(work.launched[mine], starts)
+    on_cpu = _slow_beginning(starts)
+    if (np.diff(np.append(first, len(mine))) == 0).any():
+        return on_cpu
+    return min(on_cpu, _slow_beginning(work.start[mine[first]]))
+
+
+def _slow_beginning(starts: Ints) -> int:
     times = np.diff(starts)
     if len(times) < LEAST - 1:
         return 0
@@ -103,11 +136,13 @@ def _range_loops(profile: Profile, work: Work) -> list[Loop]:
         cycle = mine[good & lasting if (good & lasting).any() else good].sort_values(["start", "end"])
         path = cycle["path"].iloc[0]
         instances = outermost[(outermost["process"] == process) & (outermost["path"] == path)]
-        starts = np.sort(_one_thread(instances)["start_ns"].to_numpy())
+        instances = _one_thread(instances).sort_values("start_ns")
+        starts = instances["start_ns"].to_numpy()
         # `ProfilerStep#7` is `ProfilerStep##`
         family = str(path).replace("##", "#")
         end, spent = int(cycle["end"].max()), int(gpu_ns.max())
-        loops.append(Loop(process, family, starts, end, spent, _slow(starts), is_named=True))
+        loop = Loop(process, family, starts, end, spent, 0, is_named=True)
+        loops.append(_complete(work, loop, instances["end_ns"].to_numpy()))
     return loops
 
 
@@ -203,7 +238,7 @@ def _launch_loop(work: Work, process: int, names: Ints, launched: Ints) -> Loop 
     if often < LEAST - 1 or gpu_ns[0] < LEAST_OF_WORK * total:
         return None
     of_what = f"{_SAME} {period:,} launches" if period > 1 else f"{_SAME} launch"
-    return Loop(process, of_what, starts, end, int(gpu_ns[0]), _slow(starts), is_named=False)
+    return Loop(process, of_what, starts, end, int(gpu_ns[0]), 0, is_named=False)
 
 
 # of the GPU time of the process: a sequence that covers less is not the program's loop

@@ -61,7 +61,8 @@ def cost_of(timeline: Timeline, calls: Calls, launching: Flags) -> Cost:
     recorded = float(np.median(length[plain])) if plain.any() else _LAUNCH_NS
     known = timeline.profile.tables.get("profiler_costs", empty("profiler_costs")).set_index("kind")
     is_calibrated = LAUNCHES in known.index
-    launch = _COST_OF_CALL * recorded
+    # that is the cost of nsys; what other profilers add is not known
+    launch = _COST_OF_CALL * recorded if timeline.profile.environment.collector in ("nsys", "") else 0.0
     if is_calibrated:
         added = known["added_ns"] * _speed(recorded, float(known["recorded_ns"][LAUNCHES]))
         launch = float(added[LAUNCHES])

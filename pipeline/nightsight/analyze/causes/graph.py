@@ -48,6 +48,7 @@ _OVERLAPPING: Final = 0.05
 _BLOCKED: Final = 10
 _BLOCKED_NS: Final = 30_000
 _QUEUED: Final = 200
+_NO_WAITS: Final = "Query|Create|Destroy|Register|^cudaMalloc$|^cuMemAlloc$"
 # fewer samples are not typical of anything
 _FEW: Final = 5
 TO_DEVICE: Final = 0
@@ -429,7 +430,7 @@ def _with_waits(timeline: Timeline, calls: Calls, work: Work) -> Calls:
     waits = _waiting_rows(timeline)
     waiting = can_wait[calls.cause] | waits[calls.row]
     # polling does not wait, and neither does an allocation on the GPU
-    waiting &= ~np.asarray(calls.names.str.contains("Query|Create|Destroy|Register|^cudaMalloc$|^cuMemAlloc$"), dtype=bool)[calls.name]
+    waiting &= ~np.asarray(calls.names.str.contains(_NO_WAITS), dtype=bool)[calls.name]
     length = calls.end - calls.start
     typical = _typical(calls.name, length, np.ones(len(calls), dtype=bool), length)
     blocked = ~waiting & (length > np.maximum(_BLOCKED * typical, _BLOCKED_NS))

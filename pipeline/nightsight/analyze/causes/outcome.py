@@ -14,12 +14,13 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.causes.cost import fitted, taken_off, timed_ns
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
 from nightsight.analyze.causes.remedies import Remedy, remedies
-from nightsight.analyze.causes.replay import Floats, Model
+from nightsight.analyze.causes.replay import CALL, Floats, Model
 from nightsight.analyze.causes.scene import Scene, applied
 from nightsight.analyze.causes.stretches import replayed
 from nightsight.events.timeline import Timeline
+from nightsight.intervals import Flags
 from nightsight.parallel import once
-from nightsight.results import PROFILER_COST, REPLAY, WHAT_IF
+from nightsight.results import PROFILER_COST, RANKED_BY, REPLAY, WHAT_IF
 from nightsight.tables import NULLABLE
 from nightsight.units import format_value
 
@@ -29,6 +30,9 @@ MOST_UNEXPLAINED: Final = 0.1
 _LEAST_SHARE: Final = 0.005
 _LEAST_OF_SEQUENCE: Final = 0.02
 _MOST_IN_SEQUENCE: Final = 4
+# of launches without an operation, and of operations without a call or before it: then too much is missing
+_MOST_LACKING: Final = 0.1
+_EARLY_NS: Final = 1_000
 # a wait and host code count as one cause if together they gain so many times as much as the better one alone
 _TOGETHER: Final = 1.2
 
@@ -57,6 +61,7 @@ class Outcome:
     Without repetitions, that is the window: the times of a stretch of it stand for all of it. predicted_ns: without the
     profiler, by its usual cost. timed_ns: in a run without it, NaN if there was none. unprofiled_ns: what gains refer
     to, with so many times the usual cost taken off (`factor`) as gives `timed_ns`. costs: the rows of `profiler_cost`.
+    lacks: what makes the capture too incomplete to replay it, "" for nothing.
     """
 
     model: Model
@@ -70,6 +75,7 @@ class Outcome:
     is_calibrated: bool
     costs: pd.DataFrame
     gains: tuple[Gain, ...]
+    lacks: str = ""
 
     @property
     def unexplained(self) -> float:
@@ -77,9 +83,18 @@ class Outcome:
         return self.replayed_ns / self.measured_ns - 1 if self.measured_ns > 0 else 0.0
 
     @property
+    def doubt(self) -> str:
+        """Why no gain can be promised; "" if gains can."""
+        if self.lacks or not self.measured_ns:
+            return self.lacks
+        if abs(self.unexplained) <= MOST_UNEXPLAINED:
+            return ""
+        return f"something that the capture does not show takes {100 * abs(self.unexplained):.0f} % of the time"
+
+    @property
     def is_trusted(self) -> bool:
         """Whether gains can be promised."""
-        return self.measured_ns > 0 and abs(self.unexplained) <= MOST_UNEXPLAINED
+        return self.measured_ns > 0 and not self.doubt
 
 
 @once
@@ -108,7 +123,33 @@ def outcome(timeline: Timeline) -> Outcome:
     named = (_with_code(scene, gain) for gain in _best_sequence(found, base, kept))
     ordered = tuple(_times(gain, whole) for gain in named)
     taken = (factor, factor * cost.launch_ns, cost.is_calibrated, _costs(scene, factor))
-    return Outcome(found, measured, replayed_ns, predicted_ns, timed, base_ns, *taken, ordered)
+    return Outcome(found, measured, replayed_ns, predicted_ns, timed, base_ns, *taken, ordered, _lacks(scene))
+
+
+def _lacks(scene: Scene) -> str:
+    """Return what makes the capture too incomplete to replay it, or its clocks too different; "" for nothing."""
+    calls, work = scene.graph.calls, scene.graph.work
+    if not len(calls):
+        return ""
+    is_launch = np.asarray(calls.names.str.contains("LaunchKernel"), dtype=bool)
+    launches = scene.in_calls[is_launch[calls.name[scene.in_calls]]]
+    records_graphs = calls.names.str.contains("BeginCapture").any()  # what it records is not run
+    mine = np.flatnonzero(work.start >= scene.timeline.window.start_ns)
+    early = work.call[mine] >= 0
+    early &= work.start[mine] < calls.start[work.call[mine]] - _EARLY_NS
+    of_gpu, of_cpu = "GPU operations of this part", "launches of this part"
+    shares = (
+        (0.0 if records_graphs else _share(~scene.launching[launches]), of_cpu, "have no GPU operation in the capture"),
+        (_share(~work.is_recorded[mine]), of_gpu, "have no CUDA call in the capture"),
+        (_share(early), of_gpu, "begin before they are launched: the clocks of CPU and GPU differ"),
+    )
+    return next(
+        (f"{100 * share:.0f} % of the {what} {lack}" for share, what, lack in shares if share > _MOST_LACKING), ""
+    )
+
+
+def _share(flags: Flags) -> float:
+    return float(flags.mean()) if len(flags) else 0.0
 
 
 def _with_code(scene: Scene, gain: Gain) -> Gain:
@@ -147,11 +188,15 @@ def _by_gain(gain: Gain) -> float:
 
 
 def _replayed(found: Model, lags: list[Floats]) -> Floats:
-    return found.lengths(found.replay(np.stack(lags, axis=1)))
+    stacked = np.stack(lags, axis=1)
+    return np.maximum(found.lengths(found.replay(stacked)), found.least(stacked))
 
 
 def _best_sequence(found: Model, base: Floats, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
-    """Take the remedy that gains the most, then the one that gains the most of what is left, and so on."""
+    """Take the remedy that gains the most, then the one that gains the most of what is left, and so on.
+
+    Gains count as for the first place of advice.
+    """
     lag, left, ordered = base, float(_replayed(found, [base])[0]), dict.fromkeys(range(len(gains)), (0, 0.0))
     whole, open_ = left, set(range(len(gains)))
     for order in range(1, _MOST_IN_SEQUENCE + 1):
@@ -160,7 +205,8 @@ def _best_sequence(found: Model, base: Floats, gains: tuple[Gain, ...]) -> tuple
             break
         edits = [applied(gains[place].remedy.edit, lag) for place in tried]
         lengths = _replayed(found, edits)
-        best = int(np.argmin(lengths))
+        counts = np.array([RANKED_BY.get(gains[place].remedy.rule, 1.0) for place in tried])
+        best = int(np.argmax(counts * (left - lengths)))
         if left - lengths[best] < _LEAST_OF_SEQUENCE * whole:
             break
         lag, left = edits[best], float(lengths[best])
@@ -208,14 +254,18 @@ def _notes(timeline: Timeline, found: Outcome) -> Iterator[str]:
     if found.is_trusted:
         yield from _said_of_profiler(found)
     else:
-        yield _NOT_TRUSTED
+        yield f"So no gain is promised: {found.doubt}."
 
 
 def replay(timeline: Timeline) -> Table:
     """Return one row: how the replay compares with what was measured; without rows if there is nothing to replay."""
     found = outcome(timeline)
+    repeats = found.model.steps > 0
     row = {
         "repetitions": found.model.steps,
+        "of_repetitions": len(timeline.window.repetitions) if repeats else 0,
+        "family": timeline.window.family if repeats else "",
+        "calls": int((found.model.kind == CALL).sum()),
         "events": len(found.model.first),
         "measured_ns": found.measured_ns,
         "replayed_ns": found.replayed_ns,
@@ -224,6 +274,7 @@ def replay(timeline: Timeline) -> Table:
         "predicted_ns": found.predicted_ns,
         "timed_ns": found.timed_ns,
         "unprofiled_ns": found.unprofiled_ns,
+        "doubt": found.doubt,
     }
     return Table(pd.DataFrame([row], columns=REPLAY.column_names)[: int(found.measured_ns > 0)])
 
@@ -254,6 +305,9 @@ def _said_of_profiler(found: Outcome) -> Iterator[str]:
     """Yield how the time without the profiler is known, and what was predicted before it was."""
     if not found.measured_ns:
         return
+    if not found.call_cost_ns:
+        yield "What the profiler adds to calls is not known, so gains are those of the profiled program."
+        return
     one = "A repetition" if found.model.steps else "The window"
     source = _CALIBRATED if found.is_calibrated else _TYPICAL
     predicted = format_value(found.predicted_ns, "predicted_ns")
@@ -278,6 +332,5 @@ def _said_of_profiler(found: Outcome) -> Iterator[str]:
 _CALIBRATED: Final = "the cost of the profiler's calls, calibrated on that machine,"
 _TYPICAL: Final = "the typical cost of a profiled call"
 _AS_TIMED: Final = 0.02
-_NOT_TRUSTED: Final = "So no gain is promised: something that the capture does not show holds up the program."
 
 ANALYSES: Final = (Analysis(REPLAY, replay), Analysis(WHAT_IF, what_if), Analysis(PROFILER_COST, profiler_cost))

@@ -432,7 +432,8 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
     place[work.operation] = np.arange(len(work))
     for proposal in kernel_remedies(scene.timeline, scene.timeline.window.repetitions):
         mine = place[proposal.operations]
-        kept = (mine >= 0) & (found.edges[LAUNCH][mine] >= 0)
+        # without recorded calls, operations still follow each other
+        kept = (mine >= 0) & ((found.edges[LAUNCH][mine] >= 0) | (found.edges[STREAM][mine] >= 0))
         mine, removed = mine[kept], proposal.removed[kept]
         gone = work.call[mine[removed]]
         gone = gone[gone >= 0]

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from nightsight.analyze.causes.graph import Calls, Graph, Work, graph
 from nightsight.events.timeline import Timeline, positions
@@ -102,6 +103,25 @@ class Model:
         begin, end = (times[self.step == step].max(axis=0) for step in (first, last))
         # a change can let the last step end before the first
         return np.asarray(np.maximum(end - begin, 0) / (last - first))
+
+    def least(self, lags: Floats) -> Floats:
+        """Return what the stretch takes at least, per column of `lags` in ns: the work of the busiest stream.
+
+        Of one step if there are several, of those that are not cut: in a replay of few steps, the work of others hides.
+        """
+        mine = np.flatnonzero(self.kind == STREAM)
+        if not len(mine):
+            return np.zeros(lags.shape[1])
+        work, item, steps = self.graph.work, self.item[mine], 1
+        if self.steps:
+            low, high = int(self.step[self.step >= 0].min()), int(self.step.max())
+            kept = (self.step[self.target[mine]] > low) & (self.step[self.target[mine]] < high)
+            mine, item, steps = mine[kept], item[kept], high - low - 1
+        # what follows each other on a stream has a number in common: its first operation
+        stream = np.cumsum(work.previous < 0)[item]
+        spent = np.maximum(lags[mine] - work.hop_ns[item][:, None], 0)
+        sums = pd.DataFrame(spent).groupby(stream).sum()
+        return np.asarray(sums.max(axis=0) / steps, dtype=np.float64) if len(sums) else np.zeros(lags.shape[1])
 
 
 class _Edges(NamedTuple):
