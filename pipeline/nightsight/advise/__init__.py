@@ -6,13 +6,14 @@ short kernels, are evidence at most. Remedies of little gain are left out, so a 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
 
 from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.replays import replay_advice
 from nightsight.advise.tables import Tables
+from nightsight.events.loops import UNNAMED
 from nightsight.model import Finding, Result
 from nightsight.results import (
     ALLOCATION,
@@ -20,7 +21,6 @@ from nightsight.results import (
     COMPUTE,
     COPIES,
     CRITICAL_PATH,
-    GPU_GAPS,
     GPU_TIME,
     HOST,
     LAUNCH,
@@ -28,6 +28,7 @@ from nightsight.results import (
     NCU_KERNELS,
     NCU_LIMITS,
     NCU_RULES,
+    RANKED_BY,
     REPLAY,
     SYNC,
     WHAT_IF,
@@ -41,7 +42,6 @@ NEEDS: Final[tuple[Entry, ...]] = (
     WHAT_IF,
     REPLAY,
     CRITICAL_PATH,
-    GPU_GAPS,
     GPU_TIME,
     NCU_RULES,
     NCU_KERNELS,
@@ -51,7 +51,7 @@ NEEDS: Final[tuple[Entry, ...]] = (
 _NOT_KEPT_WAITING: Final = (
     "Look at what it waits for: a queue that is filled too slowly wants more workers, a lock wants to be held for less."
 )
-_OUTSIDE: Final = "code outside of all ranges"
+_OUTSIDE: Final = "outside all NVTX ranges"
 _MOST: Final = 8
 _MOST_EVIDENCE: Final = 3
 
@@ -60,10 +60,9 @@ _MOST_EVIDENCE: Final = 3
 class Rule:
     """What is said about one kind of remedy.
 
-    short: the remedy in a few words. title: with `{place}`, `{name}`, `{cases}` and `{cost}`. least_pct: the least
-    gain, in percent of a step, that is worth a word. weight: how a gain counts for the first place; less than 1 if
-    much of the program has to change for it, or if it presupposes other remedies: a CUDA graph cannot hold a wait.
-    causes: of the critical path, as evidence.
+    short: the remedy in a few words. title: with `{where}`, `{name}`, `{cases}`, and `{cost}` or `{saving}`. least_pct:
+    the least gain, in percent of a step, that is worth a word. causes: of the critical path, as evidence. in_all: the
+    detail and the remedy where nothing repeats, if they differ.
     """
 
     name: str
@@ -73,12 +72,12 @@ class Rule:
     remedy: str
     causes: tuple[str, ...] = ()
     least_pct: float = 3.0
-    weight: float = 1.0
+    in_all: tuple[str, str] = ("", "")
 
 
 def _of_kernels(name: str, short: str, least_pct: float) -> Rule:
     words = KERNEL_RULES[name]
-    return Rule(name, short, f"{words.title}: {{name}}: {{cost}}", words.detail, words.remedy, least_pct=least_pct)
+    return Rule(name, short, f"{words.title}: {{name}}: {{saving}}", words.detail, words.remedy, least_pct=least_pct)
 
 
 _KERNELS: Final[Mapping[str, tuple[str, float]]] = {
@@ -90,7 +89,7 @@ _KERNELS: Final[Mapping[str, tuple[str, float]]] = {
 RULES: Final = (
     Rule(
         "host_code",
-        "host code off the thread",
+        "this host code moved to another thread",
         "The GPU waits for host code {where}{alone}: {cost}",
         "Nothing is launched while this code runs, and the GPU has nothing left to do.",
         "Do it ahead of time, in another process or thread (DataLoader workers, prefetching). Make faster what has to "
@@ -100,7 +99,7 @@ RULES: Final = (
     Rule(
         "wait",
         "no wait",
-        "The CPU waits for the GPU in {place} ({name}): {cost}",
+        "The CPU waits for the GPU {where} ({name}): {cost}",
         "While it waits, its thread launches nothing, so the GPU runs dry until the next launches arrive.",
         "Do not wait in each step: no .item(), .cpu(), print of a tensor or branch on one. Keep values on the GPU, and "
         "fetch them once in many steps, or one step late from pinned memory.",
@@ -109,7 +108,7 @@ RULES: Final = (
     Rule(
         "wait_and_host_code",
         "neither wait nor host code",
-        "The GPU runs dry in {place}, which waits for it and then runs host code: {cost}",
+        "The GPU runs dry {where}, which waits for it and then runs host code: {cost}",
         "The wait keeps the CPU from running ahead, so the GPU has nothing to do during the host code after it.",
         "Take the wait (.item(), .cpu(), synchronize) or the host code out of the step, or do both once in many steps.",
         (SYNC, HOST),
@@ -117,18 +116,17 @@ RULES: Final = (
     Rule(
         "launch_bound",
         "launches as a CUDA graph",
-        "The GPU waits for launches in {place}, {cases} {each}: {cost}",
+        "The GPU waits for launches {where}, {cases} {each}: {cost}",
         "The CPU takes longer to launch this work than the GPU to do it.",
         'Launch it as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch less: fused '
         "kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the GPU.",
-        (LAUNCH, HOST),
+        (LAUNCH,),
         5.0,
-        0.4,
     ),
     Rule(
         "allocation",
         "no allocation",
-        "Memory is allocated and freed in {place} ({name}, {cases} calls {each}): {cost}",
+        "Memory is allocated and freed {where}, {cases} calls {each}, most of their time in {name}: {cost}",
         "cudaFree waits for the GPU, and cudaMalloc takes long.",
         "Do not call torch.cuda.empty_cache() in a loop, keep PyTorch's caching allocator on, allocate buffers before "
         "the loop, or use cudaMallocAsync.",
@@ -137,24 +135,34 @@ RULES: Final = (
     Rule(
         "loading",
         "nothing loaded",
-        "Modules or kernels are loaded in {place} ({name}): {cost}",
+        "Modules or kernels are loaded {where}, most of the time in {name}: {cost}",
         "Code that is loaded in the loop keeps the thread from launching.",
         "Load each module once, before the loop; warm up every kernel and shape; CUDA_MODULE_LOADING=EAGER.",
         (MODULE,),
+        in_all=(
+            "A kernel is loaded when it is first launched, and its thread waits for that.",
+            "That happens once. If it matters, load fewer modules, or keep the process alive between runs. To see what "
+            "follows, choose that part (--window).",
+        ),
     ),
     Rule(
         "compilation",
         "nothing compiled",
-        "Code is compiled in {place}, then loaded ({name}): {cost}",
+        "Code is compiled {where}, then loaded with {name}: {cost}",
         "Host code runs until a new module is loaded: a compiler (Triton, NVRTC, torch.compile).",
         "Compile once: no argument that specialises the kernel (tl.constexpr, shapes) may change from step to step; "
         "torch.compile(dynamic=True); warm up before the loop.",
         (MODULE, HOST),
+        in_all=(
+            "Host code runs until a new module is loaded: a compiler (Triton, NVRTC, torch.compile).",
+            "That happens once. Keep it from run to run (TRITON_CACHE_DIR, TORCHINDUCTOR_FX_GRAPH_CACHE=1). "
+            "To see what follows, choose that part (--window).",
+        ),
     ),
     Rule(
         "pageable_copy",
         "copies pinned and ahead of time",
-        "Copies of pageable memory in {place} ({name}): {cost}",
+        "Copies of pageable memory {where} ({name}): {cost}",
         "Memory that is not pinned goes through a buffer of the driver: the copy is slow, and the call waits for it.",
         "Pin the host's side (DataLoader(pin_memory=True), tensor.pin_memory()), and copy ahead of time on a stream of "
         "its own with non_blocking=True.",
@@ -163,7 +171,7 @@ RULES: Final = (
     Rule(
         "exposed_copy",
         "copies ahead of time",
-        "Copies in {place} ({name}) run while nothing is computed: {cost}",
+        "Copies {where} ({name}) run while nothing is computed: {cost}",
         "Copies on the stream of the kernels come before or after them, not beside them.",
         "Copy the next batch on a stream of its own while this one is computed.",
         (COPIES,),
@@ -171,7 +179,7 @@ RULES: Final = (
     Rule(
         "copies_to_host",
         "no copies to the host",
-        "Copies to the host in {place}: {cost}",
+        "Copies to the host {where}: {cost}",
         "Results leave the GPU in each step, and the thread waits for them.",
         "Reduce them on the GPU and copy less, or copy to pinned memory on a stream of its own and read a step later.",
         (COPIES,),
@@ -179,7 +187,7 @@ RULES: Final = (
     Rule(
         "many_small_copies",
         "one copy for many",
-        "{cases} small copies {each} in {place} ({name}): {cost}",
+        "{cases} small copies {each} {where} ({name}): {cost}",
         "Each costs a call, and most a wait; the bytes cost next to nothing.",
         "Put them into one buffer, and copy that once; or build the values on the GPU.",
         (LAUNCH, SYNC),
@@ -187,7 +195,7 @@ RULES: Final = (
     Rule(
         "migration",
         "pages moved ahead of time",
-        "Kernels or host code wait for pages of managed memory in {place}: {cost}",
+        "Kernels or host code wait for pages of managed memory {where}: {cost}",
         "What touches a page that is on the other side stops until the driver has moved it.",
         "Move pages before they are needed: cudaMemPrefetchAsync to the GPU before the kernel, and to the host before "
         "the CPU reads. Or keep the data on the GPU (cudaMalloc), and copy between pinned memory and it.",
@@ -196,8 +204,9 @@ RULES: Final = (
     Rule(
         "exposed_communication",
         "communication overlapped",
-        "Communication that nothing hides: {cost}",
-        "Kernels wait for a collective although other work could run beside it.",
+        "Communication that nothing hides: {saving}",
+        "Kernels wait for a collective although other work could run beside it. Two fifths of its time can be hidden: "
+        "the rest is taken from kernels beside it, or has none.",
         "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with buckets, "
         "FSDP prefetching, async_op=True.",
         (COMMUNICATION,),
@@ -206,7 +215,7 @@ RULES: Final = (
     Rule(
         "straggler",
         "ranks balanced",
-        "{name} computes longer than the others, which wait for it in collectives: {cost}",
+        "{name} computes longer than the others, which wait for it in collectives: {saving}",
         "A collective transfers nothing until its last rank has come.",
         "Give all ranks the same work: batches of equal size, sequences sorted by length, layers spread evenly.",
     ),
@@ -219,8 +228,6 @@ _BY_NAME: Final = {rule.name: rule for rule in RULES}
 _SAME_TIME: Final = frozenset(
     ("host_code", "wait", "wait_and_host_code", "copies_to_host", "many_small_copies", "compilation")
 )
-# both sides of it must be in the capture
-_OF_RANKS: Final = {"exposed_communication": "nothing communicated", "straggler": "the capture has no ranks to compare"}
 
 
 def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
@@ -229,8 +236,7 @@ def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
     found = [*_causes(tables), *replay_advice(tables)]
     if not found:
         return ()
-    weights = {rule.name: rule.weight for rule in RULES}
-    first = max(found, key=lambda said: (said.gain_pct or 0.0) * weights.get(said.rule, 1.0))
+    first = max(found, key=lambda said: (said.gain_pct or 0.0) * RANKED_BY.get(said.rule, 1.0))
     return (first, *sorted((said for said in found if said is not first), key=lambda said: -(said.gain_pct or 0.0)))
 
 
@@ -240,9 +246,17 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
     if WHAT_IF.name in lacking:
         return dict.fromkeys(_BY_NAME, lacking[WHAT_IF.name])
     tables = Tables(results)
-    if not len(tables.rows(REPLAY)):
+    replays = tables.rows(REPLAY, "calls", "doubt").to_dict("records")
+    if not replays:
         return dict.fromkeys(_BY_NAME, "there is nothing to replay")
-    return {}
+    if doubt := replays[0]["doubt"]:
+        return dict.fromkeys(_BY_NAME, doubt)
+    found = (
+        {} if replays[0]["calls"] else dict.fromkeys(_BY_NAME.keys() - _KERNELS.keys(), "no CUDA calls were recorded")
+    )
+    if not len(tables.rows(NCU_LIMITS)):
+        found |= dict.fromkeys(sorted(KERNEL_RULES.keys() - _BY_NAME.keys()), "no kernel was replayed with ncu")
+    return found
 
 
 def _causes(tables: Tables) -> Iterator[Finding]:
@@ -253,8 +267,10 @@ def _causes(tables: Tables) -> Iterator[Finding]:
         return
     whole: dict[Any, Any] = replays.iloc[0].to_dict()
     rules = found["rule"].map(_BY_NAME)
-    score = found["gain_pct"] * rules.map(lambda rule: rule.weight).astype("float64")
+    score = found["gain_pct"] * found["rule"].map(lambda rule: RANKED_BY.get(rule, 1.0)).astype("float64")
     worth = found["gain_pct"] >= rules.map(lambda rule: rule.least_pct).astype("float64")
+    # a gain that may as well be none is not promised
+    worth &= pd.Series([gain > _error_pct(whole, gain) for gain in found["gain_pct"]], found.index, dtype=bool)
     ranked = found.assign(score=score)[worth].sort_values("score", ascending=False, kind="stable")
     said: set[str] = set()
     listed = 0
@@ -270,36 +286,59 @@ def _causes(tables: Tables) -> Iterator[Finding]:
 
 
 def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others: pd.DataFrame) -> Finding:
-    rule = _BY_NAME[row["rule"]]
-    step = "step" if whole["repetitions"] else "window"
+    rule, step = _BY_NAME[row["rule"]], _step(whole)
     before, gain = float(whole["unprofiled_ns"]), float(row["gain_ns"])
-    of = f"of each {step}" if step == "step" else "of the window"
-    cost = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} {of}"
+    of = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} of {step.each}"
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 1 else f"{row['cases']:.1f}"
     alone = f" of the process of {row['name']}, for which the others wait" if row["name"] else ""
-    each = "in each step" if whole["repetitions"] else "in all"
-    said = place(row["path"], row["function"])
-    where = "outside of all ranges" if said == _OUTSIDE else f"in {said}"
-    texts = {"each": each, "where": where, "alone": alone, "cases": cases, "cost": cost}
-    texts |= {"place": said, "name": row["name"] or "calls"}
-    error = _error_pct(whole, row) / 100 * before
+    texts = {
+        "each": step.per,
+        "where": _where(row),
+        "alone": alone,
+        "cases": cases,
+        "cost": of,
+        "saving": f"{of} can be saved",
+        "name": row["name"] or "calls",
+    }
+    left, error = before - gain, _error_pct(whole, row["gain_pct"]) / 100 * before
+    told = "without the profiler" if whole["call_cost_ns"] else "as profiled"
     predicted = (
-        f"Without it {'a' if step == 'step' else 'the'} {step} takes {format_value(before - gain, 'gain_ns')} ± "
-        f"{format_value(error, 'gain_ns')}, when no profiler runs."
+        f"Fixed, {step.one} takes {format_value(left, 'gain_ns')} ± {format_value(min(error, left), 'gain_ns')} {told}."
     )
     waits = row["waits_in"]
     waiting = (f"Most of it waits in `{waits}`: for another thread, another process or a file.",) if waits else ()
+    detail, remedy = (rule.detail, rule.remedy) if whole["repetitions"] or not rule.in_all[0] else rule.in_all
     return Finding(
         rule.name,
         "advice",
         rule.title.format(**texts),
-        " ".join((rule.detail, *waiting, predicted, *_sequence(row, others, step))),
-        f"{_NOT_KEPT_WAITING} {rule.remedy}" if waits else rule.remedy,
+        " ".join((detail, *waiting, predicted, *_sequence(row, others))),
+        f"{_NOT_KEPT_WAITING} {remedy}" if waits else remedy,
         tuple(_evidence(rule, row, whole, tables))[:_MOST_EVIDENCE],
-        gain_ns=round(row["gain_pct"] / 100 * tables.window_ns),
+        gain_ns=round(gain * max(whole["of_repetitions"], 1)),
         gain_pct=float(row["gain_pct"]),
         source=WHAT_IF.name,
     )
+
+
+class _Step(NamedTuple):
+    """What gains refer to, in words: a step, a repetition of a loop without names, or the window."""
+
+    each: str
+    one: str
+    per: str
+
+
+def _step(whole: Mapping[Any, Any]) -> _Step:
+    if not whole["repetitions"]:
+        return _Step("the window", "the window", "in all")
+    name = "repetition" if whole["family"].startswith(UNNAMED) else "step"
+    return _Step(f"each {name}", f"a {name}", f"per {name}")
+
+
+def _where(row: Mapping[Any, Any]) -> str:
+    said = place(row["path"], row["function"])
+    return said if said == _OUTSIDE else f"in {said}"
 
 
 def place(path: str, function: str = "") -> str:
@@ -318,53 +357,47 @@ def _ends(path: str) -> str:
     return f"{'… / ' if any(outer) else ''}{parent} / {inner}" if parent else inner
 
 
-def _error_pct(whole: dict[Any, Any], row: dict[Any, Any]) -> float:
-    """Return how far the gain may be off, in percent of a step.
+def _error_pct(whole: Mapping[Any, Any], gain_pct: float) -> float:
+    """Return how far a gain may be off; both in percent of a step.
 
     That is what the replay cannot explain, and half of what is taken for the profiler's own cost and not gained.
     """
     cost = 1 - whole["unprofiled_ns"] / whole["replayed_ns"] if whole["replayed_ns"] else 0.0
-    left = 1 - row["gain_pct"] / 100
-    return float(abs(whole["unexplained_pct"]) + 50 * max(cost, 0.0) * left + 0.5)
+    return float(abs(whole["unexplained_pct"]) + 50 * max(cost, 0.0) * (1 - gain_pct / 100) + 0.5)
 
 
-def _sequence(row: dict[Any, Any], others: pd.DataFrame, step: str) -> Iterator[str]:
+def _sequence(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
     """Yield what to do after the remedy, if it is the first of the best sequence."""
     following = others[others["order"].fillna(0) > 1].sort_values("order")
     if row["order"] != 1 or following.empty:
         return
-    steps: list[str] = []
+    steps = []
     for then in following.to_dict("records"):
-        where = f" in {place(then['path'], then['function'])}" if then["path"] else ""
-        left = format_value(float(then["after_ns"]), "gain_ns")
+        where = f" {_where(then)}" if then["path"] else ""
         steps.append(
-            f"{_BY_NAME[then['rule']].short}{where} ({left}{' a step' if step == 'step' and not steps else ''})"
+            f"{_BY_NAME[then['rule']].short}{where}, which leaves {format_value(float(then['after_ns']), 'gain_ns')}"
         )
-    yield f"Best after that: {', then '.join(steps)}."
+    yield f"Next best: {'; then '.join(steps)}."
 
 
 def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Tables) -> Iterator[str]:
     """Yield sentences with the numbers that support a finding."""
-    step, a_step = ("step", " a step") if whole["repetitions"] else ("window", "")
+    step = _step(whole)
     amount = format_value(float(row["time_ns"]), "time_ns")
-    yield f"{row['cases']:,.1f} × in {'a' if step == 'step' else 'the'} {step}, {amount} in all, as profiled"
+    yield f"{row['cases']:,.3g} {step.per}, which take {amount} as profiled"
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
     paths = path["path"].astype("str")
-    if row["path"]:
+    if row["path"] and HOST in rule.causes:
+        path = path[paths == row["path"]]
+    elif row["path"]:
         path = path[(paths == row["path"]) | paths.str.startswith(f"{row['path']} / ") | (paths == "")]
     for cause in rule.causes:
         for some in path[path["cause"] == cause].head(1).to_dict("records"):
             what = " ".join(part for part in (some["cause"], some["name"]) if part)
             where = f" in {_ends(some['path'])}" if some["path"] else ""
-            yield (
-                f"On the critical path: {what}{where}, {format_value(float(some['step_ns']), 'step_ns')}{a_step}, "
-                f"{format_value(float(some['time_pct']), 'time_pct')} of the window"
-            )
-    gaps = tables.rows(GPU_GAPS, "device", "time_ns", "gap_ns", "path")
-    gaps = gaps[gaps["path"].astype("str") == row["path"]] if row["path"] else gaps[:0]
-    for gap in gaps.sort_values("gap_ns", ascending=False).head(1).to_dict("records"):
-        start, length = (format_value(float(gap[column]), column) for column in ("time_ns", "gap_ns"))
-        yield f"The longest gap before its work: {length} on GPU {gap['device']}, {start} from the start of the window"
+            time = format_value(float(some["step_ns"]), "step_ns")
+            share = format_value(float(some["time_pct"]), "time_pct")
+            yield f"On the critical path: {what}{where}, {time} {step.per}, {share} of the window"
     unexplained = f"{whole['unexplained_pct']:+.1f} %"
     if unexplained not in ("+0.0 %", "-0.0 %"):
-        yield f"The replay of the unchanged {step} differs from the measured one by {unexplained}"
+        yield f"The replay without any change differs from what was measured by {unexplained}"

@@ -237,13 +237,14 @@ def _launch_loop(work: Work, process: int, names: Ints, launched: Ints) -> Loop 
     gpu_ns, total = _launched_between(work, process, pd.DataFrame({"start": starts[:1], "end": [end]}))
     if often < LEAST - 1 or gpu_ns[0] < LEAST_OF_WORK * total:
         return None
-    of_what = f"{_SAME} {period:,} launches" if period > 1 else f"{_SAME} launch"
+    of_what = f"{UNNAMED} {period:,} launches" if period > 1 else f"{UNNAMED} launch"
     return Loop(process, of_what, starts, end, int(gpu_ns[0]), 0, is_named=False)
 
 
 # of the GPU time of the process: a sequence that covers less is not the program's loop
 LEAST_OF_WORK: Final = 0.5
-_SAME: Final = "the same"
+UNNAMED: Final = "the same"
+"""How the family of a loop begins that was found in launches (`the same 29 launches`)."""
 
 
 def _names(profile: Profile) -> Ints:

@@ -146,15 +146,18 @@ def _is_at(result: Result, *places: Place) -> bool:
 
 
 def _nothing(report: Report) -> str:
-    """Return what to say if there is no advice: what was looked for, and the most that any of it costs."""
-    if not len(report.rows(REPLAY)):
+    """Return what to say if there is no advice: what was looked for, and the most that any of it costs.
+
+    Nothing, if it could not be looked for: then it says so what could not be checked.
+    """
+    if not len(report.rows(REPLAY)) or REMEDIES[0][0] in report.unchecked:
         return ""
     gains = report.rows(WHAT_IF)
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
-        return f"Looked for {len(REMEDIES)} causes: none costs anything that is worth a word."
+        return f"Looked for {len(REMEDIES)} causes, and found none."
     most = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain = format_value(float(most["gain_pct"]), "gain_pct")
-    return f"Looked for {len(REMEDIES)} causes: none costs more than {gain} ({most['rule']}), too little to act on."
+    return f"Looked for {len(REMEDIES)} causes. None costs enough to act on: the most is {gain} ({most['rule']})."
 
 
 def _unchecked(rules: Mapping[str, str]) -> Pairs:
