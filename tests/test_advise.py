@@ -9,7 +9,7 @@ from nightsight.advise import RULES, advise, unchecked
 from nightsight.advise.tables import Tables
 from nightsight.events.timeline import Timeline
 from nightsight.model import Finding, Result
-from nightsight.results import CRITICAL_PATH, GPU_GAPS, GPU_TIME, REMEDIES, REPLAY, WHAT_IF
+from nightsight.results import CRITICAL_PATH, GPU_TIME, REMEDIES, REPLAY, WHAT_IF
 from tests.recorded import Recorded
 from tests.reports import advised, gpu_table, result
 from tests.timeline import draw
@@ -35,8 +35,13 @@ GRAPH = {"rule": "launch_bound", "path": "step", "name": "", "function": "", "wa
 def replayed(**changes: Any) -> Result:
     row: dict[str, Any] = dict.fromkeys(REPLAY.column_names, 0) | {
         "repetitions": 10,
+        "of_repetitions": 10,
+        "family": "step",
+        "calls": 50,
         "events": 100,
+        "call_cost_ns": 5_000,
         "unexplained_pct": 0.5,
+        "doubt": "",
     }
     row |= {"measured_ns": 12e6, "replayed_ns": 12e6, "predicted_ns": 10e6, "unprofiled_ns": 10e6, "timed_ns": None}
     return result(REPLAY.name, pd.DataFrame([row | changes]))
@@ -59,7 +64,9 @@ def test_a_finding_names_cause_place_and_cost() -> None:
     (found,) = said({**KEPT_WAITING, "gain_pct": 60.0})
     assert (found.rule, found.severity, found.source) == ("host_code", "advice", WHAT_IF.name)
     assert found.title == "The GPU waits for host code in `load`: 6.000 ms of the 10.00 ms of each step"
-    assert "Without it a step takes 4.000 ms ± " in found.detail
+    assert "Fixed, a step takes 4.000 ms ± " in found.detail
+    # of ten repetitions
+    assert found.gain_ns == 60e6
     assert found.gain_pct == 60.0
 
 
@@ -75,7 +82,7 @@ def test_the_function_that_runs_is_part_of_the_place_and_all_of_it_outside_of_ra
     (found,) = said({**inside, "path": "(no range)"})
     assert "host code in `augment (data.py:12)`: " in found.title
     (found,) = said({**inside, "path": "(no range)", "function": ""})
-    assert "host code outside of all ranges: " in found.title
+    assert "host code outside all NVTX ranges: " in found.title
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -119,8 +126,8 @@ def test_the_first_finding_says_how_to_go_on() -> None:
     first = {**KEPT_WAITING, "gain_pct": 60.0, "order": 1, "after_ns": 4e6}
     then = {**GRAPH, "gain_pct": 20.0, "order": 2, "after_ns": 2.5e6}
     found = said(first, then)
-    assert "Best after that: launches as a CUDA graph in `step` (2.500 ms a step)." in found[0].detail
-    assert "Best after that" not in found[1].detail
+    assert "Next best: launches as a CUDA graph in `step`, which leaves 2.500 ms." in found[0].detail
+    assert "Next best" not in found[1].detail
 
 
 def test_a_cuda_graph_is_first_only_if_it_gains_much_more() -> None:
@@ -130,18 +137,15 @@ def test_a_cuda_graph_is_first_only_if_it_gains_much_more() -> None:
     assert said(other, {**graph, "gain_pct": 80.0}, load)[0].rule == "launch_bound"
 
 
-def test_evidence_is_of_the_critical_path_and_the_gaps_of_the_place() -> None:
-    path = {"cause": "host code", "name": "", "path": "step / load", "tid": 7, "time_ns": 1, "time_pct": 61.0}
-    gap = {"device": 0, "time_ns": 5_000, "gap_ns": 2_000_000, "path": "step / load"}
-    tables = (
-        result(CRITICAL_PATH.name, pd.DataFrame([{**path, "step_ns": 6e6, "count": 1}])),
-        result(GPU_GAPS.name, pd.DataFrame([gap])),
-    )
-    (found,) = advise(
-        [result(GPU_TIME.name, gpu_table(25.0)), replayed(), what_if({**KEPT_WAITING, "gain_pct": 60.0}), *tables]
-    )
-    assert "host code in step / load, 6.000 ms a step, 61.0 % of the window" in found.evidence[1]
-    assert found.evidence[2].startswith("The longest gap before its work: 2.000 ms on GPU 0")
+def test_evidence_is_of_the_critical_path_of_the_place() -> None:
+    path = {"cause": "host code", "name": "", "tid": 7, "time_ns": 1, "count": 1}
+    rows = [
+        {**path, "path": "step / log", "time_pct": 71.0, "step_ns": 7e6},
+        {**path, "path": "step / load", "time_pct": 61.0, "step_ns": 6e6},
+    ]
+    tables = (result(GPU_TIME.name, gpu_table(25.0)), result(CRITICAL_PATH.name, pd.DataFrame(rows)))
+    (found,) = advise([*tables, replayed(), what_if({**KEPT_WAITING, "gain_pct": 60.0})])
+    assert "host code in step / load, 6.000 ms per step, 61.0 % of the window" in found.evidence[1]
 
 
 def test_what_could_not_be_checked_is_said_with_the_reason() -> None:
@@ -151,7 +155,27 @@ def test_what_could_not_be_checked_is_said_with_the_reason() -> None:
     )
     nothing = result(REPLAY.name, pd.DataFrame(columns=REPLAY.column_names))
     assert unchecked([what_if(), nothing]) == dict.fromkeys(names, "there is nothing to replay")
-    assert unchecked([what_if(), replayed()]) == {}
+    assert unchecked([what_if(), replayed(doubt="half is missing")]) == dict.fromkeys(names, "half is missing")
+    # only ncu tells how a kernel uses the GPU, and only calls what the CPU does
+    assert set(unchecked([what_if(), replayed()]).values()) == {"no kernel was replayed with ncu"}
+    without = unchecked([what_if(), replayed(calls=0)])
+    assert (without["host_code"], without.get("fusion")) == ("no CUDA calls were recorded", None)
+
+
+@pytest.mark.parametrize(
+    ("family", "repetitions", "of"),
+    [("step #", 10, "of each step"), ("the same 2 launches", 10, "of each repetition"), ("", 0, "of the window")],
+)
+def test_what_gains_refer_to_has_its_name(family: str, repetitions: int, of: str) -> None:
+    changes = {"family": family, "repetitions": repetitions, "of_repetitions": repetitions}
+    (found,) = said({**GRAPH, "gain_pct": 60.0}, **changes)
+    assert found.title.endswith(f"6.000 ms of the 10.00 ms {of}")
+
+
+def test_what_happens_once_has_a_remedy_of_its_own() -> None:
+    row = {**KEPT_WAITING, "rule": "compilation", "name": "cuModuleLoadData", "gain_pct": 60.0}
+    (often,), (once,) = said(row), said(row, repetitions=0, of_repetitions=0, family="")
+    assert ("Compile once" in often.remedy, "That happens once" in once.remedy) == (True, True)
 
 
 def test_the_register_and_the_rules_name_the_same_remedies() -> None:

@@ -1,6 +1,7 @@
 """Copies: their rate against a peak, their sizes, and those that make the CPU wait."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from nightsight.analyze.copies import (
 )
 from nightsight.analyze.ranges.callers import NOT_RECORDED, OUTSIDE
 from nightsight.events.timeline import Timeline
+from nightsight.events.window import WHOLE
 from nightsight.model import Profile
 from nightsight.tables import conform
 from tests.properties import examples
@@ -163,7 +165,8 @@ def test_pageable_and_blocking_copies_are_listed_with_the_range_they_were_made_i
     pinned = profile.table("memory_ops").assign(
         source_kind=["Pageable", "Device", "Device"], target_kind=["Device", "Pinned", "Device"]
     )
-    table = slow_copies(Timeline(changed(profile, "memory_ops", **dict(pinned[["source_kind", "target_kind"]])))).frame
+    kinds = dict(pinned[["source_kind", "target_kind"]])
+    table = slow_copies(Timeline(replace(changed(profile, "memory_ops", **kinds), window=WHOLE))).frame
     assert table.to_numpy().tolist() == [
         ["step", "cudaMemcpyAsync", "Host-to-Device", "Pageable", 0, 1, 1024, 2000, 3000, 2000, 5],
         ["step", "cudaMemcpy", "Device-to-Host", "Pinned", 0, 1, 1024, 2000, 2000, 3000, 5],

@@ -1,6 +1,7 @@
 """Idle gaps and utilization: drawn, against the split of the window, and on real captures."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from nightsight.analyze.gaps import LONGEST, STRETCHES, _longest, gpu_gaps, gpu_
 from nightsight.analyze.gpu_time import gpu_time
 from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
+from nightsight.events.window import MEASURED_RANGE, WHOLE
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import draw
@@ -21,7 +23,8 @@ NSYS = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "mlp")
 
 
 def found(picture: str, *columns: str) -> list[list[object]]:
-    table = gpu_gaps(Timeline(draw(picture))).frame
+    profile = draw(picture)
+    table = gpu_gaps(Timeline(profile if MEASURED_RANGE in picture else replace(profile, window=WHOLE))).frame
     table[["time_ns", "gap_ns"]] //= 1000
     return list(table[list(columns)].to_numpy().tolist())
 

@@ -80,7 +80,7 @@ def test_a_calibrated_launch_costs_what_it_did_at_the_speed_of_the_host(
 
 
 def test_each_kind_of_call_has_its_own_cost() -> None:
-    picture = "nvtx  [measure                    ]\ncpu   LLLLLL..CCCC..EE..SSSSSS..AA\ns7    ......aa....H"
+    picture = "nvtx  [measure                    ]\ncpu   LLLLLL..CCCC..EE..SSSSSS..AA\ns7    ......aa.H"
     costs = [cost("launch", 1000.0), cost("copy", 2000.0), cost("wait", 3000.0), cost("event", 0.0)]
     added = {kind: row["added_ns"] for kind, row in rows(known(picture, profiler_costs=costs)).items()}
     # what is not calibrated costs a share of a launch; what costs nothing is not listed

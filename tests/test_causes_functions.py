@@ -197,7 +197,7 @@ def test_code_outside_of_ranges_has_a_name() -> None:
         ("step / load", "aten::copy_", "`load` (`aten::copy_`)"),
         ("step / load", "", "`load`"),
         ("(no range)", "augment (data.py:12)", "`augment (data.py:12)`"),
-        ("(no range)", "", "code outside of all ranges"),
+        ("(no range)", "", "outside all NVTX ranges"),
         ("", "augment", "several places (`augment`)"),
     ],
 )

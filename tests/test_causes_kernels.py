@@ -259,13 +259,6 @@ def test_many_turns_in_a_step_are_a_loop_over_tensors_of_one_size() -> None:
     assert before_after(timeline, in_steps)[1] == pytest.approx(0.62 * 4 * 3600, rel=0.01)
 
 
-def test_of_tiny_kernels_only_the_number_matters() -> None:
-    timeline = one_after_the_other([*chain("sin", "add", us=1.0) * 50, (GEMM, 10.0)] * 4)
-    starts = timeline.profile.table("api_calls")["start_ns"].to_numpy()[::101]
-    (found,) = kernel_remedies(timeline, starts)
-    assert found.removed.sum() == 4 * 50
-
-
 def test_two_kernels_alone_are_no_chain() -> None:
     assert not by_rule(one_after_the_other([*chain("mul", "add"), (GEMM, 3.0)] * 4), "fusion")
 
@@ -276,9 +269,8 @@ def test_a_compiler_has_fused_what_it_could() -> None:
     )
 
 
-def test_tiny_kernels_gain_by_launches_that_are_gone() -> None:
-    (found,) = kernel_remedies(one_after_the_other([*chain("mul", "add", "tanh", "exp", us=1.0), (GEMM, 30.0)] * 4))
-    assert found.removed.sum() == 3 * 4
+def test_tiny_kernels_wait_for_their_launches_and_not_for_memory() -> None:
+    assert not kernel_remedies(one_after_the_other([*chain("mul", "add", "tanh", "exp", us=1.0), (GEMM, 30.0)] * 4))
 
 
 # small grids

@@ -458,9 +458,34 @@ def test_odd_captures_have_a_path_and_gains_only_where_the_replay_is_trusted(cap
     timeline = Timeline(ODD[capture]())
     found, rows = outcome(timeline), what_if(timeline).frame
     assert_adds_up(timeline)
-    assert found.is_trusted == (found.measured_ns > 0 and abs(found.unexplained) <= 0.1)
+    assert found.is_trusted == (found.measured_ns > 0 and abs(found.unexplained) <= 0.1 and not found.lacks)
     assert rows["gain_ns"].notna().to_numpy().tolist() == [found.is_trusted] * len(rows)
     assert ((rows["gain_ns"].dropna() >= 0) & (rows["gain_ns"].dropna() <= found.unprofiled_ns + 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("capture", "lacks"),
+    [
+        ("only calls", "of the launches of this part have no GPU operation in the capture"),
+        ("operations without calls", "of the GPU operations of this part have no CUDA call in the capture"),
+        ("calls without operations", "of the launches of this part have no GPU operation in the capture"),
+    ],
+)
+def test_a_capture_that_lacks_much_promises_nothing_and_says_what_it_lacks(capture: str, lacks: str) -> None:
+    found = outcome(Timeline(ODD[capture]()))
+    assert not found.is_trusted
+    assert lacks in found.doubt
+
+
+def test_a_gpu_whose_clock_is_early_is_not_trusted() -> None:
+    profile = usual()
+    moved = {
+        name: table.assign(start_ns=table["start_ns"] - 50_000, end_ns=table["end_ns"] - 50_000)
+        for name, table in profile.tables.items()
+        if name in ("kernels", "memory_ops", "graph_launches")
+    }
+    found = outcome(Timeline(Profile({**profile.tables, **moved})))
+    assert "begin before they are launched: the clocks of CPU and GPU differ" in found.doubt
 
 
 def test_a_long_program_is_judged_by_some_of_its_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tests.planted.store import median_ms, times
 
 LEAST_FALSE_PCT: Final = 3.0
 # the end of a title, which the columns of the table say too
-_COST: Final = r": [\d.,]+ \S+ of the [\d.,]+ \S+ of (?:each step|the window)$"
+_COST: Final = r": [\d.,]+ \S+ of the [\d.,]+ \S+ of (?:each step|each repetition|the window)(?: can be saved)?$"
 
 
 @dataclass(frozen=True)

@@ -269,8 +269,6 @@ def _causes(tables: Tables) -> Iterator[Finding]:
     rules = found["rule"].map(_BY_NAME)
     score = found["gain_pct"] * found["rule"].map(lambda rule: RANKED_BY.get(rule, 1.0)).astype("float64")
     worth = found["gain_pct"] >= rules.map(lambda rule: rule.least_pct).astype("float64")
-    # a gain that may as well be none is not promised
-    worth &= pd.Series([gain > _error_pct(whole, gain) for gain in found["gain_pct"]], found.index, dtype=bool)
     ranked = found.assign(score=score)[worth].sort_values("score", ascending=False, kind="stable")
     said: set[str] = set()
     listed = 0
@@ -301,7 +299,7 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
         "name": row["name"] or "calls",
     }
     left, error = before - gain, _error_pct(whole, row["gain_pct"]) / 100 * before
-    told = "without the profiler" if whole["call_cost_ns"] else "as profiled"
+    told = "without the profiler" if whole["call_cost_ns"] or pd.notna(whole["timed_ns"]) else "as profiled"
     predicted = (
         f"Fixed, {step.one} takes {format_value(left, 'gain_ns')} ± {format_value(min(error, left), 'gain_ns')} {told}."
     )

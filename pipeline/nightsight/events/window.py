@@ -293,11 +293,12 @@ def _of_range(profile: Profile) -> Window:
         raise UsageError(f"no range {name!r} in this capture for the window {asked!r}", known_ranges(ranges))
     if first is not None:
         last = first if last is None else last
-        if last >= len(found):
-            raise UsageError(
-                f"no range {asked!r} in this capture: only {len(found)} of them", "They are counted from 0."
-            )
-        found = found.iloc[first : last + 1]
+        # each process counts its own
+        number = found.groupby("process", sort=False).cumcount()
+        most = int(number.max()) + 1
+        if last >= most:
+            raise UsageError(f"no range {asked!r} in this capture: only {most} of them", "They are counted from 0.")
+        found = found[number.between(first, last)]
     start, end = int(found["start_ns"].min()), int(found["end_ns"].max())
     if start >= end:
         raise UsageError(f"the window {asked!r} is empty", "The range begins and ends at the same time.")

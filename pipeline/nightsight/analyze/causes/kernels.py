@@ -272,6 +272,10 @@ def _replayed(timeline: Timeline) -> Iterator[KernelRemedy]:
         yield _remedy(found["rule"], f"{name} ({found['reason']})", work, (rows, new), evidence)
 
 
+# shorter kernels do not wait for memory: what fusing them saves is their launches
+_MOVES_NS: Final = 3_000
+
+
 def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
     """Find chains of elementwise kernels that follow each other on a stream again and again."""
     names, work = _names(timeline), _work(timeline)
@@ -282,6 +286,8 @@ def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
             continue
         words = [str(word) for word in texts[np.maximum(work.code[rows[chain == 0]], -1)]]
         is_adam, is_loop = set(words) >= _OF_ADAM, _is_loop(work, steps, rows.reshape(-1, len(words)))
+        if not is_adam and np.median(work.time[rows]) < _MOVES_NS:
+            continue
         length, count, said = len(words), int(chain[-1]) + 1, listed(words, _WORDS)
         if is_adam or is_loop:
             new = _given_to_longest(work.time[rows], chain, _FUSED_OPTIMIZER if is_adam else _FUSED_UPDATE)

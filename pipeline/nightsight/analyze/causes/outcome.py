@@ -305,7 +305,7 @@ def _said_of_profiler(found: Outcome) -> Iterator[str]:
     """Yield how the time without the profiler is known, and what was predicted before it was."""
     if not found.measured_ns:
         return
-    if not found.call_cost_ns:
+    if not found.call_cost_ns and not found.timed_ns > 0:
         yield "What the profiler adds to calls is not known, so gains are those of the profiled program."
         return
     one = "A repetition" if found.model.steps else "The window"
