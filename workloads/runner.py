@@ -5,14 +5,17 @@ after it. `--benchmark` times the steps without a profiler. `--torch-trace` reco
 """
 
 import argparse
+import importlib
 import json
 import platform
+import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 import torch
@@ -28,11 +31,57 @@ except ImportError:
 Step = Callable[[], None]
 
 
+class CannotRun(Exception):
+    """What the options ask for is not possible on this machine. Says so in one line, which `run` shows."""
+
+
 @contextmanager
-def annotate(name: str) -> Iterator[None]:
-    """Name the enclosed work, for nsys and ncu (NVTX) and for torch.profiler."""
-    with nvtx.annotate(name) if nvtx else nullcontext(), record_function(name):
+def annotate(name: str, domain: str | None = None) -> Iterator[None]:
+    """Name the enclosed work, for nsys and ncu (NVTX, in its own domain if one is given) and for torch.profiler."""
+    with nvtx.annotate(name, domain=domain) if nvtx else nullcontext(), record_function(name):
         yield
+
+
+def start_range(name: str, domain: str | None = None) -> Step:
+    """Start an NVTX range that may overlap others, and return the function that ends it, on any thread."""
+    if nvtx is None:
+        return lambda: None
+    started = nvtx.start_range(name, domain=domain)
+    return lambda: nvtx.end_range(started)
+
+
+@contextmanager
+def forked(streams: Sequence[torch.cuda.Stream]) -> Iterator[None]:
+    """Let streams begin when what the current one was given is done, and let it wait for them afterwards."""
+    for stream in streams:
+        stream.wait_stream(torch.cuda.current_stream())
+    yield
+    for stream in streams:
+        torch.cuda.current_stream().wait_stream(stream)
+
+
+def needed(module: str, package: str) -> ModuleType:
+    """Import a module that only some implementations need; CannotRun if its package is missing."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise CannotRun(f"the package {package} is not installed: pip install {package}") from error
+    except ImportError as error:
+        raise CannotRun(f"the package {package} cannot be imported: {first_line(error)}") from error
+
+
+def require_memory(needed_bytes: int, device: str) -> None:
+    """Raise CannotRun before the machine is brought to its knees by sizes that cannot fit."""
+    free_bytes = torch.cuda.mem_get_info()[0] if device == "cuda" else _available_bytes()
+    if needed_bytes > free_bytes:
+        raise CannotRun(
+            f"these sizes need {needed_bytes / 1e9:.4g} GB, and {free_bytes / 1e9:.4g} GB of memory are free"
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its kind if it has none."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
 
 
 def positive(text: str) -> int:
@@ -43,6 +92,11 @@ def positive(text: str) -> int:
 def natural(text: str) -> int:
     """Parse a whole number of at least 0, as the `type` of an option."""
     return _at_least(0, text)
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Parse comma-separated whole numbers of at least 1, as the `type` of an option."""
+    return tuple(positive(part) for part in text.split(","))
 
 
 class WorkloadParser(argparse.ArgumentParser):
@@ -67,7 +121,7 @@ class WorkloadParser(argparse.ArgumentParser):
         """End the program with status 2 and one line."""
         self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
 
-    def read(self, on_cpu: Mapping[str, int]) -> argparse.Namespace:
+    def read(self, on_cpu: Mapping[str, int | str]) -> argparse.Namespace:
         """Parse the command line, with the defaults in `on_cpu` on a CPU. `device` is then "cuda" or "cpu"."""
         options = self.parse_args()
         has_cuda = torch.cuda.is_available()
@@ -88,7 +142,10 @@ class WorkloadParser(argparse.ArgumentParser):
 
 
 def run(
-    parser: WorkloadParser, prepare: Callable[[argparse.Namespace], Step], *, on_cpu: Mapping[str, int] | None = None
+    parser: WorkloadParser,
+    prepare: Callable[[argparse.Namespace], Step],
+    *,
+    on_cpu: Mapping[str, int | str] | None = None,
 ) -> None:
     """Run the step that `prepare` creates from the options, in the mode given on the command line.
 
@@ -96,13 +153,27 @@ def run(
     """
     options = parser.read(on_cpu or {})
     torch.manual_seed(options.seed)
-    step = prepare(options)
-    if options.benchmark:
-        _benchmark(step, options, parser.parameters(options))
-    elif options.torch_trace:
-        _trace(step, options)
-    else:
-        _run_for_profiler(step, options)
+    with _explaining(parser):
+        step = prepare(options)
+        if options.benchmark:
+            _benchmark(step, options, parser.parameters(options))
+        elif options.torch_trace:
+            _trace(step, options)
+        else:
+            _run_for_profiler(step, options)
+
+
+@contextmanager
+def _explaining(parser: WorkloadParser) -> Iterator[None]:
+    """Turn what the machine cannot do into one line and status 2, as for an invalid option: trying again is no use."""
+    try:
+        yield
+    except CannotRun as reason:
+        parser.error(str(reason))
+    except RuntimeError as error:
+        if not isinstance(error, torch.cuda.OutOfMemoryError) and "DefaultCPUAllocator" not in str(error):
+            raise
+        parser.error("the memory is not enough for these sizes; ask for less")
 
 
 def _run_for_profiler(step: Step, options: argparse.Namespace) -> None:
@@ -181,6 +252,15 @@ def _watched(device: str) -> AbstractContextManager[None]:
     """Start a profiler that waits for cudaProfilerStart (nsys --capture-range, ncu --profile-from-start off)."""
     watched: AbstractContextManager[None] = torch.cuda.profiler.profile() if device == "cuda" else nullcontext()
     return watched
+
+
+def _available_bytes() -> int:
+    """Return what programs can still have without swapping; where the system does not say, no size is refused."""
+    try:
+        found = re.search(r"^MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return int(found[1]) * 1024 if found else sys.maxsize
 
 
 def _facts(device: str) -> dict[str, str]:

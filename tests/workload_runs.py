@@ -1,0 +1,62 @@
+"""Runs workloads one after the other in one process: to import torch for each of them would take most of the time.
+
+As a program it does so: it reads what to run from its standard input, and writes how each ended.
+"""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+
+class Ended(NamedTuple):
+    """How a workload ended, and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+def run_together(
+    commands: Sequence[tuple[str, ...]], folder: Path, environment: dict[str, str] | None = None
+) -> list[Ended]:
+    """Run workloads, given as the name of one and its arguments, in a folder."""
+    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **(environment or {})}
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).absolute())],
+        input=json.dumps(commands),
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [Ended(*ended) for ended in json.loads(done.stdout.splitlines()[-1])]
+
+
+def _run(name: str, arguments: Sequence[str]) -> Ended:
+    out, err = io.StringIO(), io.StringIO()
+    status = 0
+    sys.argv = [f"{name}.py", *arguments]
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            import_module(f"workloads.{name}").main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 1
+            if isinstance(end.code, str):
+                print(end.code, file=err)
+    return Ended(status, out.getvalue(), err.getvalue())
+
+
+if __name__ == "__main__":
+    json.dump([_run(name, arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)
