@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -11,26 +12,35 @@ from typing import Any
 
 import pytest
 
+from tests.workload_runs import run_together
+
 ROOT = Path(__file__).parent.parent
 REGISTRY = tomllib.loads((ROOT / "workloads" / "registry.toml").read_text(encoding="utf-8"))
 SHARED = {"--iterations", "--warmup", "--seed", "--device", "--trials", "--benchmark", "--torch-trace"}
 SHORT = ("--iterations", "2", "--warmup", "1", "--device", "cpu")
 SMALL = {
-    "mlp": ("--dim", "8", "--layers", "2", "--batch", "4"),
-    "matmul": ("--dim", "16", "--dtype", "float16"),
-    "memcpy": ("--sizes", "1,2"),
+    "mlp": ("--dim", "8", "--layers", "2", "--batch", "4", "--optimizer", "adam", "--print-loss"),
+    "matmul": ("--dim", "1,16", "--dtype", "all"),
+    "elementwise": ("--dim", "7"),
+    "cdist": ("--dim", "33"),
+    "sleep": ("--ms", "1"),
+    "memcpy": ("--sizes", "1,2", "--work", "2"),
     "launch_bound": ("--kernels", "3"),
 }
 COPIES = [
-    f"{direction} {kind} {size} MiB"
+    f"{direction} {kind} {mode} {size} MiB"
+    for mode in ("sync", "async")
     for size in (1, 2)
     for kind in ("pageable", "pinned")
     for direction in ("HtoD", "DtoH")
 ]
 INSIDE_A_STEP = {
-    "mlp": ["forward", "backward"],
-    "matmul": ["matmul"],
-    "memcpy": COPIES,
+    "mlp": ["forward", "backward", "optimizer", "print loss"],
+    "matmul": [f"matmul {dim} {dtype}" for dtype in ("float32", "tf32", "bfloat16", "float16") for dim in (1, 16)],
+    "elementwise": ["add"],
+    "cdist": ["cdist"],
+    "sleep": ["sleep"],
+    "memcpy": [*COPIES, "one stream", "two streams"],
     "launch_bound": ["launches"],
 }
 
@@ -88,13 +98,31 @@ run(parser, prepare)
     return script
 
 
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each workload says to --help."""
+    ended = run_together([(name, "--help") for name in SMALL], tmp_path_factory.mktemp("help"))
+    return {name: done.stdout for name, done in zip(SMALL, ended, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a trace of each workload, whose Triton kernels the interpreter ran."""
+    folder = tmp_path_factory.mktemp("traced")
+    commands = [(name, *SHORT, *small, "--torch-trace", f"{name}.json") for name, small in SMALL.items()]
+    ended = run_together(commands, folder, {"TRITON_INTERPRET": "1"})
+    assert [done for done in ended if done.status] == []
+    return folder
+
+
 @pytest.mark.parametrize("name", SMALL)
-def test_help_lists_what_the_registry_promises_and_the_shared_options(name: str, tmp_path: Path) -> None:
+def test_help_lists_what_the_registry_promises_and_the_shared_options(name: str, shown: dict[str, str]) -> None:
     entry = REGISTRY[name]
-    assert entry.keys() == {"module", "summary", "options"}
-    shown = python("-m", entry["module"], "--help", folder=tmp_path)
-    assert {word.strip(",[]") for word in shown.stdout.split()} >= SHARED | set(entry["options"].split())
-    assert "(default: 20)" in " ".join(shown.stdout.split())
+    assert entry.keys() == {"module", "summary", "options", "ranges"}
+    own, _, of_every_workload = shown[name].partition("options of every workload:")
+    listed = set(re.findall(r"^  (--[\w-]+)", own, re.MULTILINE))
+    assert listed == set(entry["options"].split())
+    assert set(re.findall(r"^  (--[\w-]+)", of_every_workload, re.MULTILINE)) == SHARED
 
 
 def test_registry_names_every_workload() -> None:
@@ -105,12 +133,13 @@ def test_plain_run_opens_the_nvtx_ranges_in_order(tmp_path: Path) -> None:
     (tmp_path / "nvtx.py").write_text(
         "from contextlib import contextmanager\n"
         "@contextmanager\n"
-        "def annotate(name):\n"
+        "def annotate(name, domain):\n"
         "    print('<', name, sep='')\n"
         "    yield\n"
         "    print(name, '>', sep='')\n"
     )
-    done = python("-m", "workloads.mlp", *SHORT, *SMALL["mlp"], folder=tmp_path, first_on_path=tmp_path)
+    small = ("--dim", "8", "--layers", "2", "--batch", "4")
+    done = python("-m", "workloads.mlp", *SHORT, *small, folder=tmp_path, first_on_path=tmp_path)
     step = ["<forward", "forward>", "<backward", "backward>"]
     steps = 2 * ["<step", *step, "step>"]
     *seen, summary = done.stdout.splitlines()
@@ -129,10 +158,18 @@ def test_plain_run_without_nvtx_says_so_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "parameters"),
     [
-        ("mlp", ("--steps", "3", "--dim", "8"), {"iterations": "3", "dim": "8", "layers": "4", "batch": "256"}),
-        ("matmul", ("--dtype", "bfloat16"), {"iterations": "2", "dim": "512", "dtype": "bfloat16"}),
-        ("memcpy", ("--sizes", "1,2"), {"iterations": "2", "sizes": "1,2"}),
-        ("launch_bound", ("--kernels", "3"), {"iterations": "2", "kernels": "3"}),
+        (
+            "mlp",
+            ("--steps", "3", "--dim", "8"),
+            {"iterations": "3", "dim": "8", "layers": "4", "batch": "256", "optimizer": "none", "print_loss": "False"},
+        ),
+        ("matmul", ("--dtype", "bf16"), {"iterations": "2", "dim": "128,512", "dtype": "bfloat16"}),
+        (
+            "memcpy",
+            ("--sizes", "1,2", "--mode", "sync"),
+            {"iterations": "2", "sizes": "1,2", "mode": "sync", "work": "40"},
+        ),
+        ("launch_bound", ("--kernels", "3"), {"iterations": "2", "kernels": "3", "graph": "False"}),
     ],
 )
 def test_benchmark_writes_what_it_prints(
@@ -169,16 +206,23 @@ def test_benchmark_of_one_trial_keeps_paths_and_text_out_and_sets_the_seed(tmp_p
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_torch_trace_holds_the_measured_steps_and_nothing_before_them(name: str, tmp_path: Path) -> None:
-    out = tmp_path / "trace.json.gz"
-    arguments = (*SHORT, *SMALL[name], "--torch-trace", str(out))
-    assert python("-m", f"workloads.{name}", *arguments, folder=tmp_path).returncode == 0
-    assert list(tmp_path.iterdir()) == [out]
-    events = ranges(out)
+def test_torch_trace_holds_the_measured_steps_and_nothing_before_them(name: str, traced: Path) -> None:
+    # torch adds ranges of its own, whose names have a #
+    events = [event for event in ranges(traced / f"{name}.json") if "#" not in event["name"]]
     (measure,) = named("measure", events)
     assert inside(measure, events) == 2 * ["step", *INSIDE_A_STEP[name]]
     assert [inside(step, events) for step in named("step", events)] == 2 * [INSIDE_A_STEP[name]]
     assert len(events) == 1 + 2 * (1 + len(INSIDE_A_STEP[name]))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_registry_has_the_ranges_of_a_step(name: str) -> None:
+    patterns = [re.sub(r"\b[A-Z]{2,}\b", r"\\w+", text) for text in REGISTRY[name]["ranges"]]
+    assert [text for text in INSIDE_A_STEP[name] if not any(re.fullmatch(pattern, text) for pattern in patterns)] == []
+
+
+def test_the_traces_are_the_only_files(traced: Path) -> None:
+    assert {path.name for path in traced.iterdir()} == {f"{name}.json" for name in SMALL}
 
 
 def test_torch_trace_of_a_step_that_raises_keeps_what_was_recorded(tmp_path: Path) -> None:
