@@ -24,6 +24,9 @@ SMALL = {
     "elementwise": ("--dim", "7"),
     "cdist": ("--dim", "33"),
     "sleep": ("--ms", "1"),
+    "gelu": ("--dim", "33"),
+    "softmax": ("--dim", "33"),
+    "vector_add": ("--size", "1000"),
     "memcpy": ("--sizes", "1,2", "--work", "2"),
     "launch_bound": ("--kernels", "3"),
 }
@@ -34,12 +37,16 @@ COPIES = [
     for kind in ("pageable", "pinned")
     for direction in ("HtoD", "DtoH")
 ]
+FUSED = ["naive", "torch", "triton", "compile"]
 INSIDE_A_STEP = {
     "mlp": ["forward", "backward", "optimizer", "print loss"],
     "matmul": [f"matmul {dim} {dtype}" for dtype in ("float32", "tf32", "bfloat16", "float16") for dim in (1, 16)],
     "elementwise": ["add"],
     "cdist": ["cdist"],
     "sleep": ["sleep"],
+    "gelu": FUSED,
+    "softmax": FUSED,
+    "vector_add": ["torch", "triton"],
     "memcpy": [*COPIES, "one stream", "two streams"],
     "launch_bound": ["launches"],
 }
