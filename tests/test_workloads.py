@@ -29,6 +29,10 @@ SMALL = {
     "vector_add": ("--size", "1000"),
     "memcpy": ("--sizes", "1,2", "--work", "2"),
     "launch_bound": ("--kernels", "3"),
+    "streams": ("--dim", "8", "--threads", "3"),
+    "jit": ("--part", "lazy", "--size", "100"),
+    "dataloader": ("--workers", "1", "--dim", "8", "--batch", "2", "--sample-us", "1"),
+    "allocator": ("--buffers", "2"),
 }
 COPIES = [
     f"{direction} {kind} {mode} {size} MiB"
@@ -49,6 +53,10 @@ INSIDE_A_STEP = {
     "vector_add": ["torch", "triton"],
     "memcpy": [*COPIES, "one stream", "two streams"],
     "launch_bound": ["launches"],
+    "streams": ["hand out", "wait for threads"],
+    "jit": ["lazy loading cold", "lazy loading steady"],
+    "dataloader": ["next batch", "to device", "train"],
+    "allocator": ["caching allocator", "empty_cache"],
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]

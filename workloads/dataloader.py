@@ -1,0 +1,82 @@
+"""Trains a small model on data that the host prepares slowly: the GPU starves, until workers and pinned memory help."""
+
+import argparse
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from workloads.runner import CannotRun, Step, WorkloadParser, annotate, natural, positive, require_memory, run
+
+_ENDLESS = 1 << 40
+"""Samples in the data set: a step never meets its end."""
+
+
+class Samples(Dataset[torch.Tensor]):
+    """Rows that each take the host some time to make, as decoding a picture does."""
+
+    def __init__(self, dim: int, sample_us: int) -> None:
+        self._dim = dim
+        self._sample_s = sample_us / 1e6
+
+    def __len__(self) -> int:
+        return _ENDLESS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Keep a core busy, since a process that sleeps would not slow down another one on the same core."""
+        end = time.perf_counter() + self._sample_s
+        row = torch.full((self._dim,), float(index % 7))
+        while time.perf_counter() < end:
+            row = row.sin()
+        return row
+
+
+def main() -> None:
+    """Run the workload with the options on the command line."""
+    parser = WorkloadParser(__doc__)
+    parser.add_argument(
+        "--workers", type=natural, default=0, help="processes that prepare data; 0: the main one (default: %(default)s)"
+    )
+    parser.add_argument("--pin", action="store_true", help="copy batches from pinned memory, without waiting for it")
+    parser.add_argument("--batch", type=positive, default=64, help="samples in a batch (default: %(default)s)")
+    parser.add_argument("--dim", type=positive, default=1024, help="numbers in a sample (default: %(default)s)")
+    parser.add_argument(
+        "--sample-us", type=natural, default=200, help="microseconds to prepare a sample (default: %(default)s)"
+    )
+    run(parser, prepare)
+
+
+def prepare(options: argparse.Namespace) -> Step:
+    """Create the model and the loader, and return a step that trains on the next batch."""
+    if options.pin and options.device != "cuda":
+        raise CannotRun("--pin needs a GPU, which copies from pinned memory")
+    require_memory(4 * options.dim * (options.dim * 4 + options.batch * 4), options.device)
+    require_memory(4 * options.dim * options.batch * (1 + 2 * options.workers), "cpu")
+    model = nn.Sequential(nn.Linear(options.dim, options.dim), nn.GELU(), nn.Linear(options.dim, 1)).to(options.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    loader = DataLoader(
+        Samples(options.dim, options.sample_us),
+        batch_size=options.batch,
+        num_workers=options.workers,
+        pin_memory=options.pin,
+        # newer Pythons start workers another way, which could not find the data set of a program run by path
+        multiprocessing_context="fork" if options.workers else None,
+    )
+    batches = iter(loader)
+
+    def step() -> None:
+        with annotate("next batch"):
+            host = next(batches)
+        with annotate("to device"):
+            rows = host.to(options.device, non_blocking=options.pin)
+        with annotate("train"):
+            optimizer.zero_grad(set_to_none=True)
+            model(rows).square().mean().backward()
+            optimizer.step()
+
+    return step
+
+
+if __name__ == "__main__":
+    main()
