@@ -33,6 +33,8 @@ SMALL = {
     "jit": ("--part", "lazy", "--size", "100"),
     "dataloader": ("--workers", "1", "--dim", "8", "--batch", "2", "--sample-us", "1"),
     "allocator": ("--buffers", "2"),
+    "attention": ("--impl", "all", "--seq", "33", "--dim", "8", "--dtype", "float16"),
+    "transformer": ("--dim", "8", "--layers", "1", "--seq", "5"),
 }
 COPIES = [
     f"{direction} {kind} {mode} {size} MiB"
@@ -57,6 +59,8 @@ INSIDE_A_STEP = {
     "jit": ["lazy loading cold", "lazy loading steady"],
     "dataloader": ["next batch", "to device", "train"],
     "allocator": ["caching allocator", "empty_cache"],
+    "attention": ["naive", "sdpa", "compile"],
+    "transformer": ["embedding", "blocks", "logits", "loss", "backward", "optimizer"],
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]

@@ -81,6 +81,28 @@ def test_vector_add_is_that_of_float64(
     assert error_of("vector_add", implementation, left, right) < 1e-6
 
 
+@pytest.mark.parametrize(("dtype", "least"), [("float32", 1e-6), ("float16", 2e-3), ("bfloat16", 2e-2)])
+@pytest.mark.parametrize("implementation", ["naive", "sdpa"])
+@given(shape=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 40), st.integers(1, 20)))
+def test_attention_is_that_of_float64(
+    torch: ModuleType, dtype: str, least: float, implementation: str, shape: tuple[int, ...]
+) -> None:
+    attention = workload("attention")
+    inputs = [numbers(torch, *shape, seed=seed, spread=1).to(getattr(torch, dtype)) for seed in range(3)]
+    result = attention.BUILDERS[implementation]("cpu")(*inputs)
+    assert workload("variants").largest_relative_error(result, attention.exact(dtype), inputs) < least
+
+
+def test_a_token_of_the_transformer_knows_nothing_of_later_ones(torch: ModuleType) -> None:
+    sizes = SimpleNamespace(vocab=11, dim=8, heads=2, layers=2, seq=6)
+    model = workload("transformer").Transformer(sizes)
+    tokens = torch.tensor([[1, 2, 3, 4, 5, 6], [1, 2, 3, 7, 7, 7]])
+    first, second = model(tokens)
+    assert first.shape == (6, 11)
+    assert torch.allclose(first[:3], second[:3], atol=1e-6)
+    assert not torch.allclose(first[3:], second[3:], atol=1e-3)
+
+
 @given(size=SIZES, factor=st.floats(-2, 2))
 def test_the_kernel_that_is_compiled_anew_multiplies(torch: ModuleType, size: int, factor: float) -> None:
     x = numbers(torch, size, seed=size, spread=1)
@@ -128,6 +150,9 @@ REFUSED = [
     (("jit", "--size", "999999999999999"), "these sizes need "),
     (("dataloader", "--dim", "99999999"), "these sizes need "),
     (("allocator", "--size", "999999999"), "these sizes need "),
+    (("attention", "--seq", "99999999"), "these sizes need "),
+    (("transformer", "--vocab", "999999999999"), "these sizes need "),
+    (("transformer", "--dim", "10"), "4 heads cannot share 10 numbers"),
     (("launch_bound", "--graph"), "a CUDA graph needs a GPU"),
     (("dataloader", "--pin"), "--pin needs a GPU"),
     (("dataloader", "--workers", "-1"), "argument --workers: -1 is less than 0"),
@@ -159,6 +184,12 @@ def test_all_leaves_out_what_cannot_run_and_says_why(tmp_path: Path) -> None:
     assert lines["extension"] == "left out, since CUDA C++ needs a GPU"
     assert lines["triton"].startswith("left out, since Triton needs a GPU")
     assert lines.keys() == {"torch", "extension", "triton", "numba", "cupy"}
+
+
+def test_a_transformer_alone_is_a_group_of_one_process(tmp_path: Path) -> None:
+    (ended,) = run_together([("transformer", "--ddp", "--dim", "8", "--seq", "5", *CPU)], tmp_path)
+    assert ended.status == 0
+    assert ended.stdout.startswith("1 steps on ")
 
 
 def refusal(name: str, implementation: str) -> str:
