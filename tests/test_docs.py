@@ -4,6 +4,7 @@
 """
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,29 @@ def commands() -> Iterator[str]:
         arguments = [name, "--help"] if name else ["--help"]
         said = CliRunner().invoke(main, arguments, prog_name="nightsight", terminal_width=110)
         yield f"## nightsight {name}".rstrip() + f"\n\n```\n{said.output.rstrip()}\n```\n"
+
+
+def workload_table() -> Iterator[str]:
+    """Write the registry of the workloads as a table."""
+    tables = tomllib.loads((ROOT / "workloads" / "registry.toml").read_text(encoding="utf-8"))
+    yield "| workload | what it does | options | ranges in a step |\n|---|---|---|---|"
+    for name, table in tables.items():
+        options, ranges = (
+            " ".join(f"`{text}`" for text in texts) for texts in (table["options"].split(), table["ranges"])
+        )
+        yield f"| [`{name}`](#{name}) | {table['summary']} | {options} | {ranges} |"
+
+
+def test_what_is_written_from_the_registry_is_current() -> None:
+    check(DOCS / "workloads.md", "\n".join(workload_table()))
+
+
+def test_each_workload_has_a_section_that_says_what_to_look_for() -> None:
+    sections = re.split(r"^## ", (DOCS / "workloads.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    described = {section.partition("\n")[0]: section for section in sections}
+    for workload in registered():
+        assert "**Look for**" in described[workload.name]
+        assert [option for option in workload.options.split() if f"`{option}" not in described[workload.name]] == []
 
 
 def test_what_is_written_from_the_register_is_current() -> None:

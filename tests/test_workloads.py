@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.gpu.workloads import missing
 from tests.workload_runs import run_together
 
 ROOT = Path(__file__).parent.parent
@@ -146,6 +147,10 @@ def test_help_lists_what_the_registry_promises_and_the_shared_options(name: str,
 
 def test_registry_names_every_workload() -> None:
     assert REGISTRY.keys() == SMALL.keys()
+
+
+def test_the_runs_on_a_gpu_leave_no_workload_out() -> None:
+    assert missing() == set()
 
 
 def test_plain_run_opens_the_nvtx_ranges_in_order(tmp_path: Path) -> None:

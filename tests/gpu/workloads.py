@@ -1,0 +1,103 @@
+"""Profiles every workload, small, and prints a line for each: `python -m tests.gpu.workloads [NAME ...]` on a GPU host.
+
+The lines are what docs/workloads.md needs: whether the program and its report came to an end, the time of a step, that
+of the ranges in it, and the first finding. Exit status 1 if a program failed.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from nightsight.collect.workloads import registered
+from nightsight.model import Report
+from nightsight.results import NVTX_RANGES
+
+ROOT: Final = Path(__file__).parents[2]
+SHORT: Final = ("--iterations", "5", "--warmup", "2", "--trials", "3")
+RUNS: Final = (
+    ("mlp", "--optimizer", "adam", "--print-loss"),
+    ("mlp", "--optimizer", "sgd"),
+    ("matmul", "--dim", "128,1024,4096", "--dtype", "all"),
+    ("elementwise",),
+    ("cdist",),
+    ("sleep",),
+    ("gelu", "--dim", "4096"),
+    ("softmax", "--dim", "4096"),
+    ("vector_add",),
+    ("memcpy",),
+    ("launch_bound", "--graph"),
+    ("streams", "--threads", "3", "--streams", "2", "--dim", "1024"),
+    ("jit", "--iterations", "2", "--trials", "2"),
+    ("dataloader",),
+    ("dataloader", "--workers", "4", "--pin"),
+    ("allocator",),
+    ("attention",),
+    ("attention", "--dtype", "float32", "--seq", "1024"),
+    ("transformer",),
+    ("transformer", "--ddp"),
+)
+
+
+def main(names: Sequence[str]) -> int:
+    """Run what is named, or all."""
+    failed = 0
+    for name, *options in RUNS:
+        if not names or name in names:
+            line, ended_well = summary(name, options)
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+            failed += not ended_well
+    return int(failed > 0)
+
+
+def summary(name: str, options: Sequence[str]) -> tuple[str, bool]:
+    """Profile a workload, and say in a line what came of it, and whether it ended well."""
+    begin = time.monotonic()
+    with TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [
+                *(sys.executable, str(ROOT / "pipeline"), "profile", "--no-ncu", "--python", sys.executable),
+                *("--reports", folder, name, "--", *SHORT, *options),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        reports = list(Path(folder).glob("*/2*/report.json"))
+        said = found(Report.from_json(reports[0].read_text(encoding="utf-8"))) if reports else [_error(done.stderr)]
+    state = "ok" if done.returncode == 0 else f"FAILED ({done.returncode})"
+    line = " | ".join([" ".join([name, *options]), state, f"{time.monotonic() - begin:.0f} s", *said])
+    return line, done.returncode == 0
+
+
+def found(report: Report) -> Iterator[str]:
+    """Yield the time of a step, of its ranges, and the title of the first finding."""
+    if report.benchmark:
+        yield f"step {min(report.benchmark.step_ns) / 1e6:.4g} ms"
+    ranges = report.rows(NVTX_RANGES)
+    timed = "gpu_busy_ns" if "gpu_busy_ns" in ranges else "cpu_total_ns"
+    inside = ranges[ranges["path"].str.contains(" / step / ")] if len(ranges) else ranges
+    yield f"{timed} of ranges: " + ", ".join(
+        f"{path.split(' / ')[-1]} {total / instances / 1e6:.4g} ms"
+        for path, total, instances in inside.reindex(columns=["path", timed, "instances"]).itertuples(index=False)
+    )
+    yield report.findings[0].title if report.findings else "no findings"
+
+
+def _error(text: str) -> str:
+    """Return the last line that tells of an error: that of the workload comes after ours."""
+    lines = text.strip().splitlines() or ["no output"]
+    return next((line.strip() for line in reversed(lines) if "error:" in line.lower()), lines[-1])
+
+
+def missing() -> set[str]:
+    """Return the workloads of the registry that no run here is for."""
+    return {workload.name for workload in registered()} - {name for name, *_ in RUNS}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
