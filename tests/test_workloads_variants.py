@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -161,6 +162,11 @@ REFUSED = [
     (("memcpy", "--mode", "fast"), "argument --mode: invalid choice: 'fast'"),
     (("mlp", "--optimizer", "lion"), "argument --optimizer: invalid choice: 'lion'"),
     (("matmul", "--dim", "0"), "argument --dim: 0 is less than 1"),
+    (("sleep", "--ms", "9999999999999999999"), "argument --ms: 9999999999999999999 is more than 3600000"),
+    (("sleep", "--seed", "99999999999999999999"), "argument --seed: 99999999999999999999 is more than "),
+    (("streams", "--threads", "257"), "argument --threads: 257 is more than 256"),
+    (("dataloader", "--workers", "257"), "argument --workers: 257 is more than 256"),
+    (("elementwise", "--dim", "9" * 400), "these sizes need 1e+291 GB, and "),
     (("sleep", "--ms", "0"), "argument --ms: 0 is less than 1"),
 ]
 
@@ -171,7 +177,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> list[Ended]:
     return run_together(commands, tmp_path_factory.mktemp("refused"), {"TRITON_INTERPRET": "0"})
 
 
-@pytest.mark.parametrize("index", range(len(REFUSED)), ids=[" ".join(command) for command, _ in REFUSED])
+@pytest.mark.parametrize("index", range(len(REFUSED)), ids=[" ".join(command)[:60] for command, _ in REFUSED])
 def test_what_cannot_run_here_is_one_line(index: int, refused: list[Ended]) -> None:
     assert REFUSED[index][1] in one_line(refused[index])
 
@@ -190,6 +196,20 @@ def test_a_transformer_alone_is_a_group_of_one_process(tmp_path: Path) -> None:
     (ended,) = run_together([("transformer", "--ddp", "--dim", "8", "--seq", "5", *CPU)], tmp_path)
     assert ended.status == 0
     assert ended.stdout.startswith("1 steps on ")
+
+
+def test_each_step_of_jit_compiles_anew(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def backend(graph: Any, _inputs: object) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    step = workload("jit")._compile(torch.zeros(4))
+    for count in range(1, 13):
+        step()
+        assert len(compiled) == count
 
 
 def refusal(name: str, implementation: str) -> str:

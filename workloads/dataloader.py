@@ -7,8 +7,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from workloads.runner import CannotRun, Step, WorkloadParser, annotate, natural, positive, require_memory, run
+from workloads.runner import CannotRun, Step, WorkloadParser, annotate, at_most, natural, positive, require_memory, run
 
+_MOST_WORKERS = 256
+_MINUTE_US = 60_000_000
 _ENDLESS = 1 << 40
 """Samples in the data set: a step never meets its end."""
 
@@ -36,13 +38,19 @@ def main() -> None:
     """Run the workload with the options on the command line."""
     parser = WorkloadParser(__doc__)
     parser.add_argument(
-        "--workers", type=natural, default=0, help="processes that prepare data; 0: the main one (default: %(default)s)"
+        "--workers",
+        type=at_most(_MOST_WORKERS, natural),
+        default=0,
+        help="processes that prepare data; 0: the main one (default: %(default)s)",
     )
     parser.add_argument("--pin", action="store_true", help="copy batches from pinned memory, without waiting for it")
     parser.add_argument("--batch", type=positive, default=64, help="samples in a batch (default: %(default)s)")
     parser.add_argument("--dim", type=positive, default=1024, help="numbers in a sample (default: %(default)s)")
     parser.add_argument(
-        "--sample-us", type=natural, default=200, help="microseconds to prepare a sample (default: %(default)s)"
+        "--sample-us",
+        type=at_most(_MINUTE_US, natural),
+        default=200,
+        help="microseconds to prepare a sample (default: %(default)s)",
     )
     run(parser, prepare)
 

@@ -37,8 +37,9 @@ def prepare(options: argparse.Namespace) -> Step:
     """Create the buffers, and return a step that makes the copies of the mode."""
     if options.device != "cuda":
         print("without a GPU, these copies are from host to host, and no memory is pinned")
-    require_memory(MIB * (2 * sum(options.sizes) + 2 * max(options.sizes)), options.device)
-    require_memory(MIB * (2 * sum(options.sizes) + 2 * max(options.sizes)), "cpu")
+    # buffers of two kinds for each of two modes, and the chunks; as many on the host as on the device
+    for place in {"cpu", options.device}:
+        require_memory(MIB * (4 * sum(options.sizes) + max(options.sizes)), place)
     parts: dict[str, Callable[[], Step]] = {
         "sync": lambda: _copies(options, waits=True),
         "async": lambda: _copies(options, waits=False),

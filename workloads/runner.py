@@ -29,6 +29,9 @@ except ImportError:
     nvtx = None
 
 Step = Callable[[], None]
+_LARGEST_SEED = (1 << 64) - 1
+_LARGEST_SHOWN = 10**300
+"""More bytes than this cannot be a float."""
 
 
 class CannotRun(Exception):
@@ -74,9 +77,8 @@ def require_memory(needed_bytes: int, device: str) -> None:
     """Raise CannotRun before the machine is brought to its knees by sizes that cannot fit."""
     free_bytes = torch.cuda.mem_get_info()[0] if device == "cuda" else _available_bytes()
     if needed_bytes > free_bytes:
-        raise CannotRun(
-            f"these sizes need {needed_bytes / 1e9:.4g} GB, and {free_bytes / 1e9:.4g} GB of memory are free"
-        )
+        needed_gb, free_gb = (min(size, _LARGEST_SHOWN) / 1e9 for size in (needed_bytes, free_bytes))
+        raise CannotRun(f"these sizes need {needed_gb:.4g} GB, and {free_gb:.4g} GB of memory are free")
 
 
 def first_line(error: BaseException) -> str:
@@ -94,6 +96,18 @@ def natural(text: str) -> int:
     return _at_least(0, text)
 
 
+def at_most(most: int, parse: Callable[[str], int]) -> Callable[[str], int]:
+    """Return the `type` of an option whose numbers beyond `most` no machine could use."""
+
+    def number(text: str) -> int:
+        value = parse(text)
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{value} is more than {most}")
+        return value
+
+    return number
+
+
 def sizes(text: str) -> tuple[int, ...]:
     """Parse comma-separated whole numbers of at least 1, as the `type` of an option."""
     return tuple(positive(part) for part in text.split(","))
@@ -109,7 +123,12 @@ class WorkloadParser(argparse.ArgumentParser):
         shared.add_argument(
             "--warmup", type=natural, default=5, help="warm-up steps before them (default: %(default)s)"
         )
-        shared.add_argument("--seed", type=natural, default=0, help="seed of the random numbers (default: %(default)s)")
+        shared.add_argument(
+            "--seed",
+            type=at_most(_LARGEST_SEED, natural),
+            default=0,
+            help="seed of the random numbers (default: %(default)s)",
+        )
         devices = ("auto", "cuda", "cpu")
         shared.add_argument("--device", choices=devices, default="auto", help="device to run on (default: %(default)s)")
         shared.add_argument("--trials", type=positive, default=7, help="trials of a benchmark (default: %(default)s)")

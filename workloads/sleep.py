@@ -3,13 +3,17 @@
 import argparse
 import time
 
-from workloads.runner import Step, WorkloadParser, annotate, positive, run
+from workloads.runner import Step, WorkloadParser, annotate, at_most, positive, run
+
+_HOUR_MS = 3_600_000
 
 
 def main() -> None:
     """Run the workload with the options on the command line."""
     parser = WorkloadParser(__doc__)
-    parser.add_argument("--ms", type=positive, default=50, help="milliseconds per step (default: %(default)s)")
+    parser.add_argument(
+        "--ms", type=at_most(_HOUR_MS, positive), default=50, help="milliseconds per step (default: %(default)s)"
+    )
     run(parser, prepare)
 
 

@@ -7,16 +7,21 @@ from contextlib import nullcontext
 
 import torch
 
-from workloads.runner import Step, WorkloadParser, annotate, forked, positive, require_memory, run, start_range
+from workloads.runner import Step, WorkloadParser, annotate, at_most, forked, positive, require_memory, run, start_range
 
 _PRODUCTS = 8
+_MOST = 256
 
 
 def main() -> None:
     """Run the workload with the options on the command line."""
     parser = WorkloadParser(__doc__)
-    parser.add_argument("--threads", type=positive, default=2, help="threads that launch work (default: %(default)s)")
-    parser.add_argument("--streams", type=positive, default=2, help="streams of each thread (default: %(default)s)")
+    parser.add_argument(
+        "--threads", type=at_most(_MOST, positive), default=2, help="threads that launch work (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--streams", type=at_most(_MOST, positive), default=2, help="streams of each thread (default: %(default)s)"
+    )
     parser.add_argument(
         "--dim", type=positive, default=512, help="rows and columns of the matrices (default: %(default)s, 64 on a CPU)"
     )
