@@ -223,7 +223,7 @@ test("a table sorts and filters", () =>
     }
     await click(page, `${KERNELS} input`);
     await page.keyboard.type("/REDUCE_kernel/");
-    assert.equal(await innerText(page, `${KERNELS} output`), "2 of 10");
+    assert.equal(await innerText(page, `${KERNELS} output`), "2 of 13");
     assert.equal((await shown(page, -2)).length, 2);
   }));
 
