@@ -148,7 +148,7 @@ _window_option = click.option(
     metavar="auto|whole|RANGE[@DOMAIN][/FIRST:LAST]|START/END",
     help="The part that the report is about. auto: the range `measure`, else the steady part: the repetitions of the "
     "program's loop, without its slow beginning. RANGE: all ranges of that name, or those from FIRST to LAST, counted "
-    "from 0: step/10:19. START/END: a span in the time of the capture: 1.2s/3s.",
+    "from 0 in each process: step/10:19. START/END: a span in the time of the capture: 1.2s/3s.",
 )
 nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: detected).")
 

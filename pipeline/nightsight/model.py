@@ -59,8 +59,9 @@ class Environment:
 class Finding:
     """One thing that the reader of a report should know, and what to do about it.
 
-    `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns` and
-    `gain_pct`: how much shorter the window, or each repetition in it, is predicted to get; None if unknown.
+    `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns`: how much
+    shorter the window is predicted to get, all repetitions together; `gain_pct`: in percent of it, or of a repetition,
+    without the profiler. None if unknown.
     """
 
     rule: str

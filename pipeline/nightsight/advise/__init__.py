@@ -61,8 +61,8 @@ class Rule:
     """What is said about one kind of remedy.
 
     short: the remedy in a few words. title: with `{where}`, `{name}`, `{cases}`, and `{cost}` or `{saving}`. least_pct:
-    the least gain, in percent of a step, that is worth a word. causes: of the critical path, as evidence. in_all: the
-    detail and the remedy where nothing repeats, if they differ.
+    the least gain, in percent of a step, that is worth a word. causes: of the critical path, as evidence. once: the
+    remedy where nothing repeats, if it is another one.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Rule:
     remedy: str
     causes: tuple[str, ...] = ()
     least_pct: float = 3.0
-    in_all: tuple[str, str] = ("", "")
+    once: str = ""
 
 
 def _of_kernels(name: str, short: str, least_pct: float) -> Rule:
@@ -136,14 +136,11 @@ RULES: Final = (
         "loading",
         "nothing loaded",
         "Modules or kernels are loaded {where}, most of the time in {name}: {cost}",
-        "Code that is loaded in the loop keeps the thread from launching.",
+        "A thread that loads code launches nothing meanwhile.",
         "Load each module once, before the loop; warm up every kernel and shape; CUDA_MODULE_LOADING=EAGER.",
         (MODULE,),
-        in_all=(
-            "A kernel is loaded when it is first launched, and its thread waits for that.",
-            "That happens once. If it matters, load fewer modules, or keep the process alive between runs. To see what "
-            "follows, choose that part (--window).",
-        ),
+        once="That happens once. If it matters, load fewer modules, or keep the process alive between runs. To see "
+        "what follows, choose that part (--window).",
     ),
     Rule(
         "compilation",
@@ -153,11 +150,8 @@ RULES: Final = (
         "Compile once: no argument that specialises the kernel (tl.constexpr, shapes) may change from step to step; "
         "torch.compile(dynamic=True); warm up before the loop.",
         (MODULE, HOST),
-        in_all=(
-            "Host code runs until a new module is loaded: a compiler (Triton, NVRTC, torch.compile).",
-            "That happens once. Keep it from run to run (TRITON_CACHE_DIR, TORCHINDUCTOR_FX_GRAPH_CACHE=1). "
-            "To see what follows, choose that part (--window).",
-        ),
+        once="That happens once. Keep what was compiled between runs (TRITON_CACHE_DIR, "
+        "TORCHINDUCTOR_FX_GRAPH_CACHE=1). To see what follows, choose that part (--window).",
     ),
     Rule(
         "pageable_copy",
@@ -305,12 +299,12 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     )
     waits = row["waits_in"]
     waiting = (f"Most of it waits in `{waits}`: for another thread, another process or a file.",) if waits else ()
-    detail, remedy = (rule.detail, rule.remedy) if whole["repetitions"] or not rule.in_all[0] else rule.in_all
+    remedy = rule.remedy if whole["repetitions"] or not rule.once else rule.once
     return Finding(
         rule.name,
         "advice",
         rule.title.format(**texts),
-        " ".join((detail, *waiting, predicted, *_sequence(row, others))),
+        " ".join((rule.detail, *waiting, predicted, *_sequence(row, others))),
         f"{_NOT_KEPT_WAITING} {remedy}" if waits else remedy,
         tuple(_evidence(rule, row, whole, tables))[:_MOST_EVIDENCE],
         gain_ns=round(gain * max(whole["of_repetitions"], 1)),

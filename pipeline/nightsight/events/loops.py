@@ -31,8 +31,8 @@ class Loop(NamedTuple):
     starts: Ints
     end_ns: int
     gpu_ns: int
-    slow: int
     is_named: bool
+    slow: int = 0
 
 
 class Work(NamedTuple):
@@ -86,7 +86,7 @@ def _work_end(work: Work, loop: Loop) -> int:
 def _slow(work: Work, loop: Loop) -> int:
     """Count the repetitions at the beginning that took much longer than usual; at least two remain.
 
-    They did so on the CPU, and on the GPU: it may still be busy with what the CPU was quick, or slow, to launch.
+    On the CPU and on the GPU: slow launches cost nothing while the GPU still has work to do.
     """
     starts = loop.starts
     # the first operation of each repetition, by its launch
@@ -141,7 +141,7 @@ def _range_loops(profile: Profile, work: Work) -> list[Loop]:
         # `ProfilerStep#7` is `ProfilerStep##`
         family = str(path).replace("##", "#")
         end, spent = int(cycle["end"].max()), int(gpu_ns.max())
-        loop = Loop(process, family, starts, end, spent, 0, is_named=True)
+        loop = Loop(process, family, starts, end, spent, is_named=True)
         loops.append(_complete(work, loop, instances["end_ns"].to_numpy()))
     return loops
 
@@ -238,7 +238,7 @@ def _launch_loop(work: Work, process: int, names: Ints, launched: Ints) -> Loop 
     if often < LEAST - 1 or gpu_ns[0] < LEAST_OF_WORK * total:
         return None
     of_what = f"{UNNAMED} {period:,} launches" if period > 1 else f"{UNNAMED} launch"
-    return Loop(process, of_what, starts, end, int(gpu_ns[0]), 0, is_named=False)
+    return Loop(process, of_what, starts, end, int(gpu_ns[0]), is_named=False)
 
 
 # of the GPU time of the process: a sequence that covers less is not the program's loop

@@ -189,7 +189,7 @@ def _by_gain(gain: Gain) -> float:
 
 def _replayed(found: Model, lags: list[Floats]) -> Floats:
     stacked = np.stack(lags, axis=1)
-    return np.maximum(found.lengths(found.replay(stacked)), found.least(stacked))
+    return np.maximum(found.lengths(found.replay(stacked)), found.floor(stacked))
 
 
 def _best_sequence(found: Model, base: Floats, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
@@ -249,7 +249,7 @@ def _notes(timeline: Timeline, found: Outcome) -> Iterator[str]:
     measured, replayed = (format_value(time, "time_ns") for time in (found.measured_ns, found.replayed_ns))
     yield (
         f"Replayed unchanged, {of}, takes {replayed} where {measured} were measured: "
-        f"{100 * found.unexplained:+.1f} % are not explained."
+        f"{100 * found.unexplained:+.1f} % unexplained."
     )
     if found.is_trusted:
         yield from _said_of_profiler(found)

@@ -104,7 +104,7 @@ class Model:
         # a change can let the last step end before the first
         return np.asarray(np.maximum(end - begin, 0) / (last - first))
 
-    def least(self, lags: Floats) -> Floats:
+    def floor(self, lags: Floats) -> Floats:
         """Return what the stretch takes at least, per column of `lags` in ns: the work of the busiest stream.
 
         Of one step if there are several, of those that are not cut: in a replay of few steps, the work of others hides.

@@ -148,7 +148,7 @@ def _is_at(result: Result, *places: Place) -> bool:
 def _nothing(report: Report) -> str:
     """Return what to say if there is no advice: what was looked for, and the most that any of it costs.
 
-    Nothing, if it could not be looked for: then it says so what could not be checked.
+    Nothing if nothing could be looked for: the page then lists what was not checked, and why.
     """
     if not len(report.rows(REPLAY)) or REMEDIES[0][0] in report.unchecked:
         return ""
