@@ -1,9 +1,12 @@
 """Profiles every workload, small, and prints a line for each: `python -m tests.gpu.workloads [NAME ...]` on a GPU host.
 
+With KEEP=FOLDER in the environment, each report is kept there as JSON.
+
 The lines are what docs/workloads.md needs: whether the program and its report came to an end, the time of a step, that
 of the ranges in it, and the first finding. Exit status 1 if a program failed.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -68,7 +71,10 @@ def summary(name: str, options: Sequence[str]) -> tuple[str, bool]:
             check=False,
         )
         reports = list(Path(folder).glob("*/2*/report.json"))
-        said = found(Report.from_json(reports[0].read_text(encoding="utf-8"))) if reports else [_error(done.stderr)]
+        said = found(Report.from_json(reports[0].read_bytes())) if reports else [_error(done.stderr)]
+        if reports and "KEEP" in os.environ:
+            kept = Path(os.environ["KEEP"]) / f"{'_'.join([name, *options]).replace(',', '-')}.json"
+            kept.write_bytes(reports[0].read_bytes())
     state = "ok" if done.returncode == 0 else f"FAILED ({done.returncode})"
     line = " | ".join([" ".join([name, *options]), state, f"{time.monotonic() - begin:.0f} s", *said])
     return line, done.returncode == 0
