@@ -71,7 +71,7 @@ def test_a_finding_names_cause_place_and_cost() -> None:
 
 
 def test_without_repetitions_it_is_about_the_window() -> None:
-    (found,) = said({**GRAPH, "gain_pct": 60.0}, repetitions=0)
+    (found,) = said({**GRAPH, "gain_pct": 60.0}, repetitions=0, of_repetitions=0)
     assert found.title.endswith("400 in all: 6.000 ms of the 10.00 ms of the window")
 
 

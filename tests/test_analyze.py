@@ -372,6 +372,13 @@ def test_lost_events_are_only_said_when_launches_lack_their_work() -> None:
     assert (nothing.rule, nothing.title) == ("lost_events", "No GPU work was saved")
 
 
+def test_a_program_whose_calls_give_the_gpu_no_work_has_lost_nothing() -> None:
+    waiting = draw("cpu  LLL...\ns7   ..a...").profile.tables["api_calls"].assign(name="cudaDeviceSynchronize")
+    tables = {"api_calls": waiting.astype({"name": "category"}), "kernels": empty("kernels")}
+    (finding,) = trust(lossy(Timeline(Profile(tables))))
+    assert finding.rule == "no_gpu_work"
+
+
 def test_a_stopped_capture_range_is_not_taken_for_lost_events(recorded: Recorded) -> None:
     profile = recorded.profile("mlp")
     assert profile.table("diagnostics")["text"].astype(str).str.contains("Not all CUDA events might").any()

@@ -503,3 +503,16 @@ def test_a_long_program_is_judged_by_some_of_its_repetitions(monkeypatch: pytest
     assert rows.notes
     assert rows.frame["time_ns"].sum() == some.window.length_ns
     assert per_step(some) == pytest.approx(per_step(whole), rel=0.02, abs=1)
+
+
+def test_repetitions_too_long_to_replay_are_judged_by_a_stretch_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = usual(times=40)
+    expected = outcome(Timeline(profile))
+    monkeypatch.setattr(stretches, "MOST_REPLAYED", 40)
+    monkeypatch.setattr(stretches, "_MOST_TIMES_REPLAYED", 0)
+    found = outcome(Timeline(profile))
+    assert (found.model.steps, found.repetitions) == (0, 40)
+    assert found.measured_ns == pytest.approx(expected.measured_ns, rel=0.02)
+    assert found.unprofiled_ns == pytest.approx(expected.unprofiled_ns, rel=0.05)
+    assert found.gains
+    assert all(gain.gain_ns <= found.unprofiled_ns for gain in found.gains)

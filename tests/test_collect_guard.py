@@ -112,7 +112,12 @@ for _ in range(20):
     os.wait()
 time.sleep(1)
 guard = os.getppid()
-stats = [open(f"/proc/{pid}/stat").read().rpartition(")")[2].split() for pid in os.listdir("/proc") if pid.isdigit()]
+stats = []
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        stats.append(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split())
+    except OSError:
+        pass  # it has ended meanwhile
 print([stat for stat in stats if stat[0] == "Z" and int(stat[1]) == guard])
 """
     assert run_logged(child(code), log=tmp_path / "log", timeout_s=30).ok

@@ -301,10 +301,11 @@ def test_a_missing_package_is_named(
     assert refusal(name, implementation) == f"the package {package} is not installed: pip install {package}"
 
 
+@pytest.mark.parametrize("error", ["ImportError", "AttributeError"])
 def test_a_package_that_cannot_be_imported_says_why(
-    torch: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: str, torch: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "cupy.py").write_text("raise ImportError('libcuda.so.1 is missing\\nmore')\n")
+    (tmp_path / "cupy.py").write_text(f"raise {error}('libcuda.so.1 is missing\\nmore')\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     assert refusal("vector_add", "cupy") == "the package cupy cannot be imported: libcuda.so.1 is missing"

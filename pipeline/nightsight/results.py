@@ -384,8 +384,12 @@ REPLAY: Final = Entry(
     "few typical latencies. What the replay does not give back, the model does not explain.",
     _LAUNCHED,
     (
-        Column("repetitions", WHOLE, "repetitions that were replayed; 0: the window as a whole"),
-        Column("of_repetitions", WHOLE, "those of the window; 0 if it is replayed as a whole"),
+        Column("repetitions", WHOLE, "whole repetitions that were replayed; 0: a stretch of the window"),
+        Column(
+            "of_repetitions",
+            WHOLE,
+            "those of the window; 0 if fewer than three: times are then of the window",
+        ),
         Column("family", TEXT, "what repeats: the ranges, or how many launches"),
         Column("calls", WHOLE, "CUDA calls that were replayed; without any, nothing is known of the host"),
         Column("events", WHOLE, "beginnings and ends that were replayed"),

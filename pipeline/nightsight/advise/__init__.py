@@ -299,7 +299,7 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     )
     waits = row["waits_in"]
     waiting = (f"Most of it waits in `{waits}`: for another thread, another process or a file.",) if waits else ()
-    remedy = rule.remedy if whole["repetitions"] or not rule.once else rule.once
+    remedy = rule.remedy if whole["of_repetitions"] or not rule.once else rule.once
     return Finding(
         rule.name,
         "advice",
@@ -322,7 +322,7 @@ class _Step(NamedTuple):
 
 
 def _step(whole: Mapping[Any, Any]) -> _Step:
-    if not whole["repetitions"]:
+    if not whole["of_repetitions"]:
         return _Step("the window", "the window", "in all")
     name = "repetition" if whole["family"].startswith(UNNAMED) else "step"
     return _Step(f"each {name}", f"a {name}", f"per {name}")
@@ -376,7 +376,8 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
     """Yield sentences with the numbers that support a finding."""
     step = _step(whole)
     amount = format_value(float(row["time_ns"]), "time_ns")
-    yield f"{row['cases']:,.3g} {step.per}, which take {amount} as profiled"
+    cases = f"{row['cases']:,.0f}" if row["cases"] >= 100 else f"{row['cases']:.3g}"
+    yield f"{cases} {step.per}, which take {amount} as profiled"
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
     paths = path["path"].astype("str")
     if row["path"] and HOST in rule.causes:

@@ -138,7 +138,9 @@ def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
     if copying[0] > _TOLERATED * copying[1] and (is_said or launching[0] or not _is_scattered(calls)):
         lost.append(("copying or setting calls", *copying))
     if not any(len(profile.tables.get(name, ())) for name in GPU_TABLES):
-        return _LOST_ALL if lost or is_said else _NO_GPU_WORK
+        # calls were saved, and none of them gives work: the program did nothing on the GPU
+        is_idle = _has_capture_range(profile) and len(profile.tables.get("api_calls", ())) > 0
+        return _LOST_ALL if lost or (is_said and not is_idle) else _NO_GPU_WORK
     if lost:
         return _lost(lost)
     return _SAID_LOST if is_said and not _has_capture_range(profile) else None

@@ -5,6 +5,7 @@ Gains are of the program without the profiler, whose own cost is taken off befor
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.causes.cost import fitted, taken_off, timed_ns
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
 from nightsight.analyze.causes.remedies import Remedy, remedies
-from nightsight.analyze.causes.replay import CALL, Floats, Model
+from nightsight.analyze.causes.replay import CALL, FEWEST, Floats, Model
 from nightsight.analyze.causes.scene import Scene, applied
 from nightsight.analyze.causes.stretches import replayed
 from nightsight.events.timeline import Timeline
@@ -58,13 +59,15 @@ class Gain:
 class Outcome:
     """The replay of a window: a step as measured, as replayed, and without the profiler; times in ns.
 
-    Without repetitions, that is the window: the times of a stretch of it stand for all of it. predicted_ns: without the
+    A step is one of so many repetitions, or the window if there are none. If the model does not hold whole ones, a
+    stretch stands for all: a step takes its share of the time. predicted_ns: without the
     profiler, by its usual cost. timed_ns: in a run without it, NaN if there was none. unprofiled_ns: what gains refer
     to, with so many times the usual cost taken off (`factor`) as gives `timed_ns`. costs: the rows of `profiler_cost`.
     lacks: what makes the capture too incomplete to replay it, "" for nothing.
     """
 
     model: Model
+    repetitions: int
     measured_ns: float
     replayed_ns: float
     predicted_ns: float
@@ -103,10 +106,16 @@ def outcome(timeline: Timeline) -> Outcome:
     scene = Scene(replayed(timeline))
     found, cost = scene.model, scene.cost
     if not len(found.first):
-        return Outcome(found, 0.0, 0.0, 0.0, np.nan, 0.0, 1.0, 0.0, cost.is_calibrated, _costs(scene, 1.0), ())
+        return Outcome(found, 0, 0.0, 0.0, 0.0, np.nan, 0.0, 1.0, 0.0, cost.is_calibrated, _costs(scene, 1.0), ())
+    repetitions = len(timeline.window.repetitions)
+    repetitions *= repetitions >= FEWEST
+    # how many times the replayed stretch is in a step
+    share = timeline.window.length_ns / max(repetitions, 1) / max(scene.timeline.window.length_ns, 1)
+    share = 1.0 if found.steps else share
     known, timed, factor = remedies(scene), timed_ns(timeline, scene.timeline.window), 1.0
     if timed > 0:
-        factor = fitted(lambda factors: _replayed(found, [_without_profiler(scene, each) for each in factors]), timed)
+        stripped = partial(_without_profiler, scene)
+        factor = fitted(lambda factors: share * _replayed(found, list(map(stripped, factors))), timed)
     base = _without_profiler(scene, factor)
     lags = [found.lag, _without_profiler(scene), base, *(applied(remedy.edit, base) for remedy in known)]
     replayed_ns, predicted_ns, base_ns, *lengths = (float(length) for length in _replayed(found, lags))
@@ -116,14 +125,15 @@ def outcome(timeline: Timeline) -> Outcome:
     gains = sorted((Gain(remedy, max(base_ns - length, 0.0)) for remedy, length in pairs), key=_by_gain)
     measured = float(found.lengths(found.measured[:, None])[0])
     kept = _distinct(tuple(gain for gain in gains if gain.gain_ns > _LEAST_SHARE * base_ns))
-    whole = 1.0 if found.steps else timeline.window.length_ns / max(scene.timeline.window.length_ns, 1)
     measured, replayed_ns, predicted_ns, base_ns = (
-        whole * length for length in (measured, replayed_ns, predicted_ns, base_ns)
+        share * length for length in (measured, replayed_ns, predicted_ns, base_ns)
     )
     named = (_with_code(scene, gain) for gain in _best_sequence(found, base, kept))
-    ordered = tuple(_times(gain, whole) for gain in named)
+    ordered = tuple(_times(gain, share) for gain in named)
     taken = (factor, factor * cost.launch_ns, cost.is_calibrated, _costs(scene, factor))
-    return Outcome(found, measured, replayed_ns, predicted_ns, timed, base_ns, *taken, ordered, _lacks(scene))
+    return Outcome(
+        found, repetitions, measured, replayed_ns, predicted_ns, timed, base_ns, *taken, ordered, _lacks(scene)
+    )
 
 
 def _lacks(scene: Scene) -> str:
@@ -237,18 +247,19 @@ def what_if(timeline: Timeline) -> Table:
     table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
     numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns"), "float64")
     texts = dict.fromkeys(("rule", "path", "name", "function", "waits_in"), "str")
-    return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_notes(timeline, found)))
+    return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_notes(found)))
 
 
-def _notes(timeline: Timeline, found: Outcome) -> Iterator[str]:
+def _notes(found: Outcome) -> Iterator[str]:
     """Yield how far the gains can be trusted."""
     if not found.measured_ns:
         return
-    steps = found.model.steps
-    of = f"a repetition, in {steps:,} of {len(timeline.window.repetitions):,}" if steps else "the window"
+    steps, all_steps = found.model.steps, found.repetitions
+    sample = f"in {steps:,} of {all_steps:,}" if steps else "by a stretch of the window"
+    of = f"a repetition, {sample}," if all_steps else "the window"
     measured, replayed = (format_value(time, "time_ns") for time in (found.measured_ns, found.replayed_ns))
     yield (
-        f"Replayed unchanged, {of}, takes {replayed} where {measured} were measured: "
+        f"Replayed unchanged, {of} takes {replayed} where {measured} were measured: "
         f"{100 * found.unexplained:+.1f} % unexplained."
     )
     if found.is_trusted:
@@ -260,11 +271,10 @@ def _notes(timeline: Timeline, found: Outcome) -> Iterator[str]:
 def replay(timeline: Timeline) -> Table:
     """Return one row: how the replay compares with what was measured; without rows if there is nothing to replay."""
     found = outcome(timeline)
-    repeats = found.model.steps > 0
     row = {
         "repetitions": found.model.steps,
-        "of_repetitions": len(timeline.window.repetitions) if repeats else 0,
-        "family": timeline.window.family if repeats else "",
+        "of_repetitions": found.repetitions,
+        "family": timeline.window.family if found.repetitions else "",
         "calls": int((found.model.kind == CALL).sum()),
         "events": len(found.model.first),
         "measured_ns": found.measured_ns,
@@ -308,7 +318,7 @@ def _said_of_profiler(found: Outcome) -> Iterator[str]:
     if not found.call_cost_ns and not found.timed_ns > 0:
         yield "What the profiler adds to calls is not known, so gains are those of the profiled program."
         return
-    one = "A repetition" if found.model.steps else "The window"
+    one = "A repetition" if found.repetitions else "The window"
     source = _CALIBRATED if found.is_calibrated else _TYPICAL
     predicted = format_value(found.predicted_ns, "predicted_ns")
     said = f"{one} takes {format_value(found.measured_ns, 'measured_ns')} in the capture; {source} predicts {predicted}"

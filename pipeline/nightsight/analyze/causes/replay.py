@@ -21,7 +21,7 @@ from nightsight.intervals import Flags, Ints
 from nightsight.parallel import once
 from nightsight.results import IDLE, SYNC
 
-_FEWEST: Final = 3
+FEWEST: Final = 3
 
 # kinds of edges; `item` is the call of the first three and the operation of the others
 BEGIN: Final = 0  # host code before a call
@@ -175,7 +175,7 @@ def model(timeline: Timeline) -> Model:
     step = _steps(found, groups, window)[order]
     # a repetition may have neither calls nor work
     known = len(np.unique(step[step >= 0]))
-    steps = len(window.repetitions) if known >= _FEWEST else 0
+    steps = len(window.repetitions) if known >= FEWEST else 0
     after = max(window.length_ns - float(measured.max(initial=0)), 0.0)
     return Model(found, measured, *edges, first, step, steps, after)
 
