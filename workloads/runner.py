@@ -6,36 +6,55 @@ after it. `--benchmark` times the steps without a profiler. `--torch-trace` reco
 
 import argparse
 import importlib
-import json
 import platform
 import re
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
 
 import torch
 from torch.profiler import profile, record_function, schedule
 
-from workloads.traced import activities, export_trace, output_path, saving_afterwards
+from workloads.contract import (
+    CannotRun,
+    WorkloadParser,
+    at_most,
+    first_line,
+    natural,
+    positive,
+    sizes,
+    write_benchmark,
+)
+from workloads.traced import activities, export_trace, saving_afterwards
 
 try:
     import nvtx
 except ImportError:
     nvtx = None
 
+__all__ = [
+    "CannotRun",
+    "Step",
+    "WorkloadParser",
+    "annotate",
+    "at_most",
+    "first_line",
+    "forked",
+    "natural",
+    "needed",
+    "positive",
+    "require_memory",
+    "run",
+    "sizes",
+    "start_range",
+]
+
 Step = Callable[[], None]
-_LARGEST_SEED = (1 << 64) - 1
 _LARGEST_SHOWN = 10**300
 """More bytes than this cannot be a float."""
-
-
-class CannotRun(Exception):
-    """What the options ask for is not possible on this machine. Says so in one line, which `run` shows."""
 
 
 @contextmanager
@@ -81,85 +100,6 @@ def require_memory(needed_bytes: int, device: str) -> None:
         raise CannotRun(f"these sizes need {needed_gb:.4g} GB, and {free_gb:.4g} GB of memory are free")
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its kind if it has none."""
-    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
-
-
-def positive(text: str) -> int:
-    """Parse a whole number of at least 1, as the `type` of an option."""
-    return _at_least(1, text)
-
-
-def natural(text: str) -> int:
-    """Parse a whole number of at least 0, as the `type` of an option."""
-    return _at_least(0, text)
-
-
-def at_most(most: int, parse: Callable[[str], int]) -> Callable[[str], int]:
-    """Return the `type` of an option whose numbers beyond `most` no machine could use."""
-
-    def number(text: str) -> int:
-        value = parse(text)
-        if value > most:
-            raise argparse.ArgumentTypeError(f"{value} is more than {most}")
-        return value
-
-    return number
-
-
-def sizes(text: str) -> tuple[int, ...]:
-    """Parse comma-separated whole numbers of at least 1, as the `type` of an option."""
-    return tuple(positive(part) for part in text.split(","))
-
-
-class WorkloadParser(argparse.ArgumentParser):
-    """A parser with the shared options. An invalid option ends the program with status 2 and one line."""
-
-    def __init__(self, summary: str | None) -> None:
-        super().__init__(prog=Path(sys.argv[0]).stem, description=summary)
-        shared = self.add_argument_group("options of every workload")
-        shared.add_argument("--iterations", type=positive, default=20, help="measured steps (default: %(default)s)")
-        shared.add_argument(
-            "--warmup", type=natural, default=5, help="warm-up steps before them (default: %(default)s)"
-        )
-        shared.add_argument(
-            "--seed",
-            type=at_most(_LARGEST_SEED, natural),
-            default=0,
-            help="seed of the random numbers (default: %(default)s)",
-        )
-        devices = ("auto", "cuda", "cpu")
-        shared.add_argument("--device", choices=devices, default="auto", help="device to run on (default: %(default)s)")
-        shared.add_argument("--trials", type=positive, default=7, help="trials of a benchmark (default: %(default)s)")
-        mode = shared.add_mutually_exclusive_group()
-        mode.add_argument("--benchmark", type=output_path, metavar="OUT.json", help="time the steps without a profiler")
-        mode.add_argument("--torch-trace", type=output_path, metavar="OUT.json.gz", help="record with torch.profiler")
-
-    def error(self, message: str) -> NoReturn:
-        """End the program with status 2 and one line."""
-        self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
-
-    def read(self, on_cpu: Mapping[str, int | str]) -> argparse.Namespace:
-        """Parse the command line, with the defaults in `on_cpu` on a CPU. `device` is then "cuda" or "cpu"."""
-        options = self.parse_args()
-        has_cuda = torch.cuda.is_available()
-        if options.device == "cuda" and not has_cuda:
-            self.error("torch finds no CUDA device on this machine; use --device cpu")
-        device = "cpu" if options.device == "cpu" or not has_cuda else "cuda"
-        if device == "cpu":
-            self.set_defaults(**on_cpu)
-            options = self.parse_args()
-        options.device = device
-        return options
-
-    def parameters(self, options: argparse.Namespace) -> dict[str, str]:
-        """Return the options that are numbers or choices. Other text and paths may be private and are left out."""
-        values = vars(options)
-        choices = {action.dest for action in self._actions if action.choices}
-        return {name: _text(value) for name, value in values.items() if name in choices or _is_number(value)}
-
-
 def run(
     parser: WorkloadParser,
     prepare: Callable[[argparse.Namespace], Step],
@@ -170,7 +110,7 @@ def run(
 
     `on_cpu` holds the defaults that differ on a CPU.
     """
-    options = parser.read(on_cpu or {})
+    options = parser.read(on_cpu or {}, has_cuda=torch.cuda.is_available())
     torch.manual_seed(options.seed)
     with _explaining(parser):
         step = prepare(options)
@@ -211,20 +151,7 @@ def _run_for_profiler(step: Step, options: argparse.Namespace) -> None:
 def _benchmark(step: Step, options: argparse.Namespace, parameters: dict[str, str]) -> None:
     _repeat(step, options.warmup, options.device)
     step_ns = [_trial_ns(step, options) / options.iterations for _ in range(options.trials)]
-    document = {
-        "step_ns": step_ns,
-        "steps_per_trial": options.iterations,
-        "parameters": parameters,
-        "facts": _facts(options.device),
-    }
-    aside = options.benchmark.with_name(f".{options.benchmark.name}")
-    aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    aside.replace(options.benchmark)
-    deviation = statistics.stdev(step_ns) if len(step_ns) > 1 else 0.0
-    print(
-        f"step: mean {statistics.mean(step_ns) / 1e6:.4g} ms, median {statistics.median(step_ns) / 1e6:.4g} ms, "
-        f"standard deviation {deviation / 1e6:.2g} ms ({options.trials} trials of {options.iterations} steps)"
-    )
+    write_benchmark(options, parameters, step_ns, _facts(options.device))
 
 
 def _trace(step: Step, options: argparse.Namespace) -> None:
@@ -294,18 +221,3 @@ def _facts(device: str) -> dict[str, str]:
 
 def _device_name(device: str) -> str:
     return str(torch.cuda.get_device_name()) if device == "cuda" else platform.processor() or platform.machine()
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) or (isinstance(value, tuple) and all(map(_is_number, value)))
-
-
-def _text(value: object) -> str:
-    return ",".join(map(_text, value)) if isinstance(value, tuple) else str(value)
-
-
-def _at_least(least: int, text: str) -> int:
-    number = int(text)
-    if number < least:
-        raise argparse.ArgumentTypeError(f"{number} is less than {least}")
-    return number

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import torch
 
+from workloads.contract import compiler_said
 from workloads.runner import CannotRun, Step, WorkloadParser, annotate, first_line, needed
 
 Function = Callable[..., torch.Tensor]
@@ -143,14 +144,9 @@ def cuda_extension(device: str, build: Callable[[ModuleType], ModuleType]) -> Mo
     try:
         return build(extension)
     except (RuntimeError, OSError, ImportError) as error:
-        raise CannotRun(f"the CUDA extension could not be built: {_compiler_said(error)}") from error
+        reason = compiler_said(str(error)) or first_line(error)
+        raise CannotRun(f"the CUDA extension could not be built: {reason}") from error
 
 
 def _has_cpp_compiler() -> bool:
     return any(shutil.which(name) for name in (os.environ.get("CXX") or "c++", "g++", "clang++"))
-
-
-def _compiler_said(error: BaseException) -> str:
-    """Return the first line that is a compiler's error. Before it come its own command lines."""
-    said = (line.strip() for line in str(error).splitlines())
-    return next((line for line in said if "error:" in line or line.startswith("fatal")), first_line(error))

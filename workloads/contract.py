@@ -1,0 +1,147 @@
+"""What every workload agrees on with nightsight: the shared options, refusals in one line, and the benchmark's file.
+
+It needs no torch, so that native programs need none either. Workloads in torch have all of it from `workloads.runner`.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+_LARGEST_SEED = (1 << 64) - 1
+_ERROR = re.compile(r"error:|^\s*fatal\b|\bfatal +:|: No such file or directory$")
+
+
+class CannotRun(Exception):
+    """What the options ask for is not possible on this machine. Says so in one line, which is shown with status 2."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its kind if it has none."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+
+
+def compiler_said(output: str) -> str:
+    """Return the first line of a build's output that is a compiler's error, "" if none is: before it come commands."""
+    return next((line.strip() for line in output.splitlines() if _ERROR.search(line)), "")
+
+
+def positive(text: str) -> int:
+    """Parse a whole number of at least 1, as the `type` of an option."""
+    return _at_least(1, text)
+
+
+def natural(text: str) -> int:
+    """Parse a whole number of at least 0, as the `type` of an option."""
+    return _at_least(0, text)
+
+
+def at_most(most: int, parse: Callable[[str], int]) -> Callable[[str], int]:
+    """Return the `type` of an option whose numbers beyond `most` no machine could use."""
+
+    def number(text: str) -> int:
+        value = parse(text)
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{value} is more than {most}")
+        return value
+
+    return number
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Parse comma-separated whole numbers of at least 1, as the `type` of an option."""
+    return tuple(positive(part) for part in text.split(","))
+
+
+def output_path(text: str) -> Path:
+    """Parse the path of an output file in an existing folder, as the `type` of an option."""
+    # traced.py, which imports nothing from its folder, has the same
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is not a file in a folder that exists")
+    return path
+
+
+class WorkloadParser(argparse.ArgumentParser):
+    """A parser with the shared options. An invalid option ends the program with status 2 and one line."""
+
+    def __init__(self, summary: str | None) -> None:
+        super().__init__(prog=Path(sys.argv[0]).stem, description=summary)
+        shared = self.add_argument_group("options of every workload")
+        shared.add_argument("--iterations", type=positive, default=20, help="measured steps (default: %(default)s)")
+        shared.add_argument(
+            "--warmup", type=natural, default=5, help="warm-up steps before them (default: %(default)s)"
+        )
+        shared.add_argument(
+            "--seed",
+            type=at_most(_LARGEST_SEED, natural),
+            default=0,
+            help="seed of the random numbers (default: %(default)s)",
+        )
+        devices = ("auto", "cuda", "cpu")
+        shared.add_argument("--device", choices=devices, default="auto", help="device to run on (default: %(default)s)")
+        shared.add_argument("--trials", type=positive, default=7, help="trials of a benchmark (default: %(default)s)")
+        mode = shared.add_mutually_exclusive_group()
+        mode.add_argument("--benchmark", type=output_path, metavar="OUT.json", help="time the steps without a profiler")
+        mode.add_argument("--torch-trace", type=output_path, metavar="OUT.json.gz", help="record with torch.profiler")
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with status 2 and one line."""
+        self.exit(2, f"{self.prog}: error: {message} (see --help)\n")
+
+    def read(self, on_cpu: Mapping[str, int | str], *, has_cuda: bool) -> argparse.Namespace:
+        """Parse the command line, with the defaults in `on_cpu` on a CPU. `device` is then "cuda" or "cpu"."""
+        options = self.parse_args()
+        if options.device == "cuda" and not has_cuda:
+            self.error("torch finds no CUDA device on this machine; use --device cpu")
+        device = "cpu" if options.device == "cpu" or not has_cuda else "cuda"
+        if device == "cpu":
+            self.set_defaults(**on_cpu)
+            options = self.parse_args()
+        options.device = device
+        return options
+
+    def parameters(self, options: argparse.Namespace) -> dict[str, str]:
+        """Return the options that are numbers or choices. Other text and paths may be private and are left out."""
+        values = vars(options)
+        choices = {action.dest for action in self._actions if action.choices}
+        return {name: _text(value) for name, value in values.items() if name in choices or _is_number(value)}
+
+
+def write_benchmark(
+    options: argparse.Namespace, parameters: Mapping[str, str], step_ns: Sequence[float], facts: Mapping[str, str]
+) -> None:
+    """Write the file of --benchmark, which appears whole or not at all, and print its figures."""
+    document = {
+        "step_ns": list(step_ns),
+        "steps_per_trial": options.iterations,
+        "parameters": dict(parameters),
+        "facts": dict(facts),
+    }
+    aside = options.benchmark.with_name(f".{options.benchmark.name}")
+    aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    aside.replace(options.benchmark)
+    deviation = statistics.stdev(step_ns) if len(step_ns) > 1 else 0.0
+    print(
+        f"step: mean {statistics.mean(step_ns) / 1e6:.4g} ms, median {statistics.median(step_ns) / 1e6:.4g} ms, "
+        f"standard deviation {deviation / 1e6:.2g} ms ({options.trials} trials of {options.iterations} steps)"
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, tuple) and all(map(_is_number, value)))
+
+
+def _text(value: object) -> str:
+    return ",".join(map(_text, value)) if isinstance(value, tuple) else str(value)
+
+
+def _at_least(least: int, text: str) -> int:
+    number = int(text)
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} is less than {least}")
+    return number
