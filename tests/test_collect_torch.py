@@ -118,7 +118,7 @@ def test_without_a_trace_there_is_no_capture(
 
 
 def test_a_command_is_not_for_torch(request_: Request) -> None:
-    with pytest.raises(ToolError, match="is not a Python script or a workload") as raised:
+    with pytest.raises(ToolError, match="is not a program in Python") as raised:
         collect_torch(Program("ls", "command", ("/bin/ls",)), request_)
     assert "--collector nsys" in raised.value.hint
 

@@ -18,6 +18,7 @@ from tests.workload_runs import run_together
 ROOT = Path(__file__).parent.parent
 REGISTRY = tomllib.loads((ROOT / "workloads" / "registry.toml").read_text(encoding="utf-8"))
 SHARED = {"--iterations", "--warmup", "--seed", "--device", "--trials", "--benchmark", "--torch-trace"}
+KEYS = {"module", "summary", "options", "ranges", "native", "recordings"}
 SHORT = ("--iterations", "2", "--warmup", "1", "--device", "cpu")
 SMALL = {
     "mlp": ("--dim", "8", "--layers", "2", "--batch", "4", "--optimizer", "adam", "--print-loss"),
@@ -37,6 +38,7 @@ SMALL = {
     "attention": ("--impl", "all", "--seq", "33", "--dim", "8", "--dtype", "float16"),
     "transformer": ("--dim", "8", "--layers", "1", "--seq", "5"),
 }
+NATIVE = {name for name, entry in REGISTRY.items() if entry.get("native")}
 COPIES = [
     f"{direction} {kind} {mode} {size} MiB"
     for mode in ("sync", "async")
@@ -121,8 +123,8 @@ run(parser, prepare)
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each workload says to --help."""
-    ended = run_together([(name, "--help") for name in SMALL], tmp_path_factory.mktemp("help"))
-    return {name: done.stdout for name, done in zip(SMALL, ended, strict=True)}
+    ended = run_together([(name, "--help") for name in REGISTRY], tmp_path_factory.mktemp("help"))
+    return {name: done.stdout for name, done in zip(REGISTRY, ended, strict=True)}
 
 
 @pytest.fixture(scope="module")
@@ -135,10 +137,10 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", REGISTRY)
 def test_help_lists_what_the_registry_promises_and_the_shared_options(name: str, shown: dict[str, str]) -> None:
     entry = REGISTRY[name]
-    assert entry.keys() == {"module", "summary", "options", "ranges"}
+    assert {"module", "summary", "options", "ranges"} <= entry.keys() <= KEYS
     own, _, of_every_workload = shown[name].partition("options of every workload:")
     listed = set(re.findall(r"^  (--[\w-]+)", own, re.MULTILINE))
     assert listed == set(entry["options"].split())
@@ -146,7 +148,7 @@ def test_help_lists_what_the_registry_promises_and_the_shared_options(name: str,
 
 
 def test_registry_names_every_workload() -> None:
-    assert REGISTRY.keys() == SMALL.keys()
+    assert REGISTRY.keys() == SMALL.keys() | NATIVE
 
 
 def test_the_runs_on_a_gpu_leave_no_workload_out() -> None:
@@ -243,6 +245,13 @@ def test_torch_trace_holds_the_measured_steps_and_nothing_before_them(name: str,
 def test_the_registry_has_the_ranges_of_a_step(name: str) -> None:
     patterns = [re.sub(r"\b[A-Z]{2,}\b", r"\\w+", text) for text in REGISTRY[name]["ranges"]]
     assert [text for text in INSIDE_A_STEP[name] if not any(re.fullmatch(pattern, text) for pattern in patterns)] == []
+
+
+@pytest.mark.parametrize("name", sorted(NATIVE))
+def test_the_registry_has_the_ranges_in_the_source_of_a_native_program(name: str) -> None:
+    source = (ROOT / "workloads" / f"{name}.cu").read_text(encoding="utf-8")
+    ranges_of_run = {"warmup", "measure", "step"}
+    assert set(re.findall(r'\bRange \w+\("([^"]+)"\)', source)) == ranges_of_run | set(REGISTRY[name]["ranges"])
 
 
 def test_the_traces_are_the_only_files(traced: Path) -> None:

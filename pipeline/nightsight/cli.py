@@ -187,6 +187,7 @@ def main() -> None:
     "--python-backtrace", is_flag=True, help="Record with nsys the call stacks of copies, allocations and waits."
 )
 @click.option("--memory-usage", is_flag=True, help="Record every allocation of GPU memory with nsys.")
+@click.option("--page-faults", is_flag=True, help="Record the page faults of managed memory with nsys.")
 @click.option(
     "--calibrate/--no-calibrate",
     default=None,

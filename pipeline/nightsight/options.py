@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nightsight.collect.workloads import Request
     from nightsight.stats import Selection
 
-RECORDINGS: Final = ("gpu_metrics", "python_backtrace", "memory_usage")
+RECORDINGS: Final = ("gpu_metrics", "python_backtrace", "memory_usage", "page_faults")
 
 # escaped characters and bracket expressions: nothing in them is special
 _PLAIN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -86,6 +86,7 @@ class ProfileOptions(ReplayOptions):
     gpu_metrics: bool
     python_backtrace: bool
     memory_usage: bool
+    page_faults: bool
     calibrate: bool | None
     time_steps: bool
     nsys_arg: tuple[str, ...]

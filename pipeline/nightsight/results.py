@@ -1430,7 +1430,7 @@ UNIFIED_MEMORY: Final = Entry(
     "unified_memory",
     "Unified memory",
     "Pages that the driver moved between host and device because a processor accessed them, and the page faults that "
-    "caused it. Faults are recorded only on request.",
+    "caused it. Faults are recorded only with `profile --page-faults`.",
     ("memory_ops",),
     (
         _PID,

@@ -70,6 +70,9 @@ def profile_program(plan: Plan, request: Request) -> Path:
     program = plan.program
     check_window(plan.window)
     collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=request.recordings)
+    if collector == "nsys":
+        # what the program's story needs, and what was asked for, each once
+        request = replace(request, recordings=tuple(dict.fromkeys((*program.recordings, *request.recordings))))
     ncu = usable_ncu(collector, request)
     # absolute: the program may delete its working directory
     reports = plan.reports.resolve()

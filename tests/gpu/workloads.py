@@ -3,7 +3,7 @@
 With KEEP=FOLDER in the environment, each report is kept there as JSON.
 
 The lines are what docs/workloads.md needs: whether the program and its report came to an end, the time of a step, that
-of the ranges in it, and the first finding. Exit status 1 if a program failed.
+of the ranges in it, what unified memory did, and the first finding. Exit status 1 if a program failed.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Final
 
 from nightsight.collect.workloads import registered
 from nightsight.model import Report
-from nightsight.results import NVTX_RANGES
+from nightsight.results import NVTX_RANGES, UNIFIED_MEMORY
 
 ROOT: Final = Path(__file__).parents[2]
 SHORT: Final = ("--iterations", "5", "--warmup", "2", "--trials", "3")
@@ -32,6 +32,8 @@ RUNS: Final = (
     ("softmax",),
     ("vector_add",),
     ("memcpy",),
+    ("unified_memory",),
+    ("unified_memory", "--part", "prefetched", "--size", str(1 << 24), "--fatbin"),
     ("launch_bound", "--graph"),
     ("streams", "--threads", "3", "--streams", "2", "--dim", "1024"),
     ("jit", "--iterations", "2", "--trials", "2"),
@@ -88,9 +90,12 @@ def found(report: Report) -> Iterator[str]:
     timed = "gpu_busy_ns" if "gpu_busy_ns" in ranges else "cpu_total_ns"
     inside = ranges[ranges["path"].str.contains(" / step / ")] if len(ranges) else ranges
     yield f"{timed} of ranges: " + ", ".join(
-        f"{path.split(' / ')[-1]} {total / instances / 1e6:.4g} ms"
+        f"{path.partition(' / step / ')[2]} {total / instances / 1e6:.4g} ms"
         for path, total, instances in inside.reindex(columns=["path", timed, "instances"]).itertuples(index=False)
     )
+    moved = report.rows(UNIFIED_MEMORY)
+    if len(moved):
+        yield ", ".join(f"{count} {event}" for event, count in moved[["event", "count"]].itertuples(index=False))
     yield report.findings[0].title if report.findings else "no findings"
 
 

@@ -28,7 +28,7 @@ def choose_collector(
 ) -> tuple[str, Finding | None]:
     """Return the name of a collector, and a finding for the report if it is only a fallback.
 
-    "auto" is nsys if there is an nsys and a GPU, or if the program is a command, which only nsys can profile. ToolError
+    "auto" is nsys if there is an nsys and a GPU, or if torch.profiler would see nothing of the program. ToolError
     if nsys is required but not found, or if torch.profiler is asked to profile a command; UsageError if `recordings`
     are wanted and the collector is not nsys.
     """
@@ -39,7 +39,7 @@ def choose_collector(
     if asked == "ncu":
         _refuse_recordings(recordings, "--collector ncu was given")
         return "ncu", None
-    if asked == "nsys" or program.kind == "command":
+    if asked == "nsys" or not program.is_for_torch:
         required_nsys(nsys)
         return "nsys", None
     found, gpu = find_nsys(nsys), has_gpu()

@@ -7,7 +7,7 @@ from typing import Final
 from nightsight.collect.tools import ALLOW_COUNTERS
 from nightsight.model import Finding
 
-RECORDINGS: Final = ("gpu-metrics", "python-backtrace", "memory-usage")
+RECORDINGS: Final = ("gpu-metrics", "python-backtrace", "memory-usage", "page-faults")
 _REMEDIES: Final = (
     ("ERR_NVGPUCTRPERM|Insufficient privilege", f"This user may not read the GPU's counters. {ALLOW_COUNTERS}"),
     ("Already under profiling", "Another program reads the GPU's counters. For DCGM: `dcgmi profile --pause`."),
@@ -25,6 +25,7 @@ def recording_options(wanted: Sequence[str], *, known: str) -> list[str]:
         # for calls of at least 1000 ns; not for launches, because their stacks would slow down what we measure
         "python-backtrace": ["--python-backtrace=cuda", "--cudabacktrace=memory:1000,sync:1000"],
         "memory-usage": ["--cuda-memory-usage=true"],
+        "page-faults": ["--cuda-um-cpu-page-faults=true", "--cuda-um-gpu-page-faults=true"],
     }
     # nsys records no stacks without CPU sampling
     return [f"--sample={sample}", *(option for name in wanted for option in options[name])]

@@ -73,10 +73,10 @@ def collect_torch(program: Program, request: Request) -> Capture:
 
 def refuse_command(program: Program) -> None:
     """Raise ToolError if the program is not a Python script or workload."""
-    if program.kind == "command":
+    if not program.is_for_torch:
         raise ToolError(
-            f"--collector torch cannot profile {program.name}: it is not a Python script or a workload",
-            "Name the script itself, or use --collector nsys, which can profile any program.",
+            f"--collector torch cannot profile {program.name}: it is not a program in Python",
+            "Name the script that it runs, or use --collector nsys, which can profile any program.",
         )
 
 

@@ -11,7 +11,7 @@ def _named(prefix: str, names: str) -> tuple[str, ...]:
 
 ALLOWED: Final = frozenset(
     (
-        *_named("", "PATH HOME LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH CC CXX"),
+        *_named("", "PATH HOME LANG LANGUAGE TZ TMPDIR XDG_CACHE_HOME LD_LIBRARY_PATH CC CXX"),
         *_named("", "VIRTUAL_ENV CONDA_PREFIX PYENV_ROOT PYENV_VERSION"),
         *_named("LC_", "ALL COLLATE CTYPE MESSAGES MONETARY NUMERIC TIME"),
         *_named(

@@ -35,18 +35,28 @@ class Workload:
     module: str
     summary: str
     options: str
+    is_native: bool = False
+    recordings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Program:
     """A program to profile. `name` is safe as a folder name and in a report; `command` includes its arguments.
 
-    The command of a workload or script starts with the Python that runs it.
+    The command of a workload or script starts with the Python that runs it. `recordings`: what nsys records of it
+    without being asked.
     """
 
     name: str
     kind: Kind
     command: tuple[str, ...]
+    is_native: bool = False
+    recordings: tuple[str, ...] = ()
+
+    @property
+    def is_for_torch(self) -> bool:
+        """Whether torch.profiler can see it: it is a Python program, as all workloads are but the native ones."""
+        return self.kind != "command" and not self.is_native
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,15 @@ def registered() -> tuple[Workload, ...]:
     """Return the workloads in the order of the registry."""
     tables = tomllib.loads((PACKAGE / "registry.toml").read_text(encoding="utf-8"))
     return tuple(
-        Workload(name, table["module"], table["summary"], table.get("options", "")) for name, table in tables.items()
+        Workload(
+            name,
+            table["module"],
+            table["summary"],
+            table["options"],
+            is_native=table.get("native", False),
+            recordings=tuple(table.get("recordings", ())),
+        )
+        for name, table in tables.items()
     )
 
 
@@ -110,7 +128,8 @@ def resolve(target: str | None, arguments: Sequence[str], *, python: str = sys.e
     for workload in registered():
         if workload.name == target:
             # run by path: putting the parent folder on sys.path would let this Python import modules not meant for it
-            return Program(target, "workload", (python, str(PACKAGE), workload.module, *arguments))
+            command = (python, str(PACKAGE), workload.module, *arguments)
+            return Program(target, "workload", command, workload.is_native, workload.recordings)
     path = Path(target)
     if path.suffix == ".py":
         return _script(path, arguments, python)
