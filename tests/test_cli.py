@@ -320,6 +320,7 @@ def test_every_example_of_profile_stands_on_its_own_line(run: Any) -> None:
         "nightsight profile --gpu-metrics --memory-usage train.py",
         "nightsight profile --window whole train.py",
         "nightsight profile --time-steps train.py",
+        "nightsight profile --workloads bench/ train",
         "nightsight profile -- torchrun --nproc-per-node 2 train.py",
     ]
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from nightsight.collect import Choice
 from nightsight.collect.interpreter import interpreter
+from nightsight.collect.own import own_workloads
 from nightsight.collect.replay import Replay
 from nightsight.collect.workloads import Request, registered, resolve
 from nightsight.errors import MissingTable
@@ -101,7 +102,8 @@ def profile(  # noqa: PLR0913 (all by name)
     """
     first, *rest = command
     chosen = interpreter(python)
-    is_named = first.endswith(".py") or first in {workload.name for workload in registered()}
+    names = {workload.name for workload in registered()} | {workload.name for workload in own_workloads()}
+    is_named = first.endswith(".py") or first in names
     target, arguments = (first, rest) if is_named else (None, list(command))
     program = resolve(target, arguments, python=chosen.path)
     request = Request(timeout_s=timeout_s, replay=Replay() if ncu else None)

@@ -6,6 +6,7 @@ Heavy imports wait until a command runs, so that `--help` does not load pandas.
 import atexit
 import errno
 import gc
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -141,6 +142,13 @@ _python_option = click.option(
     metavar="PATH",
     help="The Python that runs workloads and scripts (default: the active environment's, else python3 on PATH).",
 )
+_workloads_option = click.option(
+    "--workloads",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder of your own workloads: each script in it, by its name (default: [tool.nightsight] in the nearest "
+    "pyproject.toml).",
+)
 _window_option = click.option(
     "--window",
     default="auto",
@@ -217,6 +225,7 @@ def main() -> None:
     "program that ignores signals up to 20 s.  [default: 3600]",
 )
 @_python_option
+@_workloads_option
 @_window_option
 @click.option(
     "--reports",
@@ -241,6 +250,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
       nightsight profile --gpu-metrics --memory-usage train.py
       nightsight profile --window whole train.py
       nightsight profile --time-steps train.py
+      nightsight profile --workloads bench/ train
       nightsight profile -- torchrun --nproc-per-node 2 train.py
     """
     if sys.platform != "linux":
@@ -258,7 +268,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
         [name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     )
     python = interpreter(options.python)
-    program = resolve(target, rest, python=python.path)
+    program = resolve(target, rest, python=python.path, folder=options.workloads)
     parameters = {}
     if program.command[0] == python.path and not python.is_own:
         click.echo(f"Python: {python.path} ({python.reason}), not nightsight's own", err=True)
@@ -377,15 +387,44 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
 
 
 @main.command(short_help="List the workloads.")
-def workloads() -> None:
-    """List the workloads that `profile` can run by name.
+@_workloads_option
+def workloads(*, workloads: Path | None) -> None:
+    """List the workloads that `profile` can run by name: your own first.
 
     Example: nightsight workloads
     """
+    from nightsight.collect.own import own_workloads
     from nightsight.collect.workloads import registered
 
+    own = {workload.name: workload for workload in own_workloads(workloads)}
+    for mine in own.values():
+        click.echo(f"{mine.name:16}{mine.summary}\n{'':16}{shlex.join((str(mine.script), *mine.arguments))}")
     for workload in registered():
-        click.echo(f"{workload.name:14}{workload.summary}\n{'':14}{workload.options}")
+        if workload.name not in own:
+            click.echo(f"{workload.name:16}{workload.summary}\n{'':16}{workload.options}")
+
+
+@main.command("init-workload", short_help="Write a workload of your own.")
+@click.argument("name")
+@_workloads_option
+def init_workload(*, name: str, workloads: Path | None) -> None:
+    """Write a script that works, NAME.py, for you to put your own work into: its comments say how.
+
+    It goes into the folder of your workloads if there is one, else into the current folder.
+
+    \b
+    Examples:
+      nightsight init-workload train
+      nightsight init-workload --workloads bench/ train
+    """
+    from nightsight.collect.own import own_workloads, write_workload
+    from nightsight.collect.workloads import registered
+
+    path = write_workload(name, workloads, {"sample", *(workload.name for workload in registered())})
+    is_known = name in {workload.name for workload in own_workloads(workloads)}
+    chosen = f"--workloads {shlex.quote(str(workloads))} " if workloads else ""
+    click.echo(f"script: {path}")
+    click.echo(f"run it: nightsight profile {f'{chosen}{name}' if is_known else shlex.quote(str(path))}")
 
 
 @main.command(short_help="Check this machine.")

@@ -94,6 +94,7 @@ class ProfileOptions(ReplayOptions):
     timeout: float
     python: str | None
     reports: Path
+    workloads: Path | None
     window: str
     verbose: bool
 

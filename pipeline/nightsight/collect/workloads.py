@@ -8,11 +8,12 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from nightsight.collect.own import OwnWorkload, own_workloads
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
 from nightsight.collect.replay import Replay
 from nightsight.collect.tools import allowed_environment, commit, has_gpu, unwritable, writable_folder
@@ -118,24 +119,30 @@ def registered() -> tuple[Workload, ...]:
     )
 
 
-def resolve(target: str | None, arguments: Sequence[str], *, python: str = sys.executable) -> Program:
+def resolve(
+    target: str | None, arguments: Sequence[str], *, python: str = sys.executable, folder: Path | None = None
+) -> Program:
     """Return the program for a command line: the name of a workload, a .py script or another executable file.
 
-    Without a target, the arguments are the whole command. UsageError if there is no such program.
+    Without a target, the arguments are the whole command. `folder`: the user's workloads, instead of those that
+    pyproject.toml names. UsageError if there is no such program.
     """
     if target is None:
         return _command(arguments)
+    path = Path(target)
+    if path.suffix == ".py":
+        return _script(path, arguments, python)
+    own = {workload.name: workload for workload in own_workloads(folder)}
+    if target in own:
+        return _own_program(own[target], arguments, python)
     for workload in registered():
         if workload.name == target:
             # run by path: putting the parent folder on sys.path would let this Python import modules not meant for it
             command = (python, str(PACKAGE), workload.module, *arguments)
             return Program(target, "workload", command, workload.is_native, workload.recordings)
-    path = Path(target)
-    if path.suffix == ".py":
-        return _script(path, arguments, python)
     if path.is_file() or os.sep in target:
         return _command((str(path.absolute()), *arguments))
-    raise _unknown(target)
+    raise _unknown(target, own)
 
 
 def safe_name(text: str) -> str:
@@ -266,6 +273,11 @@ def _script(path: Path, arguments: Sequence[str], python: str) -> Program:
     return Program(_own_name(path.stem), "script", (python, str(path.absolute()), *arguments))
 
 
+def _own_program(workload: OwnWorkload, arguments: Sequence[str], python: str) -> Program:
+    command = (python, str(workload.script), *workload.arguments, *arguments)
+    return Program(_own_name(workload.name), "script", command)
+
+
 def _command(arguments: Sequence[str]) -> Program:
     if not arguments:
         raise UsageError("there is nothing to run", "Name a workload or a script, or give a command after `--`.")
@@ -287,8 +299,8 @@ def _own_name(text: str) -> str:
     return f"{name}_file" if name in taken else name
 
 
-def _unknown(target: str) -> UsageError:
-    names = [workload.name for workload in registered()]
+def _unknown(target: str, own: Collection[str]) -> UsageError:
+    names = list(dict.fromkeys((*own, *(workload.name for workload in registered()))))
     near = difflib.get_close_matches(target, names, n=3)
     meant = f"Did you mean {' or '.join(near)}? " if near else ""
     return UsageError(

@@ -1,0 +1,186 @@
+"""The user's own workloads: scripts that a folder or a pyproject.toml gives names, and the one to begin with.
+
+A script of the user's may have the name of a workload of ours, and is then meant by it: else each new one of ours could
+take a name that somebody's nightly job uses.
+"""
+
+import ast
+import difflib
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nightsight.errors import UsageError
+from nightsight.shipped import shipped
+
+_FILE: Final = "pyproject.toml"
+_TABLE: Final = "tool.nightsight"
+_KEYS: Final = ("workloads",)
+_KEYS_OF_SCRIPT: Final = ("script", "arguments")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,47}")
+_TEMPLATE_NAME: Final = "my_workload"
+_IMPORTED: Final = frozenset({"torch", "nvtx", "numpy", "triton", "nightsight"})
+"""Modules that a script of this name would hide from what it imports, as it does with those of Python."""
+
+
+@dataclass(frozen=True)
+class OwnWorkload:
+    """A script that `profile NAME` runs, with arguments that come before those of the command line."""
+
+    name: str
+    script: Path
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """The first line of what the script says of itself; "" if it says nothing, or cannot be read."""
+        try:
+            said = ast.get_docstring(ast.parse(self.script.read_bytes()))
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return ""
+        return (said or "").partition("\n")[0].strip()
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The value of `workloads` in the [tool.nightsight] of a pyproject.toml, and its folder."""
+
+    folder: Path
+    workloads: Any
+
+    def refusal(self, reason: str, hint: str = "") -> UsageError:
+        return UsageError(f"[{_TABLE}] in {self.folder / _FILE}: {reason}", hint or "See docs/workloads.md.")
+
+
+def own_workloads(folder: Path | None = None) -> tuple[OwnWorkload, ...]:
+    """Return the workloads of a folder, or without one those of the nearest pyproject.toml that has any.
+
+    UsageError if these are not what they should be.
+    """
+    if folder is not None:
+        if not folder.is_dir():
+            raise UsageError(f"there is no folder {folder}", "Check the path of --workloads.")
+        return tuple(_of_folder(folder))
+    settings = _settings()
+    if settings is None:
+        return ()
+    try:
+        if isinstance(settings.workloads, str):
+            there = _inside(settings, settings.workloads, "workloads")
+            if not there.is_dir():
+                hint = "Create it, or correct it."
+                raise settings.refusal(f"workloads = {settings.workloads!r} is not a folder", hint)
+            return tuple(_of_folder(there))
+        if isinstance(settings.workloads, dict):
+            return tuple(_of_table(settings, name, value) for name, value in settings.workloads.items())
+    except OSError as error:
+        raise settings.refusal(f"a path in it cannot be looked at: {error.strerror}") from error
+    raise settings.refusal("workloads is neither a folder nor a table")
+
+
+def write_workload(name: str, folder: Path | None, taken: Collection[str]) -> Path:
+    """Write a script to begin with, and return its path: in a folder, that of pyproject.toml, or the current one.
+
+    UsageError if there is one already, or if it cannot have this name: `taken` are those of our workloads.
+    """
+    _refuse_name(name, taken)
+    settings = _settings() if folder is None else None
+    if settings and isinstance(settings.workloads, str):
+        folder = _inside(settings, settings.workloads, "workloads")
+    path = (folder or Path()) / f"{name}.py"
+    text = (shipped("workloads") / "template.py").read_text(encoding="utf-8").replace(_TEMPLATE_NAME, name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        if path.exists():
+            raise UsageError(f"{path} exists", "Choose another name, or remove it.") from error
+        raise UsageError(f"cannot write {path}: {error.strerror or error}", "Name another folder.") from error
+    return path
+
+
+def _refuse_name(name: str, taken: Collection[str]) -> None:
+    if not _NAME.fullmatch(name):
+        hint = "Use letters, digits, _ and -, at most 48, and no - at the beginning: train, train-small."
+        raise UsageError(f"{name!r} cannot be the name of a workload", hint)
+    if name in taken:
+        raise UsageError(f"there is a workload {name!r} already", "Choose another name.")
+    if name in sys.stdlib_module_names or name in _IMPORTED:
+        raise UsageError(
+            f"a script {name}.py would hide the Python module {name} from what it imports", "Choose another name."
+        )
+
+
+def _settings() -> _Settings | None:
+    """Return the settings of the nearest pyproject.toml, from the current folder upwards, with a [tool.nightsight]."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        path = folder / _FILE
+        try:
+            content = path.read_bytes()
+        except OSError:
+            continue
+        # what does not name us may be as damaged as it likes
+        if b"nightsight" not in content:
+            continue
+        try:
+            document = tomllib.loads(content.decode())
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path} is not valid TOML: {error}", "Correct it.") from error
+        tools = document.get("tool")
+        if not isinstance(tools, dict) or "nightsight" not in tools:
+            continue
+        table = tools["nightsight"]
+        if not isinstance(table, dict):
+            raise _Settings(folder, None).refusal("it is not a table")
+        settings = _Settings(folder, table.get("workloads", {}))
+        _refuse_unknown(settings, table, _KEYS, "")
+        return settings
+    return None
+
+
+def _of_folder(folder: Path) -> Iterator[OwnWorkload]:
+    for path in sorted(folder.glob("*.py")):
+        if not path.name.startswith("_") and path.is_file():
+            yield OwnWorkload(path.stem, path.absolute())
+
+
+def _of_table(settings: _Settings, name: str, value: object) -> OwnWorkload:
+    if not _NAME.fullmatch(name):
+        raise settings.refusal(f"{name!r} cannot be the name of a workload", "Use letters, digits, _ and -.")
+    table = {"script": value} if isinstance(value, str) else value
+    if not isinstance(table, dict):
+        raise settings.refusal(f"workloads.{name} is neither a script nor a table")
+    _refuse_unknown(settings, table, _KEYS_OF_SCRIPT, f"workloads.{name}.")
+    script, arguments = table.get("script"), table.get("arguments", [])
+    if not isinstance(script, str):
+        raise settings.refusal(f"workloads.{name} has no script", f'Name it: {name} = "{name}.py"')
+    if not isinstance(arguments, list) or not all(isinstance(argument, str) for argument in arguments):
+        raise settings.refusal(f"workloads.{name}.arguments is not a list of texts", 'Write ["--epochs", "1"].')
+    path = _inside(settings, script, f"workloads.{name}")
+    if path.suffix != ".py" or not path.is_file():
+        reason = "is not a script of Python" if path.is_file() else "does not exist"
+        raise settings.refusal(f"the script {script!r} of workloads.{name} {reason}", "Check the path and its .py.")
+    return OwnWorkload(name, path, tuple(arguments))
+
+
+def _inside(settings: _Settings, path: str, key: str) -> Path:
+    """Return the absolute path of what is named; UsageError if it is not inside the folder of pyproject.toml."""
+    found = Path(os.path.normpath(settings.folder / path))
+    if not found.is_relative_to(settings.folder):
+        raise settings.refusal(f"{key} = {path!r} is outside of its folder", "For other folders: --workloads DIR.")
+    return found
+
+
+def _refuse_unknown(settings: _Settings, table: Mapping[str, object], known: Collection[str], prefix: str) -> None:
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            meant = f"Did you mean {near[0]}? " if near else ""
+            raise settings.refusal(f"unknown key {prefix + key!r}", f"{meant}Known: {', '.join(known)}.")
