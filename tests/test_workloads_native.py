@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -388,3 +389,113 @@ def test_what_the_workload_refuses_is_what_nightsight_says(
     fake_nsys()
     said = run("profile", "unified_memory", expect=1).stderr
     assert "nvcc could not build the program: gcc: No such file or directory" in said
+
+
+# -- the program itself, on a CUDA that runs on the CPU ---------------------------------------------------------------
+
+FAKE_CUDA = Path(__file__).parent / "fake_tools" / "cuda"
+FILLED = ["<fill", ">"]
+ONE, MANY = (["<add", f"launch {launch}", ">"] for launch in ("1 x 1", "4 x 256"))
+CHECKED = ["<check", ">"]
+BACK, THERE = (["<prefetch", f"to {side}", f"to {side}", ">"] for side in ("host", "device"))
+IN_PART = {
+    "one-thread": ["<one thread", *FILLED, *ONE, *CHECKED, ">"],
+    "many-threads": ["<many threads", *FILLED, *MANY, *CHECKED, ">"],
+    "prefetched": ["<prefetched", *BACK, *FILLED, *THERE, *MANY, *BACK, *CHECKED, ">"],
+}
+
+
+@pytest.fixture(scope="module", params=[12040, 13000])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the real source with a C++ compiler, for both forms that cudaMemPrefetchAsync has had."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    folder = tmp_path_factory.mktemp("program")
+    source, found = re.subn(r"\badd<<<(.+?)>>>\(", r"emulated(\1, add, ", unified_memory.SOURCE.read_text())
+    assert found == 2
+    (folder / "program.cpp").write_text(source)
+    options = [
+        f"-I{FAKE_CUDA}",
+        f"-DCUDART_VERSION={request.param}",
+        "-std=c++17",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+    ]
+    subprocess.run([compiler, *options, "-o", folder / "program", folder / "program.cpp"], check=True)
+    return folder / "program"
+
+
+def started(
+    program: Path, *arguments: object, trouble: str = "", expect: int = 0
+) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "FAKE_CUDA": trouble}
+    command = [str(program), *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == expect, done.stderr
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [*IN_PART, "all"])
+def test_each_part_does_what_its_ranges_say(program: Path, part: str) -> None:
+    done = started(program, 1000, 2, 1, 0, part)
+    inside = [line for name, lines in IN_PART.items() if part in (name, "all") for line in lines]
+    measured = ["start", "<measure", *(2 * ["<step", *inside, ">"]), ">", "stop"]
+    assert done.stderr.splitlines() == ["<warmup", *inside, ">", *measured]
+    assert done.stdout == "2 steps on NVIDIA H200\n"
+
+
+@pytest.mark.slow
+def test_a_benchmark_is_the_name_of_the_gpu_and_a_time_for_each_trial(program: Path) -> None:
+    done = started(program, 1000, 2, 0, 3, "all")
+    name, *step_ns = done.stdout.splitlines()
+    assert name == "NVIDIA H200"
+    assert [float(text) > 0 for text in step_ns] == [True] * 3
+    assert not {"start", "stop", "<step"} & set(done.stderr.splitlines())
+    assert done.stderr.count("launch 1 x 1") == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("elements", "trouble", "status", "words"),
+    [
+        (1000, "no device", 2, "no GPU can be used: no such thing"),
+        (1000, "no migration", 2, "here pages do not move on demand"),
+        (1000, "no kernel", 2, "add: no such thing"),
+        (1000, "fault", 1, "add: unknown error"),
+        (1000, "lost work", 1, "one thread: 1000 of 1000 elements are not 3"),
+        (12_500, "", 0, ""),
+        (12_501, "", 2, "--size 12501 needs 0.0001 GB of managed memory, and at most 0.0001 GB are used"),
+        (1 << 48, "", 2, f"--size {1 << 48} needs 2.252e+06 GB"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(program: Path, elements: int, trouble: str, status: int, words: str) -> None:
+    said = started(program, elements, 1, 0, 0, "all", trouble=trouble, expect=status).stderr.splitlines()
+    errors = [line for line in said if line.startswith("unified_memory: error: ")]
+    assert len(errors) == bool(status)
+    assert words in "".join(errors)
+
+
+@pytest.mark.slow
+def test_the_program_alone_names_what_starts_it(program: Path) -> None:
+    assert "it is started by unified_memory.py" in started(program, expect=2).stderr
+
+
+# -- nvcc itself, where there is one ----------------------------------------------------------------------------------
+
+NVCC = shutil.which("nvcc")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NVCC is None, reason="needs nvcc")
+def test_nvcc_builds_it(machine: Path) -> None:
+    assert NVCC is not None
+    wanted = architectures({"NVIDIA GPU": "8.0"}, NVCC, is_fat=False)
+    built = unified_memory.build(NVCC, wanted)
+    assert kept(machine) == [built.name]
+    # without a GPU it says so in a line
+    done = subprocess.run([str(built), "100", "1", "0", "0", "all"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or len(done.stderr.splitlines()) == 1
