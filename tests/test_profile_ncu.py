@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from nightsight import workflow
 from nightsight.cli import main
 from nightsight.collect.replay import Replay
-from nightsight.model import Report
+from nightsight.model import Profile, Report
+from nightsight.read import read
+from nightsight.tables import Details
 from tests.recorded import DATA
 
 pytestmark = pytest.mark.slow
@@ -74,6 +77,19 @@ def test_no_ncu_leaves_it_out(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: P
     _, report = profiled(tmp_path, "--collector", "nsys", "--no-ncu")
     assert not ncu.with_name("ncu.seen.json").exists()
     assert "replay" not in report.stages_s
+
+
+def test_grids_are_read_without_ncu_too(fake_nsys: FakeNcu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def spied(path: Path, *, details: Details = True) -> Profile:
+        asked.append(details)
+        return read(path, details=details)
+
+    monkeypatch.setattr(workflow, "read", spied)
+    fake_nsys()
+    profiled(tmp_path, "--collector", "nsys", "--no-ncu")
+    assert asked == [True]
 
 
 def test_ncu_alone_makes_a_report(fake_ncu: FakeNcu, tmp_path: Path) -> None:

@@ -74,6 +74,10 @@ def _numba(device: str) -> Function:
         kernel[(left.numel() + _THREADS - 1) // _THREADS, _THREADS](*map(cuda.as_cuda_array, (left, right, total)))
         return total
 
+    try:
+        add(*torch.zeros(2, 1, device=device))
+    except Exception as error:  # a Numba that does not fit NumPy is found out when it compiles
+        raise CannotRun(f"Numba cannot compile here: {first_line(error)}") from error
     return add
 
 

@@ -83,7 +83,9 @@ def profile_program(plan: Plan, request: Request) -> Path:
         capture = replace(capture, parameters={**capture.parameters, **plan.parameters})
         if collector != "ncu" and not capture.failure:
             capture = _measured_without(program, request, capture)
-        read_off = with_unprofiled(read(capture.files[-1], details=request.replay is not None), capture.files[-1])
+        file = capture.files[-1]
+        details = request.replay is not None or _is_small(file)
+        read_off = with_unprofiled(read(file, details=details), file)
         profile, unknown = _with_window(read_off, plan.window)
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
@@ -308,11 +310,14 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
         report = Report.from_json(path.read_bytes())
         refuse_incomplete(report)
         return Source(report)
-    # a page does not need grids and blocks, which cost time and memory in a large capture
-    details = form.of_events or path.stat().st_size < _SMALL_BYTES
-    with profile_of(path, reading, details=details) as profile:
+    with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
         chosen = replace(profile, window=reading.window)
         return Source(build_report(chosen, _title(path)), chosen)
+
+
+def _is_small(path: Path) -> bool:
+    """Whether a capture is read with grids and blocks, which a page can do without, and which cost time and memory."""
+    return path.stat().st_size < _SMALL_BYTES
 
 
 @contextmanager
