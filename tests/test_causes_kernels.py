@@ -4,15 +4,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.causes.kernels import KernelRemedy, kernel_remedies
 from nightsight.events.timeline import Timeline
+from nightsight.model import Profile
 from nightsight.read import read
-from nightsight.tables import DETAILS
-from tests.kernel_tables import GEMM, SGEMM, one_after_the_other, torch_kernel, whole
+from nightsight.tables import DETAILS, conform, empty
+from tests.kernel_tables import GEMM, PROCESS, SGEMM, one_after_the_other, torch_kernel, whole
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.timeline import draw
@@ -348,3 +350,64 @@ def test_no_kernel_gets_longer_and_each_is_told_once(step: list[tuple[str, int]]
         assert found.evidence
     rules = [found.rule for found in kernel_remedies(timeline) for _ in found.operations]
     assert rules.count("fusion") <= len(time)
+
+
+# attention written out
+
+SOFTMAX = "void <unnamed>::softmax_warp_forward<float, float, float, (int)11, (bool)0, (bool)0>(T2 *, const T1 *, int)"
+LOG_SOFTMAX = SOFTMAX.replace("(bool)0, (bool)0", "(bool)1, (bool)0")
+SCORES = [(GEMM, 150.0), *chain("mul", "masked_fill", us=[250, 700]), (SOFTMAX, 730.0), (GEMM, 150.0)]
+STEP = [*SCORES, ("layer_norm", 50.0)]
+
+
+def test_what_is_between_the_products_of_attention_takes_no_time_in_one_kernel() -> None:
+    timeline = one_after_the_other(STEP * 4)
+    (found,) = kernel_remedies(timeline)
+    assert (found.rule, found.place) == ("attention", "mul, masked_fill, softmax")
+    assert before_after(timeline, found) == (4 * 1680, 0)
+    assert found.removed.all()
+    assert found.evidence == ("mul, masked_fill, softmax between two products, 4 ×: 1.680 ms each time",)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        [(GEMM, 150.0), (SOFTMAX, 700.0), ("layer_norm", 50.0)],
+        [(GEMM, 150.0), (LOG_SOFTMAX, 700.0), (GEMM, 150.0), ("layer_norm", 50.0)],  # of a loss
+        [(GEMM, 150.0), *chain("mul"), (GEMM, 150.0), ("layer_norm", 50.0)],
+        [(GEMM, 150.0), ("layer_norm", 50.0), (SOFTMAX, 700.0), (GEMM, 150.0), ("layer_norm", 50.0)],
+    ],
+)
+def test_other_softmaxes_and_products_are_no_attention(step: list[tuple[str, float]]) -> None:
+    assert not by_rule(one_after_the_other(step * 4), "attention")
+
+
+def test_attention_is_on_one_stream_and_from_one_thread() -> None:
+    columns = [7, 7, 7, 7, 8, 7] * 4
+    assert not by_rule(one_after_the_other(STEP * 4, threads=columns), "attention")
+    assert not by_rule(one_after_the_other(STEP * 4, stream=columns), "attention")
+    assert by_rule(one_after_the_other(STEP * 4, threads=[7, 7, 7, 7, 7, 8] * 4), "attention")
+
+
+def test_dropout_and_casts_belong_to_attention() -> None:
+    dropout = "void at::native::<unnamed>::fused_dropout_kernel_vec<float, float, unsigned int>(T1)"
+    step = [(GEMM, 9.0), *chain("add"), (SOFTMAX, 90.0), *chain("copy"), (dropout, 70.0), (GEMM, 9.0)]
+    assert by_rule(one_after_the_other([*step, ("layer_norm", 5.0)] * 4), "attention") == [(4 * 360.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("names", "lengths"), [(("one", "one"), {6}), (("one", "two"), {3}), (("one", "one / two"), {3}), ((), {6})]
+)
+def test_no_chain_goes_on_in_another_range(names: tuple[str, ...], lengths: set[int]) -> None:
+    """The call of a kernel is as many ns after the first as there are kernels before it."""
+    plain = one_after_the_other([*chain("mul", "add", "tanh", "sigmoid", "exp", "log"), (GEMM, 5.0)] * 4)
+    thread = {"process": PROCESS, "thread": 7, "pid": 5, "tid": 7, "domain": "", "is_open": False}
+    rows = [
+        {**thread, "start_ns": 7 * step + 3 * half, "end_ns": 7 * step + 3 * half + 3, "name": name, "style": "PushPop"}
+        for step in range(4)
+        for half, name in enumerate(names)
+    ]
+    tables = {**plain.profile.tables, "ranges": conform("ranges", pd.DataFrame(rows)) if rows else empty("ranges")}
+    found = [remedy for remedy in kernel_remedies(whole(Profile(tables))) if remedy.rule == "fusion"]
+    assert {len(remedy.operations) // 4 for remedy in found} == lengths
+    assert sum(len(remedy.operations) for remedy in found) == 4 * 6

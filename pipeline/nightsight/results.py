@@ -367,6 +367,7 @@ REMEDIES: Final = (
     ("straggler", "all GPUs compute for as long as they do on average"),
     ("tensor_cores", "matrix products of FP32 on tensor cores (TF32)"),
     ("fusion", "chains of elementwise kernels as one kernel each"),
+    ("attention", "attention as one kernel: nothing between its two products"),
     ("fused_optimizer", "one fused kernel for the operations of an optimizer on its tensors"),
     ("small_grid", "as many blocks as fill the GPU"),
 )

@@ -83,6 +83,7 @@ def _of_kernels(name: str, short: str, least_pct: float) -> Rule:
 _KERNELS: Final[Mapping[str, tuple[str, float]]] = {
     "tensor_cores": ("tensor cores", 3.0),
     "fusion": ("kernels fused", 10.0),
+    "attention": ("attention as one kernel", 5.0),
     "fused_optimizer": ("a fused optimizer", 5.0),
     "small_grid": ("larger grids", 5.0),
 }

@@ -27,6 +27,14 @@ KERNEL_RULES: Final[Mapping[str, Words]] = {
         "Compile the function around it (torch.compile, jax.jit), or write the chain as one kernel (Triton, "
         "cupy.fuse); use the fused form where the library has one (gelu, softmax, layer_norm, scaled_dot_product).",
     ),
+    "attention": Words(
+        "Attention is written out, and its scores go through memory",
+        "The scores grow with the square of the sequence. Each kernel between the two products reads all of them from "
+        "memory and writes them again. One kernel for all of attention keeps them on the chip; its products get "
+        "faster too, which is not counted here.",
+        "Call torch.nn.functional.scaled_dot_product_attention, with is_causal=True instead of a mask; "
+        'attn_implementation="sdpa" or "flash_attention_2" in Hugging Face models; FlashAttention or cuDNN elsewhere.',
+    ),
     "fused_optimizer": Words(
         "The optimizer updates one tensor, one operation at a time",
         "Every operation reads and writes the parameters' state again; a fused update does so once.",

@@ -29,7 +29,13 @@ _CONVOLUTION: Final = re.compile(
 )
 # CUDA cores are used there too, but for data of half the size
 _OTHER_TYPES: Final = re.compile(r"(?i)tensorop|tf32|bf16|fp16|f16f16|s\d{3,}gemm|h884|wgmma|tensor\d+x\d+x\d+")
-_NAMED_PRODUCT: Final = re.compile(r"(?i)gemm|mat_?mul|conv(?!ert)|(?:^|_)(?:bmm|mm|addmm|sgemv)(?:_|$)")
+_NAMED_PRODUCT: Final = re.compile(r"(?i)gemm|^nvjet|mat_?mul|conv(?!ert)|(?:^|_)(?:bmm|mm|addmm|sgemv)(?:_|$)")
+_SOFTMAX: Final = re.compile(r"(?i)soft_?max")
+# softmax_warp_forward<input, output, accumulator, size, is_log, is_masked>
+_NO_SOFTMAX: Final = re.compile(
+    r"(?i)backward|bwd|grad|log_?soft_?max|nll|cross_?entropy|attention|sdpa|flash|fmha"
+    r"|softmax_warp_forward<[^<>]*, (?:\(bool\)1, \(bool\)[01]|true, \w+)>"
+)
 _TORCH: Final = re.compile(
     r"\bat::native::(?:<unnamed>::|\(anonymous namespace\)::|\w+::)*"
     r"(?:vectorized_|unrolled_|legacy_)?(?:templated_)?elementwise_kernel(?:_with_index|_manual_unroll\w*)?(?:<|$)"
@@ -96,6 +102,11 @@ def _is_elementwise(name: str) -> bool:
 def is_named_product(name: str) -> bool:
     """Whether a kernel's name says that it multiplies matrices or convolves, in whatever type and on whatever unit."""
     return kind_of(name) in ("product", "convolution") or bool(_NAMED_PRODUCT.search(base_name(name)))
+
+
+def is_softmax(name: str) -> bool:
+    """Whether a kernel's name says that it computes the softmax of rows, in a forward pass and without a logarithm."""
+    return bool(_SOFTMAX.search(name)) and not _NO_SOFTMAX.search(name)
 
 
 def operation(name: str) -> str:

@@ -12,16 +12,27 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nightsight.analyze.ranges.owners import call_owners
 from nightsight.analyze.replay.join import stands_for
 from nightsight.analyze.replay.limits import MEMORIES, ncu_limits
-from nightsight.events.kernel_kinds import Kind, converts, family, kind_of, listed, operation
+from nightsight.events.kernel_kinds import (
+    Kind,
+    converts,
+    family,
+    is_named_product,
+    is_softmax,
+    kind_of,
+    listed,
+    operation,
+)
 from nightsight.events.kernel_names import base_name, communicates
+from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline, by_device, distinct, operation_column, positions
 from nightsight.intervals import Flags, Ints, depth
 from nightsight.parallel import once
 from nightsight.peaks import OF_TENSOR_PEAK, TensorRate, tensor_rate
 from nightsight.results import NCU_LIMITS
-from nightsight.tables import empty, integers
+from nightsight.tables import ANNOTATION, PUSH_POP, START_END, empty, integers
 from nightsight.units import format_value
 
 # no product gets faster than this: its first loads and last stores (products of 256 to 1024: 4.4, 6.8 and 12.6 µs)
@@ -80,7 +91,8 @@ class _Work:
     """The operations in the window, in the order of their streams: by lane (a stream), then by start.
 
     `position`: in `Timeline.operations`; `code`: of the kernel's name, -1 for copies within a device, -2 for all else
-    that is not a kernel; `thread`: that launched it, -1 if unknown; `launched`: when its call began, else its start.
+    that is not a kernel; `thread`: that launched it, -1 if unknown; `launched`: when its call began, else its start;
+    `path`: a number for the path of the program's ranges around that call, -1 for none.
     """
 
     position: Ints
@@ -91,6 +103,7 @@ class _Work:
     thread: Ints
     launched: Ints
     device: Ints
+    path: Ints
 
     def of(self, chosen: Flags) -> Ints:
         """Return the chosen rows, in order of their positions."""
@@ -137,7 +150,8 @@ def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[K
     """
     if not len(timeline.profile.tables.get("kernels", ())):
         return ()
-    found = [*_tensor_cores(timeline), *_fusion(timeline, steps), *_small_grids(timeline), *_replayed(timeline)]
+    by_names = (*_tensor_cores(timeline), *_fusion(timeline, steps), *_attention(timeline), *_small_grids(timeline))
+    found = [*by_names, *_replayed(timeline)]
     time = timeline.operations.end - timeline.operations.start
     gains = [
         int((time[remedy.operations] - remedy.new_ns).sum()) + _LAUNCH_NS * int(remedy.removed.sum())
@@ -175,7 +189,24 @@ def _work(timeline: Timeline) -> _Work:
     thread = np.append(calls["thread"].to_numpy(dtype=np.int64), -1)[call]
     launched = np.where(call >= 0, np.append(calls["start_ns"].to_numpy(dtype=np.int64), 0)[call], start)
     time, device = operations.end[position] - start, operations.device[position]
-    return _Work(position, lane, start, time, _codes(timeline)[position], thread, launched, device)
+    path = np.append(_paths(timeline, len(calls)), -1)[call]
+    return _Work(position, lane, start, time, _codes(timeline)[position], thread, launched, device, path)
+
+
+def _paths(timeline: Timeline, calls: int) -> Ints:
+    """Return for each call a number for the path of the program's own ranges around it, -1 for none."""
+    ranges = nested_ranges(timeline.profile)
+    if not calls or not len(ranges):
+        return np.full(calls, -1, dtype=np.int64)
+    parent = ranges["parent"].to_numpy()
+    row = np.arange(len(ranges))
+    # modules and functions of a library are no sections of the program
+    foreign = np.append(~ranges["style"].isin([PUSH_POP, START_END, ANNOTATION]).to_numpy(dtype=bool), False)
+    while foreign[row].any():
+        row = np.where(foreign[row], parent[row], row)
+    codes = np.append(ranges["path"].cat.codes.to_numpy(dtype=np.int64), -1)
+    path: Ints = codes[np.append(row, -1)][call_owners(timeline)[0]]
+    return path
 
 
 def _codes(timeline: Timeline) -> Ints:
@@ -303,6 +334,42 @@ def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
         yield _remedy("fused_optimizer" if is_adam else "fusion", place, work, (rows, new), evidence)
 
 
+def _attention(timeline: Timeline) -> Iterator[KernelRemedy]:
+    """Find a softmax between two products, with nothing but elementwise kernels beside it: attention written out.
+
+    One kernel keeps the scores on the chip, so that what is between the products takes no time. The products are left
+    as they are, although they write and read the scores too: a lower bound of the gain.
+    """
+    names, work = _names(timeline), _work(timeline)
+    is_softmax_, is_product = (
+        np.array([*map(tells, names.texts), False, False], dtype=bool)[work.code]
+        for tells in (is_softmax, is_named_product)
+    )
+    is_dropout = np.array([*("dropout" in text for text in names.texts), False, False], dtype=bool)
+    beside = (names.are("elementwise", "compiled") | is_dropout)[work.code] | (work.code == -1)
+    beside &= ~is_softmax_
+    rows, other = np.arange(len(work.code)), ~beside
+    # the nearest rows on both sides that are not elementwise, -1 and len(rows) for none
+    before = np.append(-1, np.maximum.accumulate(np.where(other, rows, -1)))[:-1]
+    after = np.append(np.minimum.accumulate(np.where(other, rows, len(rows))[::-1])[::-1], len(rows))[1:]
+    low, high = before[is_softmax_], after[is_softmax_]
+    inside = (low >= 0) & (high < len(rows))
+    low, high = low[inside], high[inside]
+    together = is_product[low] & is_product[high]
+    for column in (work.lane, work.thread, work.path):
+        together &= column[low] == column[high]
+    low, high = low[together], high[together]
+    if len(low) < _FEWEST or work.start[high].max() - work.start[low].min() < _LEAST_SPREAD * timeline.window.length_ns:
+        return
+    count = high - low - 1
+    mine = np.repeat(low + 1, count) + np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    first = mine[: count[0]]
+    words = listed(("softmax" if is_softmax_[row] else operation(names.texts[work.code[row]]) for row in first), _WORDS)
+    total = format_value(float(work.time[mine].sum()) / len(low), "time_ns")
+    evidence = (f"{words} between two products, {len(low):,} ×: {total} each time",)
+    yield _remedy("attention", words, work, (mine, np.zeros_like(mine)), evidence)
+
+
 def _is_loop(work: _Work, steps: Ints, turns: Ints) -> bool:
     """Whether chains (a row of `turns` each) are a loop over tensors, such as the parameters of an optimizer.
 
@@ -320,12 +387,17 @@ def _is_loop(work: _Work, steps: Ints, turns: Ints) -> bool:
 
 
 def _chains(work: _Work, names: _Names, steps: Ints) -> _Chains:
-    """Return runs of elementwise kernels, divided where a sequence of them begins again."""
+    """Return runs of elementwise kernels, divided where a sequence of them begins again.
+
+    None goes on in another range: sections that the program tells apart are rather alternatives, or passes.
+    """
     has_rows, own = names.are("reduction")[work.code], names.are("elementwise", "compiled")[work.code]
     copies = work.code == -1
     step = np.searchsorted(steps, work.launched, side="right")
     member = own | has_rows | copies
-    broken = (work.lane[1:] != work.lane[:-1]) | (work.thread[1:] != work.thread[:-1]) | (step[1:] != step[:-1])
+    broken = step[1:] != step[:-1]
+    for column in (work.lane, work.thread, work.path):
+        broken |= column[1:] != column[:-1]
     begins = member & np.append(True, broken | ~member[:-1])[: len(member)]
     run = np.cumsum(begins) - 1
     # reductions and copies only between elementwise kernels
