@@ -47,7 +47,7 @@ def test_all_tables_of_a_cuda_trace(recorded: Recorded) -> None:
         "cpu_ops": 315,
         "devices": 1,
         "diagnostics": 0,
-        "unread": 2,
+        "unread": 1,
     }
     never = {"graph_launches", "marks", "syncs", "overheads", "python_samples", *OF_REPLAY}
     assert set(profile.missing) == {"memory_usage", "python_functions", *never}
@@ -152,7 +152,7 @@ def test_every_recorded_time_is_exact(path: Path) -> None:
 def test_cpu_trace_says_why_it_has_no_gpu_tables() -> None:
     profile = read_kineto(DATA / "kineto" / "cpu.json.gz")
 
-    assert sizes(profile) == {"ranges": 6, "cpu_ops": 108, "diagnostics": 0, "unread": 1}
+    assert sizes(profile) == {"ranges": 6, "cpu_ops": 108, "diagnostics": 0, "unread": 0}
     assert {profile.missing[name] for name in (*GPU_TABLES, "api_calls")} == {
         "the trace has no CUDA events: it was recorded on the CPU only"
     }
@@ -197,6 +197,17 @@ def test_nothing_private_is_taken(path: Path) -> None:
     assert "/tmp" not in told
 
 
+def test_operators_of_the_backward_pass_name_the_thread_of_the_forward_pass(recorded: Recorded) -> None:
+    operators = recorded.profile("mini_torch").tables["cpu_ops"]
+
+    backward = operators[operators["forward_thread"].notna()]
+    assert set(backward["tid"]) == {1335}
+    assert set(backward["forward_thread"]) == {1310}
+    assert set(backward["name"].str.contains("Backward|AccumulateGrad")) == {True}
+    forward = operators[operators["forward_thread"].isna() & (operators["tid"] == 1310)]
+    assert set(backward["sequence"]) <= {*forward["sequence"].dropna()}
+
+
 # -- written traces ---------------------------------------------------------------------------------------------------
 
 
@@ -239,6 +250,45 @@ def test_correlation_may_be_absent(tmp_path: Path) -> None:
 
     assert tables["kernels"]["correlation"].isna().all()
     assert tables["api_calls"]["correlation"].isna().all()
+
+
+def operator(name: str = "aten::mm", **changes: object) -> Event:
+    return call(cat="cpu_op", name=name, args={}) | changes
+
+
+def test_arguments_of_an_operator_are_compact_json(tmp_path: Path) -> None:
+    arguments = {
+        "Input Dims": [[64, 256], [[2], [3, 4]], []],
+        "Input type": ["c10::BFloat16", "TensorList", "Scalar"],
+        "Concrete Inputs": ["", "", "1."],
+        "Sequence number": 7,
+        "Fwd thread id": 0,
+    }
+    first, second = (
+        read_kineto(write(tmp_path, operator(args=arguments), operator())).tables["cpu_ops"].to_dict("records")
+    )
+
+    assert (first["shapes"], first["types"]) == ("[[64,256],[[2],[3,4]],[]]", '["c10::BFloat16","TensorList","Scalar"]')
+    assert (first["inputs"], first["sequence"]) == ('["","","1."]', 7)
+    assert pd.isna(first["forward_thread"])
+    assert [second[name] for name in ("shapes", "types", "inputs", "module")] == [""] * 4
+    assert pd.isna(second["sequence"])
+
+
+def test_the_path_of_a_module_says_more_than_its_class(tmp_path: Path) -> None:
+    modules = [
+        call(cat="python_function", name="nn.Module: Linear_0", ts=10, dur=50, args={}),
+        call(cat="user_annotation", name="nn.Module: layers.3", ts=20, dur=20, args={}),
+        call(cat="user_annotation", name="nn.Module: layers.3.mlp", ts=25, dur=5, args={}),
+        call(cat="user_annotation", name="mine", ts=26, dur=2, args={}),
+    ]
+    operators = [operator(ts=time, dur=1) for time in (5, 10, 20, 27, 31, 45, 60)]
+    tables = read_kineto(write(tmp_path, *modules, *operators, operator(ts=27, tid=46))).tables
+
+    named = ["", "Linear_0", "layers.3", "layers.3.mlp", "layers.3", "Linear_0", "", ""]
+    assert tables["cpu_ops"]["module"].tolist() == named
+    assert tables["ranges"]["name"].tolist() == ["mine"]
+    assert tables["unread"].empty
 
 
 def test_what_a_kernel_does_not_say_is_unknown_and_its_shape_is_zero(tmp_path: Path) -> None:

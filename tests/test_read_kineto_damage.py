@@ -108,6 +108,49 @@ def test_one_odd_value_of_a_field_that_can_be_missing_is_unknown_and_said(
     assert [f"'{field}' (1 x)" in finding.detail for finding in said] == [True]
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "column"),
+    [
+        ("Input Dims", "[[1]]", "shapes"),
+        ("Input Dims", [[1.5]], "shapes"),
+        ("Input Dims", [[True]], "shapes"),
+        ("Input Dims", [[[[1]]]], "shapes"),
+        ("Input Dims", [4], "shapes"),
+        ("Input Dims", {}, "shapes"),
+        ("Input type", "float", "types"),
+        ("Input type", [1], "types"),
+        ("Concrete Inputs", ["", None], "inputs"),
+        ("Sequence number", "5", "sequence"),
+        ("Sequence number", 2**64, "sequence"),
+        ("Fwd thread id", [], "forward_thread"),
+    ],
+)
+def test_an_odd_argument_of_an_operator_is_unknown_and_said(
+    tmp_path: Path, field: str, value: object, column: str
+) -> None:
+    event = call(cat="cpu_op", name="aten::mm")
+    profile = read_kineto(write(tmp_path, event | {"args": {field: value}}, event | {"args": {}}))
+
+    assert set(profile.tables["cpu_ops"][column].astype("object").fillna("")) == {""}
+    (finding,) = profile.findings
+    assert f"'{field}' (1 x)" in finding.detail
+
+
+@pytest.mark.parametrize("damage", [{"id": "5"}, {"id": None}, {"tid": "x"}, {"ts": "soon"}, {"ts": float("nan")}])
+def test_a_damaged_arrow_leads_nowhere(tmp_path: Path, damage: Event) -> None:
+    forward = call(cat="cpu_op", name="aten::mm", ts=5, args={"Sequence number": 3, "Fwd thread id": 0})
+    backward = call(cat="cpu_op", name="MmBackward0", ts=50, tid=46, args={"Sequence number": 3, "Fwd thread id": 1})
+    arrows = [
+        {"ph": phase, "cat": "fwdbwd", "name": "fwdbwd", "id": 1, "pid": 44, "tid": event["tid"], "ts": event["ts"]}
+        for phase, event in (("s", forward), ("f", backward))
+    ]
+    whole = read_kineto(write(tmp_path, forward, backward, *arrows)).tables["cpu_ops"]
+    assert whole["forward_thread"].fillna(-1).tolist() == [-1, forward["tid"]]
+
+    damaged = read_kineto(write(tmp_path, forward, backward, arrows[0] | damage, arrows[1])).tables["cpu_ops"]
+    assert damaged["forward_thread"].isna().all()
+
+
 @pytest.mark.parametrize("properties", [7, {}, [7], [{}], [{"id": 0, "name": 5, "computeMajor": 9, "computeMinor": 0}]])
 def test_wrong_device_properties_lose_no_event_and_are_said(tmp_path: Path, properties: object) -> None:
     profile = read_kineto(write(tmp_path, kernel(), deviceProperties=properties))
@@ -218,7 +261,8 @@ ANY_JSON = st.recursive(
     max_leaves=5,
 )
 FIELDS = st.sampled_from(["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"])
-ARGUMENTS = st.sampled_from([*ON_GPU, "inDevice", "grid", "block", "bytes", "finished", "graph node id"])
+OF_OPERATORS = ("Input Dims", "Input type", "Concrete Inputs", "Sequence number", "Fwd thread id")
+ARGUMENTS = st.sampled_from([*ON_GPU, *OF_OPERATORS, "inDevice", "grid", "block", "bytes", "finished", "graph node id"])
 
 
 @given(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from nightsight.intervals import Ints, outer
+from nightsight.intervals import Ints, innermost, outer
 
 INT: Final = "int64"
 NULLABLE: Final = "int64[pyarrow]"
@@ -86,7 +86,22 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "syncs": {**_SPAN, **_ON_STREAM, "kind": INT, "event": NULLABLE, "record": NULLABLE},
     # calls of cudaEventRecord: what a wait for this record waits for is the work given to the stream before
     "event_records": {"process": INT, "stream": INT, "correlation": NULLABLE, "event": NULLABLE, "record": NULLABLE},
-    "cpu_ops": {**_SPAN, **_ON_THREAD, "name": TEXT},
+    # operators of PyTorch, which nest and recur. shapes, types, inputs: of the arguments, as compact JSON in PyTorch's
+    # own words ("" if not recorded): [[64,256],[256],[]], ["float","c10::BFloat16","Scalar"], and ["","","1"], the
+    # values of those that are no tensors. sequence: autograd's number, the same for an operator of the forward pass and
+    # those of the backward pass that belong to it; these have the thread of the former as forward_thread. module: its
+    # path in the model, "layers.3.mlp", or its class, "Linear_0"
+    "cpu_ops": {
+        **_SPAN,
+        **_ON_THREAD,
+        "name": TEXT,
+        "shapes": TEXT,
+        "types": TEXT,
+        "inputs": TEXT,
+        "sequence": NULLABLE,
+        "forward_thread": NULLABLE,
+        "module": TEXT,
+    },
     "threads": {"thread": INT, "name": TEXT, "priority": NULLABLE},
     "os_calls": {**_SPAN, **_ON_THREAD, "name": TEXT},
     # page faults of unified memory: CPU faults one by one, GPU faults in groups
@@ -228,6 +243,8 @@ NOT_REPLAYED: Final = "no kernel was replayed with ncu"
 """Why a timeline without a replay lacks these tables."""
 
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
+# texts that are empty if not recorded
+_EMPTY_TEXTS: Final = frozenset({"shapes", "types", "inputs", "module"})
 
 # tables of work on GPUs
 _OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")
@@ -249,14 +266,15 @@ def wanted(table: str, details: Details) -> frozenset[str]:
 def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.DataFrame:
     """Return `frame` with exactly the columns, order and types of a canonical table; KeyError if it lacks one.
 
-    Nullable numbers and optional texts that it lacks are filled with missing values. Columns of DETAILS that `details`
-    does not ask for are dropped.
+    Nullable numbers and optional texts that it lacks are filled with missing values, texts that can be empty with "".
+    Columns of DETAILS that `details` does not ask for are dropped.
     """
     left_out = DETAILS.get(table, frozenset()) - wanted(table, details)
     types = {name: kind for name, kind in TABLES[table].items() if name not in left_out}
     optional = [name for name, kind in types.items() if kind == NULLABLE or name in _OPTIONAL_TEXTS]
     absent = {name: None for name in optional if name not in frame}
-    return frame.assign(**absent)[list(types)].astype(types).reset_index(drop=True)
+    silent: dict[str, Any] = {name: "" for name in _EMPTY_TEXTS & types.keys() if name not in frame}
+    return frame.assign(**absent, **silent)[list(types)].astype(types).reset_index(drop=True)
 
 
 def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":
@@ -360,6 +378,20 @@ def nest(spans: pd.DataFrame) -> pd.DataFrame:
         local = outer(end[rows])
         parent[rows] = np.where(local >= 0, rows[local], -1)
     return spans.assign(parent=parent, level=_levels(parent))
+
+
+def innermost_of(spans: pd.DataFrame, thread: Ints, time: Ints) -> Ints:
+    """Return the row of the innermost of `spans` that is open on a thread at each of these times, -1 for none."""
+    row = np.full(len(time), -1, dtype=np.int64)
+    asking: Any = pd.DataFrame({"thread": thread}).groupby("thread").indices
+    starts, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
+    threads: Any = spans.groupby("thread").indices
+    for key, mine in threads.items():
+        if key in asking:
+            ordered = mine[np.lexsort((-ends[mine], starts[mine]))]
+            inner = innermost(starts[ordered], ends[ordered], outer(ends[ordered]), time[asking[key]])
+            row[asking[key]] = np.where(inner >= 0, ordered[inner], -1)
+    return row
 
 
 def _levels(parent: Ints) -> Ints:

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -14,9 +14,32 @@ from nightsight.errors import CaptureError
 from nightsight.model import Environment, Finding, Profile
 from nightsight.read.chrome import MOST_BYTES, read_document
 from nightsight.read.frames import frame_name, is_of_library
-from nightsight.read.kineto_events import MEMORY, TEXT, TRIPLE, Events, Frame, damaged, is_id, odd_fields
+from nightsight.read.kineto_events import (
+    FORWARD_BACKWARD,
+    MEMORY,
+    MODULES,
+    OF_MODULE,
+    TEXT,
+    TRIPLE,
+    Events,
+    Frame,
+    damaged,
+    is_id,
+    is_shapes,
+    is_texts,
+    odd_fields,
+)
 from nightsight.read.vocabulary import cuda_version, list_gpus
-from nightsight.tables import ANNOTATION, NOT_REPLAYED, OF_REPLAY, conform, empty, renamed
+from nightsight.tables import (
+    ANNOTATION,
+    NOT_REPLAYED,
+    OF_REPLAY,
+    categorical,
+    conform,
+    empty,
+    innermost_of,
+    renamed,
+)
 
 _GPU: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALLS: Final = ("cuda_runtime", "cuda_driver")
@@ -29,14 +52,13 @@ _KINDS: Final = {
     _CPU_MEMORY: "allocations and frees of CPU memory",
     "cuda_sync": "synchronizations as the GPU saw them",
     "gpu_user_annotation": "ranges projected onto the GPU",
-    "fwdbwd (s)": "arrows from forward to backward operators",
     "overhead": "spans of profiler overhead",
     "cuda_profiler_range": "kernels with counters (CUPTI range profiler)",
     "mtia_ccp_events": "operations of MTIA accelerators",
     "mtia_runtime": "calls of the MTIA runtime",
 }
 # CPU events: they do not tell whether an accelerator was recorded
-_OF_CPU: Final = (_FUNCTION, "overhead", "fwdbwd (s)", "cpu_instant_event (i)")
+_OF_CPU: Final = (_FUNCTION, "overhead", "cpu_instant_event (i)")
 # the profiler's own span, and arrows that repeat what correlation ids say
 _NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)")
 _COPY: Final = re.compile(r"Memcpy ([HDAP])to([HDAP]) \((.+) -> (.+)\)")
@@ -130,7 +152,7 @@ class _Trace(Events):
         missing = {"devices": _NO_DEVICE} if tables["devices"].empty else {}
         if MEMORY not in self.events:
             missing["memory_usage"] = _NO_USAGE
-        if _FUNCTION not in self.events:
+        if not {_FUNCTION, MODULES[_FUNCTION]} & self.events.keys():
             missing["python_functions"] = _NO_FUNCTIONS
         has_calls, has_work = (any(kind in self.events for kind in kinds) for kinds in (_CALLS, _GPU))
         gives_work = tables["api_calls"]["name"].astype("str").str.startswith(_GIVES_WORK).any()
@@ -286,7 +308,40 @@ def _function(name: str) -> str:
 
 
 def _cpu_ops(trace: _Trace) -> Frame:
-    return trace.on_thread("cpu_op")[1]
+    rows, frame = trace.on_thread("cpu_op")
+    arguments = trace.arguments(rows)
+    return frame.assign(
+        shapes=trace.lists(arguments, "Input Dims", is_shapes),
+        types=trace.lists(arguments, "Input type", is_texts),
+        inputs=trace.lists(arguments, "Concrete Inputs", is_texts),
+        sequence=trace.numbers(arguments, "Sequence number"),
+        forward_thread=_forward_threads(trace, frame.assign(number=trace.numbers(arguments, "Fwd thread id"))),
+        module=_modules(trace, frame),
+    )
+
+
+def _forward_threads(trace: _Trace, operators: Frame) -> "pd.Series[Any]":
+    """Return the thread of the forward operator for each operator of the backward pass.
+
+    These have its number, which torch counts by itself; arrows tell which thread that is.
+    """
+    arrows = trace.arrows(FORWARD_BACKWARD).rename(columns={"tid": "forward"})
+    backward = operators[operators["number"].fillna(0) > 0]
+    ends = backward.merge(arrows, left_on=["tid", "start_ns"], right_on=["tid_after", "start_ns_after"])
+    thread = ends.drop_duplicates("number").set_index("number")["forward"]
+    return backward["number"].map(thread).reindex(operators.index)
+
+
+def _modules(trace: _Trace, operators: Frame) -> "pd.Categorical[Any]":
+    """Return the module in which each operator was called: its path in the model, or else its class."""
+    texts, codes = [np.array([""], dtype=object)], np.zeros(len(operators), dtype=np.int64)
+    for kind in MODULES.values():
+        spans = trace.on_thread(kind)[1]
+        row = innermost_of(spans, operators["thread"].to_numpy(), operators["start_ns"].to_numpy())
+        names = spans["name"].array
+        codes = np.where((codes == 0) & (row >= 0), sum(map(len, texts)) + np.append(names.codes, 0)[row], codes)
+        texts.append(names.categories.str.removeprefix(OF_MODULE).to_numpy(dtype=object))
+    return categorical(np.concatenate(texts), codes)
 
 
 _NOTHING_RECORDED: Final = Finding(

@@ -3,6 +3,7 @@
 Every event needs a name, times, and the place where it ran. All other fields are optional.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
@@ -23,6 +24,12 @@ Rows = Sequence[Fields]
 Values = np.ndarray[Any, Any]
 
 MEMORY: Final = "[memory]"
+OF_MODULE: Final = "nn.Module: "
+"""Begins the names of calls of modules: torch (with_stack) adds the class, our own collector the path in the model."""
+MODULES: Final = {"user_annotation": "module", "python_function": "class of a module"}
+"""The kinds of these events, by category."""
+FORWARD_BACKWARD: Final = "fwdbwd"
+"""The category of arrows from operators of the forward pass to those of the backward pass."""
 # metadata, and the ends of events that began in another row
 _CONTINUED: Final = ("M", "E", "e", "n", "f", "t")
 # beyond this (the year 2096, in microseconds) the end of an event could leave int64 nanoseconds
@@ -98,6 +105,20 @@ class Events:
         """Return whole numbers, as `optional` does."""
         return pd.Series(self.optional(rows, key), dtype=pd.ArrowDtype(INTEGER))
 
+    def lists(self, rows: Rows, key: str, accepts: Callable[[object], bool]) -> "pd.Categorical[Any]":
+        """Return lists as compact JSON, "" if absent. What `accepts` refuses counts as absent, and in `odd`."""
+        given = [row.get(key) for row in rows]
+        codes, _ = pd.factorize(np.array([_written(value) for value in given], dtype=object))
+        first = np.unique(codes, return_index=True)[1]
+        distinct = [given[position] for position in first]
+        is_odd = np.array([value is not None and not accepts(value) for value in distinct], dtype=bool)
+        self.odd[key] += int(is_odd[codes].sum())
+        texts = [
+            "" if odd or value is None else json.dumps(value, separators=(",", ":"))
+            for odd, value in zip(is_odd, distinct, strict=True)
+        ]
+        return categorical(np.array(texts, dtype=object), codes)
+
     def names(self, rows: Rows, *meanings: Callable[[str], str]) -> "list[pd.Categorical[Any]]":
         """Apply each of `meanings` to the names of all rows, once per distinct name; one column per meaning."""
         encoded = self.required(rows, "name", TEXT).dictionary_encode()
@@ -120,6 +141,20 @@ class Events:
             rows = list(compress(rows, good))
         start_ns = _nanoseconds(start[good])
         return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])})
+
+    def arrows(self, category: str) -> Frame:
+        """Return the arrows of a category: thread and start_ns of the event where each begins, and of the other's."""
+        ends = []
+        for phase in ("s", "f"):
+            rows = self.events.get(f"{category} ({phase})", ())
+            self.asked.add(f"{category} ({phase})")
+            start = self.optional(rows, "ts", NUMBER).to_numpy(zero_copy_only=False)
+            known = np.abs(start) < _LATEST_US
+            start_ns = np.where(known, _nanoseconds(np.where(known, start, 0)), -1)
+            ids = {name: self.numbers(rows, name) for name in ("id", "tid")}
+            ends.append(pd.DataFrame({**ids, "start_ns": start_ns})[known].dropna().drop_duplicates("id"))
+        arrows: Frame = ends[0].merge(ends[1], on="id", suffixes=("", "_after"))
+        return arrows
 
     def arguments(self, rows: Rows) -> Rows:
         """Return the `args` of all rows, empty if absent; CaptureError if any is not an object."""
@@ -157,11 +192,14 @@ def _kind(event: Fields) -> str:
     """Return the kind of an event: its category, for non-spans with the phase; "" if it is not to be counted."""
     phase, category = event.get("ph"), event.get("cat")
     if phase == "X":
+        if category in MODULES and str(event.get("name")).startswith(OF_MODULE):
+            return MODULES[category]
         return category or ""
     # the first exporters gave instants no category
     if event.get("name") == MEMORY:
         return MEMORY
-    return f"{category} ({phase})" if category and phase not in _CONTINUED else ""
+    is_counted = phase not in _CONTINUED or (category == FORWARD_BACKWARD and phase == "f")
+    return f"{category} ({phase})" if category and is_counted else ""
 
 
 def _placed(row: Fields, fields: Fields) -> Fields:
@@ -177,6 +215,31 @@ def _placed(row: Fields, fields: Fields) -> Fields:
 def is_id(value: object) -> TypeGuard[int]:
     """Whether a value is an integer that fits into an int64."""
     return type(value) is int and abs(value) < 2**63
+
+
+def is_texts(value: object) -> bool:
+    """Whether a value is a list of strings."""
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def is_shapes(value: object) -> bool:
+    """Whether a value is a list of shapes, or, for arguments that are lists of tensors, of lists of shapes."""
+    return isinstance(value, list) and all(
+        isinstance(item, list) and (_is_shape(item) or all(isinstance(part, list) and _is_shape(part) for part in item))
+        for item in value
+    )
+
+
+def _is_shape(sizes: list[Any]) -> bool:
+    return all(is_id(size) for size in sizes)
+
+
+def _written(value: object) -> str:
+    """Return a text that tells values apart."""
+    try:
+        return str(value)
+    except RecursionError:
+        return "too deep"
 
 
 def _typed(values: list[Any], kind: pa.DataType) -> pa.Array | None:

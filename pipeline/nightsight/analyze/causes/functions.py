@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.timeline import Timeline, positions
-from nightsight.intervals import Flags, Ints, covered, innermost, outer, union
-from nightsight.tables import renamed
+from nightsight.intervals import Flags, Ints, covered, union
+from nightsight.tables import innermost_of, renamed
 
 # what takes less of the samples, or of the time, is one of many
 _LEAST_SHARE: Final = 0.4
@@ -103,14 +103,7 @@ def _innermost(timeline: Timeline, code: Code, table: str, column: str) -> str:
     spans = timeline.profile.tables.get(table)
     if spans is None or not len(spans):
         return ""
-    thread, time = code.thread, code.start + code.length // 2
-    row, asking = np.full(len(time), -1, dtype=np.int64), positions(thread)
-    starts, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
-    for key, mine in positions(spans["thread"].to_numpy()).items():
-        if key in asking:
-            ordered = mine[np.lexsort((-ends[mine], starts[mine]))]
-            inner = innermost(starts[ordered], ends[ordered], outer(ends[ordered]), time[asking[key]])
-            row[asking[key]] = np.where(inner >= 0, ordered[inner], -1)
+    row = innermost_of(spans, code.thread, code.start + code.length // 2)
     return _most_named(spans[column], row, code.length)
 
 
