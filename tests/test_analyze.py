@@ -9,12 +9,13 @@ import pytest
 
 from nightsight.analyze import ANALYSES, analyze
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.api import cuda_api, operators
+from nightsight.analyze.api import cuda_api
 from nightsight.analyze.copies import memory_operations
 from nightsight.analyze.facts import devices, trust
 from nightsight.analyze.gpu_time import gpu_time
 from nightsight.analyze.kernels import kernel_time
 from nightsight.analyze.launches.overhead import launch_overhead
+from nightsight.analyze.operators import operators
 from nightsight.analyze.ranges.owners import range_coverage, range_time
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.names import api_names

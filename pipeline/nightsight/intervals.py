@@ -35,16 +35,19 @@ def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return (start, reach) if first.all() else (start[first], reach[np.append(first[1:], True)])
 
 
-def outer(end: Ints) -> Ints:
+def outer(end: Ints, start: Ints | None = None) -> Ints:
     """Return for each span the position of the latest earlier span that ends no earlier, or -1.
 
-    Spans must be sorted by (start, longest first). If they are nested, the result is the parent. In each round a span
-    jumps over its current candidate and over all that this one has already jumped over, so the number of rounds grows
-    with the logarithm of the number of spans.
+    Spans must be sorted by (start, longest first). If they are nested, the result is the parent. With `start`, that one
+    must be open when this one starts: an empty span at the end of another is outside. In each round a span jumps over
+    its current candidate and over all that this one has already jumped over, so the number of rounds grows with the
+    logarithm of the number of spans.
     """
     position = np.arange(-1, len(end) - 1, dtype=np.int64)
     while True:
         short = (position >= 0) & (end[position] < end)
+        if start is not None:
+            short |= (position >= 0) & (end[position] <= start)
         if not short.any():
             return position
         position[short] = position[position[short]]

@@ -202,6 +202,7 @@ _LAUNCHED: Final = ("kernels", "memory_ops", "api_calls")
 _REPLAYED: Final = ("profiled_launches", "kernel_metrics")
 
 _DEVICE: Final = Column("device", WHOLE, "number of the GPU in the machine", is_plain=True)
+_DEVICE_OR_CPU: Final = Column("device", WHOLE, "number of the GPU in the machine; none for the CPU")
 _PID: Final = Column("pid", WHOLE, "process ID", is_plain=True)
 _CALLS: Final = Column("calls", WHOLE, "number of calls", is_plain=True)
 _COUNT: Final = Column("count", WHOLE, "how many", is_plain=True)
@@ -1391,11 +1392,11 @@ MEMORY_USAGE: Final = Entry(
     "memory_usage",
     "Memory usage",
     "Memory that the program allocated. nsys records allocations from CUDA; PyTorch keeps memory that its tensors "
-    "have released, so the tensors may need less. torch.profiler records what tensors were given.",
+    "have released, so the tensors may need less. torch.profiler records what tensors were given, on the CPU too.",
     ("memory_usage",),
     (
-        _DEVICE,
-        Column("kind", TEXT, "kind of memory", is_plain=True),
+        _DEVICE_OR_CPU,
+        Column("kind", TEXT, "kind of memory; `Host` is that of the CPU", is_plain=True),
         Column("peak_bytes", WHOLE, "the most at any time", is_plain=True),
         Column("end_bytes", WHOLE, "memory still allocated at the end of the capture"),
         Column("allocations", WHOLE, "number of allocations", is_plain=True),
@@ -1415,13 +1416,19 @@ MEMORY_USAGE: Final = Entry(
 MEMORY_OVER_TIME: Final = Entry(
     "memory_over_time",
     "Memory over time",
-    "Memory allocated on each device after each change. Long captures are thinned out: of each piece of time, the "
-    "highest and the last level are kept.",
+    "Memory allocated on each GPU, and on the CPU where recorded, after each change. Long captures are thinned out: of "
+    "each piece of time, the highest and the last level are kept.",
     ("memory_usage",),
     (
-        _DEVICE,
+        _DEVICE_OR_CPU,
         Column("time_ns", WHOLE, "since the start of the window", is_plain=True),
         Column("bytes", WHOLE, "allocated from then on", is_plain=True),
+        Column(
+            "reserved_bytes",
+            WHOLE,
+            "what PyTorch had reserved, from which tensors get their memory; left out if not recorded",
+            is_optional=True,
+        ),
     ),
     rows="changes",
     place="points",
@@ -1498,26 +1505,140 @@ CUDA_API_SUM: Final = Entry(
     names="code",
 )
 
+_OF_OPERATORS: Final = (
+    Column("own_pct", NUMBER, "own time in percent of the own time of all operators"),
+    Column("own_ns", WHOLE, "time on the CPU without the operators, ranges and CUDA calls inside"),
+    Column("total_ns", WHOLE, "time on the CPU including them", is_plain=True),
+    _CALLS,
+    Column("max_ns", WHOLE, "longest", is_plain=True),
+    Column(
+        "own_device_ns",
+        WHOLE,
+        "time of the GPU work that it launched itself, added up; left out if operators launched none",
+        is_optional=True,
+    ),
+    Column("device_ns", WHOLE, "the same, with what the operators inside launched", is_optional=True),
+    Column(
+        "own_memory_bytes",
+        WHOLE,
+        "CPU memory allocated less freed while it ran, without what ran inside; left out if not recorded",
+        is_optional=True,
+    ),
+    Column("memory_bytes", WHOLE, "the same, with what ran inside", is_optional=True),
+    Column("own_device_memory_bytes", WHOLE, "as `own_memory_bytes`, of GPUs", is_optional=True),
+    Column("device_memory_bytes", WHOLE, "as `memory_bytes`, of GPUs", is_optional=True),
+    Column(
+        "flops",
+        NUMBER,
+        "floating-point operations, by torch's formulas for mm, addmm, bmm, baddbmm, conv2d, mul and add; 0 for other "
+        "operators; left out if shapes were not recorded",
+        is_optional=True,
+    ),
+    Column("name", TEXT, "the operator", is_plain=True),
+)
+_MEMORY_OF_OPERATORS: Final = (
+    "max_ns",
+    "own_memory_bytes",
+    "memory_bytes",
+    "own_device_memory_bytes",
+    "device_memory_bytes",
+)
+
 CPU_OPS: Final = Entry(
     "cpu_ops",
     "Operators",
-    "PyTorch operators on the CPU. An operator that only calls itself again, with other arguments, counts as one "
-    "call, as in torch's key_averages.",
+    "PyTorch operators, as torch's key_averages counts them. An operator that only calls itself again, with other "
+    "arguments, is one call.",
     ("cpu_ops",),
-    (
-        Column("own_pct", NUMBER, "own time in percent of the own time of all operators"),
-        Column("own_ns", WHOLE, "time without the operators called inside"),
-        Column("total_ns", WHOLE, "time including them", is_plain=True),
-        Column("calls", WHOLE, "number of calls", is_plain=True),
-        Column("max_ns", WHOLE, "longest", is_plain=True),
-        Column("name", TEXT, "the operator", is_plain=True),
-    ),
+    _OF_OPERATORS,
     rows="operators",
     header="Operator",
     group=PROGRAM,
     short="operators",
     bars=("own_pct",),
+    minor=_MEMORY_OF_OPERATORS,
     jump="operator",
+    names="code",
+)
+
+CPU_OP_SHAPES: Final = Entry(
+    "cpu_op_shapes",
+    "Operators by shape",
+    "The same by the shapes of the inputs, as key_averages(group_by_input_shape=True). Operators without recorded "
+    "shapes are left out.",
+    ("cpu_ops",),
+    (
+        *_OF_OPERATORS,
+        Column("shapes", TEXT, "shape of each input as JSON; `[]` for what is no tensor, or has one value"),
+    ),
+    rows="operators and shapes",
+    header="Operator",
+    group=PROGRAM,
+    short="operators by shape",
+    bars=("own_pct",),
+    minor=_MEMORY_OF_OPERATORS,
+    jump="operator",
+    names="code",
+)
+
+KERNEL_OPERATORS: Final = Entry(
+    "kernel_operators",
+    "Kernels by operator",
+    "Execution time of kernels on the GPU, by the PyTorch operator that launched them: the innermost one around the "
+    "launching call.",
+    ("kernels", "api_calls", "cpu_ops"),
+    (
+        Column("time_pct", NUMBER, "share of the total time of all kernels, not of wall time"),
+        Column("total_ns", WHOLE, "sum", is_plain=True),
+        _INSTANCES,
+        Column("avg_ns", NUMBER, "mean", is_plain=True),
+        Column("operator", TEXT, "the operator; empty for kernels that no operator launched"),
+        Column(
+            "forward",
+            TEXT,
+            "for kernels of the backward pass, the operator of the forward pass with the same sequence number",
+        ),
+        Column(
+            "module",
+            TEXT,
+            "the module in which the operator was called, in the backward pass that of the forward operator: its path "
+            "in the model, or its class; empty if not recorded",
+        ),
+        Column("name", TEXT, "the kernel", is_plain=True),
+    ),
+    rows="kernels by operator",
+    header="Kernel",
+    group=PROGRAM,
+    short="kernels by operator",
+    bars=("time_pct",),
+    constant=("forward", "module"),
+    jump="kernel",
+    names="kernel",
+    kernels=("name",),
+)
+
+COLLECTIVES: Final = Entry(
+    "collectives",
+    "Collectives",
+    "Collectives that PyTorch called, with the time of the kernels that they launched. A kernel also waits for the "
+    "other ranks.",
+    ("collectives",),
+    (
+        _PID,
+        Column("total_ns", WHOLE, "time of their kernels on the GPU, added up; none if no kernel was recorded"),
+        _CALLS,
+        Column("avg_ns", NUMBER, "the same, of one call"),
+        Column("message_bytes", WHOLE, "what this rank gives in one call"),
+        Column("type", TEXT, "type of its elements", is_plain=True),
+        Column("group_size", WHOLE, "number of ranks", is_plain=True),
+        Column("ranks", TEXT, "the ranks", is_plain=True),
+        Column("name", TEXT, "the collective", is_plain=True),
+    ),
+    rows="collectives",
+    header="Collective",
+    group=PROGRAM,
+    short="collectives",
+    constant=("pid", "type", "group_size", "ranks"),
     names="code",
 )
 

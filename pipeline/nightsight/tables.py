@@ -102,6 +102,21 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "forward_thread": NULLABLE,
         "module": TEXT,
     },
+    # calls of collectives. name: "allreduce"; type: PyTorch's or NCCL's word; elements: of what this rank gives and
+    # gets; bytes: of what it gives; group: name of the communicator; ranks: those in it, as JSON if known
+    "collectives": {
+        **_SPAN,
+        **_ON_THREAD,
+        "name": TEXT,
+        "type": TEXT,
+        "in_elements": NULLABLE,
+        "out_elements": NULLABLE,
+        "bytes": NULLABLE,
+        "group": TEXT,
+        "group_size": NULLABLE,
+        "ranks": TEXT,
+        "rank": NULLABLE,
+    },
     "threads": {"thread": INT, "name": TEXT, "priority": NULLABLE},
     "os_calls": {**_SPAN, **_ON_THREAD, "name": TEXT},
     # page faults of unified memory: CPU faults one by one, GPU faults in groups
@@ -114,7 +129,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "source_line": NULLABLE,
     },
     "gpu_page_faults": {**_SPAN, "process": INT, "device": INT, "address": INT, "faults": INT},
-    # allocations and frees of GPU memory; device: its number on the machine
+    # allocations and frees of memory; device: the number of the GPU on the machine, -1 for the CPU
     "memory_usage": {
         "start_ns": INT,
         "process": INT,
@@ -237,6 +252,11 @@ ANNOTATION: Final = "Annotation"
 Details = bool | frozenset[str]
 """Which columns of DETAILS are read: all, none, or those of these names."""
 
+HOST_MEMORY: Final = "Host"
+"""The kind of memory of the CPU that PyTorch gave to tensors; it has -1 for a device."""
+ON_DEVICE: Final = ("Device", "Device Static", "Array")
+"""The kinds of memory of a GPU."""
+
 OF_REPLAY: Final = ("profiled_launches", "kernel_metrics", "kernel_rules", "kernel_lines")
 """The tables that only ncu fills."""
 NOT_REPLAYED: Final = "no kernel was replayed with ncu"
@@ -244,7 +264,7 @@ NOT_REPLAYED: Final = "no kernel was replayed with ncu"
 
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
 # texts that are empty if not recorded
-_EMPTY_TEXTS: Final = frozenset({"shapes", "types", "inputs", "module"})
+_EMPTY_TEXTS: Final = frozenset({"shapes", "types", "inputs", "module", "type", "group", "ranks"})
 
 # tables of work on GPUs
 _OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")
@@ -377,7 +397,7 @@ def nest(spans: pd.DataFrame) -> pd.DataFrame:
     for rows in spans.groupby("thread").indices.values():
         local = outer(end[rows])
         parent[rows] = np.where(local >= 0, rows[local], -1)
-    return spans.assign(parent=parent, level=_levels(parent))
+    return spans.assign(parent=parent, level=levels(parent))
 
 
 def innermost_of(spans: pd.DataFrame, thread: Ints, time: Ints) -> Ints:
@@ -394,7 +414,7 @@ def innermost_of(spans: pd.DataFrame, thread: Ints, time: Ints) -> Ints:
     return row
 
 
-def _levels(parent: Ints) -> Ints:
+def levels(parent: Ints) -> Ints:
     """Count the ancestors of each row; every round looks twice as far up."""
     level, above = (parent >= 0).astype(np.int64), parent.copy()
     rows = np.flatnonzero(above >= 0)

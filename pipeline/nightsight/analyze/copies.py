@@ -34,8 +34,8 @@ _HOST: Final = ("Pageable", "Pinned")
 # published link rates are the sum of both directions, in GB/s
 _ONE_WAY: Final = 0.5e9
 # match names with or without version (cuMemcpyHtoD_v2); calls that touch no host memory return at once anyway
-_BLOCKING: Final = r"^cu(?:da)?Mem(?:cpy|set)(?!.*Async)"
-_BLOCKING_COPY: Final = r"^cu(?:da)?Memcpy(?!.*Async)"
+_BLOCKING: Final = r"^(?:cu(?:da)?|hip)Mem(?:cpy|set)(?!.*Async)"
+_BLOCKING_COPY: Final = r"^(?:cu(?:da)?|hip)Memcpy(?!.*Async)"
 _WITHOUT_HOST: Final = ("Device-to-Device", "Peer-to-Peer")
 
 

@@ -1,18 +1,19 @@
-"""GPU memory that was allocated, migrations and page faults of unified memory, and sampled GPU counters."""
+"""Memory that was allocated, migrations and page faults of unified memory, and sampled GPU counters."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
+from nightsight.events.loops import loops_of
+from nightsight.events.ranges import LEAST
 from nightsight.events.timeline import Timeline
 from nightsight.results import GPU_METRICS, MEMORY_OVER_TIME, MEMORY_USAGE, UNIFIED_MEMORY
-from nightsight.tables import NULLABLE, duration, empty, memory_levels
+from nightsight.tables import HOST_MEMORY, NULLABLE, ON_DEVICE, duration, empty, memory_levels
 from nightsight.units import format_value
 
-_ON_DEVICE: Final = ("Device", "Device Static", "Array")
 # of the time axis; each keeps two points, the highest and the last
 _PIECES: Final = 250
 _UNIFIED: Final = "Unified"
@@ -45,28 +46,61 @@ def memory_usage(timeline: Timeline) -> Table:
     # with a profiler that records levels, what came before the capture is known
     is_told = events["level_bytes"].notna().any()
     notes = (_EARLIER,) if (table["earlier"] > 0).any() and not is_told else ()
-    return Table(table[columns], (*notes, *_reserved(events)))
+    table = table.assign(device=_numbers(table["device"]))
+    return Table(table[columns], (*notes, *_kept(timeline, events), *_reserved(events)))
+
+
+def _numbers(device: "pd.Series[int]") -> "pd.Series[Any]":
+    """Return the numbers of GPUs; the CPU has none."""
+    return device.astype(NULLABLE).where(device >= 0) if (device < 0).any() else device
+
+
+def _kept(timeline: Timeline, events: pd.DataFrame) -> Iterator[str]:
+    """Yield for each device how much memory the steps of the program's loop keep, if each keeps some."""
+    for loop in loops_of(timeline.profile)[:1]:
+        starts = loop.starts[loop.slow :]
+        for device, some in memory_levels(events[events["process"] == loop.process], ["device"]).groupby("device"):
+            before = np.searchsorted(some["start_ns"], starts) - 1
+            level = np.where(before >= 0, some["bytes"].to_numpy()[before], some["earlier"].iloc[0])
+            grown = np.diff(level)
+            if len(grown) >= LEAST - 1 and (grown > 0).all():
+                size, whose = format_value(float(np.median(grown)), "kept_bytes"), _device_name(int(str(device)))
+                yield (
+                    f"Each repetition of '{loop.family}' leaves {size} more allocated on {whose} (median of "
+                    f"{len(grown)}): what a step allocates and never frees adds up."
+                )
+
+
+def _device_name(device: int) -> str:
+    return f"device {device}" if device >= 0 else "the CPU"
 
 
 def _reserved(events: pd.DataFrame) -> Iterator[str]:
     """Yield for each device how much memory PyTorch had reserved."""
-    for device, most in events.groupby("device")["reserved_bytes"].max().dropna().items():
+    most_reserved = events[events["device"] >= 0].groupby("device")["reserved_bytes"].max()
+    for device, most in most_reserved.dropna().items():
         size = format_value(float(most), "reserved_bytes")
         yield f"PyTorch had reserved at most {size} of device {device}; tensors get their memory from that."
 
 
 def memory_over_time(timeline: Timeline) -> Table:
-    """Return the memory allocated on each device in order of time: at most 500 rows per device, with the peak."""
+    """Return the memory allocated on each device in order of time: at most 500 rows per device, with the peak.
+
+    What PyTorch had reserved is given where the profiler records it.
+    """
     events = timeline.profile.table("memory_usage")
-    levels = memory_levels(events[events["kind"].isin(_ON_DEVICE)], ["device"])
+    levels = memory_levels(events[events["kind"].isin([*ON_DEVICE, HOST_MEMORY])], ["device"])
     begin = levels.groupby("device")["start_ns"].transform("min")
     length = levels.groupby("device")["start_ns"].transform("max") - begin + 1
+    reserved = events.dropna(subset=["reserved_bytes"]).groupby(["device", "start_ns"])["reserved_bytes"].last()
+    levels = levels.join(reserved, on=["device", "start_ns"])
     levels = levels.assign(piece=(levels["start_ns"] - begin) * _PIECES // length)
     pieces = levels.groupby(["device", "piece"])["bytes"]
     rows = np.union1d(pieces.idxmax(), levels.index[~levels.duplicated(["device", "piece"], keep="last")])
     chosen = levels.loc[rows]
-    chosen = chosen.assign(time_ns=chosen["start_ns"] - timeline.window.start_ns)
-    return Table(chosen[["device", "time_ns", "bytes"]].reset_index(drop=True))
+    chosen = chosen.assign(time_ns=chosen["start_ns"] - timeline.window.start_ns, device=_numbers(chosen["device"]))
+    columns = ["device", "time_ns", "bytes", *(["reserved_bytes"] if len(reserved) else [])]
+    return Table(chosen[columns].reset_index(drop=True))
 
 
 def unified_memory(timeline: Timeline) -> Table:

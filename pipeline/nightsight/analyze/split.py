@@ -40,11 +40,12 @@ from nightsight.units import format_value
 
 # patterns of function names, with or without version; the first match counts
 _CALLS: Final = {
-    MODULE: "^nvrtc|^nvJitLink|^cu(?:da)?(?:Module(?!GetLoadingMode)|Library|Link|FuncLoad)|^cuKernelGetFunction",
-    ALLOCATION: "^cuda(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister|MemPool)"
-    "|^cuMem(?!cpy|set|Prefetch|Advise|GetInfo|Range)",
-    BLOCKING_COPY: "^cu(?:da)?Memcpy(?!.*Async)",
-    SYNC: "^cu(?:da)?[A-Z].*Synchronize",
+    MODULE: "^nvrtc|^nvJitLink|^(?:cu(?:da)?|hip)(?:Module(?!GetLoadingMode|Launch)|Library|Link|FuncLoad)"
+    "|^cuKernelGetFunction",
+    ALLOCATION: "^(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister)|MemPool)"
+    "|^cuMem(?!cpy|set|Prefetch|Advise|GetInfo|Range)|^urUSM(?:Host|Device|Shared)Alloc|^urUSMFree|^zeMem(?:Alloc|Free)",
+    BLOCKING_COPY: "^(?:cu(?:da)?|hip)Memcpy(?!.*Async)",
+    SYNC: "^(?:cu(?:da)?|hip|ze)[A-Z].*Synchronize|^ur(?:QueueFinish|EventWait)",
 }
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts need a few times as long
 _LATENCY_NS: Final = 10_000

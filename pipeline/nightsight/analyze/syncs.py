@@ -23,7 +23,7 @@ _NONE: Final = np.empty(0, dtype=np.int64)
 EXPLICIT: Final = "explicit"
 IMPLICIT: Final = "implicit"
 # patterns of function names without the runtime's version suffix
-_EXPLICIT: Final = r"^cu(?:da)?[A-Z]\w*Synchronize"
+_EXPLICIT: Final = r"^(?:cu(?:da)?|hip|ze)[A-Z]\w*Synchronize|^ur(?:QueueFinish|EventWait)"
 _FREES: Final = r"^cuda(?:Free|FreeHost|FreeArray|FreeMipmappedArray)$|^cu(?:MemFree|MemFreeHost|ArrayDestroy)(?:_v2)?$"
 _ALLOCATES: Final = (
     r"^cuda(?:Malloc(?!Async|FromPool)\w*|HostAlloc|HostRegister)$"

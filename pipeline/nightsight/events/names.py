@@ -1,4 +1,4 @@
-"""NVIDIA's names of CUDA functions and GPU operations."""
+"""NVIDIA's names of CUDA functions and GPU operations, and the names of such functions on GPUs of other makers."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -11,12 +11,14 @@ WAITS: Final = "wait"
 OTHERS: Final = "other"
 # the first pattern that matches counts
 _KINDS: Final = {
-    LAUNCHES: "^cu(?:da)?(?:Launch|GraphLaunch)",
-    "copy": "^cu(?:da)?Mem(?:cpy|Prefetch)",
-    "memset": "^cu(?:da)?Memset",
-    WAITS: "^cu(?:da)?[A-Z].*Synchronize",
-    "event": "^cu(?:da)?(?:Event(?:Record|Query)|StreamWaitEvent)",
-    "allocation": "^cuda(?:Malloc|Free|HostAlloc)|^cuMem(?:Alloc|Free|Create|Release)",
+    LAUNCHES: "^cu(?:da)?(?:Launch|GraphLaunch)|^hip(?:Ext)?(?:Module)?(?:Launch|GraphLaunch)"
+    "|^urEnqueueKernelLaunch|^zeCommandList(?:Immediate)?AppendLaunch",
+    "copy": "^(?:cu(?:da)?|hip)Mem(?:cpy|Prefetch)|^urEnqueueUSMMemcpy|^zeCommandList(?:Immediate)?AppendMemoryCopy",
+    "memset": "^(?:cu(?:da)?|hip)Memset|^urEnqueueUSMFill|^zeCommandList(?:Immediate)?AppendMemoryFill",
+    WAITS: "^(?:cu(?:da)?|hip|ze)[A-Z].*Synchronize|^ur(?:QueueFinish|EventWait)",
+    "event": "^(?:cu(?:da)?|hip)(?:Event(?:Record|Query)|StreamWaitEvent)",
+    "allocation": "^(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree)|^cuMem(?:Alloc|Free|Create|Release)"
+    "|^urUSM(?:Host|Device|Shared)Alloc|^urUSMFree|^zeMem(?:Alloc|Free)",
 }
 CALL_KINDS: Final = (*_KINDS, OTHERS)
 """The kinds of calls to which a profiler adds different amounts of time."""

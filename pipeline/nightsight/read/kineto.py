@@ -4,6 +4,7 @@ import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from nightsight.read.kineto_events import (
     TRIPLE,
     Events,
     Frame,
+    Rows,
     damaged,
     is_id,
     is_shapes,
@@ -32,6 +34,7 @@ from nightsight.read.kineto_events import (
 from nightsight.read.vocabulary import cuda_version, list_gpus
 from nightsight.tables import (
     ANNOTATION,
+    HOST_MEMORY,
     NOT_REPLAYED,
     OF_REPLAY,
     categorical,
@@ -39,31 +42,37 @@ from nightsight.tables import (
     empty,
     innermost_of,
     renamed,
+    whole,
 )
 
-_GPU: Final = ("kernel", "gpu_memcpy", "gpu_memset")
-_CALLS: Final = ("cuda_runtime", "cuda_driver")
+# MTIA's accelerators have no kernels, but operations of their control processor
+_KERNELS: Final = ("kernel", "mtia_ccp_events")
+_GPU: Final = (*_KERNELS, "gpu_memcpy", "gpu_memset")
+# cuda_runtime (HIP too), xpu_runtime, mtia_runtime, privateuse1_runtime; the category of Gaudi has another name
+_CALLS: Final = re.compile(r"(?:\w+_)?(runtime|driver)|hpu_op")
+_SYNC: Final = "cuda_sync"
+# CUPTI's numbers of them
+_SYNCS: Final = {"Event Sync": 1, "Stream Wait Event": 2, "Stream Sync": 3, "Context Sync": 4}
 _FUNCTION: Final = "python_function"
-_CPU_MEMORY: Final = "[memory] of the CPU"
 # PyTorch's device type of the CPU
 _CPU: Final = 0
 # names of the kinds of events that are not read; other kinds keep the name they have in the trace
 _KINDS: Final = {
-    _CPU_MEMORY: "allocations and frees of CPU memory",
-    "cuda_sync": "synchronizations as the GPU saw them",
-    "gpu_user_annotation": "ranges projected onto the GPU",
     "overhead": "spans of profiler overhead",
     "cuda_profiler_range": "kernels with counters (CUPTI range profiler)",
-    "mtia_ccp_events": "operations of MTIA accelerators",
-    "mtia_runtime": "calls of the MTIA runtime",
+    "mtia_insight": "events of MTIA Insight",
+    "cuda_event": "records of CUDA events",
+    "collective_comm": "collectives of another communication library",
 }
 # CPU events: they do not tell whether an accelerator was recorded
 _OF_CPU: Final = (_FUNCTION, "overhead", "cpu_instant_event (i)")
-# the profiler's own span, and arrows that repeat what correlation ids say
-_NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)")
-_COPY: Final = re.compile(r"Memcpy ([HDAP])to([HDAP]) \((.+) -> (.+)\)")
-_SET: Final = re.compile(r"Memset \((.+)\)")
-_PLACES: Final = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
+# the profiler's own span, and what repeats what correlation ids say: arrows, and ranges projected onto the GPU
+_NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)", "gpu_user_annotation")
+# for Intel's GPUs it is M2D (MEMORY -> DEVICE): M is memory of the host that SYCL did not allocate, H what it did
+_COPY: Final = re.compile(r"Memcpy ([HDAPM])(?:to|2)([HDAPM]) \((.+) -> (.+)\)")
+_SET: Final = re.compile(r"Memset \((?:\d+ -> )?(.+)\)")
+_PLACES: Final = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer", "M": "Host"}
+_MEMORY_KINDS: Final = {"MEMORY": "Pageable", "HOST": "Pinned", "DEVICE": "Device", "SHARED": "Managed"}
 # fits into an int64
 _SIZE: Final = re.compile(r"[0-9]{1,18}")
 # a line that fits into an int64
@@ -75,6 +84,12 @@ _NO_CUDA: Final = "the trace has no CUDA events: it was recorded on the CPU only
 _NO_GPU: Final = "the trace has CUDA calls but not the GPU work that they started (add ProfilerActivity.CUDA)"
 _NO_USAGE: Final = "no memory usage was recorded (torch.profiler.profile(profile_memory=True))"
 _NO_FUNCTIONS: Final = "calls of Python functions were not recorded (torch.profiler.profile(with_stack=True))"
+_NO_SYNCS: Final = (
+    "synchronizations were not recorded (torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True))"
+)
+_NO_COLLECTIVES: Final = (
+    "the program called no collective, or its torch does not record what they are (2.1 and later do)"
+)
 _NO_DEVICE: Final = "the trace names no GPU"
 # prefixes of calls that start GPU work, in CUDA and HIP
 _GIVES_WORK: Final = (
@@ -91,11 +106,15 @@ _GIVES_WORK: Final = (
     "hipGraphLaunch",
     "hipMemcpy",
     "hipMemset",
+    "urEnqueueKernelLaunch",
+    "urEnqueueUSM",
+    "urEnqueueMem",
+    "zeCommandListAppend",
+    "zeCommandListImmediateAppend",
 )
 _NEVER: Final = {
     "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
     "marks": "torch.profiler records no NVTX marks; --collector nsys does",
-    "syncs": "they are not read from torch.profiler traces, whose API calls show every synchronization",
     "python_samples": "torch.profiler does not sample Python, but records its calls (profile(with_stack=True))",
     "overheads": "torch.profiler does not assign its overhead to a process",
 }
@@ -115,7 +134,7 @@ class _Trace(Events):
 
     def profile(self) -> Profile:
         tables = {name: read(self) for name, read in _HOST_TABLES.items()}
-        of_gpu = {name: read(self) for name, read in _GPU_TABLES.items()}
+        of_gpu = {name: read(self) for name, read in {**_GPU_TABLES, **_SYNC_TABLES}.items()}
         tables |= {name: self._with_process(table, tables) for name, table in of_gpu.items()}
         tables["unread"] = self._unread()
         if all(table.empty for name, table in tables.items() if name != "unread"):
@@ -142,7 +161,7 @@ class _Trace(Events):
     def _unread(self) -> Frame:
         """Count the events that no reader asked for, by kind."""
         others = set(self.events) - self.asked - set(_NO_EVENTS)
-        counts = Counter({kind: len(self.events[kind]) for kind in others}) + self.left_out
+        counts = Counter({kind: len(self.events[kind]) for kind in others})
         rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items()]
         frame = pd.DataFrame(rows, columns=["kind", "events", "source"])
         return frame.sort_values(["events", "source"], ascending=[False, True], ignore_index=True)
@@ -154,9 +173,13 @@ class _Trace(Events):
             missing["memory_usage"] = _NO_USAGE
         if not {_FUNCTION, MODULES[_FUNCTION]} & self.events.keys():
             missing["python_functions"] = _NO_FUNCTIONS
-        has_calls, has_work = (any(kind in self.events for kind in kinds) for kinds in (_CALLS, _GPU))
+        if _SYNC not in self.events:
+            missing |= dict.fromkeys(("syncs", "event_records"), _NO_SYNCS)
+        if tables["collectives"].empty:
+            missing["collectives"] = _NO_COLLECTIVES
+        has_calls, has_work = bool(self.kinds_of_calls()), any(kind in self.events for kind in _GPU)
         gives_work = tables["api_calls"]["name"].astype("str").str.startswith(_GIVES_WORK).any()
-        others = tables["unread"][~tables["unread"]["source"].isin([*_OF_CPU, *self.left_out])]
+        others = tables["unread"][~tables["unread"]["source"].isin(_OF_CPU)]
         other = "; ".join(f"{row.events:,} {row.kind}" for row in others.itertuples())
         unread = f"the trace has events of kinds that are not read: {other}"
         # if there are calls but none starts GPU work, the GPU was idle: then the tables are empty, not missing
@@ -166,9 +189,32 @@ class _Trace(Events):
             missing["api_calls"] = unread if other else _NO_CUDA
         return missing
 
+    def kinds_of_calls(self) -> list[str]:
+        """Return the categories of calls of this trace."""
+        return sorted(kind for kind in self.events if _CALLS.fullmatch(kind))
+
+    @cached_property
+    def operators(self) -> tuple[Rows, Frame]:
+        """The arguments of operators, and where they ran."""
+        rows, frame = self.on_thread("cpu_op")
+        return self.arguments(rows), frame
+
+    @cached_property
+    def waits(self) -> Frame:
+        """What waited for the GPU: `of_stream`: on which stream the event was recorded that this waits for."""
+        rows, arguments, frame = self.on_stream(_SYNC)
+        (name,) = self.names(rows, str)
+        columns = {
+            "event": "wait_on_cuda_event_id",
+            "record": "wait_on_cuda_event_record_corr_id",
+            "of_stream": "wait_on_stream",
+        }
+        kind = pd.Series(name).astype("str").map(_SYNCS).fillna(0)
+        return frame.assign(kind=kind, **{column: self.numbers(arguments, key) for column, key in columns.items()})
+
     def sizes_of_calls(self) -> dict[int, int]:
         """Return the sizes in bytes that calls carry, by correlation id: ROCm stores them there, as text."""
-        calls = self.arguments(self.events.get("cuda_runtime", ()))
+        calls = self.arguments([row for kind in self.kinds_of_calls() for row in self.events[kind]])
         texts = ((fields.get("correlation"), str(fields.get("bytes", fields.get("size")))) for fields in calls)
         return {call: int(text) for call, text in texts if is_id(call) and _SIZE.fullmatch(text)}
 
@@ -228,7 +274,7 @@ class _Trace(Events):
 
 
 def _kernels(trace: _Trace) -> Frame:
-    rows, arguments, frame = trace.on_stream("kernel")
+    rows, arguments, frame = trace.on_stream(*_KERNELS)
     name, short_name = trace.names(rows, str, _short_name)
     for shape in ("grid", "block"):
         given = trace.optional(arguments, shape, TRIPLE)
@@ -265,20 +311,52 @@ def _memory_usage(trace: _Trace) -> Frame:
     frame = frame.assign(**{name: trace.numbers(arguments, key) for name, key in columns.items()})
     frame = frame.assign(process=trace.required(rows, "pid").to_numpy())
     of_cpu = ((frame["type"] == _CPU) | (frame["device"] < 0)).fillna(value=False).to_numpy(dtype=bool)
-    trace.left_out[_CPU_MEMORY] += int(of_cpu.sum())
-    frame = frame[~of_cpu]
+    # nothing is reserved on the CPU
+    frame = frame.assign(device=frame["device"].where(~of_cpu, -1), kind=np.where(of_cpu, HOST_MEMORY, "Device"))
+    frame["reserved_bytes"] = frame["reserved_bytes"].where(~of_cpu)
     known = frame[["change", "device"]].notna().all(axis=1).to_numpy(dtype=bool)
     if not known.all():
         trace.findings.append(damaged(MEMORY, int((~known).sum()), len(frame)))
     frame = frame[known]
-    return frame.assign(kind="Device", bytes=frame["change"].abs(), is_allocation=(frame["change"] > 0).astype("bool"))
+    return frame.assign(bytes=frame["change"].abs(), is_allocation=(frame["change"] > 0).astype("bool"))
+
+
+def _syncs(trace: _Trace) -> Frame:
+    of_event = ["event", "record"]
+    waits = trace.waits
+    return waits.assign(**{name: waits[name].where(waits["event"] >= 0) for name in of_event})
+
+
+def _event_records(trace: _Trace) -> Frame:
+    """Read which calls recorded the events that streams wait for: the waits tell. A record is known by its call."""
+    waits = trace.waits
+    found = waits[["event", "record"]].assign(stream=waits["of_stream"], correlation=waits["record"])
+    return found[(found.fillna(-1) >= 0).all(axis=1).to_numpy(dtype=bool)].drop_duplicates(ignore_index=True)
+
+
+def _collectives(trace: _Trace) -> Frame:
+    """Read what PyTorch records beside each call of a collective; waiting for one is none."""
+    rows, frame = trace.operators
+    told = [place for place, fields in enumerate(rows) if "Collective name" in fields]
+    fields = [rows[place] for place in told]
+    texts = {"name": "Collective name", "type": "dtype", "group": "Process Group Name", "ranks": "Process Group Ranks"}
+    numbers = {"in_elements": "In msg nelems", "out_elements": "Out msg nelems"}
+    numbers |= {"group_size": "Group size", "rank": "Rank"}
+    columns = {name: trace.optional(fields, key, TEXT).fill_null("").to_pylist() for name, key in texts.items()}
+    counts = {name: trace.numbers(fields, key).array for name, key in numbers.items()}
+    element = np.array([_ELEMENT_BYTES.get(name.lower(), np.nan) for name in columns["type"]])
+    sent = whole(counts["in_elements"].to_numpy(dtype=np.float64, na_value=np.nan) * element).array
+    found = frame.iloc[told].assign(**columns, **counts, bytes=sent)
+    collectives: Frame = found[~found["name"].isin(["", "wait"])]
+    return collectives
 
 
 def _api_calls(trace: _Trace) -> Frame:
     layers = []
-    for layer in ("runtime", "driver"):
-        rows, frame = trace.on_thread(f"cuda_{layer}")
+    for kind in trace.kinds_of_calls() or ("cuda_runtime",):
+        rows, frame = trace.on_thread(kind)
         correlation = trace.numbers(trace.arguments(rows), "correlation")
+        layer = "driver" if kind.endswith("driver") else "runtime"
         layers.append(frame.assign(correlation=correlation, layer=layer, name=frame["name"].astype(object)))
     return pd.concat(layers, ignore_index=True)
 
@@ -308,8 +386,7 @@ def _function(name: str) -> str:
 
 
 def _cpu_ops(trace: _Trace) -> Frame:
-    rows, frame = trace.on_thread("cpu_op")
-    arguments = trace.arguments(rows)
+    arguments, frame = trace.operators
     return frame.assign(
         shapes=trace.lists(arguments, "Input Dims", is_shapes),
         types=trace.lists(arguments, "Input type", is_texts),
@@ -357,9 +434,28 @@ _HOST_TABLES: Final[Mapping[str, _Reader]] = {
     "ranges": _ranges,
     "cpu_ops": _cpu_ops,
     "python_functions": _python_functions,
+    "collectives": _collectives,
     "memory_usage": _memory_usage,
 }
 _GPU_TABLES: Final[Mapping[str, _Reader]] = {"kernels": _kernels, "memory_ops": _memory_ops}
+_SYNC_TABLES: Final[Mapping[str, _Reader]] = {"syncs": _syncs, "event_records": _event_records}
+# PyTorch's names of types, in lower case
+_ELEMENT_BYTES: Final = {
+    "byte": 1,
+    "char": 1,
+    "bool": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "short": 2,
+    "half": 2,
+    "bfloat16": 2,
+    "int": 4,
+    "float": 4,
+    "long": 8,
+    "double": 8,
+    "complexfloat": 8,
+    "complexdouble": 16,
+}
 
 
 def _short_name(name: str) -> str:
@@ -379,12 +475,16 @@ def _operation(name: str) -> str:
 
 def _source_kind(name: str) -> str:
     copy = _COPY.fullmatch(name)
-    return copy[3] if copy else ""
+    return _memory_kind(copy[3]) if copy else ""
 
 
 def _target_kind(name: str) -> str:
     copy, set_ = _COPY.fullmatch(name), _SET.fullmatch(name)
-    return copy[4] if copy else set_[1] if set_ else ""
+    return _memory_kind(copy[4]) if copy else _memory_kind(set_[1]) if set_ else ""
+
+
+def _memory_kind(name: str) -> str:
+    return _MEMORY_KINDS.get(name.upper(), name) if name.isupper() else name
 
 
 def _sizeless(count: int, total: int) -> Finding:

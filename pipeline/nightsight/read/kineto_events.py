@@ -4,6 +4,7 @@ Every event needs a name, times, and the place where it ran. All other fields ar
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
@@ -30,6 +31,10 @@ MODULES: Final = {"user_annotation": "module", "python_function": "class of a mo
 """The kinds of these events, by category."""
 FORWARD_BACKWARD: Final = "fwdbwd"
 """The category of arrows from operators of the forward pass to those of the backward pass."""
+# the process of all events in the traces of autograd's older profiler, which have no categories
+_OF_AUTOGRAD: Final = "CPU functions"
+_OPERATOR: Final = re.compile(r"\w+::|.*Backward\d*$|torch::|.*AccumulateGrad$", re.DOTALL)
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]{1,16}")
 # metadata, and the ends of events that began in another row
 _CONTINUED: Final = ("M", "E", "e", "n", "f", "t")
 # beyond this (the year 2096, in microseconds) the end of an event could leave int64 nanoseconds
@@ -51,8 +56,7 @@ _ACCEPTED: Final = {
 class Events:
     """The events of one trace by kind, and what had to be left out.
 
-    `asked`: the kinds that were read; `odd`: how many values of each field have the wrong type; `left_out`: how many
-    events of each kind were skipped on purpose.
+    `asked`: the kinds that were read; `odd`: how many values of each field have the wrong type.
     """
 
     def __init__(self, file: str, document: Fields) -> None:
@@ -62,11 +66,12 @@ class Events:
         self.events: dict[str, list[Fields]] = {}
         self.asked: set[str] = set()
         self.odd: Counter[str] = Counter()
-        self.left_out: Counter[str] = Counter()
         try:
             for event in document["traceEvents"]:
                 if kind := _kind(event):
-                    self.events.setdefault(kind, []).append(event)
+                    self.events.setdefault(kind, []).append(
+                        event if event.get("pid") != _OF_AUTOGRAD else _moved(event)
+                    )
         except (AttributeError, TypeError) as error:
             raise self.unexpected("an item of 'traceEvents'", "an event with a category") from error
 
@@ -180,12 +185,23 @@ class Events:
             arguments,
             frame.assign(
                 device=self.required(arguments, "device").to_numpy(),
-                context=self.numbers(arguments, "context").fillna(0),
+                context=self._contexts(arguments),
                 stream=self.required(arguments, "stream").to_numpy(),
                 correlation=self.numbers(arguments, "correlation"),
                 graph_node=node.mask(node == 0),
             ),
         )
+
+    def _contexts(self, arguments: Rows) -> "pd.Series[int]":
+        """Return the context of each operation: a number, or, for Intel's GPUs, an address, which is numbered here."""
+        given = [fields.get("context") for fields in arguments]
+        addresses = sorted({value for value in given if isinstance(value, str) and _ADDRESS.fullmatch(value)})
+        if not addresses:
+            return self.numbers(arguments, "context").fillna(0)
+        number = {address: place for place, address in enumerate(addresses, start=1)}
+        return self.numbers(
+            [{"context": number.get(value, value) if isinstance(value, str) else value} for value in given], "context"
+        ).fillna(0)
 
 
 def _kind(event: Fields) -> str:
@@ -194,12 +210,20 @@ def _kind(event: Fields) -> str:
     if phase == "X":
         if category in MODULES and str(event.get("name")).startswith(OF_MODULE):
             return MODULES[category]
+        if not category and event.get("pid") == _OF_AUTOGRAD:
+            return "cpu_op" if _OPERATOR.match(str(event.get("name"))) else "user_annotation"
         return category or ""
     # the first exporters gave instants no category
     if event.get("name") == MEMORY:
         return MEMORY
     is_counted = phase not in _CONTINUED or (category == FORWARD_BACKWARD and phase == "f")
     return f"{category} ({phase})" if category and is_counted else ""
+
+
+def _moved(event: Fields) -> Fields:
+    """Return an event of autograd's older profiler, whose times begin with 0, which Kineto writes for no time."""
+    time = event.get("ts")
+    return {**event, "pid": 0, "ts": time + 1 if isinstance(time, int | float) else time}
 
 
 def _placed(row: Fields, fields: Fields) -> Fields:

@@ -237,7 +237,7 @@ _IN_FLIGHT: Final = Kind(
 )
 _MEMORY: Final = Kind(
     source=MEMORY_OVER_TIME,
-    title="Memory allocated on the device",
+    title="Memory allocated",
     time="time_ns",
     levels=(("bytes", ""),),
     unit="bytes",

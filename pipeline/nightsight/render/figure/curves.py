@@ -99,9 +99,9 @@ def over_time(kind: Kind, frame: pd.DataFrame, *, window_ns: float) -> tuple[Tim
     if known.empty:
         return ()
     axes, levels = _axes(kind, known, window_ns)
-    devices = list(known.groupby("device", sort=True))
+    devices = list(known.groupby("device", sort=True, dropna=False))
     panels = tuple(
-        _panel(kind, rows, axes, label=short_text(f"Device {device}") if len(devices) > 1 else "")
+        _panel(kind, rows, axes, label=_named(device) if len(devices) > 1 or _named(device) == "CPU" else "")
         for device, rows in devices[:PANELS]
     )
     window = _stretch(axes, window_ns)
@@ -119,13 +119,18 @@ def over_time(kind: Kind, frame: pd.DataFrame, *, window_ns: float) -> tuple[Tim
     )
 
 
+def _named(device: object) -> str:
+    return short_text(f"Device {device}") if pd.Series([device]).notna().all() else "CPU"
+
+
 def _known(kind: Kind, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the finite rows in order of time, values clipped to 0; empty if the table lacks a column."""
     columns = [column for column, _ in kind.levels]
     if not {"device", kind.time, *columns} <= set(frame.columns):
         return pd.DataFrame()
     values = {column: floats(frame[column]) for column in (kind.time, *columns)}
-    known = pd.DataFrame({**values, "device": frame["device"].to_numpy()}).replace([np.inf, -np.inf], np.nan).dropna()
+    known = pd.DataFrame({**values, "device": frame["device"].to_numpy(dtype=object)})
+    known = known.replace([np.inf, -np.inf], np.nan).dropna(subset=[kind.time, *columns])
     known[columns] = known[columns].clip(0, _HIGHEST)
     return known.sort_values(kind.time, kind="stable")
 

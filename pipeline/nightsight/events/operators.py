@@ -1,0 +1,146 @@
+"""PyTorch operators as torch's `key_averages` sees them: what each contains, and which GPU work and memory is its own.
+
+The definitions are those of `torch.autograd.profiler_util.EventList`. Operators, ranges and CUDA calls contain one
+another by time, on their thread. GPU work belongs to the innermost operator around the call that launched it, and to
+all that contain this one. An allocation belongs to all operators that run then, whatever their thread.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.timeline import Timeline, of_capture
+from nightsight.intervals import Ints, in_order, outer
+from nightsight.tables import categorical, innermost_of, integers, levels
+
+# operators that torch leaves out of its tables
+_LEFT_OUT: Final = (
+    "profiler::_record_function_enter",
+    "profiler::_record_function_enter_new",
+    "profiler::_record_function_exit",
+    "aten::is_leaf",
+    "aten::output_nr",
+    "aten::_version",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Operators:
+    """The operators of a capture, with rows as in cpu_ops, and the ranges and CUDA calls between them.
+
+    `row`: of each span in cpu_ops, -1 for ranges and calls. `parent`: the span around each, -1 for none; parents stand
+    first. `call`: the span itself, or, for operators that only repeat the one around them with other arguments, the
+    outermost of these: torch counts them once.
+    """
+
+    row: Ints
+    parent: Ints
+    call: Ints
+    process: Ints
+    start: Ints
+    end: Ints
+
+    def with_children(self, own: Ints) -> Ints:
+        """Return the sums of `own` over each span and all that it contains."""
+        sums = own.copy()
+        level = levels(self.parent)
+        order = np.argsort(level, kind="stable")
+        edges = np.searchsorted(level[order], np.arange(level.max(initial=0) + 2))
+        for low, high in zip(edges[-2:0:-1], edges[:1:-1], strict=True):
+            spans = order[low:high]
+            np.add.at(sums, self.parent[spans], sums[spans])
+        return sums
+
+    def without_children(self, total: Ints) -> Ints:
+        """Return `total` of each span without those of the spans directly inside."""
+        own = total.copy()
+        inner = self.parent >= 0
+        np.subtract.at(own, self.parent[inner], total[inner])
+        return own
+
+
+@of_capture
+def nested_operators(timeline: Timeline) -> Operators:
+    """Return the operators of the capture, nested with its ranges and CUDA calls."""
+    tables = timeline.profile.tables
+    operators = timeline.profile.table("cpu_ops")
+    names = operators["name"].cat
+    kept = np.flatnonzero(~np.isin(names.codes, np.flatnonzero(names.categories.isin(_LEFT_OUT))))
+    others = [tables[name] for name in ("ranges", "api_calls") if name in tables]
+    frames = [operators.iloc[kept], *others]
+    process, thread, start, end = (
+        np.concatenate([frame[name].to_numpy(dtype=np.int64) for frame in frames])
+        for name in ("process", "thread", "start_ns", "end_ns")
+    )
+    row = np.concatenate([kept, np.full(len(start) - len(kept), -1, dtype=np.int64)])
+    order = in_order(start, -end)
+    order = order[np.argsort(thread[order], kind="stable")]
+    row, process, thread, start, end = (column[order] for column in (row, process, thread, start, end))
+    parent = np.full(len(row), -1, dtype=np.int64)
+    edges = np.append(np.flatnonzero(np.diff(thread, prepend=thread[:1] - 1)), len(thread))
+    for low, high in pairwise(edges):
+        local = outer(end[low:high], start[low:high])
+        parent[low:high] = np.where(local >= 0, local + low, -1)
+    # the only child of an operator of the same name is the same call
+    alone = np.bincount(parent[parent >= 0], minlength=len(row))[parent] == 1
+    code = np.append(names.codes.to_numpy(dtype=np.int64), -1)[row]
+    repeats = (parent >= 0) & (row >= 0) & alone & (code == code[parent])
+    call = np.where(repeats, parent, np.arange(len(row)))
+    while (call[call] != call).any():
+        call = call[call]
+    return Operators(row, parent, call, process, start, end)
+
+
+@of_capture
+def launching_operators(timeline: Timeline) -> Ints:
+    """Return for each GPU operation the row in cpu_ops of the operator that launched it, -1 for none."""
+    call = timeline.operations.call
+    if "cpu_ops" not in timeline.profile.tables or not (call >= 0).any():
+        return np.full(len(call), -1, dtype=np.int64)
+    calls, operators = timeline.profile.table("api_calls"), timeline.profile.table("cpu_ops")
+    asked = np.unique(call[call >= 0])
+    found = innermost_of(operators, *(calls[name].to_numpy()[asked] for name in ("thread", "start_ns")))
+    return np.where(call >= 0, np.append(found, -1)[np.searchsorted(asked, call)], -1)
+
+
+@of_capture
+def operator_modules(timeline: Timeline) -> "tuple[pd.Categorical[Any], Ints]":
+    """Return for each row of cpu_ops its module, and the row of the forward operator it belongs to, -1 for none.
+
+    Operators of the backward pass, and all inside them, belong to the forward operator with the same sequence number,
+    and so to its module. Of several with that number it is the last to begin: the others are around it.
+    """
+    operators = timeline.profile.table("cpu_ops")
+    sequence, forward_thread = integers(operators["sequence"]), integers(operators["forward_thread"])
+    forward = np.full(len(operators), -1, dtype=np.int64)
+    of_forward = np.flatnonzero((sequence >= 0) & (forward_thread < 0))
+    backward = np.flatnonzero((sequence >= 0) & (forward_thread >= 0))
+    if len(backward) and len(of_forward):
+        known = operators.iloc[of_forward][["process", "thread", "start_ns"]].assign(
+            row=of_forward, sequence=sequence[of_forward]
+        )
+        keys = ["process", "thread", "sequence"]
+        known = known.sort_values("start_ns", kind="stable").drop_duplicates(keys, keep="last")
+        asked = pd.DataFrame(
+            {
+                "process": operators["process"].to_numpy()[backward],
+                "thread": forward_thread[backward],
+                "sequence": sequence[backward],
+            }
+        )
+        forward[backward] = asked.merge(known, on=keys, how="left", validate="m:1")["row"].fillna(-1).astype("int64")
+        nested = nested_operators(timeline)
+        # the nearest span around each that has a forward operator, or the outermost one
+        span_forward = np.where(nested.row >= 0, np.append(forward, -1)[nested.row], -1)
+        above = np.where((span_forward >= 0) | (nested.parent < 0), np.arange(len(nested.row)), nested.parent)
+        while (above[above] != above).any():
+            above = above[above]
+        inside = nested.row >= 0
+        forward[nested.row[inside]] = span_forward[above[inside]]
+    names = operators["module"].cat
+    codes = names.codes.to_numpy(dtype=np.int64)
+    is_silent = (names.categories == "")[codes] & (forward >= 0)
+    return categorical(names.categories.to_numpy(dtype=object), np.where(is_silent, codes[forward], codes)), forward
