@@ -3,18 +3,26 @@
 The shapes are those that Kineto writes on ROCm and MTIA, with its range profiler, and with PyTorch's memory profiler.
 """
 
+import gzip
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from nightsight.analyze.ranges.owners import call_owners
+from nightsight.events.names import call_kinds
+from nightsight.events.ranges import nested_ranges
+from nightsight.events.timeline import Timeline
 from nightsight.model import Profile, Report
 from nightsight.read.kineto import read_kineto
 from nightsight.render import FORMATS, Source
 from nightsight.workflow import build_report
 from tests.kineto import Event, call, kernel, refusal, write
+from tests.recorded import DATA
 
 # on ROCm, GPU events say neither grid nor size, and calls say sizes as text
 ROCM_COPY = {"device": 2, "stream": 3, "correlation": 5, "kind": "CopyHostToDevice"}
@@ -99,6 +107,192 @@ def test_hip_calls_that_give_work_tell_a_gpu_that_was_not_recorded(tmp_path: Pat
     assert "ProfilerActivity.CUDA" in profile.missing["kernels"]
 
 
+def test_rocm_calls_are_launches_copies_and_waits(tmp_path: Path) -> None:
+    calls = ["hipLaunchKernel", "hipExtModuleLaunchKernel", "hipMemcpyWithStream", "hipMemsetAsync"]
+    calls += ["hipStreamSynchronize", "hipMalloc", "hipModuleLoadData", "hipEventRecord", "hipGetDevice"]
+    kinds = call_kinds(pd.Index(calls))
+
+    words = ["launch", "launch", "copy", "memset", "wait", "allocation", "other", "event", "other"]
+    assert kinds.tolist() == words
+    events = [call(name="hipLaunchKernel"), kernel(), call(name="hipDeviceSynchronize", ts=15.0, dur=20.0, args={})]
+    report = made(read_kineto(write(tmp_path, *events)))
+    assert row(report, "cuda_gpu_kern_sum")["instances"] == 1
+    assert row(report, "launch_overhead")["launches"] == 1
+    assert row(report, "cuda_api_sync")["name"] == "hipDeviceSynchronize"
+
+
+# -- Intel's GPUs, MTIA, Gaudi and others -----------------------------------------------------------------------------
+
+# as PTI has them: contexts and queues are addresses, streams are given by tid
+ON_XPU = {
+    "appended": 1,
+    "submitted": 2,
+    "device": 0,
+    "context": "0x000000000a1b2c30",
+    "sycl queue": 3,
+    "l0 queue": "0x0000000001234560",
+    "correlation": 5,
+}
+
+
+def on_xpu(**changes: Any) -> Event:
+    return kernel(pid=0, tid=3, args=ON_XPU) | changes
+
+
+def test_a_trace_of_an_xpu_has_kernels_copies_and_calls(tmp_path: Path) -> None:
+    copied = on_xpu(
+        cat="gpu_memcpy", name="Memcpy M2D (MEMORY -> DEVICE)", args={**ON_XPU, "bytes": 64, "correlation": 6}
+    )
+    filled = on_xpu(cat="gpu_memset", name="Memset (0 -> DEVICE)", args={**ON_XPU, "bytes": 32, "correlation": 7})
+    names = ("urEnqueueKernelLaunch", "urEnqueueUSMMemcpy", "urEnqueueUSMFill")
+    calls = [
+        call(cat="xpu_runtime", name=name, ts=10 + number, args={"correlation": 5 + number})
+        for number, name in enumerate(names)
+    ]
+    driver = call(cat="xpu_driver", name="zeCommandListAppendLaunchKernel", args={"correlation": 5}, ts=10.1, dur=0.2)
+    profile = read_kineto(write(tmp_path, on_xpu(), copied, filled, *calls, driver))
+
+    assert profile.findings == ()
+    (found,) = profile.tables["kernels"].to_dict("records")
+    assert (found["device"], found["stream"], found["context"], found["correlation"]) == (0, 3, 1, 5)
+    operations = profile.tables["memory_ops"][["operation", "source_kind", "target_kind", "bytes"]]
+    assert operations.to_numpy().tolist() == [
+        ["Host-to-Device", "Pageable", "Device", 64],
+        ["memset", "", "Device", 32],
+    ]
+    assert profile.tables["api_calls"]["layer"].tolist() == ["runtime"] * 3 + ["driver"]
+    assert row(made(profile), "launch_overhead")["launches"] == 1
+
+
+@pytest.mark.parametrize("category", ["mtia_runtime", "privateuse1_runtime", "hpu_op", "runtime", "privateuse1_driver"])
+def test_calls_of_other_makers_are_calls(tmp_path: Path, category: str) -> None:
+    profile = read_kineto(write(tmp_path, kernel(), call(cat=category, name="Launch")))
+
+    (found,) = profile.tables["api_calls"].to_dict("records")
+    assert (found["name"], found["layer"]) == ("Launch", "driver" if "driver" in category else "runtime")
+    assert profile.tables["unread"].empty
+    assert row(made(profile), "cuda_gpu_kern_sum")["instances"] == 1
+
+
+def test_operations_of_an_mtia_accelerator_are_kernels(tmp_path: Path) -> None:
+    operation = kernel(cat="mtia_ccp_events", name="fc_kernel", pid=2, tid=9, args={"correlation": 5})
+    profile = read_kineto(write(tmp_path, operation, call(cat="mtia_runtime", name="launch")))
+
+    (found,) = profile.tables["kernels"].to_dict("records")
+    assert (found["name"], found["device"], found["stream"]) == ("fc_kernel", 2, 9)
+    assert Timeline(profile).operations.call.tolist() == [0]
+
+
+# -- synchronizations -------------------------------------------------------------------------------------------------
+
+
+def sync(name: str, stream: int, **arguments: object) -> Event:
+    fields = {"cuda_sync_kind": name, "stream": stream, "correlation": 9, "device": 0, "context": 1, **arguments}
+    return kernel(cat="cuda_sync", name=name, tid=stream, args=fields)
+
+
+def test_waits_and_the_records_that_they_wait_for_are_read(tmp_path: Path) -> None:
+    waited = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 6, "wait_on_cuda_event_id": 2}
+    unknown = {"wait_on_stream": -1, "wait_on_cuda_event_record_corr_id": -1, "wait_on_cuda_event_id": 3}
+    events = [
+        sync("Stream Wait Event", 13, **waited),
+        sync("Event Sync", -1, **unknown),
+        sync("Stream Sync", 7),
+        sync("Context Sync", -1),
+        sync("Stream Wait Event", 17, **waited),
+    ]
+    tables = read_kineto(write(tmp_path, kernel(), call(), *events)).tables
+
+    assert tables["syncs"]["kind"].tolist() == [2, 1, 3, 4, 2]
+    assert tables["syncs"]["stream"].tolist() == [13, -1, 7, -1, 17]
+    assert tables["syncs"]["event"].fillna(-1).tolist() == [2, 3, -1, -1, 2]
+    assert set(tables["syncs"]["process"]) == {44}
+    (record,) = tables["event_records"].to_dict("records")
+    assert record == {"process": 44, "stream": 7, "correlation": 6, "event": 2, "record": 6}
+    assert tables["unread"].empty
+
+
+def test_damaged_waits_are_said_once(tmp_path: Path) -> None:
+    damaged = sync("Stream Sync", 7) | {"dur": -1}
+    profile = read_kineto(write(tmp_path, kernel(), call(), damaged, sync("Stream Sync", 7, wait_on_stream="x")))
+
+    assert [finding.title for finding in profile.findings] == [
+        "1 of 2 cuda_sync events were left out",
+        "Some fields of the trace could not be read",
+    ]
+    assert "'wait_on_stream' (1 x)" in profile.findings[1].detail
+
+
+# -- collectives ------------------------------------------------------------------------------------------------------
+
+REDUCED = {
+    "Collective name": "allreduce",
+    "dtype": "BFloat16",
+    "In msg nelems": 1000,
+    "Out msg nelems": 1000,
+    "Group size": 2,
+    "Process Group Name": "0",
+    "Process Group Ranks": "[0, 1]",
+    "Rank": 1,
+}
+
+
+def test_collectives_have_sizes_ranks_and_the_time_of_their_kernels(tmp_path: Path) -> None:
+    operator = {"cat": "cpu_op", "name": "record_param_comms", "dur": 5.0}
+    events = [
+        call(**operator, ts=9.0, args=REDUCED),
+        call(),
+        kernel(name="ncclDevKernel_AllReduce_Sum_bf16_RING_LL"),
+        call(**operator, ts=50.0, args={"Collective name": "wait"}),
+        call(**operator, ts=60.0, args={**REDUCED, "dtype": "unheard of", "Rank": "x"}),
+        call(**operator, ts=70.0, args={}),
+    ]
+    profile = read_kineto(write(tmp_path, *events))
+
+    first, second = profile.tables["collectives"].to_dict("records")
+    assert (first["name"], first["type"], first["bytes"], first["rank"]) == ("allreduce", "BFloat16", 2000, 1)
+    assert (first["group"], first["group_size"], first["ranks"]) == ("0", 2, "[0, 1]")
+    assert pd.isna(second["bytes"])
+    assert pd.isna(second["rank"])
+    rows = made(profile).result("collectives").rows
+    assert rows["total_ns"].tolist() == [4000, 0]
+    assert rows["message_bytes"].fillna(-1).tolist() == [2000, -1]
+
+
+def test_a_trace_without_collectives_says_so(tmp_path: Path) -> None:
+    assert "no collective" in read_kineto(write(tmp_path, kernel())).missing["collectives"]
+
+
+# -- ranges on the GPU ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["kineto/adam_loop.json.gz", "mini_torch.json.gz"])
+def test_ranges_on_the_gpu_are_those_that_kineto_projects(name: str) -> None:
+    path = DATA / name
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    projected: dict[str, list[tuple[float, float]]] = {}
+    for event in events:
+        if event.get("cat") == "gpu_user_annotation":
+            label = event["name"].partition("#")[0] if event["name"].startswith("ProfilerStep") else event["name"]
+            projected.setdefault(label, []).append((event["ts"], event["ts"] + event["dur"]))
+    timeline = Timeline(read_kineto(path))
+    operations, (owner, *_) = timeline.operations, call_owners(timeline)
+    ranges = nested_ranges(timeline.profile)
+    own, threads = np.append(owner, -1)[operations.call], timeline.profile.table("api_calls")["thread"].to_numpy()
+    # Kineto counts for the innermost range only, and knows nothing of work that autograd launches on its own thread
+    mine = (own >= 0) & (ranges["thread"].to_numpy()[own] == threads[operations.call])
+    work = pd.DataFrame({"range": own, "start": operations.start, "end": operations.end})[mine]
+    extent = work.groupby("range").agg(start=("start", "min"), end=("end", "max"))
+    extent = extent.assign(name=ranges["name"].astype("str").to_numpy()[extent.index])
+
+    assert len(projected) >= 2
+    for label, spans in projected.items():
+        ours = sorted(extent[extent["name"] == label][["start", "end"]].itertuples(index=False, name=None))
+        theirs = [(start * 1000, end * 1000) for start, end in sorted(spans)]
+        # Kineto widens them by a nanosecond
+        assert np.abs(np.array(ours) - np.array(theirs)).max() < 2.5
+
+
 # -- facts of devices, processes --------------------------------------------------------------------------------------
 
 
@@ -154,12 +348,41 @@ def test_instants_of_the_first_exporters_have_no_category(tmp_path: Path) -> Non
     assert len(read_kineto(write(tmp_path, kernel(), event)).tables["memory_usage"]) == 1
 
 
-def test_memory_of_the_cpu_is_not_counted_as_memory_of_a_gpu_and_named_as_not_shown(tmp_path: Path) -> None:
-    cpu = memory(10, 64, 64, **{"Device Id": -1, "Device Type": 0})
-    profile = read_kineto(write(tmp_path, kernel(), cpu, memory(20, 512, 512)))
+def test_memory_of_the_cpu_is_told_from_that_of_a_gpu(tmp_path: Path) -> None:
+    cpu = memory(10, 64, 64, **{"Device Id": -1, "Device Type": 0, "Total Reserved": 0})
+    profile = read_kineto(write(tmp_path, kernel(), call(), cpu, memory(20, 512, 512)))
+    report = made(profile)
 
-    assert list(profile.tables["memory_usage"]["bytes"]) == [512]
-    assert row(made(profile), "not_shown")["kind"] == "allocations and frees of CPU memory"
+    table = profile.tables["memory_usage"]
+    assert table[["kind", "device", "bytes"]].to_numpy().tolist() == [["Host", -1, 64], ["Device", 0, 512]]
+    usage = report.result("memory_usage").rows
+    assert usage["device"].isna().tolist() == [True, False]
+    assert usage["peak_bytes"].tolist() == [64, 512]
+    levels = report.result("memory_over_time").rows
+    assert levels[["bytes", "reserved_bytes"]].fillna(0).to_numpy().tolist() == [[64, 0], [512, 4096]]
+    assert report.result("not_shown").rows.empty
+    (note,) = report.result("memory_usage").notes
+    assert "4.096 kB of device 0" in note
+
+
+@pytest.mark.parametrize(("freed", "is_said"), [(60, True), (64, False)])
+def test_what_each_step_leaves_allocated_is_said(tmp_path: Path, freed: int, *, is_said: bool) -> None:
+    events: list[Event] = []
+    level = 1000
+    for number in range(8):
+        start = 100.0 * number + 10
+        events.append(call(cat="user_annotation", name=f"ProfilerStep#{number}", ts=start, dur=90, args={}))
+        events.append(call(ts=start + 5, dur=2, args={"correlation": number}))
+        events.append(kernel(ts=start + 10, dur=20, args={"device": 0, "stream": 7, "correlation": number}))
+        for time, change in ((12, 64), (40, -freed)):
+            level += change
+            events.append(memory(start + time, change, level))
+    notes = made(read_kineto(write(tmp_path, *events))).result("memory_usage").notes
+
+    said = [note for note in notes if "Each repetition" in note]
+    assert [
+        note.startswith("Each repetition of 'ProfilerStep' leaves 4 B more allocated on device 0") for note in said
+    ] == ([True] if is_said else [])
 
 
 def test_memory_events_without_a_size_are_left_out_and_said(tmp_path: Path) -> None:
@@ -179,9 +402,9 @@ def test_a_trace_without_memory_events_says_how_to_record_them(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("category", "words"),
     [
-        ("mtia_ccp_events", "3 operations of MTIA accelerators"),
+        ("mtia_insight", "3 events of MTIA Insight"),
         ("cuda_profiler_range", "3 kernels with counters"),
-        ("hpu_op", "3 hpu_op"),
+        ("gcu_op", "3 gcu_op"),
     ],
 )
 @pytest.mark.parametrize("with_calls", [False, True])

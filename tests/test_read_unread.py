@@ -49,10 +49,9 @@ def test_nothing_that_a_reader_asks_for_is_named_as_not_shown(capture_file: Capt
 def test_kinds_of_a_torch_trace_that_no_reader_asks_for_are_named(tmp_path: Path) -> None:
     arrows: list[Event] = [{"ph": phase, "cat": "fwdbwd", "id": 1, "ts": 1, "pid": 44, "tid": 45} for phase in "sf"]
     flows: list[Event] = [{"ph": phase, "cat": "ac2g", "id": 1, "ts": 1, "pid": 44, "tid": 45} for phase in "sf"]
-    others = [kernel(cat="cuda_sync"), kernel(cat="cuda_sync"), kernel(cat="of another kind"), kernel(cat="Trace")]
+    others = [kernel(cat="overhead"), kernel(cat="overhead"), kernel(cat="of another kind"), kernel(cat="Trace")]
     assert named(write(tmp_path, kernel(), call(), *arrows, *flows, *others)) == {
-        "synchronizations as the GPU saw them": 2,
-        "arrows from forward to backward operators": 1,
+        "spans of profiler overhead": 2,
         "of another kind": 1,
     }
 

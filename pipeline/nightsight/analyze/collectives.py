@@ -30,7 +30,8 @@ def collectives(timeline: Timeline) -> Table:
     grouped = called.groupby(_KEYS, observed=True, dropna=False)["total_ns"]
     table = grouped.agg(calls="size", total_ns="sum", avg_ns="mean").reset_index()
     if not len(launched):
-        table[["total_ns", "avg_ns"]] = pd.Series(pd.NA, index=table.index, dtype=NULLABLE)
+        unknown = pd.Series(pd.NA, index=table.index, dtype=NULLABLE)
+        table = table.assign(total_ns=unknown, avg_ns=unknown)
     table = table.rename(columns={"bytes": "message_bytes"})
     order = ["total_ns", "calls", "name", "message_bytes"]
     table = table.sort_values(order, ascending=[False, False, True, True], ignore_index=True)

@@ -191,7 +191,8 @@ class _Trace(Events):
 
     def kinds_of_calls(self) -> list[str]:
         """Return the categories of calls of this trace."""
-        return sorted(kind for kind in self.events if _CALLS.fullmatch(kind))
+        found = (kind for kind in self.events if _CALLS.fullmatch(str(kind)))
+        return sorted(found, key=lambda kind: (kind.endswith("driver"), kind))
 
     @cached_property
     def operators(self) -> tuple[Rows, Frame]:

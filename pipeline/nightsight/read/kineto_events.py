@@ -142,7 +142,7 @@ class Events:
         # Kineto writes 0 for times before the base of its clock, so the real time is unknown
         good = (start > 0) & (start < _LATEST_US) & (duration >= 0) & (duration < _LATEST_US)
         if not good.all():
-            self.findings.append(damaged(" and ".join(kinds), int((~good).sum()), len(rows)))
+            self.findings.append(damaged(" and ".join(filter(self.events.get, kinds)), int((~good).sum()), len(rows)))
             rows = list(compress(rows, good))
         start_ns = _nanoseconds(start[good])
         return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])})
