@@ -82,8 +82,8 @@ def test_all_figures_of_operators_are_those_of_torch(version: str, *, by_shape: 
             assert row["own_ns"] == pytest.approx(torch["self_cpu_time_total"] * 1000, abs=0.5)
             memory = row["memory_bytes"], row["own_memory_bytes"]
             other_memory += memory != (torch["cpu_memory_usage"], torch["self_cpu_memory_usage"])
-    # torch 2.4 converts times to microseconds and back, and may lose an allocation at the very end of an operator
-    assert other_memory <= (0.03 * len(frame) if version == "2.4.1" else 0)
+    # torch 2.4 converts times to microseconds and back, and so loses some allocations at the very end of an operator
+    assert other_memory <= (0.05 * len(frame) if version == "2.4.1" else 0)
 
 
 @pytest.mark.parametrize("version", ROUNDED)
@@ -231,6 +231,7 @@ def test_kernels_of_the_backward_pass_belong_to_the_operator_and_module_of_the_f
     forward = {"Sequence number": 7, "Fwd thread id": 0}
     events = [
         call(cat="user_annotation", name="nn.Module: layers.3", ts=10, dur=30, args={}),
+        call(cat="python_function", name="a.py(7): step", ts=10, dur=30, args={}),
         operator("aten::linear", 11, 20, args=forward),
         operator("aten::addmm", 12, 10, args=forward),
         launch(13, 1),
@@ -245,11 +246,11 @@ def test_kernels_of_the_backward_pass_belong_to_the_operator_and_module_of_the_f
     ]
     frame = kernel_operators(Timeline(read(write(tmp_path, *events)))).frame
 
-    named = frame[["operator", "forward", "module", "total_ns"]].to_numpy().tolist()
+    named = frame[["operator", "forward", "module", "function", "total_ns"]].to_numpy().tolist()
     assert named == [
-        ["", "", "", 3000],
-        ["aten::mm", "aten::addmm", "layers.3", 2000],
-        ["aten::addmm", "", "layers.3", 1000],
+        ["", "", "", "", 3000],
+        ["aten::mm", "aten::addmm", "layers.3", "step (a.py:7)", 2000],
+        ["aten::addmm", "", "layers.3", "step (a.py:7)", 1000],
     ]
 
 

@@ -1604,6 +1604,13 @@ KERNEL_OPERATORS: Final = Entry(
             "the module in which the operator was called, in the backward pass that of the forward operator: its path "
             "in the model, or its class; empty if not recorded",
         ),
+        Column(
+            "function",
+            TEXT,
+            "the Python function, not of a library, that called the operator, in the backward pass the forward one; "
+            "left out if functions were not recorded",
+            is_optional=True,
+        ),
         Column("name", TEXT, "the kernel", is_plain=True),
     ),
     rows="kernels by operator",
@@ -1611,7 +1618,7 @@ KERNEL_OPERATORS: Final = Entry(
     group=PROGRAM,
     short="kernels by operator",
     bars=("time_pct",),
-    constant=("forward", "module"),
+    constant=("forward", "module", "function"),
     jump="kernel",
     names="kernel",
     kernels=("name",),

@@ -17,7 +17,7 @@ from nightsight.events.operators import launching_operators, nested_operators, o
 from nightsight.events.timeline import Timeline, of_capture
 from nightsight.intervals import Ints
 from nightsight.results import CPU_OP_SHAPES, CPU_OPS, KERNEL_OPERATORS
-from nightsight.tables import HOST_MEMORY, ON_DEVICE, empty, time_summary
+from nightsight.tables import HOST_MEMORY, ON_DEVICE, empty, innermost_of, time_summary
 
 _NO_SHAPES: Final = "Shapes were not recorded (torch.profiler.profile(record_shapes=True))."
 _NO_INPUTS: Final = (
@@ -52,8 +52,18 @@ def kernel_operators(timeline: Timeline) -> Table:
         forward=names[np.append(forward, -1)[row]],
         module=np.append(np.asarray(modules, dtype=object), "")[row],
     )
-    summed = time_summary(named, ["name", "operator", "forward", "module"]).rename(columns={"count": "instances"})
-    return Table(summed[["time_pct", "total_ns", "instances", "avg_ns", "operator", "forward", "module", "name"]])
+    keys = ["operator", "forward", "module"]
+    functions = timeline.profile.tables.get("python_functions", empty("python_functions"))
+    if len(functions):
+        # the operator that the program called: the forward one, in the backward pass
+        called = np.where(np.append(forward, -1)[row] >= 0, np.append(forward, -1)[row], row)
+        asked = operators.iloc[called.clip(0)]
+        inside = innermost_of(functions, asked["thread"].to_numpy(), asked["start_ns"].to_numpy())
+        of_functions = np.append(np.asarray(functions["function"], dtype=object), "")
+        named["function"] = of_functions[np.where(called >= 0, inside, -1)]
+        keys.append("function")
+    summed = time_summary(named, ["name", *keys]).rename(columns={"count": "instances"})
+    return Table(summed[["time_pct", "total_ns", "instances", "avg_ns", *keys, "name"]])
 
 
 def _columns(figures: pd.DataFrame, *names: str) -> list[str]:

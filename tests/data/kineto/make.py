@@ -5,6 +5,8 @@ Run it once with each version of torch (1.13 needs numpy < 2), here with Python 
     python -m pip install torch==2.4.1 "numpy<2"
     python make.py            # writes ops_2.4.1.json.gz and ops_2.4.1.csv into this folder
 
+`python make.py cuda FOLDER` records the same on a GPU (tests/gpu/key_averages.py does it, and compares).
+
 The CSV holds the rows of `key_averages()`, and those of `key_averages(group_by_input_shape=True)`, which have shapes.
 `events_*.json.gz` is the same program under autograd's own profiler, written by `function_events.export_chrome_trace`:
 the format that this profiler had before Kineto.
@@ -30,6 +32,10 @@ COLUMNS = (
     "self_cpu_time_total",
     "cpu_memory_usage",
     "self_cpu_memory_usage",
+    "device_time_total",
+    "self_device_time_total",
+    "device_memory_usage",
+    "self_device_memory_usage",
     "flops",
     "is_user_annotation",
 )
@@ -82,10 +88,15 @@ def rows(profiler: profile, *, by_shape: bool) -> list[dict[str, object]]:
     table = profiler.key_averages(group_by_input_shape=by_shape)
     shapes = [json.dumps(event.input_shapes) if by_shape else "" for event in table]
     return [
-        {"shapes": shape, **{name: getattr(event, name, "") for name in COLUMNS}}
+        {"shapes": shape, **{name: figure(event, name) for name in COLUMNS}}
         for shape, event in zip(shapes, table)  # noqa: B905 - Python 3.9 has no `strict`
         if "CPU" in str(event.device_type)
     ]
+
+
+def figure(event: object, name: str) -> object:
+    """Return a figure, which older versions call by the name of CUDA."""
+    return getattr(event, name) if hasattr(event, name) else getattr(event, name.replace("device", "cuda"), "")
 
 
 def write(path: Path, table: list[dict[str, object]]) -> None:
@@ -96,26 +107,33 @@ def write(path: Path, table: list[dict[str, object]]) -> None:
         writer.writerows(table)
 
 
-def main() -> None:
+def main(device: str, folder: Path) -> None:
     """Record two steps."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model, images, matrices = Block(), torch.randn(2, 2, 8, 8), torch.randn(3, 4, 4, requires_grad=True)
+    model, images = Block().to(device), torch.randn(2, 2, 8, 8, device=device)
+    matrices = torch.randn(3, 4, 4, device=device, requires_grad=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for _ in range(3):
         step(model, optimizer, images, matrices)
-    options = {"record_shapes": True, "profile_memory": True, "with_flops": True}
-    with profile(activities=[ProfilerActivity.CPU], with_stack=True, **options) as profiler:
+    options: dict[str, object] = {"record_shapes": True, "profile_memory": True, "with_flops": True}
+    activities = [ProfilerActivity.CPU]
+    if device == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+        options["experimental_config"] = torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
+    with profile(activities=activities, with_stack=True, **options) as profiler:
         for _ in range(2):
             step(model, optimizer, images, matrices)
             profiler.step()
-    path = HERE / f"ops_{VERSION}.json"
+        if device == "cuda":
+            torch.cuda.synchronize()
+    path = folder / f"ops_{VERSION}.json"
     profiler.export_chrome_trace(str(path))
     pack(path)
     write(path.with_suffix(".csv"), rows(profiler, by_shape=False) + rows(profiler, by_shape=True))
     with torch.autograd.profiler.profile() as older:
         step(model, optimizer, images, matrices)
-    path = HERE / f"events_{VERSION}.json"
+    path = folder / f"events_{VERSION}.json"
     older.function_events.export_chrome_trace(str(path))
     pack(path)
     write(path.with_suffix(".csv"), rows(older, by_shape=False))
@@ -133,4 +151,4 @@ def pack(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1] if sys.argv[1:] else "cpu", Path(sys.argv[2]) if sys.argv[2:] else HERE)

@@ -72,7 +72,7 @@ def read_nsys(path: Path, *, details: Details = True) -> Profile:
 
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
-    missing = {"cpu_ops": "nsys records no PyTorch operators; --collector torch does"}
+    missing = {"cpu_ops": "nsys records no PyTorch operators; --collector torch does", "collectives": _NO_COLLECTIVES}
     missing |= {"python_functions": "nsys samples Python; torch.profiler.profile(with_stack=True) records its calls"}
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
@@ -331,6 +331,8 @@ _NO_USAGE: Final = (
 _NO_METRICS: Final = (
     "the GPU was not sampled (nightsight profile --gpu-metrics; nsys profile --gpu-metrics-devices=all)"
 )
+# its NVTX payloads (ncclNvtxRange...) hold the size of a message and the communicator: they could fill the table
+_NO_COLLECTIVES: Final = "what NCCL is called with is not read from nsys captures; --collector torch records it"
 _NO_RECORDS: Final = "no CUDA event was recorded, or events were not traced (nsys profile --cuda-event-trace=true)"
 _NO_STACKS: Final = (
     "no stacks were recorded (nightsight profile --python-backtrace; nsys profile --python-backtrace=cuda)"
