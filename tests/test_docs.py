@@ -36,7 +36,8 @@ def cells(column: Column) -> str:
 def described(entry: Entry) -> Iterator[str]:
     """Write an entry of the register as Markdown."""
     yield f"### {entry.title}: `{entry.name}`\n"
-    yield f"{entry.help} Needs: {', '.join(f'`{need}`' for need in entry.needs)}.\n"
+    needs = f" Needs: {', '.join(f'`{need}`' for need in entry.needs)}." if entry.needs else ""
+    yield f"{entry.help}{needs}\n"
     yield "| column | type | meaning |\n|---|---|---|"
     yield from map(cells, entry.columns)
     yield ""

@@ -37,6 +37,7 @@ SMALL = {
     "allocator": ("--buffers", "2"),
     "attention": ("--impl", "all", "--seq", "33", "--dim", "8", "--dtype", "float16"),
     "transformer": ("--dim", "8", "--layers", "1", "--seq", "5"),
+    "generate": ("--dim", "8", "--layers", "1", "--prompt", "3", "--tokens", "3"),
 }
 NATIVE = {name for name, entry in REGISTRY.items() if entry.get("native")}
 COPIES = [
@@ -64,6 +65,7 @@ INSIDE_A_STEP = {
     "allocator": ["caching allocator", "empty_cache"],
     "attention": ["naive", "sdpa", "compile"],
     "transformer": ["embedding", "blocks", "logits", "loss", "backward", "optimizer"],
+    "generate": ["prefill", "decode", "token", "token"],
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]

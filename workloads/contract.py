@@ -113,14 +113,22 @@ class WorkloadParser(argparse.ArgumentParser):
 
 
 def write_benchmark(
-    options: argparse.Namespace, parameters: Mapping[str, str], step_ns: Sequence[float], facts: Mapping[str, str]
+    options: argparse.Namespace,
+    parameters: Mapping[str, str],
+    step_ns: Sequence[float],
+    facts: Mapping[str, str],
+    serving: Mapping[str, float] | None = None,
 ) -> None:
-    """Write the file of --benchmark, which appears whole or not at all, and print its figures."""
+    """Write the file of --benchmark, which appears whole or not at all, and print its figures.
+
+    `serving`: throughput and latencies, by the names of `vllm bench serve`.
+    """
     document = {
         "step_ns": list(step_ns),
         "steps_per_trial": options.iterations,
         "parameters": dict(parameters),
         "facts": dict(facts),
+        **({"serving": dict(serving)} if serving else {}),
     }
     aside = options.benchmark.with_name(f".{options.benchmark.name}")
     aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

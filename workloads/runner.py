@@ -105,17 +105,19 @@ def run(
     prepare: Callable[[argparse.Namespace], Step],
     *,
     on_cpu: Mapping[str, int | str] | None = None,
+    serving: Callable[[argparse.Namespace], Mapping[str, float]] | None = None,
 ) -> None:
     """Run the step that `prepare` creates from the options, in the mode given on the command line.
 
-    `on_cpu` holds the defaults that differ on a CPU.
+    `on_cpu` holds the defaults that differ on a CPU. `serving` returns, after the steps of a benchmark, what it adds to
+    the step times: throughput and latencies, by the names of `vllm bench serve`.
     """
     options = parser.read(on_cpu or {}, has_cuda=torch.cuda.is_available())
     torch.manual_seed(options.seed)
     with _explaining(parser):
         step = prepare(options)
         if options.benchmark:
-            _benchmark(step, options, parser.parameters(options))
+            _benchmark(step, options, parser.parameters(options), serving)
         elif options.torch_trace:
             _trace(step, options)
         else:
@@ -148,10 +150,15 @@ def _run_for_profiler(step: Step, options: argparse.Namespace) -> None:
     print(f"{options.iterations} steps on {_device_name(options.device)}")
 
 
-def _benchmark(step: Step, options: argparse.Namespace, parameters: dict[str, str]) -> None:
+def _benchmark(
+    step: Step,
+    options: argparse.Namespace,
+    parameters: dict[str, str],
+    serving: Callable[[argparse.Namespace], Mapping[str, float]] | None,
+) -> None:
     _repeat(step, options.warmup, options.device)
     step_ns = [_trial_ns(step, options) / options.iterations for _ in range(options.trials)]
-    write_benchmark(options, parameters, step_ns, _facts(options.device))
+    write_benchmark(options, parameters, step_ns, _facts(options.device), serving(options) if serving else None)
 
 
 def _trace(step: Step, options: argparse.Namespace) -> None:

@@ -129,6 +129,14 @@ _AGAIN: Final = (
 )
 _GRAPHS: Final = "node: replay single kernels, including those of CUDA graphs. graph: replay only whole graphs."
 
+attach_option = click.option(
+    "--attach",
+    multiple=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="RESULTS.json",
+    help="The result file of a serving benchmark (vLLM, TensorRT-LLM, SGLang, aiperf): its throughput, TTFT, TPOT and "
+    "other latencies join the report. For several files, repeat the option.",
+)
 input_option = click.option(
     "--max-input",
     type=click.IntRange(min=1),
@@ -224,6 +232,7 @@ def main() -> None:
     help="Stop after this time (including the timing run) and keep what was captured. Saving adds up to 150 s, a "
     "program that ignores signals up to 20 s.  [default: 3600]",
 )
+@attach_option
 @_python_option
 @_workloads_option
 @_window_option
@@ -275,7 +284,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
         parameters["interpreter"] = python.reason
     if names := withheld(options.keep_env):
         click.echo(f"Not passed to the program: {', '.join(names)}. To pass one: --keep-env NAME", err=True)
-    plan = Plan(program, options.collector, options.reports, parameters, options.window)
+    plan = Plan(program, options.collector, options.reports, parameters, options.window, options.attach)
     # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) stop the program and keep the capture, as Ctrl-C does;
     # not if the signal is ignored, as under nohup
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -311,6 +320,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     help="Size limit of the page; the timeline is as detailed as this allows.",
 )
 @_window_option
+@attach_option
 @input_option
 @nsys_option
 def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
@@ -324,6 +334,7 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
       nightsight report train.sqlite --format csv -o tables/
       nightsight report train.sqlite --window step/10:19
       nightsight report train.nsys-rep --format perfetto     # for ui.perfetto.dev
+      nightsight report vllm.sqlite --attach results.json
     """
     from nightsight.workflow import Output, Reading, render_files
 
@@ -331,7 +342,8 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     options = ReportOptions(**values)
     output = Output(options.output, options.style or "", options.max_bytes)
     with _progress() as progress:
-        written = list(render_files(files, output, Reading(options.nsys, options.max_input, progress, options.window)))
+        reading = Reading(options.nsys, options.max_input, progress, options.window, options.attach)
+        written = list(render_files(files, output, reading))
     for path in written:
         click.echo(f"report: {path}")
 

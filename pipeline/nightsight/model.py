@@ -87,7 +87,8 @@ class Benchmark:
 class Capture:
     """The files that a collector wrote, and the facts about the run that made them; paths stay out of reports.
 
-    `failure` is a sentence if the program failed or was stopped: the files then hold only a part of the run.
+    `failure` is a sentence if the program failed or was stopped: the files then hold only a part of the run. `serving`:
+    what a workload's benchmark adds to its step times, by the names of `vllm bench serve`, unchecked.
     """
 
     workload: str
@@ -99,6 +100,7 @@ class Capture:
     findings: tuple[Finding, ...] = ()
     stages_s: Mapping[str, float] = field(default_factory=dict)
     failure: str = ""
+    serving: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -92,6 +92,7 @@ class ProfileOptions(ReplayOptions):
     nsys_arg: tuple[str, ...]
     keep_env: tuple[str, ...]
     timeout: float
+    attach: tuple[Path, ...]
     python: str | None
     reports: Path
     workloads: Path | None
@@ -132,7 +133,7 @@ class ProfileOptions(ReplayOptions):
         meaningless = (
             (_OF_NCU, without),
             ({"no_ncu"}, alone),
-            ({"trace", "nsys_arg", "time_steps"}, alone),
+            ({"trace", "nsys_arg", "time_steps", "attach"}, alone),
             ({"calibrate"}, f"--collector {self.collector}" if self.collector in ("ncu", "torch") else ""),
             ({"ncu_coverage"}, chosen or alone),
             ({"ncu_kernel", "ncu_range", "ncu_kernels"}, every),
@@ -154,6 +155,7 @@ class ReportOptions:
     output: Path | None
     style: str | None
     window: str
+    attach: tuple[Path, ...]
     max_bytes: int
     max_input: int
     nsys: Path | None

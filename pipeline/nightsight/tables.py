@@ -228,9 +228,12 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # the same: ranges that repeat, by path with `#` for numbers, in a run without the profiler; med_ns: from the
     # beginning of one to that of the next; on_gpu: when the GPU reached them, otherwise when the CPU did
     "timed_ranges": {"path": TEXT, "instances": INT, "med_ns": "float64", "on_gpu": "bool"},
+    # the same: what a serving benchmark measured; metric, measured: as in the result `serving`, of which statistic is a
+    # column; source: the program whose file it is, or a workload
+    "serving_figures": {"metric": TEXT, "measured": TEXT, "source": TEXT, "statistic": TEXT, "value": "float64"},
 }
 
-UNPROFILED: Final = ("profiler_costs", "timed_ranges")
+UNPROFILED: Final = ("profiler_costs", "timed_ranges", "serving_figures")
 """The tables that no capture holds."""
 
 SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]

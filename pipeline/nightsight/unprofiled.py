@@ -1,7 +1,7 @@
-"""Keeps beside a capture what was measured without its profiler: `train.unprofiled.json` for `train.sqlite`.
+"""Keeps beside a capture what its profiler did not measure: `train.unprofiled.json` for `train.sqlite`.
 
-It holds the tables UNPROFILED, so numbers and the names of ranges, and nothing else. Whoever reads the capture later
-finds it there.
+It holds the tables UNPROFILED, so numbers and the names of ranges and figures, and nothing else. Whoever reads the
+capture later finds it there.
 """
 
 import json

@@ -16,6 +16,7 @@ import pandas as pd
 from nightsight import __version__
 from nightsight.advise import NEEDS, advise, unchecked
 from nightsight.analyze import analyze_others, analyze_timeline, view_of
+from nightsight.attaching import awaited, measured_by, with_attached
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibrated
 from nightsight.collect.nsys import export_sqlite, required_nsys
@@ -51,7 +52,8 @@ Progress = Callable[[str], None]
 class Plan:
     """What to profile, with which collector, and where the report goes. `parameters` extend the measured ones.
 
-    window: the part of the run that the report is about, as on the command line.
+    window: the part of the run that the report is about, as on the command line. attach: result files that the program
+    is to write.
     """
 
     program: Program
@@ -59,6 +61,7 @@ class Plan:
     reports: Path
     parameters: Mapping[str, str] = field(default_factory=dict)
     window: str = AUTO
+    attach: tuple[Path, ...] = ()
 
 
 def profile_program(plan: Plan, request: Request) -> Path:
@@ -78,11 +81,13 @@ def profile_program(plan: Plan, request: Request) -> Path:
     reports = plan.reports.resolve()
     run = new_run(reports, program.name, started=dt.datetime.now(dt.UTC))
     request = replace(request, captures=run.captures, logs=run.logs, ncu=ncu)
+    results = awaited(plan.attach)
     with _interrupts_name_the_capture(request):
         capture = COLLECTORS[collector](program, request)
         capture = replace(capture, parameters={**capture.parameters, **plan.parameters})
-        if collector != "ncu" and not capture.failure:
-            capture = _measured_without(program, request, capture)
+        # before any other run of the program writes its results again
+        capture, serving = measured_by(capture, results)
+        capture = _measured_beside(program, request, capture, serving)
         file = capture.files[-1]
         details = request.replay is not None or _is_small(file)
         read_off = with_unprofiled(read(file, details=details), file)
@@ -102,18 +107,22 @@ def profile_program(plan: Plan, request: Request) -> Path:
     return path
 
 
-def _measured_without(program: Program, request: Request, capture: Capture) -> Capture:
-    """Measure what the profiler costs, and how long the program takes without it; keep both beside the capture."""
-    tables: dict[str, pd.DataFrame] = {}
-    if capture.collector == "nsys":
+def _measured_beside(program: Program, request: Request, capture: Capture, serving: pd.DataFrame) -> Capture:
+    """Measure what the profiler costs, and how long the program takes without it; keep all beside the capture.
+
+    `serving`: figures that the program measured itself. Nothing else is measured of a program that failed.
+    """
+    tables = {"serving_figures": serving}
+    is_whole = capture.collector != "ncu" and not capture.failure
+    if is_whole and capture.collector == "nsys":
         calibration = calibrated(program, request)
         tables["profiler_costs"] = calibration.costs
         capture = _with_stage(capture, "calibration", calibration.seconds)
         if calibration.reason:
             request.progress(f"a typical cost of the profiler is assumed: {calibration.reason}")
-    if capture.benchmark:
+    if is_whole and capture.benchmark:
         tables["timed_ranges"] = of_benchmark(capture.benchmark)
-    elif request.time_steps:
+    elif is_whole and request.time_steps:
         left_s = request.timeout_s - sum(capture.stages_s.values())
         timed = time_ranges(program, replace(request, timeout_s=left_s))
         tables["timed_ranges"] = timed.ranges
@@ -179,19 +188,23 @@ class Output:
 class Reading:
     """How to read captures: the nsys that exports a .nsys-rep, and the size limit of an uncompressed trace in bytes.
 
-    window: the part of a capture that its report is about, as on the command line.
+    window: the part of a capture that its report is about, as on the command line. attach: result files of serving
+    benchmarks.
     """
 
     nsys: Path | None
     most_bytes: int
     progress: Progress
     window: str = AUTO
+    attach: tuple[Path, ...] = ()
 
 
 def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Iterator[str]:
     """Render the report of each capture; yield the path of each one written. UsageError for an impossible `output`."""
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
+    if len(paths) > 1 and reading.attach:
+        raise UsageError("--attach is about one capture", "Make their reports one by one.")
     if form.is_folder and str(output.path) == "-":
         raise UsageError(
             f"{style} consists of several files and cannot go to standard output", "Name a folder with -o."
@@ -307,11 +320,15 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
             raise UsageError(
                 "a report.json has the window that it was made with", "Pass the capture that it was made from."
             )
+        if reading.attach:
+            raise UsageError(
+                "a report.json has the figures that it was made with", "Pass the capture that it was made from."
+            )
         report = Report.from_json(path.read_bytes())
         refuse_incomplete(report)
         return Source(report)
     with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
-        chosen = replace(profile, window=reading.window)
+        chosen = with_attached(replace(profile, window=reading.window), reading.attach)
         return Source(build_report(chosen, _title(path)), chosen)
 
 

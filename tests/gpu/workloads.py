@@ -44,6 +44,9 @@ RUNS: Final = (
     ("attention", "--dtype", "float32", "--seq", "1024"),
     ("transformer",),
     ("transformer", "--ddp"),
+    ("generate",),
+    ("generate", "--cuda-graph"),
+    ("generate", "--model", "hf", "--tokens", "32"),
 )
 
 

@@ -79,6 +79,7 @@ def collect_nsys(program: Program, request: Request) -> Capture:
         findings=(*measured.findings, *findings),
         stages_s={**measured.stages_s, "profile": profiled.seconds, "export": exported_s},
         failure=failure,
+        serving=measured.serving,
     )
 
 

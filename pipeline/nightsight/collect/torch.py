@@ -68,6 +68,7 @@ def collect_torch(program: Program, request: Request) -> Capture:
         findings=(*measured.findings, *findings),
         stages_s={**measured.stages_s, "profile": outcome.seconds},
         failure=failure,
+        serving=measured.serving,
     )
 
 

@@ -89,13 +89,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of a run without a profiler: step times, the parameters that it used, and facts about the machine."""
+    """The result of a run without a profiler: step times, the parameters that it used, and facts about the machine.
+
+    `serving`: figures of workloads that answer requests, unchecked.
+    """
 
     benchmark: Benchmark | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     stages_s: Mapping[str, float] = field(default_factory=dict)
+    serving: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -199,7 +203,8 @@ def read_benchmark(path: Path) -> Measured:
         if not step_ns or not all(math.isfinite(value) and value > 0 for value in step_ns):
             raise ValueError("step times must be positive")
         benchmark = Benchmark(step_ns, int(document["steps_per_trial"]))
-        return Measured(benchmark, _texts(document["parameters"]), _texts(document["facts"]))
+        facts, serving = _texts(document["facts"]), dict(document.get("serving", {}))
+        return Measured(benchmark, _texts(document["parameters"]), facts, serving=serving)
     except OSError as error:
         raise CaptureError("the workload wrote no benchmark", "Does it support the option --benchmark?") from error
     except _DAMAGED as error:

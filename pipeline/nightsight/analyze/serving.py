@@ -1,0 +1,41 @@
+"""What serving benchmarks measured, one row per figure."""
+
+from typing import Final
+
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.events.timeline import Timeline
+from nightsight.results import PROFILED_RUN, SERVING
+from nightsight.tables import empty
+
+_KEYS: Final = ["metric", "measured", "source"]
+_ALLOWED: Final = {column.name: [text for text, _ in column.values] for column in SERVING.columns if column.values}
+_NUMBERS: Final = [name for name in SERVING.column_names if name not in _KEYS]
+_SLOWER: Final = (
+    "The program was profiled while this was measured, so it answered more slowly than it usually does. For figures "
+    "without the profiler, run the benchmark alone and give its file to `nightsight report --attach`."
+)
+
+
+def serving(timeline: Timeline) -> Table:
+    """Return the figures of each source, in the order of the register; nothing where there are none."""
+    figures = timeline.profile.tables.get("serving_figures", empty("serving_figures")).astype({"value": "float64"})
+    # the file beside a capture may have been edited, or be of another version
+    known = figures["statistic"].isin(_NUMBERS)
+    for name, allowed in _ALLOWED.items():
+        known &= figures[name].isin(allowed)
+    figures = figures[known].astype(dict.fromkeys((*_KEYS, "statistic"), "str"))
+    table = figures.pivot_table(index=_KEYS, columns="statistic", values="value", aggfunc="last").reset_index()
+    ranks = [table[name].map(allowed.index) for name, allowed in _ALLOWED.items()]
+    order = pd.DataFrame({"source": table["source"], "measured": ranks[1], "metric": ranks[0]}).sort_values(
+        ["measured", "source", "metric"], kind="stable"
+    )
+    table = table.loc[order.index, [name for name in SERVING.column_names if name in table]].reset_index(drop=True)
+    if "count" in table:
+        table["count"] = table["count"].round().astype("int64[pyarrow]")
+    notes = (_SLOWER,) if (table["measured"] == PROFILED_RUN).any() else ()
+    return Table(table, notes)
+
+
+ANALYSES: Final = (Analysis(SERVING, serving),)
