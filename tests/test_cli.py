@@ -322,6 +322,8 @@ def test_every_example_of_profile_stands_on_its_own_line(run: Any) -> None:
         "nightsight profile --time-steps train.py",
         "nightsight profile --workloads bench/ train",
         "nightsight profile -- torchrun --nproc-per-node 2 train.py",
+        "nightsight profile --delay 60 --duration 10 train.py",
+        'nightsight profile --server "python serve.py" --ready 8000 --client "python load.py" --attach results.json',
     ]
 
 

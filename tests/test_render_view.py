@@ -404,7 +404,8 @@ def test_a_column_knows_its_name_scale_and_full_bar() -> None:
 def test_every_table_leads_to_the_timeline_but_for_those_whose_rows_are_not_in_it() -> None:
     # a whole GPU, a statistic over everything, and what the timeline does not draw
     without = {entry.name for entry in RESULTS if entry.place in ("section", "lead") and not entry.jump}
-    assert without == {"gpu_time", "step_split", "launch_phases", "launch_bound", "osrt_sum", "collectives"}
+    names = {"gpu_time", "step_split", "launch_phases", "launch_bound", "osrt_sum", "collectives", "serving"}
+    assert without == names
 
 
 @pytest.mark.parametrize("way", [way for way in get_args(Jump) if way])

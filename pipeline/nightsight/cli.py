@@ -25,8 +25,10 @@ from nightsight.options import (
     ProfileOptions,
     ReportOptions,
     StatsOptions,
+    command_line,
     expression,
     no_empty_name,
+    ready_sign,
     standard_output,
 )
 
@@ -117,6 +119,30 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _part_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that record a part of a run only."""
+    seconds = partial(click.option, metavar="SECONDS")
+    decorators = (
+        seconds("--delay", type=Number(min=0), help="Begin to record this long after the start of the program (nsys)."),
+        seconds("--duration", type=Number(min=0, min_open=True), help=_DURATION),
+        click.option("--server", default="", metavar="COMMAND", callback=command_line, help=_SERVER),
+        click.option("--ready", default="", metavar="URL|PORT|TEXT", callback=ready_sign, help=_READY),
+        click.option("--client", default="", metavar="COMMAND", callback=command_line, help=_CLIENT),
+        seconds("--ready-timeout", type=Number(min=0, min_open=True), default=600, help=_READY_WITHIN),
+    )
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+_DURATION: Final = "Record for this long (nsys). The program then goes on to its end, or to --timeout."
+_SERVER: Final = (
+    "Profile this server with nsys, instead of a program, while --client loads it: start it, wait until it is ready, "
+    "record until the client has ended, and end it."
+)
+_READY: Final = "The server is ready when this URL answers with 2xx, this port or HOST:PORT accepts, or it prints this."
+_CLIENT: Final = "The command that loads the server. Its result file can be attached."
+_READY_WITHIN: Final = "How long to wait for the server.  [default: 600]"
 _COVERAGE: Final = "Replay the fewest kernels (by name, grid and block) that make up this share of the GPU time."
 _MOST: Final = "Replay at most this many kernels, even if --ncu-kernel matches more."
 _KERNEL: Final = "Replay kernels whose base name contains a match of this expression."
@@ -216,6 +242,7 @@ def main() -> None:
     help="Run the program once more without a profiler and note when its NVTX ranges begin, so that gains are those of "
     "the program as it usually runs. For Python programs; workloads are timed anyway.",
 )
+@_part_options
 @_ncu_options
 @click.option("--nsys-arg", multiple=True, metavar="ARG", help="Additional option for nsys profile.")
 @click.option(
@@ -261,6 +288,8 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
       nightsight profile --time-steps train.py
       nightsight profile --workloads bench/ train
       nightsight profile -- torchrun --nproc-per-node 2 train.py
+      nightsight profile --delay 60 --duration 10 train.py
+      nightsight profile --server "python serve.py" --ready 8000 --client "python load.py" --attach results.json
     """
     if sys.platform != "linux":
         raise ToolError("Profiling works on Linux only", "To view a capture made there: nightsight report FILE")
@@ -270,21 +299,23 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     from nightsight.workflow import Plan, profile_program
 
     rest = ctx.meta[_REST]
-    if target is None and not rest:
-        raise click.UsageError("Name a workload or a script, or give a command after `--`.")
     options = ProfileOptions(**values)
+    if options.server and (target or rest):
+        raise click.UsageError("--server is the program to profile: name no other.")
+    if target is None and not rest and not options.server:
+        raise click.UsageError("Name a workload or a script, or give a command after `--`.")
     options.refuse_contradictions(
         [name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     )
     python = interpreter(options.python)
-    program = resolve(target, rest, python=python.path, folder=options.workloads)
+    program = resolve(target, options.server or rest, python=python.path, folder=options.workloads)
     parameters = {}
     if program.command[0] == python.path and not python.is_own:
         click.echo(f"Python: {python.path} ({python.reason}), not nightsight's own", err=True)
         parameters["interpreter"] = python.reason
     if names := withheld(options.keep_env):
         click.echo(f"Not passed to the program: {', '.join(names)}. To pass one: --keep-env NAME", err=True)
-    plan = Plan(program, options.collector, options.reports, parameters, options.window, options.attach)
+    plan = Plan(program, options.chosen_collector, options.reports, parameters, options.window, options.attach)
     # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) stop the program and keep the capture, as Ctrl-C does;
     # not if the signal is ignored, as under nohup
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -1,6 +1,7 @@
 """The options of each command, and the checks made before any program runs."""
 
 import re
+import shlex
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import isnan
@@ -8,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from nightsight.collect import Choice
     from nightsight.collect.replay import Replay
-    from nightsight.collect.workloads import Request
+    from nightsight.collect.workloads import Load, Request, Span
     from nightsight.stats import Selection
 
 RECORDINGS: Final = ("gpu_metrics", "python_backtrace", "memory_usage", "page_faults")
@@ -89,6 +91,12 @@ class ProfileOptions(ReplayOptions):
     page_faults: bool
     calibrate: bool | None
     time_steps: bool
+    delay: float | None
+    duration: float | None
+    server: tuple[str, ...]
+    ready: str
+    client: tuple[str, ...]
+    ready_timeout: float
     nsys_arg: tuple[str, ...]
     keep_env: tuple[str, ...]
     timeout: float
@@ -98,6 +106,20 @@ class ProfileOptions(ReplayOptions):
     workloads: Path | None
     window: str
     verbose: bool
+
+    @property
+    def chosen_collector(self) -> "Choice":
+        """The collector that was asked for, or the only one that can record a part of a run."""
+        return "nsys" if self.part and self.collector == "auto" else self.collector
+
+    @property
+    def part(self) -> "Span | Load | None":
+        """The part of the run to record; None for all of it."""
+        from nightsight.collect.workloads import Load, Span, resolve
+
+        if self.server:
+            return Load(resolve(None, self.client), self.ready, self.ready_timeout)
+        return Span(self.delay or 0.0, self.duration) if self.delay or self.duration else None
 
     def request(self, progress: Callable[[str], None]) -> "Request":
         """Return these options as the collectors take them."""
@@ -114,9 +136,11 @@ class ProfileOptions(ReplayOptions):
             recordings=tuple(name.replace("_", "-") for name in RECORDINGS if getattr(self, name)),
             nsys_arguments=self.nsys_arg,
             ncu=self.ncu,
-            replay=self.replay,
+            # a replay would start the server, and nobody would load it
+            replay=None if self.server else self.replay,
             calibrate=self.calibrate,
             time_steps=self.time_steps,
+            part=self.part,
         )
 
     def refuse_contradictions(self, given: Collection[str]) -> None:
@@ -125,6 +149,11 @@ class ProfileOptions(ReplayOptions):
         `given`: the names of the options that were on the command line.
         """
         on_line = set(given)
+        for name, needed in _NEEDED:
+            if name in on_line and not getattr(self, needed):
+                raise click.UsageError(f"--{name.replace('_', '-')} needs --{needed}.")
+        others = f"--collector {self.collector}" if self.collector in ("ncu", "torch") else ""
+        part = "--server" if self.server else "--delay" if self.delay else "--duration" if self.duration else ""
         without = "--no-ncu" if self.no_ncu else "--collector torch" if self.collector == "torch" else ""
         alone = "--collector ncu" if self.collector == "ncu" else ""
         every = "--ncu-all" if self.ncu_all else ""
@@ -134,7 +163,9 @@ class ProfileOptions(ReplayOptions):
             (_OF_NCU, without),
             ({"no_ncu"}, alone),
             ({"trace", "nsys_arg", "time_steps", "attach"}, alone),
-            ({"calibrate"}, f"--collector {self.collector}" if self.collector in ("ncu", "torch") else ""),
+            ({"calibrate", "delay", "duration", "server"}, others),
+            ({"delay", "duration", "time_steps", *_OF_NCU}, "--server" if self.server else ""),
+            ({"capture_range"} if self.capture_range in ("cudaProfilerApi", "nvtx") else set(), part),
             ({"ncu_coverage"}, chosen or alone),
             ({"ncu_kernel", "ncu_range", "ncu_kernels"}, every),
             ({"ncu_all", "ncu_kernel", "ncu_kernels", "ncu_coverage", "graph_profiling"}, as_whole),
@@ -145,6 +176,10 @@ class ProfileOptions(ReplayOptions):
                 raise click.UsageError(f"{said} has no effect with {other}.")
 
 
+_NEEDED: Final = (
+    *((name, "server") for name in ("ready", "client", "ready_timeout")),
+    *(("server", name) for name in ("ready", "client")),
+)
 _OF_NCU: Final = frozenset(ReplayOptions.__dataclass_fields__) - {"no_ncu"}
 
 
@@ -210,6 +245,30 @@ def expression(_: click.Context, __: click.Parameter, value: str) -> str:
         reason = f"{found[0]} is not in its grammar; groups are (...), (?:...), (?=...) and (?!...)"
         raise click.BadParameter(f"{value!r} is not a regular expression that ncu accepts: {reason}.")
     return value
+
+
+def command_line(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    """Split a command as a shell does; nothing in it is expanded."""
+    try:
+        parts = tuple(shlex.split(value))
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not a command: {error}.") from error
+    if not parts and _is_given(ctx, parameter):
+        raise click.BadParameter("the command is empty.")
+    return parts
+
+
+def ready_sign(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Reject what cannot be waited for."""
+    from nightsight.collect.ready import problem_of
+
+    if _is_given(ctx, parameter) and (problem := problem_of(value)):
+        raise click.BadParameter(f"{value!r} is no sign of a server: {problem}.")
+    return value
+
+
+def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
+    return ctx.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT
 
 
 def no_empty_name(_: click.Context, __: click.Parameter, value: Any) -> Any:  # noqa: ANN401 (one text, or several)

@@ -40,6 +40,7 @@ HELP = f"""
 	--python-backtrace=
 	-s, --sample=
 	--session-new=
+	-Y, --start-later=
 	-t, --trace=
 """
 OLD_HELP = re.sub(r"\t.*(env-var|inherit-environment)=\n", "", HELP).replace("-devices=", "-device=")
@@ -81,7 +82,8 @@ def main(arguments: Sequence[str]) -> int:
     if arguments == ["export", "--help"]:
         say(EXPORT_HELP if BEHAVIOUR != "old" else OLD_EXPORT_HELP)
         return BEHAVIOUR == "no help"
-    return {"profile": profile, "export": export, "stop": stop}[arguments[0]](list(arguments[1:]))
+    commands = {"profile": profile, "export": export, "start": start, "stop": stop}
+    return commands[arguments[0]](list(arguments[1:]))
 
 
 def known_options() -> str:
@@ -105,13 +107,18 @@ def profile(arguments: list[str]) -> int:
     report = Path(options["-o"].replace("%%", "%") + ".nsys-rep")
     with tempfile.TemporaryDirectory() as folder:
         started = Path(folder) / "started"
+        is_started_later = options.get("--start-later") == "true"
+
+        def begin(number: int = 0, frame: FrameType | None = None) -> None:
+            started.touch()
 
         def finish(number: int = 0, frame: FrameType | None = None) -> None:
-            is_captured = options.get("--capture-range", "none") == "none" or started.exists()
-            write(report, is_captured=is_captured and BEHAVIOUR != "no report")
+            is_all_captured = options.get("--capture-range", "none") == "none" and not is_started_later
+            write(report, is_captured=(is_all_captured or started.exists()) and BEHAVIOUR != "no report")
 
-        session(options["--session-new"]).write_text(str(os.getpid()))
         signal.signal(signal.SIGUSR1, finish)
+        signal.signal(signal.SIGUSR2, begin)
+        session(options["--session-new"]).write_text(str(os.getpid()))
         status = run(arguments, application_environment(options, started))
         if not report.exists():
             finish()
@@ -122,10 +129,20 @@ def session(name: str) -> Path:
     return Path(__file__).with_name(f"session-{name}")
 
 
+def start(arguments: list[str]) -> int:
+    """Begins to record what `profile --start-later=true` runs."""
+    waiting = session(arguments[0].removeprefix("--session="))
+    if BEHAVIOUR == "no start" or not waiting.exists():
+        say("There are no active sessions.")
+        return 1
+    os.kill(int(waiting.read_text()), signal.SIGUSR2)
+    return 0
+
+
 def stop(arguments: list[str]) -> int:
     """Ends the recording, not the program; the real one returns when the report is written."""
     recording = session(arguments[0].removeprefix("--session="))
-    if BEHAVIOUR in {"hang", "slow"} or not recording.exists():
+    if BEHAVIOUR in {"hang", "slow", "no stop"} or not recording.exists():
         say("There are no active sessions.")
         return 1
     os.kill(int(recording.read_text()), signal.SIGUSR1)

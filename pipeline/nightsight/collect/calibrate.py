@@ -105,6 +105,7 @@ def _measured(nsys: Path, python: str, request: Request) -> Calibration:
         request,
         logs=logs,
         capture_range="none",
+        part=None,
         timeout_s=min(_LIMIT_S, request.timeout_s),
         progress=lambda _: None,
         verbose=False,
@@ -119,7 +120,7 @@ def _measured(nsys: Path, python: str, request: Request) -> Calibration:
             reason = "has no torch with CUDA" if alone.status in (1, _NO_CUDA) else alone.ending
             return _unknown(f"the Python that would measure it {reason}", alone.seconds)
         watched = Program("calibration", "script", (python, str(_PROGRAM), str(traced)))
-        outcome = record(nsys, watched, left, report=report)
+        outcome = record(nsys, watched, left, report=report).outcome
         if outcome.interrupted:
             raise KeyboardInterrupt
         database = report.with_suffix(".sqlite")

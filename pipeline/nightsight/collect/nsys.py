@@ -3,16 +3,15 @@
 import re
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from nightsight.collect.isolation import inside, isolation
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
 from nightsight.collect.recordings import recording_options, remedy_for, unrecorded
+from nightsight.collect.session import Session, conductor_of, new_session
 from nightsight.collect.tools import (
     NSYS_PLACES,
     allowed_environment,
@@ -35,7 +34,7 @@ from nightsight.collect.workloads import (
     run_benchmark,
 )
 from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
-from nightsight.model import Capture
+from nightsight.model import Capture, Finding
 
 # nsys exports a million kernels in seconds: an export that takes an hour hangs
 _EXPORT_LIMIT_S: Final = 3600.0
@@ -48,6 +47,15 @@ _BREAKS_ENV_VAR: Final = re.compile(r"[,\"'\\\n]|^$")
 # nsys is writing its report: from the first of these messages until it prints the file name
 _SAVING: Final = r"(?s)(?:Generating |Processing events)(?!.*Generated:)"
 _RECORDED: Final = re.compile(r"^(Generated:|Generating |Processing events)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How a recorded run ended; `failure` and `findings` as in a Capture."""
+
+    outcome: Outcome
+    failure: str
+    findings: tuple[Finding, ...]
 
 
 def collect_nsys(program: Program, request: Request) -> Capture:
@@ -64,9 +72,9 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     fresh(report, report.with_suffix(".qdstrm"), database)
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     left = replace(request, timeout_s=request.timeout_s - measured.seconds)
-    profiled = record(nsys, program, left, report=report)
-    failure, findings = partial_capture(program, profiled)
-    findings = (*findings, *unrecorded(request.recordings, _first_words(request.logs / "profile.log")))
+    recorded = record(nsys, program, left, report=report)
+    failure = recorded.failure
+    findings = (*recorded.findings, *unrecorded(request.recordings, _first_words(request.logs / "profile.log")))
     request.progress(f"exporting {report.name}")
     exported_s = _export_part(report, database, nsys=nsys, log=request.logs / "export.log", failure=failure)
     return Capture(
@@ -77,7 +85,7 @@ def collect_nsys(program: Program, request: Request) -> Capture:
         parameters=measured.parameters,
         benchmark=measured.benchmark,
         findings=(*measured.findings, *findings),
-        stages_s={**measured.stages_s, "profile": profiled.seconds, "export": exported_s},
+        stages_s={**measured.stages_s, "profile": recorded.outcome.seconds, "export": exported_s},
         failure=failure,
         serving=measured.serving,
     )
@@ -121,38 +129,46 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
             raise unwritable(target.parent, error) from error
 
 
-def record(nsys: Path, program: Program, request: Request, *, report: Path) -> Outcome:
+def record(nsys: Path, program: Program, request: Request, *, report: Path) -> Recorded:
     """Run a program under nsys, which writes `report`; see `collect_nsys` for what can go wrong."""
-    request.progress(f"profiling {program.name} with nsys")
     capture_range = captured_by(program, request)
     log = request.logs / "profile.log"
-    child = _child(nsys, program, request, report=report, capture_range=capture_range)
-    outcome = run_logged(child, log=log, timeout_s=request.timeout_s, verbose=request.verbose)
+    session = new_session(nsys, request)
+    conductor = conductor_of(program, request, session)
+    request.progress(f"profiling {program.name} with nsys")
+    child = _child(program, session, report=report, capture_range=capture_range)
+    if conductor:
+        child = replace(child, watch=conductor.watch)
+    outcome = run_logged(
+        child,
+        log=log,
+        timeout_s=request.timeout_s,
+        verbose=request.verbose,
+        listen=conductor.listen if conductor else None,
+    )
+    if conductor and not session.has_begun:
+        raise conductor.not_begun(outcome, log)
     if not _has_content(report):
         refuse_lost_folder(report.parent)
         raise _nothing_captured(program, outcome, report=report, log=log, capture_range=capture_range)
-    return outcome
+    return Recorded(outcome, *(conductor.judged(outcome) if conductor else partial_capture(program, outcome)))
 
 
-def _child(nsys: Path, program: Program, request: Request, *, report: Path, capture_range: str) -> Child:
+def _child(program: Program, session: Session, *, report: Path, capture_range: str) -> Child:
+    nsys, request = session.nsys, session.request
     environment = child_environment(request)
-    session = f"nightsight{uuid.uuid4().hex[:12]}"
     known = _known_options(nsys, "profile")
     # in file names, nsys expands patterns that start with %
     options = ["-o", str(report.with_suffix("")).replace("%", "%%"), "--force-overwrite=true"]
-    options += [f"--session-new={session}", f"--trace={request.trace}", "--cpuctxsw=none"]
+    options += [*session.options, f"--trace={request.trace}", "--cpuctxsw=none"]
     options += recording_options(request.recordings, known=known)
     if capture_range != "none":
         options += [f"--capture-range={capture_range}", "--capture-range-end=stop"]
     options += [*_environment_options(environment, known=known), *request.nsys_arguments]
-    isolated = isolation()
-    if not isolated:
+    if not session.isolated:
         request.progress("nsys will record the environment of other processes too: do not publish capture/")
-    # On a signal, nsys ends the program before its buffers are saved, and the report has no kernels; `nsys stop` saves
-    # them first.
-    stop = (str(nsys), "stop", f"--session={session}")
-    command = (*isolated, str(nsys), "profile", *options, *program.command)
-    return Child(command, environment, lambda pid: inside(isolated, pid, stop), saving=_SAVING)
+    command = (*session.isolated, str(nsys), "profile", *options, *program.command)
+    return Child(command, environment, session.stopping, saving=_SAVING)
 
 
 def _payload_options(nsys: Path) -> list[str]:

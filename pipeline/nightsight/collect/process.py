@@ -24,6 +24,8 @@ from nightsight.collect.tools import not_started
 
 Listener = Callable[[str], bool]
 """Takes new output of a process; returns True when the process can be stopped."""
+Watcher = Callable[["Running"], bool]
+"""Looks at a process every _POLL_S; returns True when it can be stopped."""
 # limit for all saving; nsys may take minutes to write a large report
 SAVE_S = 120.0
 # time to start saving, or to end: Python handles a signal only when a call into a library returns
@@ -37,7 +39,10 @@ _TAIL_BYTES: Final = 1 << 17
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process ended. `status` is as in a shell: 128 + n for signal n; `satisfied`: a listener stopped it."""
+    """How a process ended. `status` is as in a shell: 128 + n for signal n.
+
+    `satisfied`: a listener or a watcher stopped it.
+    """
 
     status: int
     timed_out: bool
@@ -48,7 +53,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with status 0, or was stopped by a listener."""
+        """Whether it ended by itself with status 0, or was stopped by a listener or a watcher."""
         return self.satisfied or (self.status == 0 and not self.stopped)
 
     @property
@@ -74,7 +79,8 @@ class Child:
     """A command to start, its environment, and its working directory (None: ours).
 
     `ask_to_end` returns, for its process id, a command that asks it to end; it then has `patience_s` to do so. `saving`
-    is a regular expression: while it matches the latest output, the command is saving its files.
+    is a regular expression: while it matches the latest output, the command is saving its files. `watch` is called
+    again and again while it runs, and can stop it.
     """
 
     command: Sequence[str]
@@ -83,10 +89,11 @@ class Child:
     patience_s: float = 0.0
     saving: str = ""
     folder: Path | None = None
+    watch: Watcher = lambda _: False
 
 
-class _Running:
-    """A child that the guard `process` has started; `pid` is its own process id."""
+class Running:
+    """A command under way, which the guard `process` has started; `pid` is its own process id."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.pid, self._guard = 0, process
@@ -127,7 +134,7 @@ def run_logged(
         try:
             with _started(child, output) as running:
                 try:
-                    satisfied = _heard_enough(running, output, timeout_s=timeout_s, listeners=listeners)
+                    satisfied = _enough(running, output, timeout_s=timeout_s, listeners=listeners, watch=child.watch)
                     timed_out = not satisfied and running.status is None
                 except KeyboardInterrupt:
                     interrupted = True
@@ -159,7 +166,7 @@ def _tail(log: Path) -> str:
 
 
 @contextmanager
-def _started(child: Child, output: Output) -> Iterator[_Running]:
+def _started(child: Child, output: Output) -> Iterator[Running]:
     """Start a child; on exit, kill whatever is left of it."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -177,7 +184,7 @@ def _started(child: Child, output: Output) -> Iterator[_Running]:
         except OSError as error:
             raise not_started(sys.executable, error) from error
         theirs.close()
-        running = _Running(process)
+        running = Running(process)
         try:
             answer = int(ours.recv(32) or -errno.EIO)
             if answer < 0:
@@ -189,8 +196,10 @@ def _started(child: Child, output: Output) -> Iterator[_Running]:
             running.ends(_TERMINATE_S)
 
 
-def _heard_enough(running: _Running, output: Output, *, timeout_s: float, listeners: Sequence[Listener]) -> bool:
-    """Wait until the process ends or its time is up; return whether a listener asked to stop it before that."""
+def _enough(
+    running: Running, output: Output, *, timeout_s: float, listeners: Sequence[Listener], watch: Watcher
+) -> bool:
+    """Wait until the process ends or its time is up; return whether anyone asked to stop it before that."""
     deadline = time.monotonic() + timeout_s
     ended = False
     while not ended and (left := deadline - time.monotonic()) > 0:
@@ -198,7 +207,9 @@ def _heard_enough(running: _Running, output: Output, *, timeout_s: float, listen
         if ended:
             output.finish()
         said = output.heard()
-        if any(listener(said) for listener in listeners if said) and not ended:
+        # all of them hear all of it
+        enough = [listener(said) for listener in listeners if said]
+        if not ended and (any(enough) or watch(running)):
             return True
     return False
 
@@ -209,7 +220,7 @@ def _to_stderr(text: str) -> bool:
     return False
 
 
-def _stop(running: _Running, child: Child, output: Output, *, log: Path) -> None:
+def _stop(running: Running, child: Child, output: Output, *, log: Path) -> None:
     saved_by = time.monotonic() + SAVE_S
     try:
         is_saved = _ask_to_end(running, child, output)
@@ -228,7 +239,7 @@ def _stop(running: _Running, child: Child, output: Output, *, log: Path) -> None
         pass  # the second Ctrl-C: stop waiting
 
 
-def _ask_to_end(running: _Running, child: Child, output: Output) -> bool:
+def _ask_to_end(running: Running, child: Child, output: Output) -> bool:
     """Ask a child to end, if there is a way to; return whether that succeeded."""
     command = child.ask_to_end(running.pid)
     if not command:

@@ -61,13 +61,31 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Span:
+    """A part of a program's run, in seconds: when it begins, and how long it is (None: to the end)."""
+
+    delay_s: float = 0.0
+    duration_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Load:
+    """A client that loads a server, how to see that the server is ready for it, and how long to wait for that."""
+
+    client: Program
+    ready: str
+    ready_within_s: float
+
+
+@dataclass(frozen=True)
 class Request:
     """How to collect a program, for any collector.
 
     `keep_env`: variables that the program may see beyond the allow-list. Only for nsys: `nsys`, `trace`,
     `capture_range` (None: depends on the kind of program), `recordings` (from RECORDINGS) and `nsys_arguments`. Only
     for ncu: `ncu` and `replay` (None: no replay). `calibrate`: whether to measure what nsys adds to a call (None: if
-    that is not known of this machine). `time_steps`: whether to take the times of ranges without a profiler.
+    that is not known of this machine). `time_steps`: whether to take the times of ranges without a profiler. `part`:
+    what nsys records if not all of the run: a span of it, or of a server, the time in which a client loads it.
     """
 
     captures: Path = Path("capture")
@@ -85,6 +103,7 @@ class Request:
     replay: Replay | None = None
     calibrate: bool | None = None
     time_steps: bool = False
+    part: Span | Load | None = None
 
 
 @dataclass(frozen=True)
@@ -161,6 +180,8 @@ def child_environment(request: Request) -> dict[str, str]:
 
 def captured_by(program: Program, request: Request) -> str:
     """Return the capture range: the one asked for, else cudaProfilerApi for our workloads on a GPU, else none."""
+    if request.part:
+        return "none"
     on_cpu = re.search(r"--device[ =]cpu\b", " ".join(program.command))
     return request.capture_range or (
         "cudaProfilerApi" if program.kind == "workload" and has_gpu() and not on_cpu else "none"

@@ -1,0 +1,84 @@
+"""Whether a server answers: the URL, the TCP port or the text of its output that `--ready` names."""
+
+import http.client
+import re
+import socket
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Final
+
+from nightsight.errors import UsageError
+
+_URL: Final = re.compile(r"https?://", re.IGNORECASE)
+_PORT: Final = re.compile(r"(?:([\w.-]*):)?(\d+)", re.ASCII)
+_LARGEST_PORT: Final = 65535
+_PATIENCE_S: Final = 2.0
+# the server is on this machine or near it; a proxy would answer for it
+_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Readiness:
+    """Finds out whether a server is ready: by asking it, or from what it prints."""
+
+    def __init__(self, sign: str) -> None:
+        port = _PORT.fullmatch(sign)
+        self.sign = sign
+        self._url = sign if _URL.match(sign) else ""
+        self._place = (port[1] or "localhost", int(port[2])) if port and not self._url else None
+        self._is_text = not self._url and self._place is None
+        self._tail, self._was_said = "", False
+
+    def refuse_another(self) -> None:
+        """Raise UsageError if something answers before the server is started: a client would load that instead."""
+        if self.now():
+            raise UsageError(
+                f"something answers at {self.sign} already, so it would not be seen when the server is ready",
+                "End the server that runs there, or let this one use another port.",
+            )
+
+    def hear(self, text: str) -> None:
+        """Take new output of the server."""
+        if self._is_text:
+            self._tail += text
+            self._was_said = self._was_said or self.sign in self._tail
+            self._tail = self._tail[-len(self.sign) :]
+
+    def now(self) -> bool:
+        """Whether the server is ready: a URL is with a status of 2xx, a port if it can be connected to."""
+        return self._was_said if self._is_text else self._status() // 100 == 2
+
+    def is_there(self) -> bool:
+        """Whether the server answers anything; of one that is known by what it printed, nobody knows."""
+        return self._is_text or self._status() > 0
+
+    def _status(self) -> int:
+        """Return the status of an HTTP answer, 200 for a port; 0 if nobody answers."""
+        try:
+            if self._place:
+                socket.create_connection(self._place, timeout=_PATIENCE_S).close()
+                return 200
+            with _DIRECT.open(self._url, timeout=_PATIENCE_S) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
+        except (OSError, http.client.HTTPException, ValueError):
+            return 0
+
+
+def problem_of(sign: str) -> str:
+    """Return why this cannot be waited for; "" if it can."""
+    if not sign.strip():
+        return "it is empty"
+    port = _PORT.fullmatch(sign)
+    if port and not 0 < int(port[2]) <= _LARGEST_PORT:
+        return f"ports are 1 to {_LARGEST_PORT}"
+    if _URL.match(sign):
+        try:
+            parts = urllib.parse.urlsplit(sign)
+            if not parts.hostname or parts.port == 0 or re.search(r"[\s\x00-\x1f]", sign):
+                return "it is not a URL"
+        except ValueError as error:
+            return str(error)
+    return ""

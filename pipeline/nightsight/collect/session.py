@@ -1,0 +1,262 @@
+"""Records a part of a run with nsys: a span of time, or of a server, the time in which a client loads it.
+
+`nsys profile --start-later=true` runs the program without recording, `nsys start --session` begins, and `nsys stop
+--session` ends it and writes the report. After that the program goes on; it does not with --duration of nsys itself,
+which either ends the program or, with --kill=none, ends itself and leaves the program behind.
+"""
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Final, Protocol
+
+from nightsight.collect.isolation import inside, isolation
+from nightsight.collect.process import SAVE_S, Child, Outcome, Running, last_lines, run_logged
+from nightsight.collect.ready import Readiness
+from nightsight.collect.workloads import (
+    Load,
+    Program,
+    Request,
+    Span,
+    child_environment,
+    partial_capture,
+    program_failed,
+)
+from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
+from nightsight.model import Finding
+
+_BEGIN_S: Final = 60.0
+# a client that has lost its server needs time to notice that, and to write its results
+_GRACE_S = 5.0
+_KILLED: Final = 128 + 9
+Judgement = tuple[str, tuple[Finding, ...]]
+"""The failure and the findings of a capture."""
+
+
+@dataclass
+class Session:
+    """A session of nsys, in the namespace that the prefix `isolated` makes; `is_later`: begun by hand."""
+
+    nsys: Path
+    request: Request
+    isolated: tuple[str, ...]
+    is_later: bool
+    name: str
+    has_begun: bool = False
+    is_saved: bool = False
+
+    @property
+    def options(self) -> list[str]:
+        """The options of `nsys profile` for it."""
+        return [f"--session-new={self.name}", *(["--start-later=true"] if self.is_later else [])]
+
+    def begin(self, running: Running) -> None:
+        """Begin to record; nothing happens if the program has ended. ToolError if nsys cannot begin."""
+        log = self.request.logs / "start.log"
+        outcome = self._ask(("start",), running, log, _BEGIN_S)
+        if outcome and not outcome.ok and not running.ends(1.0):
+            said = last_lines(log) or "nothing"
+            raise ToolError(f"nsys could not begin to record: nsys start {outcome.ending}", f"nsys said:\n{said}")
+        self.has_begun = outcome is not None and outcome.ok
+
+    def save(self, running: Running) -> None:
+        """End the recording, and wait until the report is written; the program goes on."""
+        outcome = self._ask(("stop",), running, self.request.logs / "stop.log", SAVE_S)
+        self.is_saved = outcome is not None and outcome.ok
+
+    def stopping(self, pid: int) -> Sequence[str]:
+        """Return the command that ends the recording before the program is ended; () if there is nothing to save.
+
+        On a signal, nsys ends the program before its buffers are saved, and the report has no kernels.
+        """
+        return self._inside(pid, "stop") if self.has_begun and not self.is_saved else ()
+
+    def _ask(self, words: tuple[str, ...], running: Running, log: Path, limit_s: float) -> Outcome | None:
+        command = self._inside(running.pid, *words)
+        if not command:
+            return None
+        outcome = run_logged(Child(command, child_environment(self.request)), log=log, timeout_s=limit_s)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        return outcome
+
+    def _inside(self, pid: int, *words: str) -> tuple[str, ...]:
+        try:
+            return inside(self.isolated, pid, (str(self.nsys), *words, f"--session={self.name}"))
+        except OSError:
+            # the program has just ended
+            return ()
+
+
+def new_session(nsys: Path, request: Request) -> Session:
+    """Return a session of its own for a run."""
+    is_later = request.part is not None
+    name = f"nightsight{uuid.uuid4().hex[:12]}"
+    return Session(nsys, request, isolation(), is_later, name, has_begun=not is_later)
+
+
+class Conductor(Protocol):
+    """Begins and ends the recording of a run, and says afterwards what became of it."""
+
+    def listen(self, text: str) -> bool:
+        """Take new output of the program; return whether it can be ended."""
+
+    def watch(self, running: Running) -> bool:
+        """Begin or end the recording if it is time; return whether the program can be ended."""
+
+    def not_begun(self, outcome: Outcome, log: Path) -> PipelineError:
+        """Return the error if nothing was recorded."""
+
+    def judged(self, outcome: Outcome) -> Judgement:
+        """Return what is wrong with the capture."""
+
+
+def conductor_of(program: Program, request: Request, session: Session) -> Conductor | None:
+    """Return who records a part of a run; None if all of it is recorded. UsageError if a server runs already."""
+    if isinstance(request.part, Span):
+        return _Timed(program, request.part, session)
+    if isinstance(request.part, Load):
+        return _Loaded(program, request.part, session)
+    return None
+
+
+class _Timed:
+    """Records a span of a run; the program goes on to its end, because it may write its results there."""
+
+    def __init__(self, program: Program, span: Span, session: Session) -> None:
+        self._program, self._span, self._session = program, span, session
+        self._length_s = inf if span.duration_s is None else span.duration_s
+        self._run_began = self._began = time.monotonic()
+        self._is_over = False
+
+    def listen(self, _: str) -> bool:
+        return False
+
+    def watch(self, running: Running) -> bool:
+        session, now = self._session, time.monotonic()
+        if not session.has_begun and now - self._run_began >= self._span.delay_s:
+            session.begin(running)
+            self._began = time.monotonic()
+        elif session.has_begun and not self._is_over and now - self._began >= self._length_s:
+            # not again if that fails: the end of the program saves what it can
+            self._is_over = True
+            session.save(running)
+        return False
+
+    def not_begun(self, outcome: Outcome, log: Path) -> PipelineError:
+        if not outcome.ok:
+            return program_failed(self._program, outcome, log)
+        return CaptureError(
+            f"nothing was captured: {self._program.name} ended after {outcome.seconds:.3g} s, before the delay of "
+            f"{self._span.delay_s:g} s was over",
+            "Give a shorter --delay.",
+        )
+
+    def judged(self, outcome: Outcome) -> Judgement:
+        # the span is whole, however the program was ended
+        if not self._session.is_saved:
+            return partial_capture(self._program, outcome)
+        if outcome.ok or outcome.stopped:
+            return "", ()
+        failure = f"{self._program.name} {outcome.ending}"
+        detail = f"{failure}, after the span that was recorded. The capture has all of the span."
+        return failure, (Finding("failed_later", "warning", "The program failed after the recorded span", detail),)
+
+
+class _Loaded:
+    """Records a server while a client loads it, and ends it afterwards."""
+
+    def __init__(self, program: Program, load: Load, session: Session) -> None:
+        self._program, self._load, self._session = program, load, session
+        self._request = session.request
+        self._ready = Readiness(load.ready)
+        self._ready.refuse_another()
+        self._began = self._last_seen = time.monotonic()
+        self._client: Outcome | None = None
+        self._is_late = self._died = self._is_whole = False
+
+    def listen(self, text: str) -> bool:
+        self._ready.hear(text)
+        return False
+
+    def watch(self, running: Running) -> bool:
+        if not self._ready.now():
+            self._is_late = time.monotonic() - self._began >= self._load.ready_within_s
+            return self._is_late
+        self._session.begin(running)
+        if not self._session.has_begun:
+            return False
+        client, request = self._load.client, self._request
+        self._last_seen = time.monotonic()
+        request.progress(f"profiling {self._program.name} while {client.name} loads it")
+        self._client = run_logged(
+            Child(client.command, child_environment(request), watch=lambda _: self._is_gone(running)),
+            log=request.logs / "client.log",
+            timeout_s=max(request.timeout_s - (time.monotonic() - self._began), 1.0),
+            verbose=request.verbose,
+        )
+        if self._client.interrupted:
+            raise KeyboardInterrupt
+        # a client may end the server itself when all is done
+        has_ended = self._has_ended(running)
+        self._died = has_ended and (self._client.satisfied or not self._client.ok)
+        if not has_ended:
+            self._session.save(running)
+        self._is_whole = has_ended or self._session.is_saved
+        return True
+
+    def _is_gone(self, server: Running) -> bool:
+        """Whether the server ended so long ago that the client will not end by itself."""
+        if server.status is None:
+            self._last_seen = time.monotonic()
+        return time.monotonic() - self._last_seen > _GRACE_S
+
+    def _has_ended(self, server: Running) -> bool:
+        """Whether the server ended. nsys outlives it until the report is written, and must not be disturbed then."""
+        deadline = time.monotonic() + SAVE_S
+        while server.status is None and not self._ready.is_there() and time.monotonic() < deadline:
+            server.ends(0.2)
+        return server.status is not None
+
+    def not_begun(self, outcome: Outcome, log: Path) -> PipelineError:
+        name, said = self._program.name, last_lines(log)
+        words = f"Its last lines:\n{said}\n" if said else "It printed nothing.\n"
+        if self._is_late:
+            return WorkloadError(
+                f"the server {name} was not ready after {self._load.ready_within_s:g} s (--ready {self._load.ready}); "
+                "nothing was captured",
+                f"{words}Give it more time with --ready-timeout, or another sign with --ready. Its output: {log}",
+            )
+        message = f"the server {name} {outcome.ending} before it was ready; nothing was captured"
+        return WorkloadError(message, f"{words}{log}")
+
+    def judged(self, outcome: Outcome) -> Judgement:
+        if self._died:
+            failure = f"the server {self._program.name} {outcome.ending} while the client was loading it"
+            detail = f"{failure[0].upper()}{failure[1:]}. The capture ends there."
+            return failure, (Finding("server_ended", "error", "The server ended too early", detail, _SEE_SERVER),)
+        if self._client is None or self._client.interrupted:
+            return partial_capture(self._program, outcome)
+        findings = []
+        if outcome.status == _KILLED:
+            detail = (
+                f"{self._program.name} went on after SIGINT and SIGTERM, and was killed. The capture was saved before."
+            )
+            findings.append(Finding("server_killed", "warning", "The server did not end when asked to", detail))
+        if not self._is_whole:
+            detail = "`nsys stop` failed, so the last work on the GPU may be missing."
+            findings.append(Finding("not_stopped", "warning", "The recording may be incomplete", detail, _SEE_STOP))
+        if self._client.ok:
+            return "", tuple(findings)
+        failure = f"the client {self._load.client.name} {self._client.ending}"
+        detail = f"{failure[0].upper()}{failure[1:]}. The capture has what the server did until then."
+        failed = Finding("client_failed", "error", "The client that loaded the server failed", detail, _SEE_CLIENT)
+        return failure, (failed, *findings)
+
+
+_SEE_SERVER: Final = "See profile.log among the logs of this run."
+_SEE_CLIENT: Final = "See client.log among the logs of this run."
+_SEE_STOP: Final = "See stop.log among the logs of this run."
