@@ -86,11 +86,12 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "syncs": {**_SPAN, **_ON_STREAM, "kind": INT, "event": NULLABLE, "record": NULLABLE},
     # calls of cudaEventRecord: what a wait for this record waits for is the work given to the stream before
     "event_records": {"process": INT, "stream": INT, "correlation": NULLABLE, "event": NULLABLE, "record": NULLABLE},
-    # operators of PyTorch, which nest and recur. shapes, types, inputs: of the arguments, as compact JSON in PyTorch's
-    # own words ("" if not recorded): [[64,256],[256],[]], ["float","c10::BFloat16","Scalar"], and ["","","1"], the
-    # values of those that are no tensors. sequence: autograd's number, the same for an operator of the forward pass and
-    # those of the backward pass that belong to it; these have the thread of the former as forward_thread. module: its
-    # path in the model, "layers.3.mlp", or its class, "Linear_0"
+    # operators of PyTorch, which nest and recur. shapes, types, inputs, strides: of the arguments, as compact JSON in
+    # PyTorch's own words ("" if not recorded): [[64,256],[256],[]], ["float","c10::BFloat16","Scalar"], ["","","1"]
+    # (values of those that are no tensors) and [[256,1],[1],[]] (0 along an axis that repeats one value). sequence:
+    # autograd's number, the same for an operator of the forward pass and those of the backward pass that belong to it;
+    # these have the thread of the former as forward_thread. module: its path in the model, "layers.3.mlp", or its
+    # class, "Linear_0"
     "cpu_ops": {
         **_SPAN,
         **_ON_THREAD,
@@ -98,6 +99,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "shapes": TEXT,
         "types": TEXT,
         "inputs": TEXT,
+        "strides": TEXT,
         "sequence": NULLABLE,
         "forward_thread": NULLABLE,
         "module": TEXT,
@@ -267,7 +269,7 @@ NOT_REPLAYED: Final = "no kernel was replayed with ncu"
 
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
 # texts that are empty if not recorded
-_EMPTY_TEXTS: Final = frozenset({"shapes", "types", "inputs", "module", "type", "group", "ranks"})
+_EMPTY_TEXTS: Final = frozenset({"shapes", "types", "inputs", "strides", "module", "type", "group", "ranks"})
 
 # tables of work on GPUs
 _OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")

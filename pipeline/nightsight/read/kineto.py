@@ -392,6 +392,7 @@ def _cpu_ops(trace: _Trace) -> Frame:
         shapes=trace.lists(arguments, "Input Dims", is_shapes),
         types=trace.lists(arguments, "Input type", is_texts),
         inputs=trace.lists(arguments, "Concrete Inputs", is_texts),
+        strides=trace.lists(arguments, "Input Strides", is_shapes),
         sequence=trace.numbers(arguments, "Sequence number"),
         forward_thread=_forward_threads(trace, frame.assign(number=trace.numbers(arguments, "Fwd thread id"))),
         module=_modules(trace, frame),
