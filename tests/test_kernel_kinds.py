@@ -4,7 +4,7 @@ import lzma
 
 import pytest
 
-from nightsight.events.kernel_kinds import converts, family, kind_of, listed, operation
+from nightsight.events.kernel_kinds import arithmetic, converts, element_type, family, kind_of, listed, operation
 from tests.ncu import DATA
 
 _VECTORIZED = (
@@ -207,3 +207,64 @@ def test_kinds_of_one_program_of_seventy_operators() -> None:
 def test_words_are_listed_once_and_the_first_ones_first() -> None:
     assert listed(["mul", "add", "mul", "tanh"], 3) == "mul, add, tanh"
     assert listed(["mul", "add", "mul", "tanh"], 2) == "mul, add, ..."
+
+
+@pytest.mark.parametrize(
+    ("name", "multiplies", "elements"),
+    [
+        ("ampere_sgemm_128x64_nn", "FP32", "float"),
+        ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x64x32_warpgroupsize1x1x1", "tensor TF32", "float"),
+        (
+            "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64_32x6_nt_align4>(T1::Params)",
+            "tensor TF32",
+            "float",
+        ),
+        ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "tensor BF16", "c10::BFloat16"),
+        ("nvjet_hsh_128x64_64x8_1x2_h_bz_NTT", "tensor FP16", "c10::Half"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64>(P)", "tensor BF16", "c10::BFloat16"),
+        (
+            "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x64",
+            "tensor FP16",
+            "c10::Half",
+        ),
+        ("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn", "tensor FP16", "c10::Half"),
+        ("sm89_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x64x64", "tensor FP8", ""),
+        ("void gemv2T_kernel_val<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, (int)128>", "FP32", ""),
+        ("plugin0", "", ""),
+    ],
+)
+def test_products_tell_what_they_multiply(name: str, multiplies: str, elements: str) -> None:
+    assert (arithmetic(name), element_type(name)) == (multiplies, elements)
+
+
+@pytest.mark.parametrize(
+    ("name", "elements"),
+    [
+        (_VECTORIZED.format("at::native::CUDAFunctor_add<float>"), "float"),
+        (
+            _VECTORIZED.format("at::native::AUnaryFunctor<c10::BFloat16, c10::BFloat16, c10::BFloat16, Mul<float>>"),
+            "c10::BFloat16",
+        ),
+        (_VECTORIZED.format("at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda(float)]"), ""),
+        (_VECTORIZED.format("at::native::FillFunctor<unsigned char>"), ""),
+        (
+            "void at::native::unrolled_elementwise_kernel<at::native::CUDAFunctor_add<float>, std::array<char *, 3>, "
+            "(int)4, at::native::memory::LoadWithCast<(int)2>, at::native::memory::StoreWithCast<(int)1>>(int, T1)",
+            "",
+        ),
+        (
+            "void at::native::<unnamed>::CatArrayBatchedCopy<at::native::<unnamed>::OpaqueType<(unsigned int)2>>(T1)",
+            "2 bytes",
+        ),
+        (
+            "void at::native::<unnamed>::multi_tensor_apply_kernel<at::native::<unnamed>::TensorListMetadata<(int)2>, "
+            "at::native::<unnamed>::BinaryOpListAlphaFunctor<c10::BFloat16, (int)2, (int)2>, std::plus<float>>(T1)",
+            "c10::BFloat16",
+        ),
+        ("void at::native::<unnamed>::vectorized_layer_norm_kernel<c10::BFloat16, float, (bool)0>(int, T2)", ""),
+        ("void at::native::<unnamed>::vectorized_layer_norm_kernel<float, float, (bool)0>(int, T2)", "float"),
+        ("void mine<float>(float *)", ""),
+    ],
+)
+def test_kernels_of_pytorch_tell_their_elements_if_they_have_one_type(name: str, elements: str) -> None:
+    assert element_type(name) == elements

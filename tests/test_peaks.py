@@ -2,7 +2,7 @@
 
 import pytest
 
-from nightsight.peaks import published
+from nightsight.peaks import arithmetic_tflop_per_s, published
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,18 @@ def test_a_model_has_its_own_peaks(name: str, memory: float, pcie: float | None,
 )
 def test_nothing_is_guessed_for_other_names(name: str) -> None:
     assert set(published(name)) == {None, ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "peaks"),
+    [
+        ("NVIDIA H200", {"FP32": 67, "tensor FP16": 989, "tensor BF16": 989, "tensor TF32": 494.5, "tensor FP8": 1978}),
+        ("NVIDIA A100-SXM4-80GB", {"FP32": 19.5, "tensor BF16": 312, "tensor TF32": 156, "tensor FP8": None}),
+        ("Tesla T4", {"FP32": 8.1, "tensor FP16": 65, "tensor BF16": None, "tensor TF32": None, "tensor FP8": None}),
+        ("NVIDIA L4", {"tensor FP8": 242}),
+        ("NVIDIA H200", {"FP64": None, "tensor INT8": None, "": None}),
+        ("another", {"FP32": None, "tensor FP16": None}),
+    ],
+)
+def test_arithmetic_has_its_own_peak(name: str, peaks: dict[str, float | None]) -> None:
+    assert {kind: arithmetic_tflop_per_s(name, kind) for kind in peaks} == peaks

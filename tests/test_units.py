@@ -20,6 +20,7 @@ SIZES = st.floats(min_value=1e-3, max_value=1e12)
         ("flop_per_s", ("flop_per_s", "flop_per_s")),
         ("bytes_per_s", ("bytes_per_s", "bytes_per_s")),
         ("columns", ("columns", "")),
+        ("work_flop", ("work", "flop")),
         ("ns", ("ns", "")),
     ],
 )
@@ -56,6 +57,7 @@ def test_heading_is_words(column: str, expected: str) -> None:
         (1_980_000_000, "a_hz", "1.980 GHz"),
         (4.8e12, "a_bytes_per_s", "4.800 TB/s"),
         (12, "a_flop_per_s", "12 FLOP/s"),
+        (2.75e11, "a_flop", "275.0 GFLOP"),
         (6.67e13, "flop_per_s", "66.70 TFLOP/s"),
         (2.135e15, "a_flop_per_s", "2.135 PFLOP/s"),
         (0.5618, "flop_per_byte", "0.562 FLOP/byte"),

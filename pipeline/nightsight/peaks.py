@@ -53,6 +53,21 @@ def tensor_rate(name: str, compute_capability: str) -> TensorRate | None:
     return TensorRate(ratio, "FP16") if re.search(_WITHOUT_TF32, name) else TensorRate(ratio / 2, "TF32")
 
 
+def arithmetic_tflop_per_s(name: str, kind: str) -> float | None:
+    """Return the published peak of "FP32" (on CUDA cores), "tensor BF16" and the like; None if it is not known."""
+    peaks = published(name)
+    tensor = peaks.tensor_fp16_tflop_per_s
+    if kind == "FP32":
+        return peaks.fp32_tflop_per_s
+    if not tensor or (kind in ("tensor BF16", "tensor TF32") and re.search(_WITHOUT_TF32, name)):
+        return None
+    if kind == "tensor FP8" and not re.search(_WITH_FP8, name):
+        return None
+    return tensor * _OF_FP16[kind] if kind in _OF_FP16 else None
+
+
+# rates of tensor cores in relation to FP16
+_OF_FP16: Final = {"tensor FP16": 1.0, "tensor BF16": 1.0, "tensor TF32": 0.5, "tensor FP8": 2.0}
 # multiply-adds of an SM in a cycle, TF32 against FP32: the same for all boards of a chip, also for a MIG slice. Other
 # compute capabilities are shared by chips that differ
 _TENSOR_RATES: Final = {
@@ -60,7 +75,9 @@ _TENSOR_RATES: Final = {
     "9.0": TensorRate(1024 / 128, "TF32"),
     "10.0": TensorRate(2048 / 128, "TF32"),
 }
+# nor BF16
 _WITHOUT_TF32: Final = r"\b(?:V100|T4)\b"
+_WITH_FP8: Final = r"\b(?:L4|L40S|H100|H200|B200)\b"
 _NOT_KNOWN: Final = Peaks(None, None, None, None, None, None, None, "")
 
 

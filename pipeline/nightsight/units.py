@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-SUFFIXES: Final = ("bytes_per_s", "flop_per_s", "flop_per_byte", "per_s", "bytes", "pct", "ns", "hz")
+SUFFIXES: Final = ("bytes_per_s", "flop_per_s", "flop_per_byte", "per_s", "bytes", "flop", "pct", "ns", "hz")
 
 SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
     "ns": ((1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")),
     "bytes": ((1, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")),
+    "flop": ((1, "FLOP"), (1e3, "kFLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP"), (1e15, "PFLOP")),
     "bytes_per_s": ((1, "B/s"), (1e3, "kB/s"), (1e6, "MB/s"), (1e9, "GB/s"), (1e12, "TB/s")),
     "flop_per_s": (
         (1, "FLOP/s"),

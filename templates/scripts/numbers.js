@@ -7,6 +7,7 @@ const MOST_DECIMALS = 3;
 export const SCALES = {
   ns: [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]],
   bytes: [[1, "B"], [1e3, "kB"], [1e6, "MB"], [1e9, "GB"], [1e12, "TB"]],
+  flop: [[1, "FLOP"], [1e3, "kFLOP"], [1e6, "MFLOP"], [1e9, "GFLOP"], [1e12, "TFLOP"], [1e15, "PFLOP"]],
   bytes_per_s: [[1, "B/s"], [1e3, "kB/s"], [1e6, "MB/s"], [1e9, "GB/s"], [1e12, "TB/s"]],
   flop_per_s: [
     [1, "FLOP/s"],
@@ -24,7 +25,7 @@ export const SCALES = {
 };
 /** @type {Record<string, number>} */
 const PREFIXES = { "": 1, n: 1e-9, µ: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
-const SYMBOL = /^([nµmkMGTP]?)(s|B|B\/s|FLOP\/s|Hz|\/s)$/;
+const SYMBOL = /^([nµmkMGTP]?)(s|B|B\/s|FLOP|FLOP\/s|Hz|\/s)$/;
 const TEXT = /^(<|>-|-)?(\d[\d,]*(?:\.\d+)?)(?: (.+))?$/;
 
 /**

@@ -153,3 +153,45 @@ def listed(words: Iterable[str], most: int) -> str:
     """Join the distinct words, the first ones first: "add, mul, tanh, ..."."""
     distinct = list(dict.fromkeys(words))
     return ", ".join([*distinct[:most], *(["..."] if len(distinct) > most else [])])
+
+
+# what a product multiplies; the names of nvjet have a letter each for inputs, accumulator and outputs
+_ARITHMETIC: Final = (
+    ("FP32", re.compile(r"(?i)gemv|dot_kernel")),
+    ("tensor TF32", re.compile(r"(?i)tf32|tensorop_s1688(?:gemm|fprop|dgrad|wgrad)")),
+    ("tensor FP8", re.compile(r"(?i)e4m3|e5m2|nvjet_(?:sm\d+_)?qq")),
+    ("tensor BF16", re.compile(r"(?i)bf16|bfloat16|nvjet_(?:sm\d+_)?tst_")),
+    ("tensor FP16", re.compile(r"(?i)fp16|f16_s\d+|f16f16|half_t|[hs]884gemm|h1688|h16816|nvjet_(?:sm\d+_)?hsh_")),
+)
+_OF_PRODUCT: Final = {"tensor TF32": "float", "tensor BF16": "c10::BFloat16", "tensor FP16": "c10::Half"}
+_POINTS: Final = r"(c10::BFloat16|c10::Half|float|double)\b"
+_ELEMENT: Final = re.compile(rf"\b{_POINTS}|OpaqueType<\D*(\d+)")
+# what a functor is applied to comes first; it may calculate in another type
+_FUNCTOR: Final = re.compile(rf"(?<!Copy)Functor\w*<{_POINTS}")
+# these read and write elements of different types
+_CONVERTS: Final = re.compile(r"WithCast|float8|float16_copy|gpu_kernel_impl<|::Copy<")
+
+
+def arithmetic(name: str) -> str:
+    """Return what a product of matrices, a convolution or an attention calculates with; "" if its name does not tell.
+
+    "FP32" is on CUDA cores, "tensor BF16" and the like on tensor cores.
+    """
+    if kind_of(name) in ("product", "convolution"):
+        return "FP32"
+    return next((kind for kind, words in _ARITHMETIC if words.search(name)), "")
+
+
+def element_type(name: str) -> str:
+    """Return the type of the elements that a kernel reads and writes, in PyTorch's words; "" if they can have several.
+
+    "2 bytes" and the like if only their size is told.
+    """
+    if "at::native" not in name:
+        return "float" if kind_of(name) in ("product", "convolution") else _OF_PRODUCT.get(arithmetic(name), "")
+    if _CONVERTS.search(name):
+        return ""
+    if applied := _FUNCTOR.search(name):
+        return applied[1]
+    types = {kind or f"{size} bytes" for kind, size in _ELEMENT.findall(name)}
+    return types.pop() if len(types) == 1 else ""
