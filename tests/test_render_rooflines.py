@@ -6,9 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nightsight.render.figure.bars import Dot
+from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.rooflines import MOST, SHAPES, Roof, Roofline, rooflines
 from nightsight.render.table.view import Labels
 from tests.replay_tables import H200, points, roofs
+from tests.reports import result, small_report
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
 anything = st.floats() | positive
@@ -16,7 +18,7 @@ kinds = st.sampled_from(["FP64", "FP32", "tensor BF16"])
 
 
 def chart(frame: pd.DataFrame, above: pd.DataFrame = H200) -> Roofline:
-    (drawn,) = rooflines(frame, above, Labels())
+    (drawn,) = rooflines(frame, above, Labels().short)
     return drawn
 
 
@@ -37,7 +39,7 @@ def dots(drawn: Roofline) -> list[Dot]:
 def test_whatever_table_comes_in_all_is_on_the_plot(
     rows: list[tuple[int, str, float, float, float]], above: list[tuple[str, float | None, float | None]]
 ) -> None:
-    for drawn in rooflines(points(*rows), roofs(*above), Labels()):
+    for drawn in rooflines(points(*rows), roofs(*above), Labels().short):
         places = [place for dot in dots(drawn) for place in (dot.x, dot.y)]
         places += [tick.place for tick in (*drawn.rates, *drawn.intensities)]
         assert all(0 <= place <= 100 for place in places)
@@ -48,7 +50,7 @@ def test_whatever_table_comes_in_all_is_on_the_plot(
 @given(st.lists(st.tuples(st.integers(0, 3), kinds, anything, anything, anything), max_size=12))
 def test_what_is_zero_or_missing_leaves_no_point(rows: list[tuple[int, str, float, float, float]]) -> None:
     known = [row for row in rows if all(0 < value < math.inf for value in row[2:4])]
-    drawn = rooflines(points(*rows), H200, Labels())
+    drawn = rooflines(points(*rows), H200, Labels().short)
     assert bool(drawn) == bool(known)
     largest = max((row[2] for row in known), default=0.0)  # all rows have one name here
     assert sum(len(each.points) for each in drawn) == sum(row[2] >= 0.01 * largest for row in known)
@@ -117,7 +119,7 @@ def test_points_without_known_roofs_are_drawn_alone() -> None:
 def test_each_device_has_its_own_plot_and_roofs() -> None:
     frame = points((0, "FP32", 1e13, 1.0, math.nan), (1, "FP32", 1e12, 1.0, math.nan)).assign(device=[0, 1])
     both = pd.concat([roofs(("FP32", None, 1e14)), roofs(("FP32", None, 2e14), device=1)])
-    drawn = rooflines(frame, both, Labels())
+    drawn = rooflines(frame, both, Labels().short)
     assert [text(roof) for each in drawn for roof in each.roofs] == ["FP32: 100.0 TFLOP/s", "FP32: 200.0 TFLOP/s"]
 
 
@@ -163,4 +165,17 @@ def test_a_plot_has_a_limit() -> None:
 
 @pytest.mark.parametrize("column", ["kind", "flop_per_s", "flop_per_byte", "device"])
 def test_a_table_that_lacks_a_column_has_no_plot(column: str) -> None:
-    assert rooflines(points((0, "FP32", 1e13, 1.0, 1.0)).drop(columns=column), H200, Labels()) == ()
+    assert rooflines(points((0, "FP32", 1e13, 1.0, 1.0)).drop(columns=column), H200, Labels().short) == ()
+
+
+def test_operators_are_numbered_by_their_rows_and_drawn_if_they_calculate() -> None:
+    shares = {"compute_pct": [80.0, 0.0, 5.0], "device": 0, "shapes": "64×64", "kind": ["tensor BF16", "", ""]}
+    rates = {"work_flop_per_s": [8e14, 0.0, 1e12], "work_flop_per_byte": [1000.0, 0.0, 0.5]}
+    frame = pd.DataFrame({"name": ["aten::mm", "aten::cat", "aten::add"], **rates, **shares})
+    above = roofs(("DRAM", 4.8e12, None), ("tensor BF16", None, 989e12))
+    results = (result("operator_roofline", frame), result("operator_roofs", above))
+    (drawn,) = pictures_of("operator_roofline", small_report(results=results), Labels()).rooflines
+    assert [point.number for point in drawn.points] == ["1", "3"]
+    assert drawn.points[0].title.startswith("1. aten::mm 64×64, tensor BF16: 800.0 TFLOP/s, 80.0 % of its roof, 1,000")
+    assert [key.kind for key in drawn.keys] == ["tensor BF16", "not known"]
+    assert drawn.notes[0].startswith("Numbers are the rows of the table.")

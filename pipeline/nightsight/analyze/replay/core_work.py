@@ -63,18 +63,23 @@ def _real_half(timeline: Timeline, figures: Frame) -> "pd.Series[float]":
     return real
 
 
+def counted(timeline: Timeline) -> "pd.Series[bool]":
+    """Return for each launch (index) whether its arithmetic on CUDA cores was counted."""
+    figures = collected(timeline, ["ffma", "ffma_per_cycle"])
+    is_known: pd.Series[bool] = figures.notna().any(axis=1)
+    return is_known | figures.index.isin(parts(timeline, THREAD_OPCODES)["launch"])
+
+
 def unknown(timeline: Timeline) -> tuple[str, ...]:
     """Return notes: for how many launches the arithmetic of CUDA cores is not known, and why."""
-    names = [f"{name}{ending}" for name in ("ffma", "hfma") for ending in ("", "_per_cycle")]
-    figures, opcodes = collected(timeline, names), parts(timeline, THREAD_OPCODES)
-    single, half = (figures[name].fillna(figures[f"{name}_per_cycle"]) for name in ("ffma", "hfma"))
-    uncounted = single.isna() & ~figures.index.isin(opcodes["launch"])
+    figures, opcodes = collected(timeline, ["hfma", "hfma_per_cycle"]), parts(timeline, THREAD_OPCODES)
+    half = figures["hfma"].fillna(figures["hfma_per_cycle"])
     halves = opcodes[opcodes["instance"].str.startswith("HFMA2") & (opcodes["value"] > 0)]["launch"]
     does_half = (half > 0) | (half.isna() & figures.index.isin(halves))
     sampled = timeline.profile.tables.get("kernel_lines", empty("kernel_lines"))["launch"]
     notes = {
         "Launches whose arithmetic on CUDA cores was not counted (sections SpeedOfLight_RooflineChart and "
-        "InstructionStats): {:,}.": int(uncounted.sum()),
+        "InstructionStats): {:,}.": int((~counted(timeline)).sum()),
         "Launches whose FP16 arithmetic on CUDA cores is not known: {:,}. Compilers also load constants with these "
         "instructions, and only their operands tell (section SourceCounters).": int(
             (does_half & ~figures.index.isin(sampled)).sum()

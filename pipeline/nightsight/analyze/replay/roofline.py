@@ -5,6 +5,7 @@ from typing import Final
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.replay import core_work, tensor_work
 from nightsight.analyze.replay.core_work import core_rates, unknown
 from nightsight.analyze.replay.join import in_order
 from nightsight.analyze.replay.metrics import collected, device_names
@@ -48,6 +49,26 @@ def ncu_roofline(timeline: Timeline) -> Table:
     table = table.merge(roofs, how="left", left_on=ours, right_on=theirs, validate="m:1")
     table = table.assign(peak_pct=100.0 * table["flop_per_s"] / table["peak"])
     return Table(in_order(timeline, table)[NCU_ROOFLINE.column_names], (*unknown(timeline), *uncounted(timeline)))
+
+
+def measured_work(timeline: Timeline) -> Frame:
+    """Return what each launch (index) did: measured_flop of all types, DRAM measured_bytes, and measured_ns.
+
+    NaN if it was not collected.
+    """
+    figures = collected(timeline, [*_RATES, "replay_ns"])
+    seconds = figures["replay_ns"] / 1e9
+    rates = pd.concat([core_rates(timeline), tensor_rates(timeline)], ignore_index=True)
+    flop = rates.groupby("launch")["flop_per_s"].sum().reindex(figures.index, fill_value=0.0) * seconds
+    are_counted = core_work.counted(timeline) & tensor_work.counted(timeline)
+    moved = _bytes_per_s(figures, "dram_{}bytes", parts=("read", "written"))
+    return Frame(
+        {
+            "measured_flop": flop.where(are_counted),
+            "measured_bytes": moved * seconds,
+            "measured_ns": figures["replay_ns"],
+        }
+    )
 
 
 def _bytes_per_s(moved: Frame, name: str, *, parts: tuple[str, ...] = ()) -> "pd.Series[float]":

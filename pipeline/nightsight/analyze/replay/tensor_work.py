@@ -50,17 +50,25 @@ def tensor_peaks(timeline: Timeline) -> Frame:
     return rows.groupby(_KEYS)["flop_per_s"].max().reset_index()
 
 
-def uncounted(timeline: Timeline) -> tuple[str, ...]:
-    """Return notes: for how many launches the tensor core work is not known, and how many multiply sparse matrices."""
+def counted(timeline: Timeline) -> "pd.Series[bool]":
+    """Return for each launch (index) whether the work of tensor cores is known."""
     launches = timeline.profile.table("profiled_launches")["launch"]
-    counters, opcodes = _counters(timeline), parts(timeline, OPCODES_IN_FULL)
+    opcodes = parts(timeline, OPCODES_IN_FULL)
     tensor = opcodes[opcodes["instance"].str.contains(_TENSOR_OPCODE)]
     shapeless = tensor["launch"][_flops(tensor["instance"]).isna()]
-    known = launches.isin(counters["launch"]) | (launches.isin(opcodes["launch"]) & ~launches.isin(shapeless))
+    told = launches.isin(opcodes["launch"]) & ~launches.isin(shapeless)
+    return (launches.isin(_counters(timeline)["launch"]) | told).set_axis(launches.to_numpy())
+
+
+def uncounted(timeline: Timeline) -> tuple[str, ...]:
+    """Return notes: for how many launches the tensor core work is not known, and how many multiply sparse matrices."""
+    counters = _counters(timeline)
     sparse = counters["launch"][(counters["sparsity"] == "_sparsity_on") & (counters["flop_per_s"] > 0)]
     notes = {
         "Launches whose tensor-core work is not known: {:,}. Neither sm__ops_path_tensor metrics (section "
-        "SpeedOfLight_HierarchicalTensorRooflineChart) nor opcodes that tell it were collected.": int((~known).sum()),
+        "SpeedOfLight_HierarchicalTensorRooflineChart) nor opcodes that tell it were collected.": int(
+            (~counted(timeline)).sum()
+        ),
         "Launches that multiply sparse matrices: {:,}. Zeros count as work, so these can exceed the roof, which is for "
         "dense matrices.": sparse.nunique(),
     }

@@ -11,7 +11,7 @@ from nightsight.model import Report
 from nightsight.render.figure.bars import Bar, Chart, Group, Mix, ranking, share, stacks, width
 from nightsight.render.figure.curves import Kind, TimeChart, over_time
 from nightsight.render.figure.histograms import Distribution, Histogram, Layer, histograms
-from nightsight.render.figure.rooflines import Roofline, rooflines
+from nightsight.render.figure.rooflines import OF_OPERATORS, Roofline, rooflines
 from nightsight.render.figure.scatter import Scatter, copy_rates
 from nightsight.render.figure.shares import Whole, path_wholes, wholes
 from nightsight.render.figure.strips import Strips, strips
@@ -42,6 +42,8 @@ from nightsight.results import (
     NCU_ROOFLINE,
     NCU_ROOFS,
     NCU_STALLS,
+    OPERATOR_ROOFLINE,
+    OPERATOR_ROOFS,
     RANGE_ITERATIONS,
     TIME_SPLIT,
     Entry,
@@ -217,6 +219,17 @@ def _mix(title: str, frame: Frame, note: str) -> tuple[Mix, ...]:
     return (Mix(title, drawn, note),) if drawn else ()
 
 
+def _of_operators(frame: Frame, roofs: Frame) -> tuple[Roofline, ...]:
+    """Return the roofline of operators, numbered by their rows."""
+    described = zip(frame["name"].astype("str"), frame["shapes"].astype("str"), strict=True)
+    points = frame.rename(columns={"work_flop_per_s": "flop_per_s", "work_flop_per_byte": "flop_per_byte"}).assign(
+        name=[f"{number}. {name} {shapes}" for number, (name, shapes) in enumerate(described, start=1)],
+        kind=frame["kind"].astype("str").replace("", "not known"),
+        peak_pct=frame["compute_pct"],
+    )
+    return rooflines(points, roofs, short_text, OF_OPERATORS)
+
+
 _BUSY_SHARE: Final = Kind(
     source=GPU_UTILIZATION,
     title="Busy share over time, in equal intervals of the window",
@@ -286,7 +299,7 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     LAUNCH_BOUND.name: lambda drawn: Pictures(curves=_curves(_IN_FLIGHT, drawn.report)),
     NCU_KERNELS.name: lambda drawn: Pictures(charts=_replayed(drawn.labelled(NCU_KERNELS, BRIEF))),
     NCU_ROOFLINE.name: lambda drawn: Pictures(
-        rooflines=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels)
+        rooflines=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)
     ),
     NCU_STALLS.name: lambda drawn: Pictures(mixes=_stalls(drawn.labelled(NCU_STALLS, BRIEF))),
     NCU_INSTRUCTIONS.name: lambda drawn: Pictures(
@@ -302,4 +315,7 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     MEMORY_USAGE.name: lambda drawn: Pictures(curves=_curves(_MEMORY, drawn.report)),
     CUDA_API_SUM.name: lambda drawn: Pictures(charts=_functions(drawn.rows(CUDA_API_SUM))),
     CPU_OPS.name: lambda drawn: Pictures(charts=_operators(drawn.rows(CPU_OPS))),
+    OPERATOR_ROOFLINE.name: lambda drawn: Pictures(
+        rooflines=_of_operators(drawn.rows(OPERATOR_ROOFLINE), drawn.rows(OPERATOR_ROOFS))
+    ),
 }

@@ -4,7 +4,7 @@ Positions are in percent of the plot from the top left; logarithms are base 10.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import pandas as pd
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.bars import MIX_COLORS, Dot
 from nightsight.render.table.replayed import number_of
-from nightsight.render.table.view import Labels, counted, floats, short_text
+from nightsight.render.table.view import counted, floats, short_text
 from nightsight.units import format_value, scale_for
 
 Frame = pd.DataFrame
@@ -101,6 +101,20 @@ class Roofline:
 
 
 @dataclass(frozen=True)
+class Words:
+    """What a plot says about its points: of which bytes they are, and what stands below it."""
+
+    per_byte: str
+    note: str
+
+
+OF_KERNELS: Final = Words(" of DRAM", "Numbers identify the kernels. Filled points: per byte from and to DRAM.")
+OF_OPERATORS: Final = Words(
+    "", "Numbers are the rows of the table. Per byte that an operator has to read and write at least."
+)
+
+
+@dataclass(frozen=True)
 class _Axes:
     """The range shown, as powers of ten: `left` to `right` in FLOP/byte, `bottom` to `top` in FLOP/s."""
 
@@ -115,20 +129,22 @@ class _Axes:
         return Dot(*(round(100.0 * min(max(place, 0.0), 1.0), 2) for place in (x, y)))
 
 
-def rooflines(points: Frame, roofs: Frame, labels: Labels) -> tuple[Roofline, ...]:
+def rooflines(
+    points: Frame, roofs: Frame, short: Callable[[str], str], words: Words = OF_KERNELS
+) -> tuple[Roofline, ...]:
     """Return a roofline per GPU of the points with a rate and bytes; empty if there are none or a column is missing.
 
-    points: name, device, kind, flop_per_s, flop_per_byte, l2_flop_per_byte and peak_pct. roofs: device, gpu, roof,
-    bytes_per_s and flop_per_s.
+    short: shortens a name, whose number it keeps. points: name, device, kind, flop_per_s, flop_per_byte,
+    l2_flop_per_byte and peak_pct. roofs: device, gpu, roof, bytes_per_s and flop_per_s.
     """
     known = _known(points)
     if known.empty:
         return ()
     if not {"device", "gpu", "roof", "bytes_per_s", _RATE} <= set(roofs.columns):
         roofs = Frame(columns=["device", "gpu", "roof", "bytes_per_s", _RATE])
-    known = known.assign(label=known["name"].astype("str").map(labels.short))
+    known = known.assign(label=known["name"].astype("str").map(short))
     groups = list(known.groupby("device", sort=True))[:_CHARTS]
-    return tuple(_roofline(rows, roofs[roofs["device"] == device]) for device, rows in groups)
+    return tuple(_roofline(rows, roofs[roofs["device"] == device], words) for device, rows in groups)
 
 
 def _known(points: Frame) -> Frame:
@@ -148,7 +164,7 @@ def _log(column: "pd.Series[Any]") -> "pd.Series[float]":
     return pd.Series(np.log10(values.to_numpy()), column.index)
 
 
-def _roofline(points: Frame, roofs: Frame) -> Roofline:
+def _roofline(points: Frame, roofs: Frame, words: Words) -> Roofline:
     largest = points.groupby("name")[_RATE].transform("max")
     major = points[points[_RATE] >= _MINOR * largest]
     shown, minor = major.head(MOST), len(points) - len(major)
@@ -157,6 +173,7 @@ def _roofline(points: Frame, roofs: Frame) -> Roofline:
     shown = shown.assign(limit=[_limit(row, slopes) for row in shown.to_dict("records")])
     axes = _axes(shown, list(slopes.values()), list(levels))
     keys = {kind: _key(kind, place) for place, kind in enumerate(kinds)}
+    shown = shown.assign(title=[_title(row, words) for row in shown.to_dict("records")])
     drawn = tuple(_points(shown, axes, keys, [axes.dot(axes.right, level).y for level in levels]))
     gpu = short_text(str(roofs["gpu"].iloc[0])) if len(roofs) else f"Device {shown['device'].iloc[0]}"
     return Roofline(
@@ -167,7 +184,7 @@ def _roofline(points: Frame, roofs: Frame) -> Roofline:
         tuple(Tick(axes.dot(0, place).y, _rate_text(place)) for place in _decades(axes.bottom, axes.top)),
         tuple(Tick(axes.dot(place, 0).x, f"{10.0**place:,.10g}") for place in _decades(axes.left, axes.right)),
         _summary(gpu, shown),
-        tuple(_notes(minor, len(major), has_l2=any(point.l2 for point in drawn))),
+        tuple(_notes(words, minor, len(major), has_l2=any(point.l2 for point in drawn))),
     )
 
 
@@ -274,7 +291,7 @@ def _points(points: Frame, axes: _Axes, keys: Mapping[str, Key], lines: Sequence
     taken = [(dot, 0.0, 0.0) for dot in (*dots, *others) if dot]
     for row, dot, other in zip(rows, dots, others, strict=True):
         side = _free_side(dot, taken, lines)
-        yield Point(keys[str(row["kind"])], number_of(str(row["name"])), dot, other, side, _title(row))
+        yield Point(keys[str(row["kind"])], number_of(str(row["name"])), dot, other, side, str(row["title"]))
 
 
 def _is_there(row: Mapping[Any, Any]) -> bool:
@@ -312,8 +329,8 @@ def _pixels(dot: Dot, across: float = 0.0, down: float = 0.0, *, size: tuple[int
     return dot.x / 100 * size[0] + across, dot.y / 100 * size[1] + down
 
 
-def _title(row: Mapping[Any, Any]) -> str:
-    intensity = f"{format_value(row['flop_per_byte'], 'flop_per_byte')} of DRAM"
+def _title(row: Mapping[Any, Any], words: Words) -> str:
+    intensity = f"{format_value(row['flop_per_byte'], 'flop_per_byte')}{words.per_byte}"
     if _is_there(row):
         intensity += f", {format_value(row['l2_flop_per_byte'], 'flop_per_byte')} of L2"
     peak = f", {format_value(row['peak_pct'], 'peak_pct')} of its roof" if pd.notna(row["peak_pct"]) else ""
@@ -356,10 +373,10 @@ def _summary(gpu: str, points: Frame) -> str:
     return f"Roofline of {gpu}: {counted(len(points), 'point')}, {low} to {high}; see the table for their values"
 
 
-def _notes(minor: int, count: int, *, has_l2: bool) -> Iterator[str]:
+def _notes(words: Words, minor: int, count: int, *, has_l2: bool) -> Iterator[str]:
     hollow = " Hollow points, joined to them: per byte from and to L2." if has_l2 else ""
     yield (
-        f"Numbers identify the kernels. Filled points: per byte from and to DRAM.{hollow} A point near a sloping roof "
+        f"{words.note}{hollow} A point near a sloping roof "
         "is limited by that memory, near a flat roof by that arithmetic, and far below both by neither."
     )
     if minor:

@@ -1,0 +1,442 @@
+"""The work of operators beside what PyTorch says: its FLOP counter, its tensors, its declarations, its traces."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.analyze.operator_work import formulas
+from nightsight.analyze.operator_work.formulas import Work, work_of
+from nightsight.read import read
+from tests.gpu.roofline import trace
+from tests.properties import examples
+from tests.torch_arguments import described, size, written
+
+torch = pytest.importorskip("torch")
+aten = torch.ops.aten
+pytestmark = pytest.mark.slow
+
+few = st.integers(1, 9)
+bits = st.booleans()
+
+
+def work(name: str, *arguments: Any) -> Work:
+    found = work_of(f"aten::{name}", *described(*arguments))
+    assert found is not None
+    return found
+
+
+def counted(name: str, *arguments: Any) -> tuple[int, Any]:
+    """Return the operations that PyTorch counts, and the results."""
+    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415 - torch may be missing
+
+    with FlopCounterMode(display=False) as counter:
+        results = getattr(aten, name)(*arguments)
+    return counter.get_total_flops(), results
+
+
+def agrees(name: str, *arguments: Any) -> None:
+    """Compare with PyTorch's operations, and with the bytes of its tensors."""
+    flop, results = counted(name, *arguments)
+    assert work(name, *arguments)[:2] == (flop, size(arguments, results))
+
+
+def meta(*shape: int, dtype: Any = torch.float32) -> Any:
+    return torch.empty(shape, device="meta", dtype=dtype)
+
+
+@examples(25)
+@given(few, few, few, few, st.sampled_from([torch.float32, torch.bfloat16, torch.float64]))
+def test_products_of_matrices(batch: int, rows: int, inner: int, columns: int, dtype: Any) -> None:
+    left, right = meta(rows, inner, dtype=dtype), meta(inner, columns, dtype=dtype)
+    agrees("mm", left, right)
+    agrees("addmm", meta(columns, dtype=dtype), left, right)
+    agrees("bmm", meta(batch, rows, inner, dtype=dtype), meta(batch, inner, columns, dtype=dtype))
+    added = meta(rows, columns, dtype=dtype)
+    agrees("baddbmm", added, meta(batch, rows, inner, dtype=dtype), meta(batch, inner, columns, dtype=dtype))
+
+
+@examples(25)
+@given(few, few, few, st.sampled_from([torch.bfloat16, torch.float32]))
+def test_products_in_eight_bits_give_the_type_that_is_asked_for(rows: int, inner: int, columns: int, kind: Any) -> None:
+    left, right = (meta(*shape, dtype=torch.float8_e4m3fn) for shape in ((rows, inner), (inner, columns)))
+    number = {torch.bfloat16: 15, torch.float32: 6}[kind]
+    found = work("_scaled_mm", left, right, meta(), meta(), None, None, number, False)
+    assert found == Work(
+        2 * rows * inner * columns, size(left, right, meta(rows, columns, dtype=kind)), True, "c10::Float8_e4m3fn"
+    )
+
+
+@st.composite
+def convolutions(draw: Any) -> tuple[Any, ...]:
+    axes, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    taps = [draw(st.integers(1, 3)) for _ in range(axes)]
+    data = meta(draw(st.integers(1, 3)), groups * draw(st.integers(1, 3)), *(draw(st.integers(6, 9)) for _ in taps))
+    is_transposed = draw(bits)
+    others = groups * draw(st.integers(1, 3))
+    first, second = (data.shape[1], others // groups) if is_transposed else (others, data.shape[1] // groups)
+    stride = [draw(st.integers(1, 3)) for _ in taps]
+    padding, dilation = ([draw(st.integers(0, 1)) for _ in taps], [draw(st.integers(1, 2)) for _ in taps])
+    beyond = [draw(st.integers(0, step - 1)) if is_transposed else 0 for step in stride]
+    bias = meta(others) if draw(bits) else None
+    return data, meta(first, second, *taps), bias, stride, padding, dilation, is_transposed, beyond, groups
+
+
+@examples(50)
+@given(convolutions())
+def test_convolutions(arguments: tuple[Any, ...]) -> None:
+    agrees("convolution", *arguments)
+
+
+@examples(50)
+@given(convolutions(), bits, bits)
+def test_gradients_of_convolutions(arguments: tuple[Any, ...], of_data: bool, of_weight: bool) -> None:
+    data, weight, bias, *others, groups = arguments
+    gradient = aten.convolution(*arguments)
+    mask = [of_data, of_weight, bias is not None]
+    sizes = None if bias is None else list(bias.shape)
+    given = (gradient, data, weight, sizes, *others, groups, mask)
+    flop, results = counted("convolution_backward", *given)
+    found = work("convolution_backward", *given)
+    # PyTorch's counter says that it leaves out groups: there the gradient of the weight counts for each
+    assert found.flop == flop or groups > 1
+    points = (data if others[3] else gradient).shape[2:].numel()
+    assert found.flop == (of_data + of_weight) * 2 * weight.numel() * data.shape[0] * points
+    read = [gradient, *[weight] * of_data, *[data] * of_weight]
+    assert found.data_bytes == size(read, [result for result in results if result is not None])
+
+
+@st.composite
+def heads(draw: Any) -> tuple[Any, Any, Any]:
+    batch, number, queries, keys, depth, other = (draw(few) for _ in range(6))
+    of_query, of_key, of_value = (queries, depth), (keys, depth), (keys, other)
+    return tuple(meta(batch, number, *sizes, dtype=torch.bfloat16) for sizes in (of_query, of_key, of_value))
+
+
+@examples(25)
+@given(heads())
+def test_attention(tensors: tuple[Any, Any, Any]) -> None:
+    query, key, _ = tensors
+    flop, (result, *_) = counted("_scaled_dot_product_efficient_attention", *tensors, None, False)
+    sums = torch.empty(query.shape[:3], device="meta")
+    expected = (flop, size(tensors, result))
+    assert work("_scaled_dot_product_efficient_attention", *tensors, None, False, 0.0, False, None)[:2] == expected
+    with_sums = (flop, size(tensors, result, sums))
+    assert work("_scaled_dot_product_flash_attention", *tensors, 0.0, False, False, None)[:2] == with_sums
+    assert work("_scaled_dot_product_cudnn_attention", *tensors, None, True, 0.0, False, False, None)[:2] == with_sums
+    turned = [tensor.transpose(1, 2) for tensor in tensors]
+    of_lengths = (None, None, query.shape[2], key.shape[2])
+    assert work("_flash_attention_forward", *turned, *of_lengths, 0.0, False, False, None)[:2] == with_sums
+    assert work("_efficient_attention_forward", *turned, None, *of_lengths, 0.0, 0, False, None)[:2] == expected
+
+
+@examples(25)
+@given(heads())
+def test_gradients_of_attention(tensors: tuple[Any, Any, Any]) -> None:
+    from torch.utils.flop_counter import sdpa_backward_flop_count  # noqa: PLC0415 - torch may be missing
+
+    query, key, value = tensors
+    result = meta(*query.shape[:3], value.shape[3], dtype=torch.bfloat16)
+    sums, empty = torch.empty(query.shape[:3], device="meta"), meta(0)
+    flop = sdpa_backward_flop_count(result.shape, query.shape, key.shape, value.shape)
+    expected = (flop, size(result, result, sums, tensors, tensors))
+    last = (query.shape[2], key.shape[2], 0.0, False)
+    name = "_scaled_dot_product_flash_attention_backward"
+    assert work(name, result, *tensors, result, sums, None, None, *last, empty, empty, None)[:2] == expected
+    name = "_scaled_dot_product_cudnn_attention_backward"
+    assert work(name, result, *tensors, result, sums, empty, empty, None, None, None, *last, None)[:2] == expected
+    name = "_scaled_dot_product_efficient_attention_backward"
+    mask = [True, True, True, False]
+    assert work(name, result, *tensors, None, result, sums, empty, empty, 0.0, mask, False, None)[:2] == expected
+
+
+@examples(25)
+@given(few, few)
+def test_a_causal_attention_does_no_more_than_its_mask_lets_through(queries: int, keys: int) -> None:
+    query, key = meta(2, 3, queries, 8), meta(2, 3, keys, 8)
+    pairs = int(torch.ones(queries, keys).tril().sum())
+    name = "_scaled_dot_product_efficient_attention"
+    assert work(name, query, key, key, None, False, 0.0, True, None).flop == 2 * 3 * pairs * (8 + 8) * 2
+    assert work(name, query, key, key, None, False, 0.0, False, None).flop == 2 * 3 * queries * keys * (8 + 8) * 2
+
+
+def test_sequences_of_different_lengths_in_one_tensor_are_known_by_their_bytes_only() -> None:
+    packed, ends = meta(40, 2, 8), meta(5, dtype=torch.int32)
+    found = work("_flash_attention_forward", packed, packed, packed, ends, ends, 16, 16, 0.0, True, False, None)
+    assert found[:2] == (None, size([packed] * 4) + 40 * 2 * 4)
+
+
+def test_what_strides_say_is_repeated_counts_once() -> None:
+    texts = described(value(4, 6), value(4, 6), 1)
+    for strides, elements in (([6, 1], 24), ([0, 1], 6), ([1, 0], 4), ([0, 0], 1), ([0], 24), (None, 24)):
+        found = work_of("aten::add", *texts, written([strides, [6, 1], []]))
+        assert found == Work(24, 4 * (elements + 24 + 24), False, "float")
+    found = work_of("aten::_softmax", *described(value(4, 6), -1, False), "[[0,1],[],[]]")
+    assert found is not None
+    assert found.data_bytes == 4 * (6 + 24)
+
+
+def test_a_mask_can_be_smaller_than_its_shape_so_bytes_are_not_known() -> None:
+    query = meta(2, 3, 8, 4)
+    bias = meta(1, 1, 8, 8).expand(2, 3, 8, 8)
+    found = work("_scaled_dot_product_efficient_attention", query, query, query, bias, False, 0.0, False, None)
+    assert found.flop == 2 * 2 * 3 * 64 * 8
+    assert found.data_bytes is None
+    texts = described(query, query, query, bias, False, 0.0, False, None)
+    strides = written([[96, 32, 4, 1]] * 3 + [[0, 0, 8, 1]] + [[]] * 4)
+    known = work_of("aten::_scaled_dot_product_efficient_attention", *texts, strides)
+    assert known is not None
+    assert known.data_bytes == size([query] * 4) + 64 * 4
+
+
+# -- bytes: those of the tensors that go in and come out ---------------------------------------------------------------
+
+KINDS = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def value(*shape: int, dtype: Any = torch.float32) -> Any:
+    return torch.ones(shape, dtype=dtype)
+
+
+@examples(50)
+@given(
+    st.sampled_from(["add", "mul", "div", "eq", "maximum", "pow"]),
+    st.sampled_from(KINDS),
+    st.sampled_from(KINDS),
+    bits,
+)
+def test_elementwise_arithmetic_gives_what_types_and_shapes_promise(
+    name: str, first: Any, second: Any, is_broadcast: bool
+) -> None:
+    left = value(4, 6, dtype=first)
+    right = value(1 if is_broadcast else 4, 6, dtype=second)
+    if name in ("pow", "maximum") and torch.bool in (first, second):
+        return
+    extra = (1,) if name == "add" else ()
+    found = work(name, left, right, *extra)
+    # the type of a quotient of whole numbers depends on a setting
+    result = getattr(aten, name)(left, right)
+    is_known = name != "div" or first.is_floating_point or second.is_floating_point
+    assert found.data_bytes == (size(left, right, result) if is_known else None)
+    is_point = first.is_floating_point or second.is_floating_point
+    assert found.flop == (24 if is_point else 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "flop"),
+    [
+        ("add_", (value(4, 6), value(6), 1), 24),
+        ("mul", (value(4, 6), 2.0), 24),
+        ("add", (value(4, 6, dtype=torch.int64), 1, 1), 0),
+        ("gelu", (value(4, 6), "none"), 5 * 24),
+        ("gelu_backward", (value(4, 6), value(4, 6), "none"), 11 * 24),
+        ("sigmoid", (value(4, 6),), 4 * 24),
+        ("threshold_backward", (value(4, 6), value(4, 6), 0), 24),
+        ("lerp", (value(4, 6), value(4, 6), 0.5), 3 * 24),
+        ("addcmul", (value(4, 6), value(4, 6), value(6)), 3 * 24),
+        ("where", (value(4, 6, dtype=torch.bool), value(4, 6), value(1, 6)), 0),
+        ("masked_fill", (value(4, 6), value(4, 6, dtype=torch.bool), 0.0), 0),
+        ("clamp", (value(4, 6), 0.0, 1.0), 2 * 24),
+        ("isnan", (value(4, 6),), 24),
+        ("native_dropout_backward", (value(4, 6), value(4, 6, dtype=torch.bool), 2.0), 2 * 24),
+        ("native_dropout", (value(4, 6), 0.5, True), 2 * 24),
+        ("sum", (value(4, 6), [0], False, None), 24),
+        ("sum", (value(4, 6, dtype=torch.int32), [1], True, None), 0),
+        ("sum", (value(4, 6, dtype=torch.float16), [1], True, torch.float32), 24),
+        ("mean", (value(4, 6), [-1], False, None), 24),
+        ("amax", (value(4, 6), [0, 1], True), 24),
+        ("argmax", (value(4, 6), 1, False), 24),
+        ("max", (value(4, 6), 1, False), 24),
+        ("any", (value(4, 6), 1, False), 24),
+        ("var", (value(4, 6), [1], 1, False), 4 * 24),
+        ("linalg_vector_norm", (value(4, 6), 2, [1], False, None), 2 * 24),
+        ("cumsum", (value(4, 6, dtype=torch.int32), 0, None), 0),
+        ("_softmax", (value(4, 6), -1, False), 5 * 24),
+        ("_log_softmax", (value(4, 6), -1, False), 5 * 24),
+        ("_softmax_backward_data", (value(4, 6), value(4, 6), -1, torch.float32), 4 * 24),
+        ("native_layer_norm", (value(4, 6), [6], value(6), value(6), 1e-5), 8 * 24),
+        ("native_layer_norm", (value(4, 2, 3), [2, 3], None, None, 1e-5), 6 * 24),
+        ("native_group_norm", (value(2, 4, 3), value(4), value(4), 2, 4, 3, 2, 1e-5), 8 * 24),
+        ("mv", (value(4, 6), value(6)), 48),
+        ("mse_loss", (value(4, 6), value(4, 6), 0), 48),
+    ],
+)  # fmt: skip
+def test_every_input_is_read_once_and_every_output_written_once(
+    name: str, arguments: tuple[Any, ...], flop: int
+) -> None:
+    numbers = {torch.float32: 6}
+    words = [numbers.get(given, given) if isinstance(given, torch.dtype) else given for given in arguments]
+    found = work(name, *words)
+    results = called(name, *(given.clone() if hasattr(given, "clone") else given for given in arguments))
+    assert found[:2] == (flop, size(arguments, results))
+
+
+def called(name: str, *arguments: Any) -> Any:
+    """Call the overload that takes these arguments, also those that can only be named."""
+    for overload in getattr(aten, name).overloads():
+        declared = getattr(getattr(aten, name), overload)._schema.arguments
+        if len(declared) < len(arguments):
+            continue
+        named = {each.name: value for each, value in zip(declared, arguments, strict=False) if each.kwarg_only}
+        plain = arguments[: len(arguments) - len(named)]
+        try:
+            return getattr(getattr(aten, name), overload)(*plain, **named)
+        except (RuntimeError, TypeError):
+            continue
+    raise AssertionError(f"no overload of {name}")
+
+
+def test_what_only_writes_or_picks_does_not_read_all() -> None:
+    data, index = value(10, 6), torch.zeros(7, dtype=torch.int64)
+    assert work("copy_", data, value(6, dtype=torch.float16), False)[:2] == (0, 240 + 12)
+    assert work("fill_", data, 1.0)[:2] == (0, 240)
+    assert work("normal_", data, 0.0, 1.0, None)[:2] == (None, 240)
+    assert work("index_select", data, 0, index)[:2] == (0, 56 + 2 * 7 * 6 * 4)
+    assert work("gather", data, 1, torch.zeros(10, 2, dtype=torch.int64), False)[:2] == (0, 160 + 2 * 80)
+    chosen = torch.zeros(10, 2, dtype=torch.int64)
+    assert work("scatter_add_", data, 1, chosen, value(10, 2))[:2] == (20, 160 + 3 * 80)
+    assert work("scatter_", data, 1, chosen, 1.0)[:2] == (0, 160 + 80)
+    assert work("index_add_", data, 0, index, value(7, 6), 1)[:2] == (42, 56 + 3 * 168)
+    assert work("embedding_dense_backward", value(7, 6), index, 10, -1, False)[:2] == (42, 56 + 168 + 240)
+    assert work("nll_loss_forward", data, torch.zeros(10, dtype=torch.int64), None, 1, -100)[:2] == (10, 80 + 40)
+
+
+def test_gradients_of_norms_read_what_was_kept() -> None:
+    data, weight, kept = value(4, 6), value(6), value(4, 1)
+    found = work("native_layer_norm_backward", data, data, [6], kept, kept, weight, weight, [True, True, True])
+    assert found[:2] == ((9 + 1 + 2 + 1) * 24, size([data] * 3, [kept] * 2, [weight] * 3))
+    found = work("native_layer_norm_backward", data, data, [6], kept, kept, None, None, [True, False, False])
+    assert found[:2] == (9 * 24, size([data] * 3, [kept] * 2))
+    found = work("_fused_rms_norm_backward", data, data, [6], kept, weight, [True, True])
+    assert found[:2] == ((6 + 1 + 2) * 24, size([data] * 3, kept, [weight] * 2))
+    assert work("_fused_rms_norm", data, [6], weight, None)[:2] == (4 * 24, size([data] * 2, kept, weight))
+    image, channels = value(2, 4, 3, 3), value(4)
+    kept = [channels] * 2
+    found = work("native_batch_norm", image, *kept, *kept, True, 0.1, 1e-5)
+    assert found[:2] == (8 * 72, size([image] * 2, [channels] * 8))
+    assert work("native_batch_norm", image, *kept, *kept, False, 0.1, 1e-5)[:2] == (
+        4 * 72,
+        size([image] * 2, [channels] * 4),
+    )
+    found = work("native_batch_norm_backward", image, image, channels, *kept, *kept, True, 1e-5, [True, True, True])
+    assert found[:2] == (13 * 72, size([image] * 3, [channels] * 5))
+
+
+def test_lists_of_tensors_are_summed_if_the_type_of_their_elements_is_known() -> None:
+    parts = [value(3, 4), value(5)]
+    given = described(parts, parts, 1.0)
+    assert work_of("aten::_foreach_add_", *given) == Work(None, None, False, "")
+    assert work_of("aten::_foreach_add_", *given, element="float") == Work(17, 3 * 17 * 4, False, "float")
+    assert work_of("aten::_foreach_mul", *described(parts, 2.0), element="float") == Work(
+        17, 2 * 17 * 4, False, "float"
+    )
+    assert work_of("aten::cat", *described(parts, 0), element="2 bytes") == Work(0, 2 * 17 * 2, False, "2 bytes")
+    steps, settings = [value()] * 2, (0.001, 0.9, 0.999)
+    adam = described(parts, parts, parts, parts, [], steps, *settings, 0.01, 1e-8, False, False, None, None)
+    assert work_of("aten::_fused_adamw_", *adam, element="float") == Work(15 * 17, 7 * 17 * 4, False, "float")
+    plain = described(parts, parts, parts, parts, [], steps, *settings, 0.0, 1e-8, False, False, None, None)
+    assert work_of("aten::_fused_adam_", *plain, element="float") == Work(13 * 17, 7 * 17 * 4, False, "float")
+    sgd = described(parts, parts, [], 0.0, 0.0, 0.1, 0.0, False, False, True, None, None)
+    assert work_of("aten::_fused_sgd_", *sgd, element="float") == Work(2 * 17, 3 * 17 * 4, False, "float")
+
+
+# -- PyTorch's declarations --------------------------------------------------------------------------------------------
+
+PLACES = {
+    "causal": {"is_causal", "custom_mask_type"},
+    "bias": {"attn_bias", "bias", "attn_mask"},
+    "lengths": {"cum_seq_q", "cu_seqlens_q"},
+    "statistics": {"compute_log_sumexp"},
+    "also_read": {"out", "logsumexp"},
+    "stride": {"stride"},
+    "padding": {"padding"},
+    "dilation": {"dilation"},
+    "transposed": {"transposed"},
+    "output_padding": {"output_padding"},
+    "groups": {"groups"},
+    "mask": {"output_mask"},
+    "weight": {"weight"},
+    "gradient": {"grad_out", "grad_output"},
+    "data": {"input"},
+    "statistics_of_gradient": {"mean", "rstd", "save_mean", "save_invstd", "save_var"},
+    "axes": {"dim"},
+    "keeps": {"keepdim"},
+    "type": {"dtype"},
+}
+
+
+def test_arguments_stand_where_pytorch_declares_them() -> None:
+    checked = 0
+    for name, formula in formulas._FORMULAS.items():
+        fields = getattr(formula, "__dataclass_fields__", {})
+        declared = [arguments_of(overload) for overload in overloads(name)]
+        for field in set(fields) & set(PLACES):
+            places = getattr(formula, field)
+            key = "statistics_of_gradient" if field == "statistics" and isinstance(places, tuple) else field
+            if field == "statistics" and isinstance(formula, formulas._Norm):
+                continue
+            for place in places if isinstance(places, tuple) else [places] * (places is not None):
+                expected = PLACES[key]
+                fits = [names[place] in expected for names in declared if len(names) > place]
+                assert any(fits), (name, field, place)
+                checked += 1
+    assert checked > 100
+
+
+def overloads(name: str) -> list[Any]:
+    packet = getattr(aten, name) if hasattr(aten, name) else getattr(aten, name.removesuffix("_"))
+    return [getattr(packet, overload) for overload in packet.overloads()]
+
+
+def arguments_of(overload: Any) -> list[str]:
+    return [argument.name for argument in overload._schema.arguments]
+
+
+def test_every_operator_that_is_known_exists() -> None:
+    # not all have a variant in place
+    names = {name if hasattr(aten, name) else name.removesuffix("_") for name in formulas._FORMULAS}
+    assert [name for name in names if not hasattr(aten, name)] == []
+
+
+# -- traces ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_gives_the_work_of_what_ran(tmp_path: Path) -> None:
+    data, weight, bias = torch.randn(8, 16), torch.randn(32, 16), torch.randn(32)
+    image, taps = torch.randn(2, 4, 9, 9), torch.randn(6, 2, 3, 3)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
+        product = torch.nn.functional.linear(data, weight, bias)
+        image_out = torch.nn.functional.conv2d(image, taps, stride=2, padding=1, groups=2)
+        summed = product.sum(dim=1, keepdim=True)
+        half = data.to(torch.bfloat16)
+        more = half * half
+        torch.nn.functional.layer_norm(data, (16,), weight[0], weight[1])
+        torch.softmax(data, -1)
+        torch.neg(bias[:16].expand(8, 16))
+    kept = torch.empty(8, 1)
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    columns = ["name", "shapes", "types", "inputs", "strides"]
+    calls: Any = read(tmp_path / "trace.json").table("cpu_ops")[columns].astype("str").to_numpy().tolist()
+    found = {name: work for name, *texts in calls if (work := work_of(name, *texts))}
+    assert found["aten::addmm"] == Work(2 * 8 * 16 * 32, size(data, weight, bias, product), True, "float")
+    flop = 2 * taps.numel() * 2 * image_out.shape[2:].numel()
+    assert found["aten::convolution"] == Work(flop, size(image, taps, image_out), True, "float")
+    assert found["aten::sum"] == Work(256, size(product, summed), False, "float")
+    assert found["aten::copy_"] == Work(0, size(data, half), False, "c10::BFloat16")
+    assert found["aten::mul"] == Work(128, size(half, half, more), False, "c10::BFloat16")
+    assert found["aten::native_layer_norm"] == Work(8 * 128, size(data, data, kept, kept, weight[:2]), False, "float")
+    # what is repeated is read once
+    assert found["aten::neg"] == Work(128, size(bias[:16], data), False, "float")
+    assert found["aten::_softmax"] == Work(5 * 128, size(data, data), False, "float")
+
+
+def test_the_program_for_a_gpu_host_runs_what_is_known(tmp_path: Path) -> None:
+    trace(tmp_path / "trace.json", "cpu", scale=64)
+    columns = ["name", "shapes", "types", "inputs", "strides"]
+    calls: Any = read(tmp_path / "trace.json").table("cpu_ops")[columns].astype("str").drop_duplicates().to_numpy()
+    found = {name: work for name, *texts in calls.tolist() if (work := work_of(name, *texts, element="float"))}
+    assert {"aten::mm", "aten::bmm", "aten::addmm", "aten::convolution_backward", "aten::cat"} <= found.keys()
+    assert {"aten::native_layer_norm_backward", "aten::_softmax", "aten::gelu", "aten::_foreach_add_"} <= found.keys()
+    assert all(work.flop is not None and work.data_bytes is not None for work in found.values())
