@@ -81,6 +81,7 @@ def test_a_span_of_a_workload_or_script_needs_no_capture_range(
         ((*SERVED, "--delay", "1"), "--delay has no effect with --server."),
         ((*SERVED, "--duration", "1"), "--duration has no effect with --server."),
         ((*SERVED, "--time-steps"), "--time-steps has no effect with --server."),
+        ((*SERVED, "--workloads", "."), "--workloads has no effect with --server."),
         ((*SERVED, "--ncu-kernels", "3"), "--ncu-kernels has no effect with --server."),
         ((*SERVED, "--capture-range", "nvtx"), "--capture-range has no effect with --server."),
         (("--delay", "1", "--capture-range", "cudaProfilerApi", "mlp"), "--capture-range has no effect with --delay."),

@@ -164,7 +164,7 @@ class ProfileOptions(ReplayOptions):
             ({"no_ncu"}, alone),
             ({"trace", "nsys_arg", "time_steps", "attach"}, alone),
             ({"calibrate", "delay", "duration", "server"}, others),
-            ({"delay", "duration", "time_steps", *_OF_NCU}, "--server" if self.server else ""),
+            ({"delay", "duration", "time_steps", "workloads", *_OF_NCU}, "--server" if self.server else ""),
             ({"capture_range"} if self.capture_range in ("cudaProfilerApi", "nvtx") else set(), part),
             ({"ncu_coverage"}, chosen or alone),
             ({"ncu_kernel", "ncu_range", "ncu_kernels"}, every),

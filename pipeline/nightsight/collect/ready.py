@@ -3,9 +3,8 @@
 import http.client
 import re
 import socket
-import urllib.error
 import urllib.parse
-import urllib.request
+from contextlib import closing
 from typing import Final
 
 from nightsight.errors import UsageError
@@ -14,8 +13,6 @@ _URL: Final = re.compile(r"https?://", re.IGNORECASE)
 _PORT: Final = re.compile(r"(?:([\w.-]*):)?(\d+)", re.ASCII)
 _LARGEST_PORT: Final = 65535
 _PATIENCE_S: Final = 2.0
-# the server is on this machine or near it; a proxy would answer for it
-_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Readiness:
@@ -58,11 +55,12 @@ class Readiness:
             if self._place:
                 socket.create_connection(self._place, timeout=_PATIENCE_S).close()
                 return 200
-            with _DIRECT.open(self._url, timeout=_PATIENCE_S) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            error.close()
-            return error.code
+            # directly: the server is on this machine or near it, and a proxy would answer for it
+            url = urllib.parse.urlsplit(self._url)
+            kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+            with closing(kind(url.hostname or "", url.port, timeout=_PATIENCE_S)) as connection:
+                connection.request("GET", f"{url.path or '/'}?{url.query}".rstrip("?"))
+                return connection.getresponse().status
         except (OSError, http.client.HTTPException, ValueError):
             return 0
 
