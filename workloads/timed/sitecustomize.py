@@ -18,9 +18,8 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from functools import wraps
 from pathlib import Path
-from typing import Any, Callable  # noqa: UP035 (Python 3.8)
+from typing import Any
 
 _MOST = 50_000
 # a range inside one that has begun so often is part of its repetitions
@@ -108,120 +107,19 @@ def _on_gpu(events: list[Any]) -> list[int | None]:
     return [None] * len(events)
 
 
-def _watch_nvtx(module: Any, times: Times) -> None:  # noqa: ANN401
-    """Watch the functions of the package nvtx."""
-    kind = module.annotate
-    create, enter, leave, decorate = kind.__init__, kind.__enter__, kind.__exit__, kind.__call__
-
-    @wraps(create)
-    def init(self: Any, *given: Any, **named: Any) -> None:  # noqa: ANN401
-        create(self, *given, **named)
-        self.nightsight = _given(given, named, "message", 0), _given(given, named, "domain", 2)
-
-    @wraps(enter)
-    def begin(self: Any) -> Any:  # noqa: ANN401
-        entered = enter(self)
-        times.begin(_label(*self.nightsight))
-        return entered
-
-    @wraps(leave)
-    def end(self: Any, *error: Any) -> Any:  # noqa: ANN401
-        times.end()
-        return leave(self, *error)
-
-    @wraps(decorate)
-    def call(self: Any, function: Any) -> Any:  # noqa: ANN401
-        inner = decorate(self, function)
-        message, domain = self.nightsight
-        label = _label(function.__name__ if message is None else message, domain)
-
-        @wraps(inner)
-        def timed(*given: Any, **named: Any) -> Any:  # noqa: ANN401
-            times.begin(label)
-            try:
-                return inner(*given, **named)
-            finally:
-                times.end()
-
-        return timed
-
-    kind.__init__, kind.__enter__, kind.__exit__, kind.__call__ = init, begin, end, call
-
-    def label_of(given: tuple[Any, ...], named: dict[str, Any]) -> str:
-        return _label(_given(given, named, "message", 0), _given(given, named, "domain", 2))
-
-    _watch(module, "push_range", lambda *given, **named: times.begin(label_of(given, named)))
-    _watch(module, "start_range", lambda *given, **named: times.note(label_of(given, named)))
-    _watch(module, "pop_range", lambda *_, **__: times.end())
-
-
-def _watch_torch(module: Any, times: Times) -> None:  # noqa: ANN401
-    """Watch the functions of torch.cuda.nvtx; its `range` calls them."""
-    _watch(module, "range_push", lambda msg: times.begin(str(msg)))
-    _watch(module, "range_start", lambda msg: times.note(str(msg)))
-    _watch(module, "range_pop", times.end)
-
-
-def _given(given: tuple[Any, ...], named: dict[str, Any], name: str, place: int) -> Any:  # noqa: ANN401
-    return named.get(name, given[place] if len(given) > place else None)
-
-
-def _label(message: object, domain: object) -> str:
-    text = "" if message is None else str(message)
-    return f"{domain}:{text}" if domain else text
-
-
-def _watch(module: Any, name: str, note: Callable[..., None]) -> None:  # noqa: ANN401
-    """Call `note` after a function, with its arguments."""
-    function = getattr(module, name, None)
-    if function is None:
-        return
-
-    @wraps(function)
-    def noted(*given: Any, **named: Any) -> Any:  # noqa: ANN401
-        result = function(*given, **named)
-        with suppress(Exception):
-            note(*given, **named)
-        return result
-
-    setattr(module, name, noted)
-
-
-class _Finder:
-    """Finds the modules to watch as Python would have, and changes them once they are loaded."""
-
-    def __init__(self, changes: dict[str, Callable[[Any], None]]) -> None:
-        self.changes = changes
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ANN401
-        """Return the spec of a module to watch, with a loader that changes it; None for all others."""
-        if name not in self.changes:
-            return None
-        others = (finder for finder in list(sys.meta_path) if finder is not self and hasattr(finder, "find_spec"))
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
-        loader: Any = spec and spec.loader
-        if hasattr(loader, "exec_module"):
-            load = loader.exec_module
-
-            def load_and_change(module: Any) -> None:  # noqa: ANN401
-                load(module)
-                with suppress(Exception):
-                    self.changes[name](module)
-
-            loader.exec_module = load_and_change
-        return spec
+def _injected(name: str) -> Any:  # noqa: ANN401
+    """Load one of the modules that are made for any program, by path: nothing of ours is on its path."""
+    path = Path(__file__).resolve().parents[1] / "injected" / f"{name}.py"
+    spec: Any = importlib.util.spec_from_file_location(f"nightsight_{name}", path)
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def start(folder: str) -> None:
     """Watch the modules that make ranges, from when they are imported."""
-    times = Times(folder)
-    finder: Any = _Finder(
-        {
-            "nvtx.nvtx": lambda module: _watch_nvtx(module, times),
-            "torch.cuda.nvtx": lambda module: _watch_torch(module, times),
-        }
-    )
-    sys.meta_path.insert(0, finder)
+    times, watching = Times(folder), _injected("watching")
+    watching.watch_ranges(watching.Ranges(times.begin, times.end, times.note))
 
 
 def _run_hidden() -> None:

@@ -1,0 +1,115 @@
+"""Opens a range around each call of an nn.Module, named by its path in the model: `nn.Module: layers.3.mlp`.
+
+Where the range goes (NVTX for nsys, an annotation for torch.profiler) is a parameter. A module does not know what it is
+part of: the model is the outermost module that is called, or what it was registered in. Imports nothing of its folder,
+because it is loaded by path into any program that has imported torch; that, and its Python, may be older than ours.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Callable  # noqa: UP035 (Python 3.8)
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from torch.nn.modules import module as hooks
+
+PREFIX = "nn.Module: "
+# these only wrap a model, and are no part of its paths
+_WRAPPERS = {"DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule"}
+
+_compiles = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+
+class Paths:
+    """The paths of modules, as `named_modules` gives them; a model itself has the name of its class.
+
+    Of several models, the one that is called first has plain paths; those of the others begin with their class.
+    """
+
+    def __init__(self) -> None:
+        self.known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self.parents: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self.models: Counter[str] = Counter()
+
+    def registered(self, parent: Any, _: str, module: Any) -> None:  # noqa: ANN401
+        """Note that a module became part of another: a hook of torch, which calls it for None too."""
+        if module is not None and module is not parent:
+            self.parents[module] = ref(parent)
+
+    def path(self, module: Any, outermost: Any) -> str:  # noqa: ANN401
+        """Return the path of a module that is called; `outermost`: the call that it is in."""
+        # the classes are the program's own: some cannot be hashed, or fail when they are asked for their modules
+        with suppress(Exception):
+            for known in (outermost, module):
+                found = self.known.get(module)
+                if found is not None:
+                    return found
+                self._learn(self._model(known))
+            return self.known[module]
+        return type(module).__name__
+
+    def _model(self, module: Any) -> Any:  # noqa: ANN401
+        seen = {module}
+        while (parent := self.parents.get(module, lambda: None)()) is not None and parent not in seen:
+            seen.add(parent)
+            module = parent
+        return module
+
+    def _learn(self, model: Any) -> None:  # noqa: ANN401
+        """Name the modules of a model, unless they have a name."""
+        inner = _inner(model)
+        # what DataParallel copies for each call has its class alone
+        if inner not in self.known and not getattr(inner, "_is_replica", False):
+            kind = type(inner).__name__
+            numbered = f"{kind}_{self.models[kind]}" if self.models[kind] else kind
+            begin = numbered + "." if self.models else ""
+            if next(inner.children(), None) is not None:
+                self.models[kind] += 1
+            else:
+                numbered = kind
+            for path, module in inner.named_modules():
+                self.known.setdefault(module, begin + path if path else numbered)
+        if inner in self.known:
+            self.known.setdefault(model, self.known[inner])
+
+
+def _inner(module: Any) -> Any:  # noqa: ANN401
+    """Return the model in its wrappers."""
+    while type(module).__name__ in _WRAPPERS:
+        held = getattr(module, "_orig_mod", None) or getattr(module, "module", None)
+        if held is None or held is module:
+            break
+        module = held
+    return module
+
+
+def watch(begin: Callable[[str], Any], end: Callable[[Any], object]) -> None:
+    """Call `begin` with a name when a module is called, and `end` with what that returned when the call ends.
+
+    Not for modules inside what is being compiled or traced: their code then runs under other names.
+    """
+    paths, local, call = Paths(), threading.local(), torch.nn.Module.__call__
+
+    # torch.compile warns of global hooks, and they miss what a module that raises
+    @wraps(call)
+    def called(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        # torch.compile finds a constant here, and leaves the rest out
+        if _compiles() or torch.jit.is_tracing():
+            return call(self, *given, **named)
+        outermost = getattr(local, "outermost", None)
+        if outermost is None:
+            local.outermost = self
+        opened = begin(PREFIX + paths.path(self, self if outermost is None else outermost))
+        try:
+            return call(self, *given, **named)
+        finally:
+            end(opened)
+            local.outermost = outermost
+
+    torch.nn.Module.__call__ = called
+    if hasattr(hooks, "register_module_module_registration_hook"):
+        hooks.register_module_module_registration_hook(paths.registered)
