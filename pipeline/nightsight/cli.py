@@ -27,6 +27,7 @@ from nightsight.options import (
     StatsOptions,
     command_line,
     expression,
+    names,
     no_empty_name,
     ready_sign,
     standard_output,
@@ -231,6 +232,16 @@ def main() -> None:
 @click.option("--memory-usage", is_flag=True, help="Record every allocation of GPU memory with nsys.")
 @click.option("--page-faults", is_flag=True, help="Record the page faults of managed memory with nsys.")
 @click.option(
+    "--names",
+    default="auto",
+    show_default=True,
+    metavar="auto|off|NAME,...",
+    callback=names,
+    help="What nsys names of a Python program: modules by their path in the model, operators, operators with shapes, "
+    "python: functions and lines. auto: modules and python, as far as they cost less than 2 % of the time; not for "
+    "nightsight's workloads, which have ranges.",
+)
+@click.option(
     "--calibrate/--no-calibrate",
     default=None,
     help="Measure what nsys adds to a CUDA call, with a small program that needs torch. By default that is done once "
@@ -284,6 +295,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
       nightsight profile train.py -- --epochs 1
       nightsight profile --ncu-kernels 4 --ncu-set basic matmul
       nightsight profile --gpu-metrics --memory-usage train.py
+      nightsight profile --names modules,shapes,python train.py
       nightsight profile --window whole train.py
       nightsight profile --time-steps train.py
       nightsight profile --workloads bench/ train

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nightsight.stats import Selection
 
 RECORDINGS: Final = ("gpu_metrics", "python_backtrace", "memory_usage", "page_faults")
+NAMES: Final = ("modules", "operators", "shapes", "python")
 
 # escaped characters and bracket expressions: nothing in them is special
 _PLAIN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -89,6 +90,7 @@ class ProfileOptions(ReplayOptions):
     python_backtrace: bool
     memory_usage: bool
     page_faults: bool
+    names: tuple[str, ...] | None
     calibrate: bool | None
     time_steps: bool
     delay: float | None
@@ -134,6 +136,7 @@ class ProfileOptions(ReplayOptions):
             trace=self.trace,
             capture_range=None if self.capture_range == "auto" else self.capture_range,
             recordings=tuple(name.replace("_", "-") for name in RECORDINGS if getattr(self, name)),
+            names=self.names,
             nsys_arguments=self.nsys_arg,
             ncu=self.ncu,
             # a replay would start the server, and nobody would load it
@@ -162,7 +165,9 @@ class ProfileOptions(ReplayOptions):
         meaningless = (
             (_OF_NCU, without),
             ({"no_ncu"}, alone),
-            ({"trace", "nsys_arg", "time_steps", "attach"}, alone),
+            ({"trace", "nsys_arg", "time_steps", "attach", "names"}, alone),
+            # torch.profiler has options of its own for that
+            ({"names"}, "--collector torch" if self.collector == "torch" else ""),
             ({"calibrate", "delay", "duration", "server"}, others),
             ({"delay", "duration", "time_steps", "workloads", *_OF_NCU}, "--server" if self.server else ""),
             ({"capture_range"} if self.capture_range in ("cudaProfilerApi", "nvtx") else set(), part),
@@ -269,6 +274,16 @@ def ready_sign(ctx: click.Context, parameter: click.Parameter, value: str) -> st
 
 def _is_given(ctx: click.Context, parameter: click.Parameter) -> bool:
     return ctx.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT
+
+
+def names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...] | None:
+    """Return what is to be named: some of NAMES; none if `off`, None if that is left to us."""
+    if value in ("auto", "off"):
+        return None if value == "auto" else ()
+    given = tuple(name.strip() for name in value.split(","))
+    if unknown := [name for name in given if name not in NAMES]:
+        raise click.BadParameter(f"{unknown[0]!r} is none of auto, off, {', '.join(NAMES)}.")
+    return given
 
 
 def no_empty_name(_: click.Context, __: click.Parameter, value: Any) -> Any:  # noqa: ANN401 (one text, or several)

@@ -424,6 +424,7 @@ WHAT_IF: Final = Entry(
         Column(
             "function", TEXT, "the operator, Python function or frame in which most of this host code runs, if recorded"
         ),
+        Column("caller", TEXT, "the function of the program that called this function, if recorded"),
         Column("waits_in", TEXT, "the call of the operating system in which most of this host code waits, if recorded"),
         Column("cases", NUMBER, "how many calls, pieces of host code or operations it changes, per repetition"),
         Column("time_ns", NUMBER, "how long these take, per repetition"),
@@ -437,7 +438,7 @@ WHAT_IF: Final = Entry(
     named_by="rule",
     group=GPU,
     short="what if",
-    constant=("function", "waits_in"),
+    constant=("function", "caller", "waits_in"),
     bars=("gain_pct",),
     jump="place",
 )
@@ -1250,7 +1251,12 @@ NVTX_RANGES: Final = Entry(
         Column("cpu_med_ns", NUMBER, "median of it", is_plain=True),
         Column("cpu_min_ns", WHOLE, "shortest", is_plain=True),
         Column("cpu_max_ns", WHOLE, "longest", is_plain=True),
-        Column("style", TEXT, "`PushPop` or `StartEnd`", is_plain=True),
+        Column(
+            "style",
+            TEXT,
+            "`PushPop`, `StartEnd` or `Annotation`; `Module` and `Function`: a call that PyTorch or the profiler named",
+            is_plain=True,
+        ),
         Column("level", WHOLE, "number of ranges around it", is_plain=True),
         Column("kernels", WHOLE, "kernels launched inside it", is_optional=True),
         Column("kernel_ns", WHOLE, "their time", is_optional=True),

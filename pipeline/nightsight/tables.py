@@ -66,7 +66,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "graph_launches": {**_SPAN, **_ON_STREAM, "graph": INT},
     # layer: "runtime" or "driver"
     "api_calls": {**_SPAN, **_ON_THREAD, "correlation": NULLABLE, "name": TEXT, "layer": TEXT, "status": NULLABLE},
-    # style: "PushPop", "StartEnd" or "Annotation" (torch); is_open: it never ended and is cut off at the last event
+    # style: "PushPop", "StartEnd" or "Annotation" (torch); or what PyTorch called: "Module" (by its path in the model),
+    # "Function"; is_open: it never ended and is cut off at the last event
     "ranges": {
         **_SPAN,
         **_ON_THREAD,
@@ -252,7 +253,12 @@ DETAILS: Final[Mapping[str, frozenset[str]]] = {
 PUSH_POP: Final = "PushPop"
 START_END: Final = "StartEnd"
 ANNOTATION: Final = "Annotation"
-"""The styles of ranges: the two of NVTX, and the one of torch.profiler."""
+MODULE: Final = "Module"
+FUNCTION: Final = "Function"
+"""The styles of ranges: the two of NVTX, that of torch.profiler, and calls of modules and functions of PyTorch."""
+
+AS_RECORDED: Final = "ranges as recorded"
+"""Not a column but one of the details that can be asked for: every range by its full name, as in NVIDIA's tables."""
 
 Details = bool | frozenset[str]
 """Which columns of DETAILS are read: all, none, or those of these names."""

@@ -72,7 +72,8 @@ def profile_program(plan: Plan, request: Request) -> Path:
     """
     program = plan.program
     check_window(plan.window)
-    collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=request.recordings)
+    only_nsys = (*request.recordings, *["names"] * bool(request.names))
+    collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=only_nsys)
     if collector == "nsys":
         # what the program's story needs, and what was asked for, each once
         request = replace(request, recordings=tuple(dict.fromkeys((*program.recordings, *request.recordings))))

@@ -1,9 +1,10 @@
-"""Notes when the NVTX ranges of a program begin, without a profiler: Python runs this first if it finds it on its path.
+"""Notes when NVTX ranges of a program begin, or names what it does: Python runs this first if it finds it on its path.
 
-Each range that is not inside one that repeats gets two times: that of the CPU, and that at which the GPU has done all
-work given to the current stream before, by a CUDA event (some microseconds each, for one range per step). The times of
-each process go to a file of its own in the folder $NIGHTSIGHT_TIMES when it ends. The program must not notice: whatever
-fails here is left out. Runs in the program's Python, which may be older than ours.
+With $NIGHTSIGHT_NAMES, PyTorch's modules and others get names for a profiler (`injected/naming.py`). The times are of
+a run without it. Each range that is not inside one that repeats gets two times: that of the CPU, and that at which the
+GPU has done all work given to the current stream before, by a CUDA event (some microseconds each, for one range per
+step). The times of each process go to a file of its own in the folder $NIGHTSIGHT_TIMES when it ends. The program must
+not notice: whatever fails here is left out. Runs in the program's Python, which may be older than ours.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Collection  # noqa: UP035 (Python 3.8)
 
+# of the time: what the ranges of modules may cost
+_SPARING = 0.02
 _MOST = 50_000
 # a range inside one that has begun so often is part of its repetitions
 _OFTEN = 3
@@ -122,6 +125,18 @@ def start(folder: str) -> None:
     watching.watch_ranges(watching.Ranges(times.begin, times.end, times.note))
 
 
+def name(words: Collection[str]) -> None:
+    """Name what the program does, from when it imports torch: see `injected/naming.py`."""
+    watching = _injected("watching")
+    share = _SPARING if "sparing" in words else 0.0
+
+    def begin(_: Any) -> None:  # noqa: ANN401
+        naming, watch = _injected("naming"), _injected("modules").watch
+        naming.start(watch, watching.on_import, share=share, are_annotated="annotated" in words)
+
+    watching.on_import({"torch": begin})
+
+
 def _run_hidden() -> None:
     """Run the sitecustomize that this one hides."""
     here = Path(__file__).resolve().parent
@@ -132,7 +147,9 @@ def _run_hidden() -> None:
 
 
 if __name__ == "sitecustomize":
-    if os.environ.get("NIGHTSIGHT_TIMES"):
-        with suppress(Exception):
+    with suppress(Exception):
+        if os.environ.get("NIGHTSIGHT_TIMES"):
             start(os.environ["NIGHTSIGHT_TIMES"])
+        if os.environ.get("NIGHTSIGHT_NAMES"):
+            name(os.environ["NIGHTSIGHT_NAMES"].split())
     _run_hidden()

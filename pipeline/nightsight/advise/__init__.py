@@ -330,17 +330,20 @@ def _step(whole: Mapping[Any, Any]) -> _Step:
 
 
 def _where(row: Mapping[Any, Any]) -> str:
-    said = place(row["path"], row["function"])
+    said = place(row["path"], row["function"], row["caller"])
     return said if said == _OUTSIDE else f"in {said}"
 
 
-def place(path: str, function: str = "") -> str:
-    """Return the innermost range of a path and the function in it, as they are said in a sentence."""
+def place(path: str, function: str = "", caller: str = "") -> str:
+    """Return the innermost range of a path, the function in it and its caller, as they are said in a sentence."""
     name, _, where = function.removesuffix(")").partition(" (") if function.endswith(")") else (function, "", "")
     said = f"`{name}` {'at' if where.startswith('line') else 'in'} {where}" if where else f"`{name}`"
     if path.startswith("("):
+        if caller:
+            return f"`{name}`{f' ({where})' * bool(where)}, called from `{caller.partition(' (')[0]}`"
         return f"`{function}`" if function else _OUTSIDE
     inner = f"`{path.rsplit(' / ', 1)[-1]}`" if path else "several places"
+    said += f", called from `{caller.partition(' (')[0]}`" * bool(caller)
     return f"{inner} ({said})" if function else inner
 
 

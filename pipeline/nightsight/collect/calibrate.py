@@ -106,6 +106,7 @@ def _measured(nsys: Path, python: str, request: Request) -> Calibration:
         logs=logs,
         capture_range="none",
         part=None,
+        names=(),
         timeout_s=min(_LIMIT_S, request.timeout_s),
         progress=lambda _: None,
         verbose=False,

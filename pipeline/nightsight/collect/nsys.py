@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from nightsight.collect.names import Naming, naming
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
 from nightsight.collect.recordings import recording_options, remedy_for, unrecorded
 from nightsight.collect.session import Session, conductor_of, new_session
@@ -72,9 +73,12 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     fresh(report, report.with_suffix(".qdstrm"), database)
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     left = replace(request, timeout_s=request.timeout_s - measured.seconds)
+    named = naming_of(nsys, program, request)
+    if named.said:
+        request.progress(f"names: {named.said}")
     recorded = record(nsys, program, left, report=report)
-    failure = recorded.failure
-    findings = (*recorded.findings, *unrecorded(request.recordings, _first_words(request.logs / "profile.log")))
+    failure, said = recorded.failure, _first_words(request.logs / "profile.log")
+    findings = (*recorded.findings, *named.findings, *unrecorded(request.recordings, said))
     request.progress(f"exporting {report.name}")
     exported_s = _export_part(report, database, nsys=nsys, log=request.logs / "export.log", failure=failure)
     return Capture(
@@ -82,7 +86,7 @@ def collect_nsys(program: Program, request: Request) -> Capture:
         collector="nsys",
         files=(report, database),
         environment=replace(described("nsys", version, measured.facts), captured_utc=started),
-        parameters=measured.parameters,
+        parameters={**measured.parameters, **({"names": named.said} if named.said else {})},
         benchmark=measured.benchmark,
         findings=(*measured.findings, *findings),
         stages_s={**measured.stages_s, "profile": recorded.outcome.seconds, "export": exported_s},
@@ -129,6 +133,13 @@ def export_sqlite(report: Path, target: Path, *, nsys: Path, log: Path) -> None:
             raise unwritable(target.parent, error) from error
 
 
+def naming_of(nsys: Path, program: Program, request: Request) -> Naming:
+    """Return how to name what a program does, as far as this nsys can and its trace holds ranges."""
+    if "nvtx" not in request.trace.split(","):
+        return Naming()
+    return naming(program, request, known=_known_options(nsys, "profile"))
+
+
 def record(nsys: Path, program: Program, request: Request, *, report: Path) -> Recorded:
     """Run a program under nsys, which writes `report`; see `collect_nsys` for what can go wrong."""
     capture_range = captured_by(program, request)
@@ -156,12 +167,13 @@ def record(nsys: Path, program: Program, request: Request, *, report: Path) -> R
 
 def _child(program: Program, session: Session, *, report: Path, capture_range: str) -> Child:
     nsys, request = session.nsys, session.request
-    environment = child_environment(request)
+    named = naming_of(nsys, program, request)
+    environment = {**child_environment(request), **named.environment}
     known = _known_options(nsys, "profile")
     # in file names, nsys expands patterns that start with %
     options = ["-o", str(report.with_suffix("")).replace("%", "%%"), "--force-overwrite=true"]
     options += [*session.options, f"--trace={request.trace}", "--cpuctxsw=none"]
-    options += recording_options(request.recordings, known=known)
+    options += [*recording_options(request.recordings, known=known), *named.options]
     if capture_range != "none":
         options += [f"--capture-range={capture_range}", "--capture-range-end=stop"]
     options += [*_environment_options(environment, known=known), *request.nsys_arguments]

@@ -82,10 +82,11 @@ class Request:
     """How to collect a program, for any collector.
 
     `keep_env`: variables that the program may see beyond the allow-list. Only for nsys: `nsys`, `trace`,
-    `capture_range` (None: depends on the kind of program), `recordings` (from RECORDINGS) and `nsys_arguments`. Only
-    for ncu: `ncu` and `replay` (None: no replay). `calibrate`: whether to measure what nsys adds to a call (None: if
-    that is not known of this machine). `time_steps`: whether to take the times of ranges without a profiler. `part`:
-    what nsys records if not all of the run: a span of it, or of a server, the time in which a client loads it.
+    `capture_range` (None: depends on the kind of program), `recordings` (from RECORDINGS), `names` (from NAMES; None:
+    what costs little) and `nsys_arguments`. Only for ncu: `ncu` and `replay` (None: no replay). `calibrate`: whether to
+    measure what nsys adds to a call (None: if that is not known of this machine). `time_steps`: whether to take the
+    times of ranges without a profiler. `part`: what nsys records if not all of the run: a span of it, or of a server,
+    the time in which a client loads it.
     """
 
     captures: Path = Path("capture")
@@ -98,6 +99,7 @@ class Request:
     trace: str = "cuda,nvtx"
     capture_range: str | None = None
     recordings: tuple[str, ...] = ()
+    names: tuple[str, ...] | None = None
     nsys_arguments: tuple[str, ...] = ()
     ncu: Path | None = None
     replay: Replay | None = None

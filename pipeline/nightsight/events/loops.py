@@ -1,7 +1,9 @@
 """What repeats in a capture: the loop of each process, such as the steps of a training.
 
-It is the outermost family of repeated ranges (`step 7` is a repetition of `step #`) that covers the most GPU work.
-Where there are no ranges, it is the period in the order of the kernels that a thread launches.
+It is the outermost family of the program's own repeated ranges (`step 7` is a repetition of `step #`) that covers the
+most GPU work. A program without ranges of its own can have some that PyTorch or the profiler made: then a step ends
+with that of the optimizer, or begins with the call of a model. Where there are no ranges, it is the period in the order
+of the kernels that a thread launches.
 """
 
 from typing import Any, Final, NamedTuple
@@ -10,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
-from nightsight.events.ranges import LEAST, counted, nested, repetitions
+from nightsight.events.ranges import LEAST, counted, nested
 from nightsight.intervals import Flags, Ints
 from nightsight.model import Profile
 from nightsight.parallel import once
-from nightsight.tables import ancestors, integers
+from nightsight.tables import FUNCTION, MODULE, ancestors, empty, integers, nest
 
 _NOTHING: Final = np.empty(0, dtype=np.int64)
 
@@ -52,10 +54,16 @@ class Work(NamedTuple):
 def loops_of(profile: Profile) -> list[Loop]:
     """Return the loop of each process that has one, the process with the most GPU work first.
 
-    Loops of ranges if any process has one, else loops of launches.
+    Of the ways to find one, the first that does in any process is taken for all.
     """
-    work = work_of(profile)
-    found = _range_loops(profile, work) or _launch_loops(profile, work)
+    work, ranges = work_of(profile), profile.tables.get("ranges", empty("ranges"))
+    own = _is_own(ranges)
+    found = (
+        _range_loops(ranges[own], work)
+        or _optimizer_loops(ranges, work)
+        or (_range_loops(ranges, work) if not own.all() else [])
+        or _launch_loops(profile, work)
+    )
     ended = [loop._replace(end_ns=_work_end(work, loop), slow=_slow(work, loop)) for loop in found]
     return sorted(ended, key=lambda loop: (-loop.gpu_ns, loop.process))
 
@@ -112,9 +120,57 @@ def _slow_beginning(starts: Ints) -> int:
 _FACTOR: Final = 1.5
 
 
-def _range_loops(profile: Profile, work: Work) -> list[Loop]:
+def _is_own(ranges: pd.DataFrame) -> Flags:
+    """Return which ranges the program made: not PyTorch, not a library."""
+    names, domains, styles = (ranges[name].cat for name in ("name", "domain", "style"))
+    of_torch = np.asarray(names.categories.str.match(_OF_TORCH), dtype=bool)[names.codes]
+    others = (
+        np.isin(styles.categories, (MODULE, FUNCTION))[styles.codes] | (domains.categories == "NCCL")[domains.codes]
+    )
+    return ~(of_torch | others)
+
+
+# what PyTorch annotates by itself
+_OF_TORCH: Final = (
+    r"Optimizer\.(?:step|zero_grad)#|enumerate\(DataLoader\)#|(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)\b|"
+    r"nccl:|Torch-Compiled Region|## Call "
+)
+
+
+def _optimizer_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
+    """Return the steps of each process: each ends with that of its optimizer, and the next one begins there.
+
+    So the first step, of which nothing tells where it began, is left out.
+    """
+    steps = nest(ranges[~ranges["is_open"] & ranges["name"].astype("str").str.match(OPTIMIZER_STEP)])
+    # an optimizer that wraps another calls its step
+    steps = steps[steps["parent"] < 0].sort_values("end_ns")
+    loops = []
+    for process in np.unique(steps["process"]).tolist():
+        mine = steps[steps["process"] == process]
+        # of several optimizers, the last one ends the step
+        mine = mine[mine["name"] == mine["name"].iloc[-1]]
+        start, end = (mine[name].to_numpy() for name in ("start_ns", "end_ns"))
+        between = start[1:] - end[:-1]
+        end = end[np.append(between >= _LEAST_BETWEEN * between.mean(), True)] if len(between) else end
+        if len(end) < LEAST:
+            continue
+        span = pd.DataFrame({"start": end[:1], "end": end[-1:]})
+        (gpu_ns,), total = _launched_between(work, process, span)
+        if gpu_ns > _LEAST_SHARE * total or not total:
+            family = f"step (ends with {str(mine['name'].iloc[0]).partition('#')[2]})"
+            loops.append(Loop(process, family, end[:-1], int(end[-1]), int(gpu_ns), is_named=True))
+    return loops
+
+
+OPTIMIZER_STEP: Final = r"Optimizer\.step#\w+\.step$"
+# of the mean time between the steps of optimizers: what is closer together is one step of the program
+_LEAST_BETWEEN: Final = 0.1
+
+
+def _range_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
     """Return for each process the outermost family of repeated ranges that covers the most GPU work."""
-    outermost = _outermost(profile)
+    outermost = _outermost(ranges)
     if not len(outermost):
         return []
     keys = ["process", "path"]
@@ -155,15 +211,12 @@ PREPARES: Final = r"(?<![a-z])(?:warm[ _-]?ups?|warming|compil(?:e|ing|ation))(?
 """Names of ranges that are not what a program is for, whatever the case."""
 
 
-def _outermost(profile: Profile) -> pd.DataFrame:
+def _outermost(ranges: pd.DataFrame) -> pd.DataFrame:
     """Return the repeated ranges that are in no other repeated range, and are not named warm-up or compile.
 
     In `path`, `#` replaces numbers. Ranges that never ended do not count: they would enclose all that follows.
     """
-    ranges = repetitions(profile)
-    if ranges["is_open"].any():
-        given = profile.table("ranges")
-        ranges = counted(nested(given[~given["is_open"]]))
+    ranges = counted(nested(ranges[~ranges["is_open"]]))
     paths = ranges["path"].cat
     prepares = np.asarray(paths.categories.str.contains(PREPARES, case=False, regex=True), dtype=bool)
     repeated: Flags = (ranges["instances"].to_numpy() >= LEAST) & ~prepares[paths.codes]

@@ -8,12 +8,10 @@ import pandas as pd
 from nightsight.intervals import Flags, Ints
 from nightsight.model import Profile
 from nightsight.parallel import once
-from nightsight.tables import categorical, empty, nest
+from nightsight.tables import MODULE, categorical, empty, nest
 
 # matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript
 NUMBER: Final = "(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])"
-_OPERATOR_FACTS: Final = ", (?:seq|op_id|sizes|input_op_ids) = .*?(?= / |$)"
-"""What nsys's `--pytorch` adds to the names of operators, so that no two are alike."""
 LEAST: Final = 3
 """A path is repeated if it occurs at least this often in a process."""
 DEEPEST: Final = 64
@@ -22,11 +20,8 @@ DEEPER: Final = "… (deeper)"
 
 
 def without_numbers(names: "pd.Index[Any]") -> "pd.Index[Any]":
-    """Replace standalone numbers by `#`, so that repetitions get the same name (or path of names).
-
-    Operators that nsys names (`aten::add, seq = 7, op_id = 12, sizes = [[8], []]`) keep their names alone.
-    """
-    return names.str.replace(_OPERATOR_FACTS, "", regex=True).str.replace(NUMBER, "#", regex=True)
+    """Replace standalone numbers by `#`, so that repetitions get the same name (or path of names)."""
+    return names.str.replace(NUMBER, "#", regex=True)
 
 
 @once
@@ -38,13 +33,15 @@ def nested_ranges(profile: Profile) -> pd.DataFrame:
 def nested(ranges: pd.DataFrame) -> pd.DataFrame:
     """Return ranges with `parent`, `level` and `path`: the names from the root (`step / forward`), as a category.
 
-    Ranges more than DEEPEST levels deep become children of their ancestor on the last level, all with the same name,
-    which bounds the length of paths.
+    The name of a module is its path in the model: modules around it are not repeated (`step / layers.3.mlp`). Ranges
+    more than DEEPEST levels deep become children of their ancestor on the last level, all with the same name, which
+    bounds the length of paths.
     """
     ranges = _flattened(nest(ranges))
     own, names = range_labels(ranges)
     own, names = np.where(is_deeper(ranges), len(names), own), np.append(names, DEEPER)
     parent, level = (ranges[name].to_numpy() for name in ("parent", "level"))
+    parent = _above(parent, (ranges["style"] == MODULE).to_numpy())
     # parent -1, of roots, finds the last entry of `path`: it refers to the first text, the empty one
     path, texts = np.zeros(len(ranges) + 1, dtype=np.int64), np.array([""], dtype=object)
     by_level = np.split(np.argsort(level, kind="stable"), np.cumsum(np.bincount(level))[:-1])
@@ -55,6 +52,14 @@ def nested(ranges: pd.DataFrame) -> pd.DataFrame:
         above, name = np.divmod(distinct, max(len(names), 1))
         texts = np.append(texts, np.where(above > 0, texts[above] + " / ", "") + names[name])
     return ranges.assign(path=categorical(texts[1:], path[:-1] - 1))
+
+
+def _above(parent: Ints, is_module: Flags) -> Ints:
+    """Return the parent of each range, for modules the innermost range around it that is none."""
+    above, is_module = parent, np.append(is_module, False)
+    while (skipped := is_module[:-1] & is_module[above]).any():
+        above = np.where(skipped, parent[above], above)
+    return above
 
 
 def _flattened(ranges: pd.DataFrame) -> pd.DataFrame:

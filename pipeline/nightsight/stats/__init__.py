@@ -36,7 +36,7 @@ from nightsight.stats.ranges import (
 from nightsight.stats.text import time_unit, write_stats
 from nightsight.stats.unified_memory import um_cpu_page_faults_sum, um_sum, um_total_sum
 from nightsight.stats.window import narrowed, range_window, time_window
-from nightsight.tables import DETAILS
+from nightsight.tables import AS_RECORDED, DETAILS
 
 __all__ = ["EXTENSIONS", "REPORTS", "Selection", "details_of", "stats_table", "stats_texts", "write_stats"]
 
@@ -105,8 +105,11 @@ REPORTS: Final[Mapping[str, Report]] = {
 
 
 def details_of(selection: Selection) -> frozenset[str]:
-    """Return the columns of DETAILS that are needed for these reports; of those that are not known, none."""
-    needed = {"domain_start_ns"} if selection.filter_nvtx else set[str]()
+    """Return the columns of DETAILS that are needed for these reports; of those that are not known, none.
+
+    nsys knows nothing of operators: its tables list them as ranges.
+    """
+    needed = {AS_RECORDED, "domain_start_ns"} if selection.filter_nvtx else {AS_RECORDED}
     for report in selection.reports:
         name, *arguments = report.split(":")
         if name in REPORTS:

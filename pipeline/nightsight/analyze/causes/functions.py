@@ -5,7 +5,7 @@ call that host code leads to. Calls of the operating system say whether it runs 
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from nightsight.tables import innermost_of, renamed
 # what takes less of the samples, or of the time, is one of many
 _LEAST_SHARE: Final = 0.4
 _FEWEST_SAMPLES: Final = 3
+_LINE: Final = r":\d+\)$|\s\(line \d+\)$"
 _WAITS: Final = (
     r"(?:__)?(?:pthread_(?:cond_(?:timed|clock)?wait|(?:mutex|rwlock)_\w*lock|join|barrier_wait)|sem_(?:timed|clock)?wait|"
     r"futex|p?poll|p?select|epoll_p?wait|(?:clock_)?nanosleep|u?sleep|wait(?:pid|id|3|4)?|recv(?:from|mmsg|msg)?|accept4?|"
@@ -38,18 +39,25 @@ class Code:
         return Code(self.thread[chosen], self.start[chosen], self.length[chosen], self.call[chosen])
 
 
-def function_in(timeline: Timeline, code: Code) -> str:
-    """Return what runs in most of this host code; "" if the capture is silent.
+class Function(NamedTuple):
+    """What runs in host code, and the function of the program that called it; each "" if that is not known."""
+
+    name: str
+    caller: str = ""
+
+
+def function_in(timeline: Timeline, code: Code) -> Function:
+    """Return what runs in most of this host code.
 
     Lines of one function count together: of these, the most frequent is named.
     """
     ways = (
         _sampled(timeline, code),
-        _innermost(timeline, code, "python_functions", "function"),
-        _innermost(timeline, code, "cpu_ops", "name"),
-        _frame(timeline, code),
+        Function(_innermost(timeline, code, "python_functions", "function")),
+        Function(_innermost(timeline, code, "cpu_ops", "name")),
+        Function(_frame(timeline, code)),
     )
-    return next((name for name in ways if name), "")
+    return next((found for found in ways if found.name), Function(""))
 
 
 def waits_in(timeline: Timeline, code: Code) -> str:
@@ -70,11 +78,11 @@ def waits_in(timeline: Timeline, code: Code) -> str:
     return most if most and spent[most] >= _LEAST_SHARE * code.length.sum() else ""
 
 
-def _sampled(timeline: Timeline, code: Code) -> str:
+def _sampled(timeline: Timeline, code: Code) -> Function:
     """Return the function of most samples of Python's stack on the threads of this code, with its line."""
     samples = timeline.profile.tables.get("python_samples")
     if samples is None:
-        return ""
+        return Function("")
     thread, start, end = code.thread, code.start, code.start + code.length
     times, rows = samples["start_ns"].to_numpy(), [np.empty(0, dtype=np.int64)]
     asking = positions(thread)
@@ -87,15 +95,16 @@ def _sampled(timeline: Timeline, code: Code) -> str:
             rows.append(ordered[np.repeat(low, count) + within])
     row = np.concatenate(rows)
     if len(row) < _FEWEST_SAMPLES:
-        return ""
+        return Function("")
     lines = samples["function"]
-    functions = renamed(lines, lambda names: names.str.replace(r":\d+\)$|\s\(line \d+\)$", "", regex=True))
+    functions = renamed(lines, lambda names: names.str.replace(_LINE, "", regex=True))
     codes, weight = np.asarray(functions.codes, dtype=np.int64)[row], np.ones(len(row))
     most = _most(codes, weight)
     if most < 0:
-        return ""
-    line = int(np.bincount(lines.cat.codes.to_numpy()[row[codes == most]]).argmax())
-    return str(lines.cat.categories[line])
+        return Function("")
+    of_function = row[codes == most]
+    line = str(lines.cat.categories[int(np.bincount(lines.cat.codes.to_numpy()[of_function]).argmax())])
+    return Function(line)
 
 
 def _innermost(timeline: Timeline, code: Code, table: str, column: str) -> str:

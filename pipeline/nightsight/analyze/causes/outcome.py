@@ -42,14 +42,15 @@ _TOGETHER: Final = 1.2
 class Gain:
     """What a remedy gains per step, alone, in ns.
 
-    `function`: what runs in its host code, and `waits_in`: the call of the operating system that most of it waits in,
-    "" if that is not known. `order`: its place in the best sequence from 1, 0 if not in it. `after_ns`: the length of a
-    step after this and all before it in the sequence.
+    `function`: what runs in its host code, `caller`: the function that called that, and `waits_in`: the call of the
+    operating system that most of it waits in, "" if that is not known. `order`: its place in the best sequence from 1,
+    0 if not in it. `after_ns`: the length of a step after this and all before it in the sequence.
     """
 
     remedy: Remedy
     gain_ns: float
     function: str = ""
+    caller: str = ""
     waits_in: str = ""
     order: int = 0
     after_ns: float = 0.0
@@ -167,7 +168,8 @@ def _with_code(scene: Scene, gain: Gain) -> Gain:
     if cut is None:
         return gain
     code = Code(calls.thread[cut.piece], cut.start, cut.length, calls.start[cut.piece])
-    return replace(gain, function=function_in(scene.timeline, code), waits_in=waits_in(scene.timeline, code))
+    function, caller = function_in(scene.timeline, code)
+    return replace(gain, function=function, caller=caller, waits_in=waits_in(scene.timeline, code))
 
 
 def _times(gain: Gain, factor: float) -> Gain:
@@ -234,6 +236,7 @@ def what_if(timeline: Timeline) -> Table:
             "path": gain.remedy.path,
             "name": gain.remedy.name,
             "function": gain.function,
+            "caller": gain.caller,
             "waits_in": gain.waits_in,
             "cases": round(gain.remedy.cases, 1),
             "time_ns": gain.remedy.time_ns,
@@ -246,7 +249,7 @@ def what_if(timeline: Timeline) -> Table:
     ]
     table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
     numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns"), "float64")
-    texts = dict.fromkeys(("rule", "path", "name", "function", "waits_in"), "str")
+    texts = dict.fromkeys(("rule", "path", "name", "function", "caller", "waits_in"), "str")
     return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_notes(found)))
 
 

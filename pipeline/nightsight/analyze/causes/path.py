@@ -327,7 +327,7 @@ def _names(timeline: Timeline, summed: pd.DataFrame, code: Code, path: Ints) -> 
     asked &= summed["sum"] >= _NAMED_SHARE * timeline.window.length_ns
     for row in np.flatnonzero(asked):
         mine = (path == summed["path"][row]) & (code.thread == summed["thread"][row])
-        names[row] = function_in(timeline, code.of(mine))
+        names[row] = function_in(timeline, code.of(mine)).name
     return names
 
 

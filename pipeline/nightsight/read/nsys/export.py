@@ -9,7 +9,7 @@ import pandas as pd
 from nightsight.errors import CaptureError
 from nightsight.model import Finding
 from nightsight.read.sqlite import Database
-from nightsight.tables import Details, categorical
+from nightsight.tables import AS_RECORDED, Details, categorical
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -45,6 +45,7 @@ class Export:
     def __init__(self, database: Database, *, details: Details = True) -> None:
         self.database = database
         self.details = details
+        self.as_recorded = isinstance(details, frozenset) and AS_RECORDED in details
         self.strings = self._strings()
         self.traced = self.metadata("META_DATA_CAPTURE").get("CAPTURE_EVENT_TYPE", [])
         self.findings: list[Finding] = []

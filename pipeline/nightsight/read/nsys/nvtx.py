@@ -1,16 +1,19 @@
-"""Reads NVTX_EVENTS of an nsys export: ranges, marks and samples, with domains and categories named in other rows."""
+"""Reads NVTX_EVENTS of an nsys export: ranges, operators, marks and samples; other rows name domains and categories."""
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from nightsight.intervals import Ints, outer
 from nightsight.model import Finding
 from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id, repeated, repeats
+from nightsight.read.nsys.names import OF_HOOK, Names, cost_of_names, folded, placed, understood
 from nightsight.read.nsys.samples import SAMPLES, python_samples
 from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, MARKS, RANGE_STYLES, label
-from nightsight.tables import NULLABLE, PUSH_POP
+from nightsight.tables import MODULE, NULLABLE, PUSH_POP
 
 NVTX: Final = "NVTX_EVENTS"
 _COLUMNS: Final = {
@@ -29,14 +32,18 @@ Frame = pd.DataFrame
 
 
 def ranges_and_marks(export: Export) -> dict[str, Frame]:
-    """Read ranges and marks in one pass; marks that sample Python's stack are python_samples, if they have it."""
+    """Read ranges and marks in one pass: operators are cpu_ops, and marks with a stack of Python python_samples."""
     frame = export.fetch(NVTX, _COLUMNS, nullable=_NULLABLE)
-    frame = frame.assign(name=_names(export, frame))
+    names = _names(export, frame)
+    frame = frame.assign(**names._asdict())
     domains = _domains(frame)
     marks = _marks(export, frame, domains)
     is_sample = marks["domain"] == SAMPLES
     samples = python_samples(export, NVTX, marks[is_sample]) if is_sample.any() else None
-    tables = {"ranges": _ranges(export, frame, domains), "marks": marks[~is_sample]}
+    tables = {"marks": marks[~is_sample], **_of_torch(export, _ranges(export, frame, domains))}
+    if not export.as_recorded and (told := cost_of_names(tables["marks"])):
+        export.findings.append(told)
+        tables["marks"] = tables["marks"][~tables["marks"]["name"].astype("str").str.startswith(OF_HOOK)]
     return tables if samples is None else {**tables, "python_samples": samples}
 
 
@@ -62,7 +69,8 @@ def _check(export: Export, frame: Frame) -> None:
     ended = frame[~frame["is_open"] & (frame["end_ns"] > frame["start_ns"])]
     together = ended[repeats(ended["start_ns"])]
     same = ["start_ns", "end_ns", "thread", "end_thread", "type", "domain_id", "category_id", "name"]
-    if twice := int(together.duplicated(same).sum()):
+    # operators have lost what tells them apart
+    if twice := int(together[~together["is_operator"]].duplicated(same).sum()):
         export.findings.append(repeated(NVTX, twice))
     # each thread has one stack per domain
     stacks = ended[ended["style"] == PUSH_POP].assign(domain_id=lambda pushed: pushed["domain_id"].fillna(0))
@@ -107,13 +115,28 @@ def _marks(export: Export, events: Frame, domains: Frame) -> Frame:
     return _with_domains(frame.assign(category=category), domains)
 
 
-def _names(export: Export, events: Frame) -> np.ndarray[Any, Any]:
+def _names(export: Export, events: Frame) -> Names:
     """Return names from StringIds if registered (as by the nvtx package), else inline ones (as by torch.cuda.nvtx)."""
-    registered = np.asarray(export.text(events["text_id"]))
-    if "text" not in export.database.columns[NVTX]:
-        return registered
-    inline = np.array(export.database.texts(NVTX, "text"), dtype=object)[events.index]
-    return np.where(events["text_id"].notna(), registered, inline)
+    registered = export.text(events["text_id"])
+    values = pa.array([text.encode("utf-8", "replace") for text in registered.categories], pa.binary())
+    texts = values.take(pa.array(registered.codes))
+    if "text" in export.database.columns[NVTX]:
+        inline = export.database.encoded(NVTX, "text").combine_chunks().take(pa.array(events.index))
+        texts = pc.if_else(pa.array(events["text_id"].notna()), texts, inline)
+    # PyTorch names operators in the default domain
+    of_torch = events["type"].isin(list(RANGE_STYLES)) & (events["domain_id"].fillna(0) == 0) & (not export.as_recorded)
+    return understood(texts, of_torch.to_numpy(dtype=bool))
+
+
+def _of_torch(export: Export, ranges: Frame) -> dict[str, Frame]:
+    """Return the ranges without operators, and these as cpu_ops, if there are any."""
+    if export.as_recorded:
+        return {"ranges": ranges}
+    is_operator = ranges["is_operator"].to_numpy()
+    ours, operators = folded(ranges[~is_operator]), ranges[is_operator & ~ranges["is_open"]]
+    if not len(operators):
+        return {"ranges": ours}
+    return {"ranges": ours, "cpu_ops": placed(operators, ours[ours["style"] == MODULE])}
 
 
 def _domains(events: Frame) -> Frame:
@@ -121,7 +144,8 @@ def _domains(events: Frame) -> Frame:
     created = events[events["type"] == DOMAIN_CREATE].sort_values("start_ns", kind="stable")
     process = created["thread"].to_numpy(dtype=np.int64) & OF_PROCESS
     index = pd.MultiIndex.from_arrays([process, created["domain_id"].fillna(0)])
-    columns = {"domain": created["name"].array, "domain_start_ns": created["start_ns"].astype(NULLABLE).array}
+    starts = created["start_ns"].astype(NULLABLE)
+    columns = {"domain": created["name"].astype("str").array, "domain_start_ns": starts.array}
     return pd.DataFrame(columns, index=index)[~index.duplicated()]
 
 
@@ -135,7 +159,7 @@ def _categories(events: Frame) -> "pd.Series[str]":
     """Return the name of each (process, domain, category), from the first row that names it."""
     named = events[events["type"].isin(CATEGORY_NAMES)].sort_values("start_ns", kind="stable")
     index = pd.MultiIndex.from_arrays(_category_keys(named))
-    return pd.Series(named["name"].array, index=index)[~index.duplicated()]
+    return pd.Series(named["name"].astype("str").array, index=index)[~index.duplicated()]
 
 
 def _category_keys(frame: Frame) -> "list[pd.Series[int]]":

@@ -72,7 +72,7 @@ def read_nsys(path: Path, *, details: Details = True) -> Profile:
 
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
-    missing = {"cpu_ops": "nsys records no PyTorch operators; --collector torch does", "collectives": _NO_COLLECTIVES}
+    missing = {"cpu_ops": _NO_OPERATORS, "collectives": _NO_COLLECTIVES}
     missing |= {"python_functions": "nsys samples Python; torch.profiler.profile(with_stack=True) records its calls"}
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
@@ -90,6 +90,7 @@ def _profile(export: Export) -> Profile:
             tables[name] = empty(name)
         else:
             missing[name] = option if export.traced or event == "never" else _UNKNOWN
+    missing = {name: why for name, why in missing.items() if name not in tables}
     tables["unread"] = conform("unread", _unread(export.database))
     return Profile(tables, missing, _environment(export, tables), export.all_findings())
 
@@ -319,6 +320,10 @@ _KINDS: Final = {
 _Reader = tuple[tuple[str, ...], str, str, Callable[[Export], Frame | dict[str, Frame]]]
 _NO_CUDA: Final = "CUDA tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=cuda)"
 _NO_NVTX: Final = "NVTX tracing was off (nightsight profile --trace cuda,nvtx; nsys profile --trace=nvtx)"
+_NO_OPERATORS: Final = (
+    "PyTorch's operators were not named (nightsight profile --names shapes; nsys profile "
+    "--pytorch=autograd-shapes-nvtx)"
+)
 _NO_OS: Final = "OS runtime tracing was off (nightsight profile --trace cuda,nvtx,osrt; nsys profile --trace=osrt)"
 _NO_FAULTS: Final = (
     "page faults were not recorded (nightsight profile --nsys-arg=--cuda-um-cpu-page-faults=true "
@@ -338,7 +343,7 @@ _NO_STACKS: Final = (
     "no stacks were recorded (nightsight profile --python-backtrace; nsys profile --python-backtrace=cuda)"
 )
 _NO_SAMPLES: Final = (
-    "Python was not sampled (nightsight profile --nsys-arg=--python-sampling=true; nsys profile "
+    "Python was not sampled (nightsight profile --names python; nsys profile "
     "--python-sampling=true), or exported without its stacks (nsys export --include-json=true)"
 )
 _UNKNOWN: Final = "this export does not have them, and does not say whether they were traced"

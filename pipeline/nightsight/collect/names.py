@@ -1,0 +1,105 @@
+"""Names for programs without annotations: what nsys and a hook of our own can tell, and what of it a run is given.
+
+`modules` are named by a hook inside the program (workloads/injected/naming.py), `operators` (and their `shapes`) and
+functions of `python` by nsys. If nothing is asked for, a Python program gets what costs less than 2 % of its time:
+samples of Python's stack, few enough for that, and as many levels of modules as the hook finds to cost no more.
+Operators cost some microseconds each on the CPU, and each makes the capture 200 bytes larger: on request only.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
+from nightsight.model import Finding
+
+NAMES: Final = ("modules", "operators", "shapes", "python")
+_VARIABLE: Final = "NIGHTSIGHT_NAMES"
+# a sample takes less than 100 µs, and nsys takes 1000 a second by default
+_SAMPLES_PER_S: Final = 200
+_OPERATORS: Final = "--pytorch"
+_SAMPLING: Final = "--python-sampling"
+_FREQUENCY: Final = "--python-sampling-frequency"
+_NEEDED: Final = {"operators": _OPERATORS, "shapes": _OPERATORS, "python": _SAMPLING}
+_HEAD_BYTES: Final = 256
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How a program is named: options of nsys, variables for the program, what is named, and what could not be."""
+
+    options: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    said: str = ""
+    findings: tuple[Finding, ...] = ()
+
+
+def naming(program: Program, request: Request, *, known: str) -> Naming:
+    """Return how to name what a program does; `known`: the help of `nsys profile`.
+
+    What the user asks of nsys with an option of its own is left alone.
+    """
+    is_auto = request.names is None
+    wanted = _usual(program) if request.names is None else [name for name in NAMES if name in request.names]
+    given = [argument.partition("=")[0] for argument in request.nsys_arguments]
+    wanted = [name for name in wanted if _NEEDED.get(name) not in given]
+    lacking = [name for name in wanted if name in _NEEDED and not _knows(known, _NEEDED[name])]
+    wanted = [name for name in wanted if name not in lacking]
+    options = []
+    if "shapes" in wanted or "operators" in wanted:
+        options.append(f"{_OPERATORS}=autograd-{'shapes-' if 'shapes' in wanted else ''}nvtx")
+    if "python" in wanted:
+        options.append(f"{_SAMPLING}=true")
+        if is_auto and _knows(known, _FREQUENCY):
+            options.append(f"{_FREQUENCY}={_SAMPLES_PER_S}")
+    return Naming(
+        tuple(options),
+        _injected(wanted, child_environment(request), is_sparing=is_auto) if "modules" in wanted else {},
+        ", ".join(wanted) + " (auto)" * bool(wanted and is_auto),
+        (_unknown(lacking),) if lacking and not is_auto else (),
+    )
+
+
+def _usual(program: Program) -> list[str]:
+    """Return what is named of a program if nothing is asked for: our workloads have ranges of their own."""
+    return ["modules", "python"] if program.kind != "workload" and _is_python(program) else []
+
+
+def _is_python(program: Program) -> bool:
+    """Whether a program is Python, or a script that Python runs, such as torchrun."""
+    first = Path(program.command[0])
+    if program.kind != "command" or re.fullmatch(r"python[\d.]*", first.name):
+        return True
+    try:
+        with first.open("rb") as file:
+            return re.match(rb"#!.*\bpython", file.read(_HEAD_BYTES)) is not None
+    except OSError:
+        return False
+
+
+def _knows(known: str, option: str) -> bool:
+    return re.search(rf"{option}(?![\w-])", known) is not None
+
+
+def _injected(wanted: Sequence[str], environment: Mapping[str, str], *, is_sparing: bool) -> dict[str, str]:
+    """Return the variables that make Python load our hook; without commas, which nsys takes for separators."""
+    words = ["modules", *["sparing"] * is_sparing, *["annotated"] * any(name in wanted for name in _BY_TORCH)]
+    path = [str(PACKAGE / "timed"), *filter(None, [environment.get("PYTHONPATH", "")])]
+    return {_VARIABLE: " ".join(words), "PYTHONPATH": os.pathsep.join(path)}
+
+
+# with these, PyTorch also names steps of optimizers and data loaders
+_BY_TORCH: Final = ("operators", "shapes")
+
+
+def _unknown(names: Sequence[str]) -> Finding:
+    return Finding(
+        "no_names",
+        "warning",
+        f"Not named: {', '.join(names)}",
+        "This version of nsys has no option for it.",
+        "Install a newer one, or use --collector torch.",
+    )
