@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from nightsight.analyze import analyze
 from nightsight.analyze.ranges.owners import call_owners, open_ranges, range_time
-from nightsight.events.ranges import nested, nested_ranges, repetitions, without_numbers
+from nightsight.events.ranges import nested, nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.render.table.layouts import layout_of
-from nightsight.tables import conform, empty, nest
+from nightsight.tables import MODULE, PUSH_POP, conform, empty, nest
 from tests.timeline import beside, draw
 
 SPANS = st.lists(
@@ -56,35 +56,37 @@ def test_a_path_is_that_of_the_parent_and_the_name(spans: list[tuple[int, int, i
     [
         ("step 7", "step #"),
         ("step 7 / fc1", "step # / fc1"),
-        ("aten::add, op_id = 12", "aten::add"),
-        ("aten::to, seq = 390, op_id = 9016, sizes = [[64, 1024], []], input_op_ids = [(9015,0), (0,-1)]", "aten::to"),
-        ("aten::mean, sizes = [[64, 1024], []]", "aten::mean"),
-        (
-            "step 7 / aten::to, seq = 3, op_id = 4 / aten::copy_, seq = 5, sizes = [[8]] / 9",
-            "step # / aten::to / aten::copy_ / #",
-        ),
-        (
-            "autograd::engine::evaluate_function: MulBackward0, op_id = 1",
-            "autograd::engine::evaluate_function: MulBackward0",
-        ),
         ("sizes = [2, 3]", "sizes = [#, #]"),
         ("batch, size = 3", "batch, size = #"),
         ("a, op_ids = 3", "a, op_ids = #"),
     ],
 )
-def test_names_of_a_family_differ_in_numbers_and_in_what_nsys_says_of_operators(name: str, family: str) -> None:
+def test_names_of_a_family_differ_in_numbers(name: str, family: str) -> None:
     assert without_numbers(pd.Index([name])).tolist() == [family]
 
 
-def test_operators_that_nsys_names_are_repetitions() -> None:
-    names = [f"aten::add, seq = {number}, op_id = {number + 5}, sizes = [[{number}], []]" for number in range(3)]
+def test_the_path_of_a_module_leaves_out_the_modules_around_it() -> None:
     rows = [
-        {"start_ns": 9 * n, "end_ns": 9 * n + 5, "thread": 1, "name": name, "domain": ""}
-        for n, name in enumerate(names)
+        {"start_ns": start, "end_ns": end, "thread": 1, "name": name, "domain": "", "style": style}
+        for start, end, name, style in (
+            (0, 90, "step", PUSH_POP),
+            (10, 80, "GPT", MODULE),
+            (20, 70, "layers.3", MODULE),
+            (30, 60, "layers.3.mlp", MODULE),
+            (35, 55, "mine", PUSH_POP),
+            (40, 50, "layers.3.mlp.fc", MODULE),
+        )
     ]
-    found = repetitions(Profile({"ranges": on_threads("ranges", rows)}))
-    assert found["path"].unique().tolist() == ["aten::add"]
-    assert found["instances"].tolist() == [3, 3, 3]
+    ranges = nested_ranges(Profile({"ranges": on_threads("ranges", rows)}))
+    assert ranges["path"].tolist() == [
+        "step",
+        "step / GPT",
+        "step / layers.3",
+        "step / layers.3.mlp",
+        "step / layers.3.mlp / mine",
+        "step / layers.3.mlp / mine / layers.3.mlp.fc",
+    ]
+    assert ranges["level"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @given(SPANS, CALLS)

@@ -1,6 +1,6 @@
 """Which part of a capture a report is about: its steady part, found in ranges or launches, or what was asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from nightsight.events.window import (
 )
 from nightsight.model import Profile, Report
 from nightsight.results import WHOLE_STEP
-from nightsight.tables import SHAPE, conform, empty
+from nightsight.tables import FUNCTION, MODULE, PUSH_POP, SHAPE, conform, empty
 from nightsight.workflow import build_report
 from tests.properties import examples
 from tests.recorded import Recorded
@@ -128,6 +128,120 @@ def test_a_warm_up_is_not_the_loop(name: str) -> None:
     profile = draw("nvtx  [w][w][w][s][s][s]\ncpu   L..L..L..L..L..L..\ns7    aa.aa.aa.bb.bb.bb.")
     named = profile.table("ranges")["name"].astype("str").replace({"w": name})
     assert chosen_window(with_ranges(profile, name=named.to_numpy())).family == "s"
+
+
+# -- steps of programs without ranges of their own --------------------------------------------------------------------
+
+# in each step: data and zero_grad `z`, the model `m` with a part `p` in it, backward `b` on its own, the optimizer `o`
+STEPS = """
+    nvtx  ....[z].[m   ].[b].[o].....[z].[m   ].[b].[o].....[z].[m   ].[b].[o]..
+    nvtx  .........[p].................[p]................[p].....................
+    cpu   L........L.L....L...L......L..L.L....L...L.......L..L.L....L...L........
+    s7    .h.......aaaa...bb..cc......h..aaaa...bb..cc.......h..aaaa...bb..cc.....
+    """
+OF_TORCH = {
+    "z": ("Optimizer.zero_grad#Adam.zero_grad", FUNCTION),
+    "m": ("GPT", MODULE),
+    "p": ("layers.0", MODULE),
+    "b": ("torch.autograd.backward", FUNCTION),
+    "o": ("Optimizer.step#Adam.step", FUNCTION),
+}
+
+
+def of_torch(picture: str, names: Mapping[str, tuple[str, str]] = OF_TORCH) -> Profile:
+    """Draw a picture in which letters stand for what PyTorch or the profiler named, and others for the program's."""
+    profile = draw(picture)
+    given = profile.table("ranges")["name"].astype("str").tolist()
+    found = [names.get(name, (name, PUSH_POP)) for name in given]
+    return with_ranges(profile, name=[name for name, _ in found], style=[style for _, style in found])
+
+
+def test_a_step_ends_with_that_of_the_optimizer() -> None:
+    window = chosen_window(of_torch(STEPS))
+    assert (window.name, window.family) == (STEADY, "step (ends with Adam.step)")
+    ends = draw(STEPS).table("ranges").query("name == 'o'")["end_ns"].tolist()
+    # nothing tells where the first one began
+    assert window.repetitions.tolist() == ends[:-1]
+    assert window.start_ns == ends[0]
+    assert window.end_ns >= ends[-1]
+    assert "2 repetitions of `step (ends with Adam.step)`" in window.sentence
+
+
+def test_ranges_of_the_program_itself_come_first() -> None:
+    picture = STEPS.replace("[z]", "[s]")
+    window = chosen_window(of_torch(picture))
+    # the last one holds less than the others: what follows it may not be its own
+    assert (window.family, len(window.repetitions)) == ("s", 2)
+    # those of a library are not the program's
+    profile = of_torch(picture)
+    domains = ["NCCL" if name == "s" else "" for name in profile.table("ranges")["name"]]
+    assert chosen_window(with_ranges(profile, domain=domains)).family == "step (ends with Adam.step)"
+
+
+def test_without_an_optimizer_a_step_begins_with_the_call_of_the_model() -> None:
+    names = {**OF_TORCH, "o": ("ignored", FUNCTION), "z": ("ignored too", FUNCTION)}
+    inference = "\n".join(line.replace("[o]", "...").replace("[z]", "...") for line in STEPS.splitlines())
+    window = chosen_window(of_torch(inference, names))
+    assert (window.family, len(window.repetitions)) == ("GPT", 2)
+
+
+@pytest.mark.parametrize("second", ["o", "q"])
+def test_two_optimizers_in_a_row_end_one_step(second: str) -> None:
+    names = {**OF_TORCH, "q": ("Optimizer.step#Muon.step", FUNCTION)}
+    family = "step (ends with Muon.step)" if second == "q" else "step (ends with Adam.step)"
+    step = f".[m      ].[o][{second}]..."
+    window = chosen_window(
+        of_torch(
+            f"nvtx  {step * 4}\ncpu   {'..L..L......L..L...'[: len(step)] * 4}\n"
+            + (f"s7    {'...aa.bb.....cc.dd.'[: len(step)] * 4}"),
+            names,
+        )
+    )
+    assert (window.family, len(window.repetitions)) == (family, 3)
+
+
+def test_an_optimizer_that_wraps_another_is_one_step() -> None:
+    step = ".[m    ].[o    ]..\n"
+    inner = "..........[o].....\n"
+    calls, work = "..L..L....L......." * 4, "...aa.bb...cc....." * 4
+    picture = f"nvtx  {step.strip() * 4}\nnvtx  {inner.strip() * 4}\ncpu   {calls}\ns7    {work}"
+    window = chosen_window(of_torch(picture))
+    assert (window.family, len(window.repetitions)) == ("step (ends with Adam.step)", 3)
+
+
+def test_two_steps_of_an_optimizer_are_no_loop() -> None:
+    picture = "nvtx  [o]..[o].\ncpu   .L...L..\ns7    ..a...a."
+    assert "ends with" not in chosen_window(of_torch(picture)).family
+
+
+@given(st.lists(st.integers(1, 9), min_size=3, max_size=9), st.integers(0, 20))
+def test_every_step_begins_where_an_optimizer_ended(lengths: list[int], lead: int) -> None:
+    step = [f"[m{' ' * length}].[o]." for length in lengths]
+    track = "." * lead + "".join(step)
+    calls = "".join("L" if letter == "[" else "." for letter in track)
+    work = "".join("." if place % 2 else "a" for place in range(len(track)))
+    profile = of_torch(f"nvtx  {track}\ncpu   {calls}\ns7    {work}")
+    ends = profile.table("ranges").query("name == 'Optimizer.step#Adam.step'")["end_ns"].tolist()
+    steady = chosen_window(profile)
+    assert steady.repetitions.tolist() == ends[len(ends) - 1 - len(steady.repetitions) : -1]
+    assert len(steady.repetitions) >= min(2, len(ends) - 1)
+
+
+def test_a_torch_trace_without_steps_of_the_profiler_has_those_of_the_optimizer() -> None:
+    profile = with_ranges(of_torch(STEPS), style="Annotation")
+    kept = profile.table("ranges")["name"].isin(["Optimizer.zero_grad#Adam.zero_grad", "Optimizer.step#Adam.step"])
+    ranges = profile.table("ranges")[kept.to_numpy()]
+    profile = replace(profile, tables={**profile.tables, "ranges": ranges})
+    assert chosen_window(profile).family == "step (ends with Adam.step)"
+
+
+def test_the_recorded_program_takes_seven_steps(recorded: Recorded) -> None:
+    """Before, its 14 calls of `aten::to` were taken for its loop."""
+    window = chosen_window(recorded.profile("python_names"))
+    assert (window.family, len(window.repetitions)) == ("step (ends with Adam.step)", 6)
+
+
+# -- other loops ------------------------------------------------------------------------------------------------------
 
 
 def test_a_compiled_region_can_be_the_loop() -> None:

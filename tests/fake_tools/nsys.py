@@ -38,12 +38,17 @@ HELP = f"""
 	-n, --inherit-environment=
 	-o, --output=
 	--python-backtrace=
+	--python-sampling=
+	--python-sampling-frequency=
+	--pytorch=
 	-s, --sample=
 	--session-new=
 	-Y, --start-later=
 	-t, --trace=
 """
-OLD_HELP = re.sub(r"\t.*(env-var|inherit-environment)=\n", "", HELP).replace("-devices=", "-device=")
+OLD_HELP = re.sub(
+    r"\t.*(env-var|inherit-environment|python-sampling|python-sampling-frequency|pytorch)=\n", "", HELP
+).replace("-devices=", "-device=")
 EXPORT_HELP = """
 usage: nsys export [<args>] [nsys-rep file]
 

@@ -1,0 +1,148 @@
+"""What `--names` asks of nsys and puts into the program, and that a capture never fails because of it."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nightsight import options
+from nightsight.cli import main
+from nightsight.collect.names import NAMES, Naming, naming
+from nightsight.collect.nsys import collect_nsys
+from nightsight.collect.workloads import PACKAGE, Program, Request
+
+Script = Callable[..., Path]
+SCRIPT = Program("train", "script", ("/usr/bin/python3", "train.py"))
+WORKLOAD = Program("mlp", "workload", ("/usr/bin/python3", "workloads", "mlp"))
+BINARY = Program("sh", "command", ("/bin/sh", "-c", "true"))
+KNOWN = "\t--python-sampling=\n\t--python-sampling-frequency=\n\t--pytorch=\n"
+SAMPLING = "--python-sampling=true"
+
+
+def named(names: tuple[str, ...] | None, program: Program = SCRIPT, *, known: str = KNOWN, given: str = "") -> Naming:
+    arguments = (given,) if given else ()
+    return naming(program, Request(names=names, nsys_arguments=arguments), known=known)
+
+
+def test_the_names_that_can_be_asked_for_are_those_of_the_command_line() -> None:
+    assert options.NAMES == NAMES
+
+
+def test_auto_names_what_costs_little_and_says_so() -> None:
+    found = named(None)
+    assert found.options == (SAMPLING, "--python-sampling-frequency=200")
+    assert found.environment["NIGHTSIGHT_NAMES"] == "modules sparing"
+    assert (found.said, found.findings) == ("modules, python (auto)", ())
+
+
+@pytest.mark.parametrize("names", [(), None])
+def test_nothing_is_named_if_that_is_off_and_by_itself_in_no_other_program(names: tuple[str, ...] | None) -> None:
+    for program in [BINARY, WORKLOAD] if names is None else [SCRIPT]:
+        assert named(names, program) == Naming()
+
+
+@pytest.mark.parametrize(
+    ("names", "expected", "words"),
+    [
+        (("operators",), ("--pytorch=autograd-nvtx",), None),
+        (("shapes",), ("--pytorch=autograd-shapes-nvtx",), None),
+        (("operators", "shapes"), ("--pytorch=autograd-shapes-nvtx",), None),
+        (("python",), (SAMPLING,), None),
+        (("modules",), (), "modules"),
+        (("python", "modules", "shapes"), ("--pytorch=autograd-shapes-nvtx", SAMPLING), "modules annotated"),
+    ],
+)
+def test_what_is_asked_for_is_named(names: tuple[str, ...], expected: tuple[str, ...], words: str | None) -> None:
+    for program in (SCRIPT, WORKLOAD, BINARY):
+        found = named(names, program)
+        assert (found.options, found.environment.get("NIGHTSIGHT_NAMES"), found.findings) == (expected, words, ())
+        assert found.said == ", ".join(name for name in NAMES if name in names)
+
+
+@pytest.mark.parametrize("known", ["", "\t--python-backtrace=\n\t--pytorch-other=\n"])
+def test_an_nsys_that_cannot_do_it_is_not_asked_to(known: str) -> None:
+    assert named(None, known=known) == replace(named(None), options=(), said="modules (auto)")
+    found = named(("modules", "shapes", "python"), known=known)
+    assert (found.options, found.said) == ((), "modules")
+    (finding,) = found.findings
+    assert (finding.severity, finding.title) == ("warning", "Not named: shapes, python")
+
+
+def test_options_of_nsys_that_the_user_gives_are_not_given_twice() -> None:
+    assert named(None, given="--python-sampling=true").options == ()
+    assert named(("python", "shapes"), given="--pytorch=autograd-nvtx").options == (SAMPLING,)
+    assert named(("python", "shapes"), given="--pytorch=autograd-nvtx").findings == ()
+
+
+def test_a_program_that_python_runs_is_known_by_its_first_line(tmp_path: Path) -> None:
+    for name, head, is_python in (("torchrun", f"#!{sys.executable}\n", True), ("run", "#!/bin/sh\n", False)):
+        path = tmp_path / name
+        path.write_text(head)
+        assert bool(named(None, Program(name, "command", (str(path),))).said) == is_python
+    assert named(None, Program("gone", "command", (str(tmp_path / "gone"),))) == Naming()
+    assert named(None, Program("python3", "command", ("/nowhere/python3.12", "-m", "train"))).said
+
+
+def test_what_was_on_the_path_of_python_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    environment = named(("modules",)).environment
+    assert environment["PYTHONPATH"].split(os.pathsep) == [str(PACKAGE / "timed"), "/mine"]
+    # nsys splits its list of variables there
+    assert not any("," in value for value in environment.values())
+
+
+SHOW = "tr '\\0' '\\n' < /proc/$PPID/cmdline; echo names=$NIGHTSIGHT_NAMES"
+
+
+@pytest.mark.parametrize("behaviour", ["ok", "old", "no help"])
+@pytest.mark.parametrize("names", [None, (), ("modules", "shapes", "python")])
+def test_a_capture_with_every_nsys(
+    fake_nsys: Callable[..., Path], tmp_path: Path, behaviour: str, names: tuple[str, ...] | None
+) -> None:
+    fake_nsys(behaviour)
+    request = Request(tmp_path / "captures", tmp_path / "logs", timeout_s=20, names=names)
+    capture = collect_nsys(Program("tiny", "command", ("/bin/sh", "-c", SHOW)), request)
+    lines = (request.logs / "profile.log").read_text().splitlines()
+    can = behaviour == "ok"
+    assert ("--pytorch=autograd-shapes-nvtx" in lines, SAMPLING in lines) == (bool(names) and can,) * 2
+    assert ("names=modules annotated" if can else "names=modules") in lines or not names
+    assert [finding.rule for finding in capture.findings] == ["no_names"] * (bool(names) and not can)
+    said = ("modules, shapes, python" if can else "modules") if names else None
+    assert capture.parameters.get("names") == said
+
+
+def test_ranges_that_are_not_traced_are_not_made(fake_nsys: Callable[..., Path], tmp_path: Path) -> None:
+    fake_nsys()
+    request = Request(tmp_path / "captures", tmp_path / "logs", timeout_s=20, names=NAMES, trace="cuda")
+    capture = collect_nsys(Program("tiny", "command", ("/bin/sh", "-c", SHOW)), request)
+    assert "--pytorch" not in (request.logs / "profile.log").read_text()
+    assert "names" not in capture.parameters
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--names", "module", "train.py"], "'module' is none of auto, off, modules, operators, shapes, python"),
+        (["--names", "", "train.py"], "'' is none of auto"),
+        (["--names", "modules,,python", "train.py"], "'' is none of auto"),
+        (["--names", "auto,python", "train.py"], "'auto' is none of auto"),
+        (["--collector", "ncu", "--names", "off", "train.py"], "--names has no effect with --collector ncu"),
+        (["--collector", "torch", "--names", "python", "train.py"], "--names has no effect with --collector torch"),
+    ],
+)
+def test_what_cannot_be_named(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["profile", *arguments])
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())
+
+
+def test_where_nsys_is_not_used_names_that_were_asked_for_are_not_silently_left_out(
+    tmp_path: Path, script: Script
+) -> None:
+    result = CliRunner().invoke(main, ["profile", "--reports", str(tmp_path), "--names", "python", str(script("pass"))])
+    assert result.exit_code == 2
+    assert "--names: only nsys can record this" in result.output
