@@ -31,7 +31,13 @@ Rows = list[dict[str, Any]]
 def samples(*functions: str, at: int = 100, **changes: Any) -> Rows:
     """Return a sample of each function in each step, a µs apart."""
     return [
-        {"start_ns": (step * STEP_US + at + number) * 1000, "function": function, **THREAD, **changes}
+        {
+            "start_ns": (step * STEP_US + at + number) * 1000,
+            "function": function,
+            "stack": function,
+            **THREAD,
+            **changes,
+        }
         for step in range(STEPS)
         for number, function in enumerate(functions)
     ]

@@ -3,16 +3,20 @@
 import html
 import json
 import sqlite3
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nightsight.model import Profile
 from nightsight.read import read
 from tests.build import build
+from tests.properties import examples
 
 Frames = Sequence[tuple[str, str, int]]
 
@@ -59,6 +63,10 @@ def stored(stack: Frames, of: Any) -> str:
     return json.dumps({"Python Periodic Sampling": {"Thread state": "Running", "Frames": frames}})
 
 
+def framing(frames: Any) -> str:
+    return json.dumps({"Python Periodic Sampling": {"Frames": frames}})
+
+
 def functions(profile: Profile) -> list[str]:
     return list(profile.table("python_samples")["function"].astype("str"))
 
@@ -100,9 +108,52 @@ def test_no_path_is_read(tmp_path: Path, frame: tuple[str, str, int], shown: str
     assert not any("secret" in text or "someone" in text for text in shown_texts)
 
 
-def test_of_a_deep_stack_what_is_far_out_is_not_looked_for(tmp_path: Path) -> None:
-    deep = [("forward", LIBRARY, number + 1) for number in range(60)]
-    assert functions(sampled(tmp_path, [*deep, ("main", "main.py", 1)])) == ["forward (linear.py:1)"]
+def stacks(profile: Profile) -> list[str]:
+    return list(profile.table("python_samples")["stack"].astype("str"))
+
+
+def test_a_stack_has_all_frames_the_outermost_first_and_libraries_in_brackets(tmp_path: Path) -> None:
+    main, own = ("<module>", "", 9), ("collate", f"{HOME}data.py", 41)
+    hidden: Frames = [("a;b\nc", f"{HOME}a;b.py", 1), ("forward", LIBRARY, 114), own, main]
+    profile = sampled(tmp_path, [own, main], hidden, [own, main])
+    assert stacks(profile) == [
+        "<module> (line 9);collate (data.py:41)",
+        "<module> (line 9);collate (data.py:41);[forward (linear.py:114)];a,b c (a,b.py:1)",
+        "<module> (line 9);collate (data.py:41)",
+    ]
+    assert len(profile.table("python_samples")["stack"].cat.categories) == 2
+
+
+def test_of_a_deep_stack_the_innermost_frames_are_read(tmp_path: Path) -> None:
+    deep = [("forward", LIBRARY, number + 1) for number in range(255)]
+    main, start = ("main", "main.py", 1), ("start", "start.py", 2)
+    profile = sampled(tmp_path, [*deep, main], [*deep, main, start])
+    assert functions(profile) == ["main (main.py:1)"] * 2
+    whole, cut = stacks(profile)
+    assert whole.startswith("main (main.py:1);[forward (linear.py:255)];")
+    assert cut == f"…;{whole}"
+
+
+LEAF = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+PAYLOAD = st.recursive(
+    LEAF,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["Python Periodic Sampling", "Frames", "Function", "File", "Line"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@examples(30)
+@given(st.lists(PAYLOAD.map(json.dumps) | PAYLOAD.map(framing) | st.text(), min_size=1, max_size=20))
+def test_any_payload_is_read(payloads: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        profile = sampled(Path(folder), *(payload.replace("\0", "") for payload in payloads), [("load", "a.py", 1)])
+    assert functions(profile)[-1] == "load (a.py:1)"
+    assert all("\n" not in text for text in stacks(profile))
 
 
 DAMAGED = (
@@ -113,6 +164,9 @@ DAMAGED = (
     '{"Python Periodic Sampling": {"Frames": []}}',
     '{"Python Periodic Sampling": {"Frames": [{"Function": "one", "File": [1], "Line": -3}]}}',
     '{"Python Periodic Sampling": {"Frames": [{"Function": 1e300}]}}',
+    '{"Python Periodic Sampling": {"Frames": "text"}}',
+    '{"Python Periodic Sampling": {"Frames": [1, [], "text", {"Line": 1}]}}',
+    '{"Python Periodic Sampling": {"Frames": ' + "[" * 900 + "]" * 900 + "}}",
     '{"Python Periodic Sampling": "text"}',
 )
 

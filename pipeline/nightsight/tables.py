@@ -150,8 +150,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "call_frames": {"thread": INT, "start_ns": INT, "frame": TEXT},
     # calls of Python functions that are not of a library, with the line where they are defined: "load (train.py:12)"
     "python_functions": {**_SPAN, **_ON_THREAD, "function": TEXT},
-    # where Python was when it was looked at: the innermost function that is not of a library, and the line in it
-    "python_samples": {"start_ns": INT, **_ON_THREAD, "function": TEXT},
+    # where Python was when it was looked at: the innermost function that is not of a library, and the line in it; and
+    # all frames (nightsight.stacks)
+    "python_samples": {"start_ns": INT, **_ON_THREAD, "function": TEXT, "stack": TEXT},
     # what ncu replayed, in that order; kind: "kernel", "range", "graph" or "command list" (grid and block are 0 for
     # all but kernels); range_path: the NVTX push/pop ranges around it, "step / forward"
     "profiled_launches": {

@@ -2,6 +2,7 @@
 
 import html
 import json
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -10,17 +11,31 @@ import pandas as pd
 from nightsight.model import Finding
 from nightsight.read.frames import frame_name, is_of_library
 from nightsight.read.nsys.export import Export
+from nightsight.stacks import framed, joined
 from nightsight.tables import categorical
 
 SAMPLES: Final = "Python Periodic Sampling"
 """The domain of these marks, and the key of their stacks."""
-# SQLite takes at most 127 arguments, three for each frame
-_DEEPEST: Final = 32
+# what is further out is cut off: PyTorch's imports go 150 frames deep
+_DEEPEST: Final = 256
 _FRAME: Final = ("Function", "File", "Line")
 _LARGEST: Final = 1 << 53
 _MANY: Final = 0.1
 
 Frame = pd.DataFrame
+Values = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Stacks:
+    """Distinct stacks, innermost frame first: function, file and line of each frame, -1 for what is not known.
+
+    `rows`: how many frames each stack has, one stack after the other. `is_cut`: it has more.
+    """
+
+    frames: Values
+    rows: Values
+    is_cut: list[bool]
 
 
 def python_samples(export: Export, source: str, marks: Frame) -> Frame | None:
@@ -28,61 +43,77 @@ def python_samples(export: Export, source: str, marks: Frame) -> Frame | None:
 
     It is the innermost function that is not of a library, else the innermost, with the name of its file: no path.
     """
-    stack, frames = _stacks(export, source, marks)
-    if not len(frames):
+    position, stacks = _stacks(export, source, marks)
+    if stacks is None:
         return None
-    places, names = _functions(export, frames)
-    kept = stack >= 0
+    functions, texts = _named(export, stacks)
+    kept = position >= 0
     if (lost := int((~kept).sum())) > _MANY * len(marks):
         export.findings.append(_without_stacks(lost, len(marks)))
-    found: Frame = marks[kept].assign(function=categorical(names, places[stack[kept]]))
+    of = position[kept]
+    found: Frame = marks[kept].assign(function=categorical(functions, of), stack=categorical(texts, of))
     return found
 
 
-def _stacks(export: Export, source: str, marks: Frame) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the stack of each mark, -1 for none, and the distinct stacks: function, file and line of each frame.
-
-    What is not there, or is no number, is -1.
-    """
+def _stacks(export: Export, source: str, marks: Frame) -> tuple[Values, _Stacks | None]:
+    """Return the stack of each mark, -1 for none, and these; None if no mark has a frame with a function."""
     registered = '(SELECT value FROM "StringIds" WHERE id = "jsonTextId")'
     known = {"jsonText": '"jsonText"', "jsonTextId": registered}
     present = [text for column, text in known.items() if column in export.database.columns[source]]
-    none = np.full(len(marks), -1), np.empty((0, _DEEPEST, len(_FRAME)), dtype=np.int64)
     if not present:
-        return none
+        return np.full(len(marks), -1), None
     text = f"COALESCE({', '.join(present)}, '')"
-    paths = ", ".join(f"""'$."{SAMPLES}".Frames[{row}].{name}'""" for row in range(_DEEPEST) for name in _FRAME)
-    numbers = f'CASE WHEN "eventType" = 34 AND json_valid({text}) THEN json_extract({text}, {paths}) END'
-    found = export.database.fetch(source, {"stack": f"CAST(COALESCE({numbers}, '') AS BLOB)"})["stack"]
-    encoded = found.combine_chunks().dictionary_encode()
-    distinct = [json.loads(row) if row else [-1] for row in encoded.dictionary.to_pylist()]
-    rows = [[_number(value) for value in row] for row in distinct]
-    has_function = np.array([max(row[:: len(_FRAME)]) >= 0 for row in rows], dtype=bool)
-    frames = [row for row, known in zip(rows, has_function, strict=True) if known]
-    if not frames:
-        return none
-    codes = np.where(has_function, np.cumsum(has_function) - 1, -1)
-    return codes[encoded.indices.to_numpy()[marks.index]], np.array(frames).reshape(len(frames), _DEEPEST, len(_FRAME))
+    # quoted: json_extract returns a text as it is, and not as JSON
+    frames = f"""json_quote(json_extract({text}, '$."{SAMPLES}".Frames'))"""
+    found = f'CASE WHEN "eventType" = 34 AND json_valid({text}) THEN {frames} END'
+    column = export.database.fetch(source, {"frames": f"CAST(COALESCE({found}, '') AS BLOB)"})["frames"]
+    # few texts are distinct: a program is often in the same place
+    encoded = column.combine_chunks().dictionary_encode()
+    distinct = [_frames(text) for text in encoded.dictionary.to_pylist()]
+    has_frames = np.array([bool(frames) for frames in distinct], dtype=bool)
+    codes = np.where(has_frames, np.cumsum(has_frames) - 1, -1)
+    position: Values = codes[encoded.indices.to_numpy()[marks.index]]
+    stacks = [frames for frames in distinct if frames]
+    if not stacks:
+        return position, None
+    cut = [frames[:_DEEPEST] for frames in stacks]
+    flat = np.array([frame for frames in cut for frame in frames], dtype=np.int64)
+    is_cut = [len(frames) > _DEEPEST for frames in stacks]
+    return position, _Stacks(flat, np.array([len(frames) for frames in cut]), is_cut)
+
+
+def _frames(text: bytes) -> list[list[int]]:
+    """Return the frames of a stack that have a function; none if the text is damaged, or something else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(found, list):
+        return []
+    frames = [[_number(frame.get(name)) for name in _FRAME] for frame in found if isinstance(frame, dict)]
+    return [frame for frame in frames if frame[0] >= 0]
 
 
 def _number(value: object) -> int:
     return value if isinstance(value, int) and 0 <= value < _LARGEST else -1
 
 
-def _functions(export: Export, stacks: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the function of each stack as a position in the names, and these names."""
-    files = export.text(pd.Series(stacks[:, :, 1].ravel()))
-    of_library = np.array([is_of_library(html.unescape(file)) for file in files.categories], dtype=bool)
-    exists = stacks[:, :, 0] >= 0
-    own = exists & ~of_library[files.codes].reshape(exists.shape)
-    frame = np.where(own.any(axis=1), own.argmax(axis=1), exists.argmax(axis=1))
-    chosen = pd.DataFrame(stacks[np.arange(len(stacks)), frame], columns=["function", "file", "line"])
-    codes = chosen.groupby(list(chosen), sort=False).ngroup().to_numpy()
-    distinct = chosen.drop_duplicates()
-    texts = zip(export.text(distinct["function"]), export.text(distinct["file"]), distinct["line"], strict=True)
+def _named(export: Export, stacks: _Stacks) -> tuple[Values, Values]:
+    """Return of each stack the function that it is named by, and its text."""
+    frames, position = np.unique(stacks.frames, axis=0, return_inverse=True)
     # nsys escapes names as in HTML, and gives no file for some
-    named = [frame_name(html.unescape(function), html.unescape(file), line) for function, file, line in texts]
-    return codes, np.array(named, dtype=object)
+    functions, files = (
+        [html.unescape(text) for text in export.text(pd.Series(frames[:, column]))] for column in (0, 1)
+    )
+    named = [frame_name(*frame) for frame in zip(functions, files, frames[:, 2].tolist(), strict=True)]
+    library = [is_of_library(file) for file in files]
+    shown = [framed(*frame) for frame in zip(named, library, strict=True)]
+    names, texts, last = [], [], np.cumsum(stacks.rows)
+    for of, is_cut in zip(np.split(position.reshape(-1), last[:-1]), stacks.is_cut, strict=True):
+        rows = of.tolist()
+        names.append(named[next((row for row in rows if not library[row]), rows[0])])
+        texts.append(joined((shown[row] for row in reversed(rows)), is_cut=is_cut))
+    return np.array(names, dtype=object), np.array(texts, dtype=object)
 
 
 def _without_stacks(count: int, total: int) -> Finding:
