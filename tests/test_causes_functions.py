@@ -196,6 +196,41 @@ def test_code_outside_of_ranges_has_a_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stacks", "caller"),
+    [
+        (("main (a.py:9);train (a.py:5);load (a.py:1)",), "train (a.py:5)"),
+        # frames of libraries, and the function itself, do not count
+        (("main (a.py:9);[map (x.py:3)];load (a.py:7);load (a.py:1);[sort (x.py:1)]",), "main (a.py:9)"),
+        (("load (a.py:1)",), ""),
+        (("[run (threading.py:4)];load (a.py:1)",), ""),
+        # of several the most frequent
+        (("a (a.py:2);load (a.py:1)", "b (a.py:3);load (a.py:1)", "b (a.py:3);load (a.py:1)"), "b (a.py:3)"),
+        (("",), ""),
+        (("…;load (a.py:1)",), ""),
+    ],
+)
+def test_the_function_that_called_it(stacks: tuple[str, ...], caller: str) -> None:
+    rows = [row for at, stack in enumerate(stacks) for row in samples("load (a.py:1)", at=100 + at, stack=stack)]
+    table = what_if(Timeline(with_tables(python_samples=rows))).frame
+    assert table.loc[table["rule"] == "host_code", "caller"].tolist() == [caller]
+    (found, *_) = advised(Timeline(with_tables(python_samples=rows)))
+    assert ("called from" in found.title) == bool(caller)
+
+
+@pytest.mark.parametrize(
+    ("path", "function", "caller", "said"),
+    [
+        ("(no range)", "load (a.py:3)", "train (a.py:9)", "`load` (a.py:3), called from `train`"),
+        ("(no range)", "load", "train (a.py:9)", "`load`, called from `train`"),
+        ("step / x", "load (a.py:3)", "train (a.py:9)", "`x` (`load` in a.py:3, called from `train`)"),
+        ("", "load", "<module> (a.py:9)", "several places (`load`, called from `<module>`)"),
+    ],
+)
+def test_how_a_caller_is_said(path: str, function: str, caller: str, said: str) -> None:
+    assert place(path, function, caller) == said
+
+
+@pytest.mark.parametrize(
     ("path", "function", "said"),
     [
         ("step / load", "augment (data.py:12)", "`load` (`augment` in data.py:12)"),
@@ -213,7 +248,7 @@ def test_how_a_place_is_said(path: str, function: str, said: str) -> None:
 
 def test_a_program_without_ranges_is_named_by_the_functions_it_was_found_in(recorded: Recorded) -> None:
     titles = [finding.title for finding in recorded.report("python_names").findings if finding.rule == "host_code"]
-    assert titles[0].startswith("The GPU waits for host code in `collate (line 4)`: ")
+    assert titles[0].startswith("The GPU waits for host code in `collate` (line 4), called from `train`: ")
     profile = recorded.profile("python_names")
     assert len(profile.table("marks")) == 0
     assert not any("/" in name for name in profile.table("python_samples")["function"].cat.categories)

@@ -4,6 +4,8 @@ Samples of Python's stack say it best, then calls of Python functions, then oper
 call that host code leads to. Calls of the operating system say whether it runs at all, or waits.
 """
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +14,7 @@ import pandas as pd
 
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Flags, Ints, covered, union
+from nightsight.stacks import of_library, split
 from nightsight.tables import innermost_of, renamed
 
 # what takes less of the samples, or of the time, is one of many
@@ -104,7 +107,18 @@ def _sampled(timeline: Timeline, code: Code) -> Function:
         return Function("")
     of_function = row[codes == most]
     line = str(lines.cat.categories[int(np.bincount(lines.cat.codes.to_numpy()[of_function]).argmax())])
-    return Function(line)
+    return Function(line, _caller(samples["stack"], of_function, str(functions.categories[most])))
+
+
+def _caller(stacks: "pd.Series[Any]", row: Ints, function: str) -> str:
+    """Return the function of the program that called another in most of these samples; "" if there is none."""
+    found = Counter[str]()
+    for stack, count in zip(*np.unique(stacks.cat.codes.to_numpy()[row], return_counts=True), strict=True):
+        frames = [frame for frame in split(stacks.cat.categories[stack]) if not of_library(frame) and frame != "…"]
+        # what calls itself is not its own caller
+        others = [frame for frame in frames if re.sub(_LINE, "", frame) != function]
+        found["".join(others[-1:])] += int(count)
+    return found.most_common(1)[0][0]
 
 
 def _innermost(timeline: Timeline, code: Code, table: str, column: str) -> str:
