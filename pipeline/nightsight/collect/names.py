@@ -72,7 +72,7 @@ def _is_python(program: Program) -> bool:
     """Whether a program is Python, or a script that Python runs, such as torchrun."""
     first = Path(program.command[0])
     if program.kind != "command" or re.fullmatch(r"python[\d.]*", first.name):
-        return True
+        return not program.is_native
     try:
         with first.open("rb") as file:
             return re.match(rb"#!.*\bpython", file.read(_HEAD_BYTES)) is not None
