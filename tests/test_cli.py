@@ -318,6 +318,7 @@ def test_every_example_of_profile_stands_on_its_own_line(run: Any) -> None:
         "nightsight profile train.py -- --epochs 1",
         "nightsight profile --ncu-kernels 4 --ncu-set basic matmul",
         "nightsight profile --gpu-metrics --memory-usage train.py",
+        "nightsight profile --names modules,shapes,python train.py",
         "nightsight profile --window whole train.py",
         "nightsight profile --time-steps train.py",
         "nightsight profile --workloads bench/ train",
