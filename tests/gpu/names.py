@@ -22,7 +22,7 @@ from nightsight.read import read
 from nightsight.tables import MODULE
 
 ROOT: Final = Path(__file__).parents[2]
-MODES: Final = ("off", "auto", "modules", "operators", "shapes", "python", "modules,shapes,python")
+MODES: Final = ("off", "auto", "modules", "shapes", "python", "modules,shapes,python")
 _TIMED: Final = """
 import json, os, time
 def timed(step, count):
@@ -94,7 +94,7 @@ timed(train, 40)
 
 
 def main(modes: Sequence[str]) -> int:
-    """Run both programs in the modes that are named, or in all."""
+    """Run both programs in the modes that are named (`operators` too), or in the usual ones."""
     failed = 0
     with TemporaryDirectory() as folder:
         for name, code in PROGRAMS.items():
