@@ -3,7 +3,7 @@
 `modules` are named by a hook inside the program (workloads/injected/naming.py), `operators` (and their `shapes`) and
 functions of `python` by nsys. If nothing is asked for, a Python program gets what costs less than 2 % of its time:
 samples of Python's stack, few enough for that, and as many levels of modules as the hook finds to cost no more.
-Operators cost some microseconds each on the CPU, and each makes the capture 200 bytes larger: on request only.
+Operators cost some microseconds each on the CPU, and each makes the capture 180 bytes larger: on request only.
 """
 
 import os
