@@ -90,8 +90,7 @@ def profile_program(plan: Plan, request: Request) -> Path:
         capture, serving = measured_by(capture, results)
         capture = _measured_beside(program, request, capture, serving)
         file = capture.files[-1]
-        details = request.replay is not None or _is_small(file)
-        read_off = with_unprofiled(read(file, details=details), file)
+        read_off = with_unprofiled(read(file, details=request.replay is not None or _is_small(file)), file)
         profile, unknown = _with_window(read_off, plan.window)
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
