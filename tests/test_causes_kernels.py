@@ -395,6 +395,20 @@ def test_dropout_and_casts_belong_to_attention() -> None:
     assert by_rule(one_after_the_other([*step, ("layer_norm", 5.0)] * 4), "attention") == [(4 * 360.0, 0.0)]
 
 
+def test_a_mask_that_is_made_on_the_way_belongs_to_attention() -> None:
+    masks = [*chain("fill", us=2.0), ("void at::native::triu_tril_kernel<bool, int, (bool)1>(T1)", 12.0)]
+    step = [
+        (GEMM, 9.0),
+        *chain("mul"),
+        *masks,
+        *chain("masked_fill"),
+        (SOFTMAX, 90.0),
+        (GEMM, 9.0),
+        ("layer_norm", 5.0),
+    ]
+    assert by_rule(one_after_the_other(step * 4), "attention") == [(4 * 304.0, 0.0)]
+
+
 @pytest.mark.parametrize(
     ("names", "lengths"), [(("one", "one"), {6}), (("one", "two"), {3}), (("one", "one / two"), {3}), ((), {6})]
 )

@@ -5,6 +5,7 @@ of matrices, of the kernels of one chain for elementwise arithmetic. Constants a
 kernel was replayed, what limits it bounds the gain.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -303,6 +304,7 @@ def _replayed(timeline: Timeline) -> Iterator[KernelRemedy]:
         yield _remedy(found["rule"], f"{name} ({found['reason']})", work, (rows, new), evidence)
 
 
+_OF_SCORES: Final = re.compile(r"dropout|triu_tril|FillFunctor|arange")
 # shorter kernels do not wait for memory: what fusing them saves is their launches
 _MOVES_NS: Final = 3_000
 
@@ -345,8 +347,9 @@ def _attention(timeline: Timeline) -> Iterator[KernelRemedy]:
         np.array([*map(tells, names.texts), False, False], dtype=bool)[work.code]
         for tells in (is_softmax, is_named_product)
     )
-    is_dropout = np.array([*("dropout" in text for text in names.texts), False, False], dtype=bool)
-    beside = (names.are("elementwise", "compiled") | is_dropout)[work.code] | (work.code == -1)
+    # dropout, and what makes a mask
+    is_minor = np.array([*(_OF_SCORES.search(text) is not None for text in names.texts), False, False], dtype=bool)
+    beside = (names.are("elementwise", "compiled") | is_minor)[work.code] | (work.code == -1)
     beside &= ~is_softmax_
     rows, other = np.arange(len(work.code)), ~beside
     # the nearest rows on both sides that are not elementwise, -1 and len(rows) for none
