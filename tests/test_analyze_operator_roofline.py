@@ -307,6 +307,13 @@ def test_a_call_of_which_one_kernel_was_not_replayed_has_no_measured_figures() -
     assert with_memset["measured_flop"] == pytest.approx(1.5 * FLOP)
 
 
+@pytest.mark.parametrize(("second", "is_known"), [("mmm", True), ("mmmmmm", False)])
+def test_a_replay_is_not_of_calls_of_other_sizes_whose_kernel_has_the_same_grid(second: str, is_known: bool) -> None:
+    half = operator("aten::mm", 4, 6, [[2048, 4096], SQUARE], ["c10::BFloat16"] * 2)
+    frame = operator_roofline(beside(f"cpu  L...L........\ns7   .mmm.{second}", product(0, 2), half)).frame
+    assert frame["measured_flop"].notna().tolist() == [is_known] * 2
+
+
 def test_what_ncu_did_not_collect_is_missing() -> None:
     only_time = {name: value for name, value in COUNTED.items() if "duration" in name}
     row = alone(beside("cpu  L..\ns7   .mmm", product(0, 2), metrics=only_time))

@@ -31,6 +31,8 @@ Frame = pd.DataFrame
 _CALL: Final = ["name", "shapes", "types", "inputs", "strides"]
 _SHOWN: Final = ["device", "gpu", "name", "shapes", "types", "kind", "work_flop", "data_bytes"]
 _MEASURED: Final = ["measured_ns", "measured_flop", "measured_bytes"]
+# calls with other arguments do as much work as long as their kernels take so many times as long at most
+_ALIKE: Final = 1.25
 _WITHIN: Final = "Device-to-Device"
 # like ncu's rules: below it, a kernel waits for something else
 _LIMITED_PCT: Final = 60.0
@@ -160,6 +162,8 @@ def _groups(timeline: Timeline, launched: _Launched) -> Frame:
     )
     keys = ["device", *_CALL]
     work = work.assign(group=work.groupby(keys, observed=True, sort=False).ngroup(), **_replayed(timeline, rows))
+    if "launch" in work:
+        work[_MEASURED] = work[_MEASURED].where(_is_of_one(work))
     by_group = work.groupby("group", sort=True)
     groups = by_group[keys].first().astype(dict.fromkeys(_CALL, "str"))
     groups = groups.assign(calls=by_group["operator"].nunique(), total_ns=by_group["total_ns"].sum())
@@ -185,7 +189,18 @@ def _replayed(timeline: Timeline, rows: Ints) -> dict[str, Any]:
         return {}
     found = measured_work(timeline).reindex(launch).reset_index(drop=True)
     is_set = timeline.is_set[rows]
-    return {name: found[name].where(~is_set, 0.0) for name in _MEASURED}
+    return {"launch": launch, **{name: found[name].where(~is_set, 0.0) for name in _MEASURED}}
+
+
+def _is_of_one(work: Frame) -> "pd.Series[bool]":
+    """Whether what was replayed is the work of this call: kernels of one name and grid may do more or less of it.
+
+    A persistent kernel has the same grid whatever the size. Which call was replayed nobody tells, but their times do
+    if they differ.
+    """
+    time = work.groupby(["launch", "group"])["total_ns"].mean().groupby("launch")
+    alike = time.max() <= _ALIKE * time.min()
+    return (work["launch"] < 0) | work["launch"].map(alike).fillna(value=True).astype("bool")
 
 
 # -- what it comes to --------------------------------------------------------------------------------------------------
