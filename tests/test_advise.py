@@ -48,7 +48,8 @@ def replayed(**changes: Any) -> Result:
 
 
 def what_if(*rows: dict[str, Any]) -> Result:
-    known = [{"time_ns": 1e6, "gain_ns": row["gain_pct"] * 1e5, "order": None, "after_ns": None, **row} for row in rows]
+    usual = {"caller": "", "time_ns": 1e6, "order": None, "after_ns": None}
+    known = [{**usual, "gain_ns": row["gain_pct"] * 1e5, **row} for row in rows]
     return result(WHAT_IF.name, pd.DataFrame(known, columns=WHAT_IF.column_names))
 
 

@@ -1,5 +1,7 @@
 """The work of operators beside what PyTorch says: its FLOP counter, its tensors, its declarations, its traces."""
 
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ from tests.properties import examples
 from tests.torch_arguments import described, size, written
 
 torch = pytest.importorskip("torch")
+# parts of torch import Triton, which decides then whether its own functions are interpreted: other tests need that
+with pytest.MonkeyPatch.context() as patch, suppress(ImportError):
+    patch.setenv("TRITON_INTERPRET", "1")
+    import_module("triton")
 aten = torch.ops.aten
 pytestmark = pytest.mark.slow
 

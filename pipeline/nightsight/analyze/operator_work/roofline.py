@@ -176,7 +176,9 @@ def _groups(timeline: Timeline, launched: _Launched) -> Frame:
             # a sum that lacks a part is not known; and ncu replays kernels: of a memset alone it tells nothing
             known = (by_group[name].count() == by_group.size()) & (told != "")
             groups = groups.assign(**{name: by_group[name].sum().where(known)})
-    return groups.assign(kernel=told, gpu=groups["device"].map(_gpus(timeline)).fillna("")).reset_index(drop=True)
+    gpus = _gpus(timeline)
+    named = pd.Series([gpus.get(device, "") for device in groups["device"]], groups.index, dtype="str")
+    return groups.assign(kernel=told, gpu=named).reset_index(drop=True)
 
 
 def _replayed(timeline: Timeline, rows: Ints) -> dict[str, Any]:
