@@ -1,0 +1,118 @@
+"""Takes out of a capture what is private, so that it can be given to others; its report stays the same.
+
+Each format has a list of what is kept; anything else is left out. What is kept is cleaned of paths, and of the names of
+users and hosts. The result is read back before it gets its name.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from nightsight.errors import CaptureError
+from nightsight.read import Kind, read, recognize
+from nightsight.runs import whole_file, write_file
+from nightsight.sanitize import kineto, ncu, nsys
+from nightsight.sanitize.private import Private
+from nightsight.tables import TABLES, TEXT
+from nightsight.unprofiled import as_text, beside, of_text
+
+_PIECE: Final = 1 << 22
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How captures of a kind are written anew, which words are the format's own, and all texts that one has."""
+
+    write: Callable[[Path, Path, Private], None]
+    vocabulary: tuple[str, ...]
+    texts: Callable[[Path], Iterator[str]]
+
+
+_FORMS: Final[Mapping[Kind, _Form]] = {
+    "nsys-sqlite": _Form(nsys.sanitize_nsys, nsys.VOCABULARY, nsys.texts_of_nsys),
+    "kineto": _Form(kineto.sanitize_kineto, kineto.VOCABULARY, kineto.texts_of_kineto),
+    "ncu-csv": _Form(ncu.sanitize_ncu, ncu.VOCABULARY, ncu.texts_of_ncu),
+}
+_REFUSED: Final[Mapping[Kind, tuple[str, str]]] = {
+    "nsys-rep": (
+        "only nsys can read it, and it holds the environment, the command line and the output of the program",
+        "Export it, and sanitize the export: nsys export --type sqlite -o FILE.sqlite FILE.nsys-rep",
+    ),
+    "ncu-rep": (
+        "its format has no description, so nobody can say what else it holds",
+        "Print it, and sanitize the page: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv",
+    ),
+    "report": (
+        "it has no environment, users, hosts or folders, only names of kernels and ranges as the program gives them",
+        "Attach it as it is, or make it from a sanitized capture.",
+    ),
+}
+
+
+def sanitize(source: Path, target: Path, *, most_bytes: int) -> Counter[str]:
+    """Write a capture without what is private; return what was taken out, by kind.
+
+    What nightsight keeps beside a capture is written beside the result. UsageError if `target` is an input;
+    CaptureError if `source` is none of the formats, damaged, or something private is still in the result.
+    """
+    kind = recognize(source)
+    if kind in _REFUSED:
+        reason, hint = _REFUSED[kind]
+        raise CaptureError(f"{source.name} cannot be sanitized: {reason}", hint)
+    form = _FORMS[kind]
+    write = form.write
+    if kind == "kineto":
+        write = partial(kineto.sanitize_kineto, most_bytes=most_bytes, is_packed=target.suffix == ".gz")
+    private = Private(form.vocabulary)
+    private.learn_machine()
+    extra = beside(source)
+    with whole_file(target, inputs=[source, extra]) as written:
+        write(source, written, private)
+        _verify(source, written, private, form, most_bytes)
+    if extra.is_file():
+        _write_beside(extra, beside(target), private, inputs=[source])
+    return private.removed
+
+
+def _verify(source: Path, written: Path, private: Private, form: _Form, most_bytes: int) -> None:
+    """Raise CaptureError unless the result can be read, and holds nothing that is known to be private."""
+    try:
+        read(written, most_bytes=most_bytes)
+    except CaptureError as error:
+        raise CaptureError(error.message.replace(written.name, source.name), error.hint) from error
+    if any(map(private.found_in, form.texts(written))) or _holds(written, private.encoded()):
+        raise CaptureError(
+            f"something private is still in the result for {source.name}, so it was not kept",
+            "This is a bug of nightsight: please report it, without the file.",
+        )
+
+
+def _holds(written: Path, known: list[bytes]) -> bool:
+    """Whether a file has one of these anywhere in its bytes."""
+    overlap = max(map(len, known), default=1) - 1
+    rest = b""
+    with kineto.unpacked(written) as file:
+        while known and (piece := file.read(_PIECE)):
+            # ten times as fast as a regular expression
+            piece = rest + piece.lower()
+            if any(value in piece for value in known):
+                return True
+            rest = piece[-overlap:]
+    return False
+
+
+def _write_beside(extra: Path, target: Path, private: Private, *, inputs: list[Path]) -> None:
+    """Write what is kept beside a capture: numbers, and names of ranges, which are cleaned as those in the capture."""
+    try:
+        tables = of_text(extra.read_bytes())
+    except (OSError, CaptureError):
+        # a report leaves it out as well
+        return
+    cleaned = {}
+    for name, table in tables.items():
+        texts = [column for column, kind in TABLES[name].items() if kind == TEXT]
+        cleaned[name] = table.assign(**{column: table[column].astype("str").map(private.text) for column in texts})
+    write_file(target, as_text(cleaned).encode(), inputs=[extra, *inputs])

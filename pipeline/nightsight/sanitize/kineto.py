@@ -1,0 +1,235 @@
+"""Writes a torch.profiler trace anew with what a report and a trace viewer need of its events.
+
+The trace is in memory as a whole, as when its report is made.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, Final
+
+from nightsight.read.chrome import MOST_BYTES, read_document
+from nightsight.read.kineto import COUNTED, PYTHON
+from nightsight.read.kineto_events import OF_MODULE
+from nightsight.sanitize.named import PLAIN
+from nightsight.sanitize.private import Private
+
+Json = Any
+_Clean = Callable[[Private, str], str]
+
+# a number that ROCm and Intel's profilers write as text, and an address
+_NUMERIC: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?|0x[0-9a-f]{1,16}")
+_RANKS: Final = re.compile(r"[\[\]0-9, .]*")
+_TRACK: Final = re.compile(r"(?:thread|stream|GPU|CPU)(?: -?[0-9]{1,20})?")
+_METRIC: Final = re.compile(r"[a-z][a-z0-9]*__\w+(?:\.\w+)*")
+_PHASE: Final = re.compile(r"[A-Za-z(){}]")
+# the processes and threads of what is not the program's
+_PLACES: Final = frozenset(("", "Spans", "Traces", "PyTorch Profiler", "Trace PyTorch Profiler", "CPU functions"))
+
+
+def _matching(pattern: re.Pattern[str]) -> _Clean:
+    return lambda _, text: text if pattern.fullmatch(text) else ""
+
+
+def _nothing(_: Private, __: str) -> str:
+    return ""
+
+
+def _content(private: Private, text: str) -> str:
+    return private.text(text)
+
+
+_NUMBER: Final = _matching(_NUMERIC)
+_OF_TRACE: Final[Mapping[str, _Clean]] = {
+    **dict.fromkeys(("schemaVersion", "baseTimeNanoseconds", "with_stack", "with_flops", "with_modules"), _nothing),
+    **dict.fromkeys(("profile_memory", "record_shapes", "cuda_runtime_version", "cuda_driver_version"), _nothing),
+    "cupti_version": _nothing,
+    "displayTimeUnit": lambda _, text: text if text in ("ms", "ns") else "",
+}
+_OF_DEVICE: Final[Mapping[str, _Clean]] = {
+    "name": _content,
+    **dict.fromkeys(["id", "totalGlobalMem", "computeMajor", "computeMinor", "numSms", "warpSize"], _nothing),
+    **dict.fromkeys(["maxThreadsPerBlock", "maxThreadsPerMultiprocessor", "regsPerBlock"], _nothing),
+    **dict.fromkeys(["regsPerMultiprocessor", "sharedMemPerBlock", "sharedMemPerBlockOptin"], _nothing),
+    "sharedMemPerMultiprocessor": _nothing,
+}
+_OF_EVENT: Final[Mapping[str, _Clean]] = {
+    "ph": _matching(_PHASE),
+    "cat": _content,
+    "name": _content,
+    "pid": lambda _, text: text if text in _PLACES else "",
+    "tid": lambda _, text: text if text in _PLACES else "",
+    "ts": _nothing,
+    "dur": _nothing,
+    "id": _NUMBER,
+    "s": _matching(_PHASE),
+    "bp": _matching(_PHASE),
+}
+_OF_ARGUMENTS: Final[Mapping[str, _Clean]] = {
+    **dict.fromkeys(("External id", "Sequence number", "Fwd thread id", "Record function id", "Ev Idx"), _NUMBER),
+    **dict.fromkeys(("Python id", "Python parent id", "Python module id", "Python thread", "finished"), _NUMBER),
+    **dict.fromkeys(("correlation", "cbid", "device", "context", "stream", "queued", "priority"), _NUMBER),
+    **dict.fromkeys(("registers per thread", "shared memory", "blocks per SM", "warps per SM"), _NUMBER),
+    **dict.fromkeys(("grid", "block", "est. achieved occupancy %", "graph node id", "graph id"), _NUMBER),
+    **dict.fromkeys(("bytes", "size", "memory bandwidth (GB/s)", "Op count", "sort_index"), _NUMBER),
+    **dict.fromkeys(("inDevice", "outDevice", "fromDevice", "toDevice", "inContext", "outContext"), _NUMBER),
+    **dict.fromkeys(("Bytes", "Total Allocated", "Total Reserved", "Device Id", "Device Type", "Addr"), _NUMBER),
+    **dict.fromkeys(("In msg nelems", "Out msg nelems", "Group size", "Rank"), _NUMBER),
+    **dict.fromkeys(("wait_on_cuda_event_id", "wait_on_cuda_event_record_corr_id", "wait_on_stream"), _NUMBER),
+    **dict.fromkeys(("Input Dims", "Input Strides"), _NUMBER),
+    **dict.fromkeys(("Input type", "Concrete Inputs"), _content),
+    **dict.fromkeys(("Collective name", "dtype", "Process Group Name", "Process Group Description"), _content),
+    "Process Group Ranks": _matching(_RANKS),
+    "Call stack": lambda private, text: ";".join(_frame(private, frame) for frame in text.split(";")),
+    "labels": _matching(_TRACK),
+}
+# events that name processes and threads for the viewer
+_TRACKS: Final = ("process_name", "thread_name", "process_labels", "process_sort_index", "thread_sort_index")
+_MOST_DEEP: Final = 8
+
+VOCABULARY: Final = (
+    *_OF_TRACE,
+    *_OF_DEVICE,
+    *_OF_EVENT,
+    *_OF_ARGUMENTS,
+    *_TRACKS,
+    *_PLACES,
+    "deviceProperties traceEvents args true false null python_function user_annotation cpu_op kernel gpu_memcpy",
+)
+
+
+def sanitize_kineto(
+    source: Path, target: Path, private: Private, *, most_bytes: int = MOST_BYTES, is_packed: bool = False
+) -> None:
+    """Write what is needed of the trace `source` to the new file `target`; CaptureError if it is damaged."""
+    document = read_document(source, most_bytes)
+    for name, value in document.items():
+        if name not in (*_OF_TRACE, "deviceProperties", "traceEvents"):
+            _learn(private, name, value)
+            private.left_out["facts about the machine and the capture"] += 1
+    events = document["traceEvents"]
+    for event in events:
+        _learn(private, "", event)
+    with _packed(target) if is_packed else target.open("wb") as file:
+        for piece in _written(document, events, private):
+            file.write(piece.encode())
+
+
+def _written(document: Mapping[str, Json], events: list[Json], private: Private) -> Iterator[str]:
+    head = _kept(private, document, _OF_TRACE)
+    devices = document.get("deviceProperties")
+    if devices is not None:
+        given = devices if isinstance(devices, list) else [devices]
+        head["deviceProperties"] = [
+            _kept(private, device, _OF_DEVICE) if isinstance(device, dict) else _cleaned(private, device, _nothing)
+            for device in given
+        ]
+    start = _json(head).removesuffix("}")
+    yield f'{start}{"," if head else ""}"traceEvents":['
+    for number, event in enumerate(events):
+        kept = _event(private, event) if isinstance(event, dict) else _cleaned(private, event, _nothing)
+        yield f"{',' if number else ''}\n{_json(kept)}"
+    yield "\n]}\n"
+
+
+def _event(private: Private, event: Mapping[str, Json]) -> dict[str, Json]:
+    of_python = event.get("cat") == "python_function" and not str(event.get("name")).startswith(OF_MODULE)
+    is_track = event.get("ph") == "M"
+    names: _Clean = _frame if of_python else _matching(_ANY_TRACK) if is_track else _content
+    kept = _kept(private, event, {**_OF_EVENT, "name": names})
+    arguments = event.get("args", {})
+    if isinstance(arguments, dict):
+        named: dict[str, _Clean] = {"name": _track} if is_track else {}
+        if event.get("cat") == COUNTED:
+            named = {name: _nothing for name in arguments if _METRIC.fullmatch(name) and not private.found_in(name)}
+        found = _kept(private, arguments, {**_OF_ARGUMENTS, **named})
+        private.left_out["arguments of events"] += len(arguments) - len(found)
+        if found or "args" in event:
+            kept["args"] = found
+    elif "args" in event:
+        kept["args"] = _cleaned(private, arguments, _nothing)
+    return kept
+
+
+def _kept(private: Private, fields: Mapping[str, Json], wanted: Mapping[str, _Clean]) -> dict[str, Json]:
+    return {name: _cleaned(private, value, wanted[name]) for name, value in fields.items() if name in wanted}
+
+
+def _cleaned(private: Private, value: Json, clean: _Clean, deep: int = 0) -> Json:
+    """Clean the texts in a value of JSON; an odd value stays as odd as it was, which a report counts."""
+    if isinstance(value, str):
+        return clean(private, value)
+    if isinstance(value, list):
+        return [_cleaned(private, item, clean, deep + 1) for item in value] if deep < _MOST_DEEP else []
+    return {} if isinstance(value, dict) else value
+
+
+def _frame(private: Private, name: str) -> str:
+    """Clean the call of a function, `folder/train.py(12): load`."""
+    parts = PYTHON.fullmatch(name)
+    if not parts:
+        return private.function(name)
+    return f"{private.file(parts[1], is_relative=True)}({parts[2]}): {private.function(parts[3])}"
+
+
+def _track(_: Private, text: str) -> str:
+    """Keep `stream 7` of what a track is called, which can also name programs and threads."""
+    found = _TRACK.match(text)
+    return found[0] if found else ""
+
+
+def _learn(private: Private, name: str, value: Json) -> None:
+    """Learn what is private from all texts in a value, also from those that are not kept."""
+    if isinstance(value, str):
+        if name:
+            private.learn_value(name, value)
+        else:
+            private.learn_text(value)
+    elif isinstance(value, dict):
+        for field, item in value.items():
+            # names of fields tell what is in the metadata of a trace, but few do in its events
+            _learn(private, field if name or PLAIN.fullmatch(field) else "", item)
+    elif isinstance(value, list):
+        for item in value:
+            _learn(private, name, item)
+
+
+def texts_of_kineto(path: Path, most_bytes: int = MOST_BYTES) -> Iterator[str]:
+    """Return all texts in a trace, and the names of its fields."""
+    return _texts(read_document(path, most_bytes))
+
+
+def _texts(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        yield from (value if isinstance(value, dict) else ())
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+@contextmanager
+def _packed(target: Path) -> Iterator[gzip.GzipFile]:
+    # without name and time, so that the same trace gives the same bytes
+    with target.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+        yield packed
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
+    """Open a file for reading, unpacked if it is packed."""
+    with path.open("rb") as file:
+        is_packed = file.peek(2).startswith(b"\x1f\x8b")
+        with gzip.open(file) if is_packed else file as content:
+            yield content
+
+
+_ANY_TRACK: Final = re.compile("|".join(_TRACKS))
