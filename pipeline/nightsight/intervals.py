@@ -9,6 +9,7 @@ import numpy as np
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 Spans = tuple[Ints, Ints]
 """Starts and ends of disjoint, non-empty spans in order of time."""
 
@@ -128,6 +129,19 @@ def length(spans: Spans) -> int:
     return int((spans[1] - spans[0]).sum())
 
 
+def scaled(times: Ints, total: int) -> Ints:
+    """Return whole ns in proportion to `times` that add up to `total`."""
+    before = int(times.sum())
+    if before in (0, total):
+        return times
+    exact = times * (total / before)
+    whole: Ints = np.floor(exact).astype(np.int64)
+    # what rounding down leaves goes to the largest remainders
+    left = int(total - whole.sum())
+    whole[np.argsort(whole - exact, kind="stable")[:left]] += 1
+    return whole
+
+
 def touches(spans: Spans, start: Ints, end: Ints) -> Flags:
     """Return which [start, end) overlap `spans`."""
     following = np.searchsorted(spans[1], start, side="right")
@@ -150,6 +164,37 @@ def covered(spans: Spans, start: Ints, end: Ints) -> Ints:
     within: Ints = elapsed(end)
     within -= elapsed(start)
     return within
+
+
+def shares(start: Ints, end: Ints, rest: Spans) -> Floats:
+    """Return how much of `rest` each [start, end) gets if those that are open at an instant share it equally.
+
+    The shares add up to the part of `rest` in which any is open.
+    """
+    order = np.argsort(start, kind="stable")
+    if (start[order][1:] >= np.maximum.accumulate(end[order])[:-1]).all():
+        return covered(rest, start, end).astype(np.float64)
+    edges = np.sort(np.concatenate((start, end)), kind="stable")
+    open_now = depth(np.sort(start), np.sort(end), edges[:-1])
+    each = covered(rest, edges[:-1], edges[1:]) / np.maximum(open_now, 1)
+    before = np.concatenate(([0.0], np.cumsum(each)))
+    share: Floats = before[np.searchsorted(edges, end)] - before[np.searchsorted(edges, start)]
+    return share
+
+
+def cut(spans: Spans, times: Ints) -> tuple[Ints, Ints, Ints]:
+    """Cut spans at all `times` inside them; return the pieces, in order of time, and the span that each is of."""
+    times = np.sort(times, kind="stable")
+    times = times[np.append(True, times[1:] != times[:-1])[: len(times)]]
+    of = np.searchsorted(spans[0], times, side="right") - 1
+    inner = (of >= 0) & (times < np.append(spans[1], 0)[of]) & (times > np.append(spans[0], 0)[of])
+    start = np.concatenate((spans[0], times[inner]))
+    piece = np.concatenate((np.arange(len(spans[0])), of[inner]))
+    order = np.argsort(start, kind="stable")
+    start, piece = start[order], piece[order]
+    last = np.append(piece[1:] != piece[:-1], True)[: len(piece)]
+    end = np.where(last, spans[1][piece], np.append(start[1:], 0)[: len(start)])
+    return start, end, piece
 
 
 def grouped_busy(group: Ints, start: Ints, end: Ints, count: int) -> tuple[Ints, Ints]:

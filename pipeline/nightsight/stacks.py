@@ -9,12 +9,12 @@ from typing import Final
 
 _SEPARATOR: Final = ";"
 _CUT: Final = "…"
-_LINE: Final = re.compile(r":(\d+)\)\]?$| \(line (\d+)\)\]?$")
+_LINE: Final = re.compile(r":\d+(?=\)\]?$)| \(line \d+\)(?=\]?$)")
 # a name is one frame, and one line
 _CLEAN: Final = str.maketrans({_SEPARATOR: ",", "\n": " ", "\r": " "})
 
 
-def framed(name: str, is_of_library: bool) -> str:
+def framed(name: str, *, is_of_library: bool) -> str:
     """Return a frame as it stands in a stack."""
     clean = name.translate(_CLEAN).strip()
     return f"[{clean}]" if is_of_library and clean else clean
@@ -33,3 +33,8 @@ def split(stack: str) -> list[str]:
 def of_library(frame: str) -> bool:
     """Whether a frame is of a library."""
     return frame.startswith("[")
+
+
+def without_line(frame: str) -> str:
+    """Return a frame without the number of its line: `train (train.py)`."""
+    return _LINE.sub("", frame)

@@ -8,6 +8,7 @@ of names: `renamed(frame["name"], lambda names: names.map(normalised))` of night
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 _PEERS: Final = "nccl|nvshmem|deep_ep|multimem|cross_device_reduce|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
@@ -44,6 +45,7 @@ def communicates(name: str) -> bool:
     return re.match(NO_PEERS, name) is None
 
 
+@lru_cache(maxsize=16_384)
 def base_name(name: str) -> str:
     """Return the name of the function without namespaces, template arguments and parameters."""
     base = _BASE.match(unqualified(name))

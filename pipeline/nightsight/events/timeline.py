@@ -188,8 +188,8 @@ def distinct(values: Ints) -> Ints:
 def operation_column(timeline: Timeline, column: str) -> Ints:
     """Return a column that all GPU tables have, for all operations of the timeline; -1 for NULL."""
     tables = timeline.profile.tables
-    frames = [tables[name] for name in GPU_TABLES if name in tables]
-    return np.concatenate([frame[column].to_numpy(dtype=np.int64, na_value=-1) for frame in frames])
+    columns = [tables[name][column].to_numpy(dtype=np.int64, na_value=-1) for name in GPU_TABLES if name in tables]
+    return np.concatenate([np.empty(0, dtype=np.int64), *columns])
 
 
 def positions(values: Ints) -> dict[int, Ints]:

@@ -1,0 +1,102 @@
+"""Which category of *Where the time went* a GPU operation is, and which one a CUDA call causes while a GPU is idle."""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.kernel_names import communicates
+from nightsight.events.launches import GPU_TABLES, launching_calls
+from nightsight.events.names import api_names
+from nightsight.intervals import Flags, Ints
+from nightsight.model import Profile
+from nightsight.parallel import once
+from nightsight.results import (
+    ALLOCATION,
+    BLOCKING_COPY,
+    BUSY,
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    GRAPHS,
+    IDLE,
+    MODULE,
+    OTHER_CALL,
+    SYNC,
+)
+from nightsight.tables import empty
+
+# patterns of function names, with or without version; the first match counts
+_CALLS: Final = {
+    MODULE: "^nvrtc|^nvJitLink|^(?:cu(?:da)?|hip)(?:Module(?!GetLoadingMode|Launch)|Library|Link|FuncLoad)"
+    "|^cuKernelGetFunction",
+    ALLOCATION: "^(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister)|MemPool)"
+    "|^cuMem(?!cpy|set|Prefetch|Advise|GetInfo|Range)|^urUSM(?:Host|Device|Shared)Alloc|^urUSMFree|^zeMem(?:Alloc|Free)",
+    BLOCKING_COPY: "^(?:cu(?:da)?|hip)Memcpy(?!.*Async)",
+    SYNC: "^(?:cu(?:da)?|hip|ze)[A-Z].*Synchronize|^ur(?:QueueFinish|EventWait)",
+}
+
+
+Categories = np.ndarray[Any, np.dtype[np.int8]]
+
+
+class Spent(NamedTuple):
+    """What a device did from `edge[0]` to the last edge: from each edge (ns) to the next one thing.
+
+    `category`: what, as a position in (*BUSY, *IDLE); neighbors differ.
+    """
+
+    edge: Ints
+    category: Categories
+
+
+@once
+def operation_categories(profile: Profile) -> Ints:
+    """Return for every GPU operation, in the order of GPU_TABLES, its category as a position in BUSY."""
+    kernels, copies, graphs = (profile.tables.get(name, empty(name)) for name in GPU_TABLES)
+    names, directions = kernels["name"].cat, copies["operation"].cat
+    found = (
+        _of(COMPUTE, map(communicates, names.categories))[names.codes],
+        _of(COPIES, directions.categories == "Peer-to-Peer")[directions.codes],
+        np.full(len(graphs), BUSY.index(GRAPHS)),
+    )
+    return np.concatenate(found)
+
+
+def _of(usual: str, with_peers: Iterable[bool]) -> Ints:
+    places = [BUSY.index(COMMUNICATION) if each else BUSY.index(usual) for each in with_peers]
+    return np.array(places, dtype=np.int64)
+
+
+@once
+def call_causes(profile: Profile) -> Categories:
+    """Return for every row of api_calls the category, as a position in IDLE, of the idle time that it explains.
+
+    Launches are other calls here: what they explain depends on when their work begins.
+    """
+    names = profile.tables.get("api_calls", empty("api_calls"))["name"].cat
+    known = api_names(names.categories)
+    causes = np.full(len(known), IDLE.index(OTHER_CALL), dtype=np.int8)
+    # in reverse, so that the first pattern that matches is written last
+    for category, pattern in reversed(_CALLS.items()):
+        causes[np.asarray(known.str.contains(pattern), dtype=bool)] = IDLE.index(category)
+    cause: Categories = causes[names.codes]
+    cause[_pageable(profile)] = IDLE.index(BLOCKING_COPY)
+    return cause
+
+
+def _pageable(profile: Profile) -> Ints:
+    """Return the calls that copy from or to pageable memory: they block even if they are called Async."""
+    copies = profile.tables.get("memory_ops")
+    if copies is None:
+        return np.empty(0, dtype=np.int64)
+    before = len(profile.tables.get("kernels", ()))
+    call: Ints = launching_calls(profile)[before : before + len(copies)][is_pageable(copies)]
+    return call[call >= 0]
+
+
+def is_pageable(operations: pd.DataFrame) -> Flags:
+    """Tell which rows of memory_ops copy from or to pageable host memory."""
+    flags: Flags = ((operations["source_kind"] == "Pageable") | (operations["target_kind"] == "Pageable")).to_numpy()
+    return flags
