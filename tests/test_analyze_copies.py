@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from nightsight.analyze.copies import (
     copy_sizes,
     gpu_peaks,
-    is_pageable,
     memory_operations,
     slow_copies,
     waiting_calls,
 )
 from nightsight.analyze.ranges.callers import NOT_RECORDED, OUTSIDE
+from nightsight.events.categories import is_pageable
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import WHOLE
 from nightsight.model import Profile

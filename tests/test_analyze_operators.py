@@ -18,12 +18,15 @@ from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.read import read
 from nightsight.tables import conform
+from tests.gpu.key_averages import FIGURES
 from tests.kineto import Event, call, kernel, write
 
 DATA = Path(__file__).parent / "data" / "kineto"
 EXACT = ("2.4.1", "2.13.0")
 # of these, a trace has whole microseconds only
 ROUNDED = ("1.13.1", "2.0.1")
+# recorded on a GPU
+WITH_GPU = "2.11.0"
 # it ends on another thread than it begins on, which no trace tells; torch gives it no own time
 ASYNCHRONOUS = "sums"
 
@@ -113,7 +116,47 @@ def test_operators_in_whole_microseconds_are_those_of_torch_as_far_as_the_trace_
     assert len(others) <= 0.1 * len(rows)
 
 
-@pytest.mark.parametrize("version", [*EXACT, *ROUNDED])
+def test_all_figures_of_operators_with_gpu_work_are_those_of_torch_apart_from_what_it_counts_too_much() -> None:
+    timeline = recorded(WITH_GPU)
+    frame = operators(timeline).frame.set_index("name")
+    with (DATA / f"ops_{WITH_GPU}.csv").open(newline="") as file:
+        expected = {row["key"]: row for row in csv.DictReader(file) if not row["shapes"]}
+    differences = {
+        (name, ours): round(float(expected[name][theirs] or 0) * unit - float(row[ours]))
+        for name, row in frame.iterrows()
+        for ours, theirs, unit in FIGURES
+        if name != ASYNCHRONOUS and abs(float(expected[name][theirs] or 0) * unit - float(row[ours])) >= 1
+    }
+    with gzip.open(DATA / f"ops_{WITH_GPU}.json.gz", "rt") as file:
+        events = json.load(file)["traceEvents"]
+    convolutions = [event for event in events if event["name"] == "aten::cudnn_convolution"]
+    links = {event["args"]["External id"] for event in convolutions}
+    of_device = [event for event in events if event.get("args", {}).get("External id") in links]
+    # torch adds what a stream waits for another: no work of the operator
+    waits = sum(event["dur"] for event in of_device if event["cat"] == "cuda_sync")
+    # and it takes the profiler's own overhead for an operator in the first call, with that call's kernel once more
+    first = convolutions[0]
+    (overhead,) = [
+        event["dur"]
+        for event in events
+        if event.get("cat") == "overhead" and first["ts"] < event["ts"] < first["ts"] + first["dur"]
+    ]
+    (kernel,) = [
+        event["dur"]
+        for event in of_device
+        if event["cat"] == "kernel" and event["args"]["External id"] == first["args"]["External id"]
+    ]
+    around = ("aten::conv2d", "aten::convolution", "aten::_convolution", "aten::cudnn_convolution")
+
+    assert len(frame) > 80
+    assert differences == {
+        **{(name, "device_ns"): round(1000 * (waits + kernel)) for name in around},
+        ("aten::cudnn_convolution", "own_device_ns"): round(1000 * waits),
+        ("aten::cudnn_convolution", "own_ns"): -round(1000 * overhead),
+    }
+
+
+@pytest.mark.parametrize("version", [*EXACT, *ROUNDED, WITH_GPU])
 def test_operators_in_the_format_that_autograd_had_before_kineto_are_those_of_torch(version: str) -> None:
     with (DATA / f"events_{version}.csv").open(newline="") as file:
         expected = {row["key"]: row for row in csv.DictReader(file)}

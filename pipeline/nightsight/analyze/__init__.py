@@ -11,6 +11,7 @@ from typing import Final
 from nightsight.analyze import facts
 from nightsight.analyze.analysis import Analysis
 from nightsight.analyze.ranges.owners import open_ranges
+from nightsight.analyze.split import spent
 from nightsight.analyze.views import other_timelines, view_of
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
@@ -18,7 +19,7 @@ from nightsight.model import Finding, Profile, Result
 from nightsight.parallel import threads
 from nightsight.results import RESULTS, Entry
 
-__all__ = ["ANALYSES", "analyze", "analyze_others", "analyze_timeline", "view_of"]
+__all__ = ["ANALYSES", "analyze", "analyze_others", "analyze_timeline", "spent", "view_of"]
 
 
 def _in_modules() -> tuple[Analysis, ...]:

@@ -12,10 +12,11 @@ from nightsight.results import Entry
 
 @dataclass(frozen=True)
 class Table:
-    """The output of an analysis: the rows, and sentences to show below them."""
+    """The output of an analysis: the rows, sentences to show below them, and a title if the entry's does not fit."""
 
     frame: pd.DataFrame
     notes: tuple[str, ...] = ()
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,4 +37,4 @@ class Analysis:
             return Result(entry.name, entry.title, entry.help, None, unavailable="; ".join(sorted(reasons)))
         table = self.compute(timeline)
         entry.check(table.frame)
-        return Result(entry.name, entry.title, entry.help, table.frame, notes=table.notes)
+        return Result(entry.name, table.title or entry.title, entry.help, table.frame, notes=table.notes)

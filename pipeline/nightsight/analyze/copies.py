@@ -7,6 +7,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import call_names, call_paths
+from nightsight.events.categories import is_pageable
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.peaks import Peaks, published
@@ -152,12 +153,6 @@ def _exposed(timeline: Timeline, position: Ints) -> Ints:
         low = np.minimum(low, high)
         exposed[mine] = high - low - covered(computing, low, high)
     return exposed
-
-
-def is_pageable(operations: pd.DataFrame) -> Flags:
-    """Tell which rows of memory_ops copy from or to pageable host memory."""
-    flags: Flags = ((operations["source_kind"] == "Pageable") | (operations["target_kind"] == "Pageable")).to_numpy()
-    return flags
 
 
 def waiting_calls(timeline: Timeline) -> Ints:

@@ -1,4 +1,4 @@
-"""Memory that was allocated, migrations and page faults of unified memory, and sampled GPU counters."""
+"""Memory that was allocated, migrations and page faults of unified memory, and counters of the GPU."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -10,7 +10,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.loops import loops_of
 from nightsight.events.ranges import LEAST
 from nightsight.events.timeline import Timeline
-from nightsight.results import GPU_METRICS, MEMORY_OVER_TIME, MEMORY_USAGE, UNIFIED_MEMORY
+from nightsight.results import GPU_METRICS, MEMORY_OVER_TIME, MEMORY_USAGE, RANGE_COUNTERS, UNIFIED_MEMORY
 from nightsight.tables import HOST_MEMORY, NULLABLE, ON_DEVICE, duration, empty, memory_levels
 from nightsight.units import format_value
 
@@ -140,9 +140,18 @@ def gpu_metrics(timeline: Timeline) -> Table:
     return Table(table[["device", "metric", "mean", "max", "samples"]])
 
 
+def range_counters(timeline: Timeline) -> Table:
+    """Return one row per device, name and metric: of how many kernels or ranges, and their values."""
+    counted = timeline.profile.table("range_counters")
+    grouped = counted.groupby(["device", "metric", "name"], observed=True)["value"]
+    table = grouped.agg(ranges="size", mean="mean", min="min", max="max").reset_index()
+    return Table(table[list(RANGE_COUNTERS.column_names)])
+
+
 ANALYSES: Final = (
     Analysis(MEMORY_USAGE, memory_usage),
     Analysis(MEMORY_OVER_TIME, memory_over_time),
     Analysis(UNIFIED_MEMORY, unified_memory),
     Analysis(GPU_METRICS, gpu_metrics),
+    Analysis(RANGE_COUNTERS, range_counters),
 )

@@ -4,49 +4,31 @@ Categories take their time from the window one after the other. Each gets only w
 up to exactly the window.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.copies import is_pageable
-from nightsight.events.kernel_names import communicates
+from nightsight.events.categories import Categories, Spent, call_causes, operation_categories
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline, busy_spans, by_device, of_capture, operation_column, positions
 from nightsight.events.window import START_UP
 from nightsight.intervals import Flags, Ints, Spans, covered, in_order, inside, length, touches, union, without
+from nightsight.model import Profile
 from nightsight.parallel import once
 from nightsight.results import (
-    ALLOCATION,
-    BLOCKING_COPY,
     BUSY,
-    COMMUNICATION,
-    COMPUTE,
-    COPIES,
     DEPENDENCY,
-    GRAPHS,
     IDLE,
     LAUNCH,
-    MODULE,
-    OTHER_CALL,
-    SYNC,
     TIME_SPLIT,
     UNKNOWN,
 )
 from nightsight.tables import NULLABLE, empty, renamed
 from nightsight.units import format_value
 
-# patterns of function names, with or without version; the first match counts
-_CALLS: Final = {
-    MODULE: "^nvrtc|^nvJitLink|^(?:cu(?:da)?|hip)(?:Module(?!GetLoadingMode|Launch)|Library|Link|FuncLoad)"
-    "|^cuKernelGetFunction",
-    ALLOCATION: "^(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister)|MemPool)"
-    "|^cuMem(?!cpy|set|Prefetch|Advise|GetInfo|Range)|^urUSM(?:Host|Device|Shared)Alloc|^urUSMFree|^zeMem(?:Alloc|Free)",
-    BLOCKING_COPY: "^(?:cu(?:da)?|hip)Memcpy(?!.*Async)",
-    SYNC: "^(?:cu(?:da)?|hip|ze)[A-Z].*Synchronize|^ur(?:QueueFinish|EventWait)",
-}
 # on an idle H200 a kernel starts 2 to 4 µs after its call; slow hosts need a few times as long
 _LATENCY_NS: Final = 10_000
 # to compare the clocks of two GPUs: fewer launches prove nothing, and latency also depends on the place in the machine
@@ -64,7 +46,8 @@ class Calls(NamedTuple):
     start: Ints
     end: Ints
     process: Ints
-    cause: np.ndarray[Any, np.dtype[np.int8]]
+    thread: Ints
+    cause: Categories
     name: Ints
     names: "pd.Index[Any]"
     rows: dict[tuple[int, int], Ints]
@@ -80,14 +63,16 @@ class _Facts(NamedTuple):
 class _Gaps(NamedTuple):
     """Idle pieces of a device, each with the call that launched the operation that ends it.
 
-    Without such a call, the call has length 0 at the end of the piece; `is_lost` says that it was not recorded.
-    `is_launch` marks pieces that end with a kernel or graph whose call is known; `late` is the latest time until which
-    the launch can have been under way.
+    Without such a call (-1), the call has length 0 at the end of the piece and thread -1; `is_lost` says that it was
+    not recorded. `is_launch` marks pieces that end with a kernel or graph whose call is known; `late` is the latest
+    time until which the launch can have been under way.
     """
 
     start: Ints
     end: Ints
     process: Ints
+    call: Ints
+    thread: Ints
     call_start: Ints
     call_end: Ints
     call_name: Ints
@@ -124,13 +109,36 @@ class Part(NamedTuple):
     by_step: Ints
 
 
+class Waits(NamedTuple):
+    """What a device waited for while it was idle: disjoint spans, in no order, each in one idle piece.
+
+    `piece`: which. `cause`: a position in IDLE. `process`: that of the operation that ends the piece. `call`, `thread`:
+    the call that launched this operation (a row in api_calls), and its thread; -1 if no call did.
+    """
+
+    start: Ints
+    end: Ints
+    piece: Ints
+    cause: Ints
+    process: Ints
+    call: Ints
+    thread: Ints
+
+
 class Split(NamedTuple):
-    """Where the time of a device went, and when its steps begin and end, in ns."""
+    """Where the time of a device went, when its steps begin and end, in ns, and what it waited for while it was idle.
+
+    waits: None for a window that is put together from others.
+    """
 
     parts: list[Part]
     steps: tuple[Ints, Ints]
+    waits: Waits | None = None
 
 
+# a category, the idle spans before and after it took its time, and its time by function
+_Taken = tuple[str, Spans, Spans, Ints]
+_EVENTS: Final = ("kernels", "memory_ops", "graph_launches", "api_calls", "ranges", "cpu_ops")
 _NONE: Final = np.empty(0, dtype=np.int64)
 _LATEST: Final = np.iinfo(np.int64).max
 
@@ -167,8 +175,13 @@ def device_splits(timeline: Timeline) -> dict[int, Split]:
 def _of_device(timeline: Timeline, device: int) -> Split:
     calls, facts, steps = causing_calls(timeline), _facts(timeline), _device_steps(timeline, device)
     parts, idle = _busy(timeline, facts, steps, device=device)
-    parts += _idle(_gaps(timeline, facts, calls, device=device, idle=idle), calls, steps)
-    return Split(list(_added(parts)), steps)
+    gaps = _gaps(timeline, facts, calls, device=device, idle=idle)
+    layers = list(_layers(gaps, calls))
+    parts += [
+        Part(category, length(rest) - length(left), 0, by_function, _by_step(rest, left, steps))
+        for category, rest, left, by_function in layers
+    ]
+    return Split(list(_added(parts)), steps, _explained(gaps, layers))
 
 
 def _of_pieces(timeline: Timeline, device: int) -> Split:
@@ -209,15 +222,62 @@ def _device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
     return begin, np.append(begin[1:], window.end_ns)
 
 
-def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
-    """Return the ns of each idle piece of a device that each category explains: rows are pieces, columns as in IDLE."""
+def waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
+    """Return what explains each instant of the idle pieces of a device."""
     calls = causing_calls(timeline)
     gaps = _gaps(timeline, _facts(timeline), calls, device=device, idle=idle)
+    return _explained(gaps, _layers(gaps, calls))
+
+
+def _explained(gaps: _Gaps, layers: Iterable[_Taken]) -> Waits:
+    found: list[tuple[Ints, ...]] = [(_NONE, _NONE, _NONE)]
+    for category, rest, left, _ in layers:
+        if rest is not left:
+            start, end = without(rest, left)
+            found.append((start, end, np.full(len(start), IDLE.index(category))))
+    start, end, cause = map(np.concatenate, zip(*found, strict=True))
+    piece = np.searchsorted(gaps.start, start, side="right") - 1
+    return Waits(start, end, piece, cause, gaps.process[piece], gaps.call[piece], gaps.thread[piece])
+
+
+def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
+    """Return the ns of each idle piece of a device that each category explains: rows are pieces, columns as in IDLE."""
+    explained = waits(timeline, device=device, idle=idle)
     found = np.zeros((len(idle[0]), len(IDLE)), dtype=np.int64)
-    for category, rest, left, _ in _layers(gaps, calls):
-        # the layer's share of each piece: what was left before it minus what is left after it
-        found[:, IDLE.index(category)] += covered(rest, *idle) - covered(left, *idle)
+    np.add.at(found, (explained.piece, explained.cause), explained.end - explained.start)
     return found
+
+
+def spent(profile: Profile) -> dict[int, Spent]:
+    """Return for each device of a capture the category of every instant from the first event to the last.
+
+    The parts of *Where the time went* are these, added up in the window.
+    """
+    timeline = Timeline(profile)
+    frames = [profile.tables[name] for name in _EVENTS if len(profile.tables.get(name, ()))]
+    if not frames:
+        return {}
+    bounds = min(int(frame["start_ns"].min()) for frame in frames), max(int(frame["end_ns"].max()) for frame in frames)
+    return {device: _spent(timeline, device, bounds) for device in by_device(timeline)}
+
+
+def _spent(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Spent:
+    operations, facts, here = timeline.operations, _facts(timeline), by_device(timeline)[device]
+    rest: Spans = (np.array([bounds[0]]), np.array([bounds[1]]))
+    found = []
+    for position in range(len(BUSY)):
+        mine = here[facts.kind[here] == position]
+        left = without(rest, inside(operations.start[mine], operations.end[mine], bounds))
+        start = without(rest, left)[0]
+        found.append((start, np.full(len(start), position, dtype=np.int8)))
+        rest = left
+    waited = waits(timeline, device=device, idle=rest)
+    causes = (waited.cause + len(BUSY)).astype(np.int8)
+    start, category = map(np.concatenate, zip(*found, (waited.start, causes), strict=True))
+    order = np.argsort(start, kind="stable")
+    start, category = start[order], category[order]
+    changes = np.diff(category, prepend=-1) != 0
+    return Spent(np.append(start[changes], bounds[1]), category[changes])
 
 
 def devices_at_work(timeline: Timeline) -> Ints:
@@ -260,43 +320,28 @@ def _offset_clocks(timeline: Timeline) -> dict[int, Latency]:
     return {int(one): Latency(median, most) for one, median, most in zip(*numbers, strict=True)}
 
 
+def busy_categories(timeline: Timeline) -> Ints:
+    """Return for every operation its category, as a position in BUSY."""
+    return _facts(timeline).kind
+
+
 @of_capture
 def causing_calls(timeline: Timeline) -> Calls:
     """Return all CUDA calls with the idle category they cause; none if the API was not traced."""
     table = timeline.profile.tables.get("api_calls", empty("api_calls"))
     names = renamed(table["name"], api_names)
-    causes = np.full(len(names.categories), IDLE.index(OTHER_CALL), dtype=np.int8)
-    # in reverse, so that the first pattern that matches is written last
-    for cause, pattern in reversed(_CALLS.items()):
-        causes[np.asarray(names.categories.str.contains(pattern), dtype=bool)] = IDLE.index(cause)
-    cause = causes[names.codes]
-    cause[_pageable(timeline)] = IDLE.index(BLOCKING_COPY)
-    start, end, process = (table[column].to_numpy() for column in ("start_ns", "end_ns", "process"))
+    cause = call_causes(timeline.profile)
+    start, end, process, thread = (table[column].to_numpy() for column in ("start_ns", "end_ns", "process", "thread"))
     rows: dict[tuple[int, int], Ints] = {}
     for key, mine in positions(process).items():
         lasting = mine[end[mine] > start[mine]]
         rows |= {(key, position): lasting[cause[lasting] == position] for position in range(len(IDLE))}
-    return Calls(start, end, process, cause, names.codes, names.categories, rows)
-
-
-def _pageable(timeline: Timeline) -> Ints:
-    """Return the calls that copy from or to pageable memory: they block even if they are called Async."""
-    copies = timeline.profile.table("memory_ops")
-    call = timeline.operations.call[timeline.operations.of("memory_ops")][is_pageable(copies)]
-    return call[call >= 0]
+    return Calls(start, end, process, thread, cause, names.codes, names.categories, rows)
 
 
 @of_capture
 def _facts(timeline: Timeline) -> _Facts:
-    operations, profile = timeline.operations, timeline.profile
-    kind = np.array([BUSY.index(category) for category in (COMPUTE, COPIES, GRAPHS)])[operations.kind]
-    names = profile.table("kernels")["name"].cat
-    collective = np.array([communicates(name) for name in names.categories], dtype=bool)
-    # kernels are COMPUTE so far; those of NCCL and NVSHMEM move on to COMMUNICATION
-    kind[operations.of("kernels")] += collective[names.codes] * (BUSY.index(COMMUNICATION) - BUSY.index(COMPUTE))
-    copies, memory = np.flatnonzero(operations.of("memory_ops")), profile.table("memory_ops")["operation"]
-    kind[copies[memory == "Peer-to-Peer"]] = BUSY.index(COMMUNICATION)
-    return _Facts(kind, operation_column(timeline, "process"))
+    return _Facts(operation_categories(timeline.profile), operation_column(timeline, "process"))
 
 
 def _busy(timeline: Timeline, facts: _Facts, steps: Spans, *, device: int) -> tuple[list[Part], Spans]:
@@ -339,6 +384,8 @@ def _endings(timeline: Timeline, facts: _Facts, calls: Calls, *, device: int, id
         start,
         end,
         facts.process[ending],
+        call,
+        _of_calls(calls.thread, call, -1),
         _of_calls(calls.start, call, end),
         call_end,
         _of_calls(calls.name, call, 0),
@@ -369,12 +416,6 @@ def _of_calls(values: Ints, call: Ints, otherwise: Ints | int) -> Ints:
     return found
 
 
-def _idle(gaps: _Gaps, calls: Calls, steps: Spans) -> Iterator[Part]:
-    """Yield the idle parts: each category's share of the idle pieces."""
-    for category, rest, left, by_function in _layers(gaps, calls):
-        yield Part(category, length(rest) - length(left), 0, by_function, _by_step(rest, left, steps))
-
-
 def _by_step(rest: Spans, left: Spans, steps: Spans) -> Ints:
     """Return how much time of each step lies in `rest` but not in `left`, which is a part of it."""
     if rest is left or not len(steps[0]):
@@ -382,7 +423,7 @@ def _by_step(rest: Spans, left: Spans, steps: Spans) -> Ints:
     return covered(rest, *steps) - covered(left, *steps)
 
 
-def _layers(gaps: _Gaps, calls: Calls) -> Iterator[tuple[str, Spans, Spans, Ints]]:
+def _layers(gaps: _Gaps, calls: Calls) -> Iterator[_Taken]:
     """Take one category after the other off the idle pieces.
 
     Yields the category, the spans before and after it, and its time by function in ns. Only calls of the process whose

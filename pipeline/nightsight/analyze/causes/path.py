@@ -20,7 +20,7 @@ from nightsight.events.kernel_names import base_name
 from nightsight.events.names import GRAPH
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline, distinct, of_capture, positions
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import Flags, Ints, scaled
 from nightsight.parallel import once
 from nightsight.results import (
     COMMUNICATION,
@@ -300,7 +300,7 @@ def path_table(timeline: Timeline) -> Table:
     }
     table = pd.DataFrame({**keys, "time_ns": length})
     summed = table.groupby(list(keys), sort=True)["time_ns"].agg(["sum", "size"]).reset_index()
-    summed["sum"] = _scaled(summed["sum"].to_numpy(), window.length_ns)
+    summed["sum"] = scaled(summed["sum"].to_numpy(), window.length_ns)
     summed = summed.sort_values("sum", ascending=False, kind="stable", ignore_index=True)
     here = known[cut.piece]
     code = Code(pieces.thread[here], cut.start, cut.length, pieces.end[here])
@@ -329,19 +329,6 @@ def _names(timeline: Timeline, summed: pd.DataFrame, code: Code, path: Ints) -> 
         mine = (path == summed["path"][row]) & (code.thread == summed["thread"][row])
         names[row] = function_in(timeline, code.of(mine)).name
     return names
-
-
-def _scaled(times: Ints, length: int) -> Ints:
-    """Return whole ns in proportion to `times` that add up to `length`."""
-    total = int(times.sum())
-    if total in (0, length):
-        return times
-    exact = times * (length / total)
-    whole: Ints = np.floor(exact).astype(np.int64)
-    # what rounding down leaves goes to the largest remainders
-    left = int(length - whole.sum())
-    whole[np.argsort(whole - exact, kind="stable")[:left]] += 1
-    return whole
 
 
 def _notes(timeline: Timeline, stretches: tuple[Timeline, ...]) -> tuple[str, ...]:

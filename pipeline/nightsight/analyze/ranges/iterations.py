@@ -9,21 +9,14 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.ranges.owners import range_notes, range_work
+from nightsight.analyze.ranges.owners import range_notes
 from nightsight.events.ranges import LEAST, repetitions
 from nightsight.events.timeline import Timeline, of_capture
-from nightsight.results import ITERATION_TIMES, RANGE_ITERATIONS
-from nightsight.tables import NULLABLE, duration
+from nightsight.results import OUTLIER, RANGE_ITERATIONS
+from nightsight.tables import duration
 
-POINTS: Final = 2000
-"""Maximum number of instances per path and process in `iteration_times`."""
-
-_PATHS: Final = 3
-_GPU: Final = {"kernels", "memory_ops", "api_calls"}
 _KEYS: Final = ["path", "pid"]
 _NAMED: Final = 5
-# an instance that takes more than this many times the median is an outlier
-_FACTOR: Final = 1.5
 
 
 def iterations(timeline: Timeline) -> Table:
@@ -41,37 +34,6 @@ def iterations(timeline: Timeline) -> Table:
     table = table.sort_values(["first_seen", *_KEYS], ignore_index=True)
     columns = [*_KEYS, "instances", "first_ns", "med_ns", "p95_ns", "max_ns", "outliers"]
     return Table(table[columns].astype({"path": "str"}).fillna({"outliers": ""}), range_notes(timeline))
-
-
-def iteration_times(timeline: Timeline) -> Table:
-    """Return one row per instance of the three outermost repeated paths, in order of start per path and process.
-
-    Paths are in order of level, then of total time. `gpu_busy_ns` is missing if GPU work or API calls were not traced.
-    """
-    samples = _samples(timeline)
-    repeated = samples[samples["instances"] >= LEAST]
-    sizes = repeated.groupby("path", observed=True).agg(level=("level", "min"), total=("length", "sum")).reset_index()
-    chosen = sizes.sort_values(["level", "total", "path"], ascending=[True, False, True]).head(_PATHS)
-    tables = [
-        _thinned(repeated[(repeated["path"] == path) & (repeated["pid"] == pid)])
-        for path in chosen["path"].astype("str")
-        for pid in np.unique(repeated["pid"])
-    ]
-    rows = pd.concat([samples.head(0), *tables], ignore_index=True)
-    busy = pd.Series(pd.NA, range(len(rows)), dtype=NULLABLE)
-    if timeline.profile.tables.keys() >= _GPU:
-        busy = range_work(timeline)["gpu_busy_ns"].iloc[rows["row"]].reset_index(drop=True).astype(NULLABLE)
-    table = rows.assign(start_ns=rows["start_ns"] - timeline.window.start_ns, time_ns=rows["length"], gpu_busy_ns=busy)
-    return Table(table[[*_KEYS, "number", "start_ns", "time_ns", "gpu_busy_ns"]].astype({"path": "str"}))
-
-
-def _thinned(instances: pd.DataFrame) -> pd.DataFrame:
-    """Return at most POINTS instances: the slowest, which readers look for, and evenly spaced others."""
-    if len(instances) <= POINTS:
-        return instances
-    slowest = instances["length"].nlargest(_NAMED).index
-    evenly = np.linspace(0, len(instances) - 1, POINTS - _NAMED).round().astype(np.int64)
-    return instances[instances.index.isin(instances.index[evenly].union(slowest))]
 
 
 @of_capture
@@ -92,7 +54,7 @@ def _outliers(samples: pd.DataFrame) -> pd.DataFrame:
     """Return the slowest instances of each path and process as a text: `#0 (12.5×), #7 (1.8×) and 3 more`."""
     median = samples.groupby(_KEYS, observed=True)["length"].transform("median")
     ratio = samples["length"] / median.where(median > 0)
-    slow = samples.assign(ratio=ratio)[ratio > _FACTOR].sort_values(["ratio", "number"], ascending=[False, True])
+    slow = samples.assign(ratio=ratio)[ratio > OUTLIER].sort_values(["ratio", "number"], ascending=[False, True])
     total = slow.groupby(_KEYS, observed=True).size()
     named = slow[slow.groupby(_KEYS, observed=True).cumcount() < _NAMED]
     words = "#" + named["number"].astype("str") + " (" + np.round(named["ratio"], 1).astype("str") + "×)"
@@ -102,7 +64,4 @@ def _outliers(samples: pd.DataFrame) -> pd.DataFrame:
     return texts.rename("outliers").reset_index()
 
 
-ANALYSES: Final = (
-    Analysis(RANGE_ITERATIONS, iterations),
-    Analysis(ITERATION_TIMES, iteration_times),
-)
+ANALYSES: Final = (Analysis(RANGE_ITERATIONS, iterations),)

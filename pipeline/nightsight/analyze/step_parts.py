@@ -1,0 +1,414 @@
+"""What a repetition of the window is made of: ranges, kernels in them, and idle time, each instant counted once.
+
+Of operations that run together, the first category of *Where the time went* gets the time, and those of one category
+share it equally. So the parts of a device add up to its mean step. Without GPU work they are those of the threads.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.ranges.callers import OUTSIDE, owner_rows
+from nightsight.analyze.ranges.owners import owners_at
+from nightsight.analyze.split import Waits, busy_categories, device_splits, waits
+from nightsight.analyze.step_work import copy_names
+from nightsight.events.kernel_kinds import family
+from nightsight.events.names import GRAPH
+from nightsight.events.operators import launching_operators, nested_operators, operator_modules
+from nightsight.events.ranges import repetitions, without_numbers
+from nightsight.events.timeline import Timeline, by_device, positions
+from nightsight.intervals import Flags, Floats, Ints, Spans, cut, gaps, inside, shares, without
+from nightsight.parallel import once
+from nightsight.results import (
+    BUSY,
+    DEPENDENCY,
+    HOST,
+    IDLE,
+    LAUNCH,
+    OPERATORS,
+    OTHER_PARTS,
+    STEP_PARTS,
+)
+from nightsight.tables import NULLABLE
+
+_CATEGORIES: Final = (*BUSY, OPERATORS, *IDLE)
+_SEPARATOR: Final = " / "
+_WINDOW: Final = "What the window is made of"
+# of a step: a range that takes less counts for the one around it, and smaller parts become one
+_LEAST_RANGE: Final = 0.001
+_LEAST_PART: Final = 0.0002
+_MOST_THREADS: Final = 4
+# of the thread with the most operators
+_LEAST_THREAD: Final = 0.01
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Names of parts, each with its family; that of a kernel, which takes a while to tell, is looked up when asked."""
+
+    names: list[str] = field(default_factory=list)
+    families: list[str] = field(default_factory=list)
+
+    def add(self, names: Iterable[str], families: Iterable[str]) -> int:
+        """Add names, with "" for the families of kernels; return the position of the first one."""
+        first = len(self.names)
+        self.names.extend(names)
+        self.families.extend(families)
+        return first
+
+    def family(self, position: int) -> str:
+        """Return the family of a name."""
+        return self.families[position] or family(self.names[position])
+
+
+@dataclass(frozen=True, eq=False)
+class _Pieces:
+    """Operations, operators or idle spans, one entry per array; `place` is a position in texts, `name` one in _Names.
+
+    own: the time that is theirs alone (ns). category: a position in _CATEGORIES.
+    """
+
+    place: Ints
+    category: Ints
+    name: Ints
+    start: Ints
+    length: Ints
+    own: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """What is divided into parts: a device or a thread (`key`), its bounds, its repetitions, and the pieces."""
+
+    key: Mapping[str, int]
+    bounds: tuple[int, int]
+    steps: int
+    pieces: tuple[_Pieces, ...]
+
+
+def step_parts(timeline: Timeline) -> Table:
+    """Return the parts of each device, else of each thread with operators, in the order of the program."""
+    names = _Names()
+    wholes = list(_devices(timeline, names))
+    places = _places(timeline)[1] if wholes else _paths(timeline)[1]
+    wholes = wholes or list(_threads(timeline, names))
+    title = "" if any(whole.steps for whole in wholes) else _WINDOW
+    if not wholes:
+        nothing = pd.DataFrame(columns=STEP_PARTS.column_names).drop(columns="tid")
+        return Table(nothing, ("There is no GPU work in the window, and no PyTorch operator.",), title)
+    table = pd.concat([_table(timeline, whole, places, names) for whole in wholes], ignore_index=True)
+    columns = [name for name in STEP_PARTS.column_names if name in table]
+    whole_types = dict.fromkeys(("device", "steps", "longest_ns", "longest_at_ns"), NULLABLE)
+    return Table(table[columns].astype(whole_types), (), title)
+
+
+# -- devices ----------------------------------------------------------------------------------------------------------
+
+
+def _devices(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
+    """Yield the devices at work, and add the names of their operations to `names`."""
+    if not {"kernels", "memory_ops"} <= timeline.profile.tables.keys() or not len(timeline.operations.start):
+        return
+    window, name = timeline.window, _named(timeline, names)
+    place = _places(timeline)[0]
+    for device, split in device_splits(timeline).items():
+        begin, end = split.steps
+        bounds = (int(begin[0]), int(end[-1])) if len(begin) else (window.start_ns, window.end_ns)
+        if bounds[0] < bounds[1]:
+            busy = _busy(timeline, bounds, place, name, device=device)
+            idle = _idle(timeline, bounds, names, device=device, found=split.waits)
+            yield _Whole({"device": device}, bounds, len(begin), (busy, idle))
+
+
+def _paths(timeline: Timeline) -> tuple[Ints, list[str]]:
+    """Return for each range, and for none (-1), its path as a position in the distinct paths, and these."""
+    paths = repetitions(timeline.profile)["path"].cat
+    codes = np.append(np.asarray(paths.codes, dtype=np.int64), len(paths.categories))
+    return codes, [*paths.categories.tolist(), OUTSIDE]
+
+
+@once
+def _places(timeline: Timeline) -> tuple[Ints, list[str]]:
+    """Return for each operation its place, as a position in the distinct places, and these.
+
+    The first places are those of `_paths`. Work outside of all ranges inside a step is placed by what PyTorch recorded:
+    the module, else the outermost operator.
+    """
+    paths, texts = _paths(timeline)
+    place = paths[owner_rows(timeline, timeline.operations.call)]
+    if not len(timeline.profile.tables.get("cpu_ops", ())):
+        return place, texts
+    around, known = _operators(timeline)
+    operator = launching_operators(timeline)
+    inner = np.where(operator >= 0, np.append(around, 0)[operator], 0)
+    # the outermost ranges are the steps themselves
+    step = timeline.window.family
+    is_bare = np.array([text in (OUTSIDE, step) or text.endswith(f"{_SEPARATOR}{step}") for text in texts])
+    key, distinct = pd.factorize(np.where(is_bare[place], inner, 0) * len(texts) + place)
+    extended = [
+        texts[old] if not new else known[new] if texts[old] == OUTSIDE else f"{texts[old]}{_SEPARATOR}{known[new]}"
+        for new, old in (divmod(one, len(texts)) for one in distinct.tolist())
+    ]
+    return key + len(texts), [*texts, *extended]
+
+
+def _operators(timeline: Timeline) -> tuple[Ints, list[str]]:
+    """Return for each row of cpu_ops its module or else its outermost operator, as a position in texts; 0 for none."""
+    table, nested = timeline.profile.table("cpu_ops"), nested_operators(timeline)
+    outermost = np.full(len(table), -1, dtype=np.int64)
+    is_operator = nested.row >= 0
+    outermost[nested.row[is_operator]] = nested.row[_outermost(nested.parent, is_operator)[is_operator]]
+    names = table["name"].cat
+    modules = operator_modules(timeline)[0]
+    of_modules = np.asarray(modules.codes, dtype=np.int64)
+    has_module = np.append(np.asarray(modules.categories != ""), False)[of_modules]
+    texts = ["", *names.categories, *without_numbers(modules.categories)]
+    operator = np.where(outermost >= 0, np.asarray(names.codes, dtype=np.int64)[outermost] + 1, 0)
+    return np.where(has_module, of_modules + 1 + len(names.categories), operator), texts
+
+
+def _outermost(parent: Ints, is_operator: Flags) -> Ints:
+    """Return for each span the outermost operator around it that no range separates from it."""
+    above = np.where((parent >= 0) & np.append(is_operator, False)[parent], parent, np.arange(len(parent)))
+    while (above[above] != above).any():
+        above = above[above]
+    return above
+
+
+def _named(timeline: Timeline, names: _Names) -> Ints:
+    """Return the name of each operation as a position in `names`, to which the distinct ones are added."""
+    tables, operations = timeline.profile.tables, timeline.operations
+    name = np.zeros(len(operations.start), dtype=np.int64)
+    kernels, copies = tables["kernels"]["name"].array, copy_names(tables["memory_ops"], _copy)
+    known = kernels.categories.tolist()
+    # added in place: the codes of pandas may be 8 bits wide, too narrow for the sum
+    name[operations.of("kernels")] = kernels.codes
+    name[operations.of("kernels")] += names.add(known, [""] * len(known))
+    known = copies.categories.tolist()
+    name[operations.of("memory_ops")] = copies.codes
+    name[operations.of("memory_ops")] += names.add(known, (text.split(", ")[0] for text in known))
+    name[operations.of("graph_launches")] = names.add([GRAPH], [GRAPH])
+    return name
+
+
+def _copy(operation: str, source: str, target: str) -> str:
+    kinds = " → ".join(kind for kind in (source, target) if kind not in ("", "Unknown"))
+    return f"{operation}, {kinds}" if kinds else operation
+
+
+def _busy(timeline: Timeline, bounds: tuple[int, int], place: Ints, name: Ints, *, device: int) -> _Pieces:
+    operations, category = timeline.operations, busy_categories(timeline)
+    here = by_device(timeline)[device]
+    here = here[(operations.start[here] < bounds[1]) & (operations.end[here] > bounds[0])]
+    start, end = np.maximum(operations.start[here], bounds[0]), np.minimum(operations.end[here], bounds[1])
+    own = np.zeros(len(here))
+    rest: Spans = (np.array(bounds[:1]), np.array(bounds[1:]))
+    for position in range(len(BUSY)):
+        mine = category[here] == position
+        if mine.any():
+            own[mine] = shares(start[mine], end[mine], rest)
+            rest = without(rest, inside(start[mine], end[mine], bounds))
+    return _Pieces(place[here], category[here], name[here], start, end - start, own)
+
+
+def _idle(timeline: Timeline, bounds: tuple[int, int], names: _Names, *, device: int, found: Waits | None) -> _Pieces:
+    """Return the idle spans of a device, cut where the range changes in which the CPU was.
+
+    found: what explains the idle time of the window, if that is known.
+    """
+    if found is None:
+        operations, here = timeline.operations, by_device(timeline)[device]
+        busy = inside(operations.start[here], operations.end[here], bounds)
+        found = waits(timeline, device=device, idle=gaps(busy, bounds))
+    # what explains an instant does not depend on the bounds
+    order = np.flatnonzero((found.start < bounds[1]) & (found.end > bounds[0]))
+    order = order[np.argsort(found.start[order], kind="stable")]
+    found = Waits(*(column[order] for column in found))
+    found = found._replace(start=np.maximum(found.start, bounds[0]), end=np.minimum(found.end, bounds[1]))
+    is_launched = np.isin(found.cause, [IDLE.index(LAUNCH), IDLE.index(DEPENDENCY)]) & (found.call >= 0)
+    columns: list[tuple[Ints, ...]] = []
+    for process, mine in positions(found.process).items():
+        waiting = mine[~is_launched[mine]]
+        start, end, span = cut((found.start[waiting], found.end[waiting]), _edges(timeline, process))
+        of = waiting[span]
+        owner = owners_at(timeline, found.thread[of], found.process[of], start)[0]
+        columns.append((owner, found.cause[of], start, end))
+    launched = np.flatnonzero(is_launched)
+    owner = owner_rows(timeline, found.call[launched])
+    columns.append((owner, found.cause[launched], found.start[launched], found.end[launched]))
+    owner, cause, start, end = map(np.concatenate, zip(*columns, strict=True))
+    name, category = cause + names.add(IDLE, IDLE), cause + _CATEGORIES.index(IDLE[0])
+    return _Pieces(_paths(timeline)[0][owner], category, name, start, end - start, (end - start).astype(np.float64))
+
+
+def _edges(timeline: Timeline, process: int) -> Ints:
+    """Return all times at which a range of a process begins or ends."""
+    ranges = repetitions(timeline.profile)
+    mine = ranges["process"].to_numpy() == process
+    return np.concatenate([ranges[name].to_numpy()[mine] for name in ("start_ns", "end_ns")])
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
+def _threads(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
+    """Yield the threads that spend the most time in operators; the family of an operator is the outermost around it."""
+    window = timeline.window
+    bounds = (window.start_ns, window.end_ns)
+    if not len(timeline.profile.tables.get("cpu_ops", ())) or window.length_ns <= 0:
+        return
+    nested = nested_operators(timeline)
+    begun, over = (np.clip(times, *bounds) for times in (nested.start, nested.end))
+    own, is_operator = nested.without_children(over - begun), nested.row >= 0
+    outermost = _outermost(nested.parent, is_operator)
+    name = _operator_names(timeline, outermost, names)
+    idle_name = names.add([HOST], [HOST])
+    threads = positions(_column(timeline, "thread"))
+    spent = {thread: int(own[mine].sum()) for thread, mine in threads.items() if thread >= 0}
+    least = max(_LEAST_THREAD * max(spent.values(), default=0), 1)
+    busiest = sorted(spent, key=lambda thread: (-spent[thread], thread))[:_MOST_THREADS]
+    for thread in (thread for thread in busiest if spent[thread] >= least):
+        mine = threads[thread]
+        mine = mine[over[mine] > begun[mine]]
+        process = int(nested.process[mine[0]])
+        of, edges = (thread, process), _edges(timeline, process)
+        first = mine[outermost[mine] == mine]
+        start, end, _ = cut(gaps(inside(begun[first], over[first], bounds), bounds), edges)
+        yield _Whole(
+            {"tid": int(_column(timeline, "tid")[mine[0]])},
+            bounds,
+            0,
+            (
+                _on_thread(timeline, of, OPERATORS, name[mine], (begun[mine], over[mine], own[mine])),
+                _on_thread(timeline, of, HOST, idle_name, (start, end, end - start)),
+            ),
+        )
+
+
+def _on_thread(
+    timeline: Timeline, of: tuple[int, int], category: str, name: Ints | int, spans: tuple[Ints, Ints, Ints]
+) -> _Pieces:
+    """Return what runs on a thread of a process (`of`), by start, end and the time that is its own."""
+    (thread, process), (start, end, own) = of, spans
+    here, mother, kind = (np.full(len(start), value) for value in (thread, process, _CATEGORIES.index(category)))
+    owner = owners_at(timeline, here, mother, start)[0]
+    named = np.broadcast_to(np.asarray(name, dtype=np.int64), start.shape)
+    return _Pieces(_paths(timeline)[0][owner], kind, named, start, end - start, own.astype(np.float64))
+
+
+def _operator_names(timeline: Timeline, outermost: Ints, names: _Names) -> Ints:
+    """Return the name of each span of `nested_operators`, which are added to `names`; any for what is no operator."""
+    row, operators = nested_operators(timeline).row, timeline.profile.table("cpu_ops")["name"].cat
+    known, codes = operators.categories.tolist(), np.append(np.asarray(operators.codes, dtype=np.int64), 0)
+    name, distinct = pd.factorize(codes[row[outermost]] * len(known) + codes[row])
+    pairs = [divmod(key, len(known)) for key in distinct.tolist()]
+    named: Ints = name + names.add((known[inner] for _, inner in pairs), (known[around] for around, _ in pairs))
+    return named
+
+
+def _column(timeline: Timeline, column: str) -> Ints:
+    """Return a column of cpu_ops for the spans of `nested_operators`; -1 for those that are no operators."""
+    row, values = nested_operators(timeline).row, timeline.profile.table("cpu_ops")[column].to_numpy(dtype=np.int64)
+    found: Ints = np.where(row >= 0, values[row], -1)
+    return found
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) -> pd.DataFrame:
+    """Add up the pieces of a device or thread by place, category and name."""
+    columns = {name: [getattr(pieces, name) for pieces in whole.pieces] for name in _Pieces.__annotations__}
+    frame = pd.DataFrame({name: np.concatenate(arrays) for name, arrays in columns.items()})
+    # of pieces that are equally long the first one, whatever the order of rows in the capture
+    frame = frame.iloc[np.argsort(frame["start"].to_numpy(), kind="stable")].reset_index(drop=True)
+    grouped = frame.groupby(["place", "category", "name"], sort=True)
+    table = grouped.agg(own=("own", "sum"), whole=("length", "sum"), count=("own", "size")).reset_index()
+    longest = frame.loc[grouped["length"].idxmax().to_numpy(), ["start", "length"]].reset_index(drop=True)
+    table = table.assign(longest_ns=longest["length"], longest_at_ns=longest["start"] - timeline.window.start_ns)
+    table["path"] = [places[place] for place in table["place"]]
+    table["first"] = grouped["start"].min().to_numpy()
+    table["family"] = [names.family(name) for name in table["name"]]
+    table["name"] = [names.names[name] for name in table["name"]]
+    length = whole.bounds[1] - whole.bounds[0]
+    table = _merged(_folded(table, length), length)
+    table = table.iloc[_ordered(table)].reset_index(drop=True)
+    steps = max(whole.steps, 1)
+    category = [_CATEGORIES[position] for position in table["category"]]
+    return table.assign(
+        device=whole.key.get("device"),
+        **{name: key for name, key in whole.key.items() if name != "device"},
+        step=timeline.window.family if whole.steps else "",
+        steps=whole.steps,
+        group=["idle" if one in IDLE else "busy" for one in category],
+        category=category,
+        time_ns=table["own"] / steps,
+        time_pct=100.0 * table["own"] / length,
+        hidden_ns=(table["whole"] - table["own"]).clip(lower=0) / steps,
+        count=table["count"] / steps,
+    )
+
+
+def _folded(table: pd.DataFrame, length: int) -> pd.DataFrame:
+    """Let ranges that take too little count for the one around them."""
+    totals = dict[str, float]()
+    for path, own in zip(table["path"], table["own"].tolist(), strict=True):
+        for above in _prefixes(path):
+            totals[above] = totals.get(above, 0.0) + own
+    kept = {}
+    for path in table["path"].unique():
+        large = [above for above in _prefixes(path) if totals[above] >= _LEAST_RANGE * length]
+        kept[path] = large[-1] if large else path if path == OUTSIDE else OTHER_PARTS
+    return table.assign(path=table["path"].map(kept))
+
+
+def _prefixes(path: str) -> list[str]:
+    """Return the paths of all ranges of a path, the outermost first."""
+    return list(accumulate(path.split(_SEPARATOR), lambda above, name: f"{above}{_SEPARATOR}{name}"))
+
+
+def _merged(table: pd.DataFrame, length: int) -> pd.DataFrame:
+    """Add up rows that became one; too small parts of a range become one row per category."""
+    sizes = table.groupby(["path", "category", "name"])["whole"].transform("sum")
+    small = (sizes < _LEAST_PART * length) & (table["category"] < _CATEGORIES.index(IDLE[0]))
+    table = table.assign(**{name: table[name].mask(small, OTHER_PARTS) for name in ("name", "family")})
+    keys = ["path", "category", "family", "name"]
+    table = table.sort_values(["longest_ns", "longest_at_ns"], ascending=[False, True], kind="stable")
+    grouped = table.groupby(keys, sort=True)
+    sums = grouped.agg(
+        own=("own", "sum"),
+        whole=("whole", "sum"),
+        count=("count", "sum"),
+        longest_ns=("longest_ns", "first"),
+        longest_at_ns=("longest_at_ns", "first"),
+        first=("first", "min"),
+    )
+    return sums.reset_index()
+
+
+def _ordered(table: pd.DataFrame) -> list[int]:
+    """Order rows as a tree: ranges as they began, what is their own after the ranges inside, the largest first."""
+    began = dict[str, int]()
+    for path, first in zip(table["path"], table["first"].tolist(), strict=True):
+        for above in _prefixes(path):
+            began[above] = min(began.get(above, first), first)
+    place = {
+        path: (*((began[above], above) for above in _prefixes(path)), (np.iinfo(np.int64).max, "")) for path in began
+    }
+    of_family = table.groupby(["path", "category", "family"])["own"].transform("sum").tolist()
+    rows = table[["path", "category", "family", "name", "own"]].to_dict("records")
+
+    def key(row: int) -> tuple[Any, ...]:
+        one = rows[row]
+        rank = (-of_family[row], one["family"], -one["own"], one["name"])
+        return (place[one["path"]], one["category"], *rank)
+
+    return sorted(range(len(rows)), key=key)
+
+
+ANALYSES: Final = (Analysis(STEP_PARTS, step_parts),)

@@ -1,0 +1,175 @@
+"""What a repetition of the window does: how often each kernel, copy, call, operator and range runs in one, how long.
+
+The tables of a capture hold all of it, with its start-up; of two runs with different numbers of repetitions only what a
+repetition takes can be compared. Work belongs to the repetition in which the CPU launched it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.ranges.owners import call_owners
+from nightsight.events.names import GRAPH, api_names
+from nightsight.events.operators import launching_operators, nested_operators
+from nightsight.events.ranges import repetitions
+from nightsight.events.timeline import Timeline
+from nightsight.intervals import Ints
+from nightsight.results import STEP_WORK
+from nightsight.tables import categorical, renamed
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+# sums of names by repetition up to which a table of all of them is the quickest
+_DENSE: Final = 4_000_000
+
+
+def step_work(timeline: Timeline) -> Table:
+    """Return one row per kind and name."""
+    tables = [_summed(timeline, work) for work in _works(timeline)]
+    table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=STEP_WORK.column_names)
+    place = table["name"].map(_places(timeline)).where(table["kind"] == "kernel")
+    table = table.assign(place=place.astype("object").fillna(""))[list(STEP_WORK.column_names)]
+    return Table(table.sort_values(["kind", "time_ns", "name"], ascending=[True, False, True], ignore_index=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """Pieces of one kind of work: name and process of each, when the CPU began it, and how long it took."""
+
+    kind: str
+    names: "pd.Categorical[Any]"
+    process: Ints
+    start: Ints
+    length: Ints
+
+
+def _works(timeline: Timeline) -> Iterator[_Work]:
+    """Yield each kind of work that the capture has."""
+    tables, operations = timeline.profile.tables, timeline.operations
+    length, began = operations.end - operations.start, operations.start
+    if "api_calls" in tables and len(operations.call):
+        called = np.append(tables["api_calls"]["start_ns"].to_numpy(dtype=np.int64), 0)[operations.call]
+        began = np.where(operations.call >= 0, called, began)
+    for kind, table in (("kernel", "kernels"), ("copy", "memory_ops"), ("kernel", "graph_launches")):
+        rows = np.flatnonzero(operations.of(table))
+        if len(rows):
+            frame = tables[table]
+            process = frame["process"].to_numpy(dtype=np.int64, na_value=-1)
+            yield _Work(kind, _names(table, frame), process, began[rows], length[rows])
+    for kind, table in (("call", "api_calls"), ("range", "ranges")):
+        if table in tables and len(tables[table]):
+            frame = tables[table] if table == "api_calls" else repetitions(timeline.profile)
+            start, end, process = (frame[name].to_numpy(dtype=np.int64) for name in ("start_ns", "end_ns", "process"))
+            yield _Work(kind, _names(table, frame), process, start, end - start)
+    if "cpu_ops" in tables and len(tables["cpu_ops"]):
+        nested = nested_operators(timeline)
+        mine = np.flatnonzero(nested.row >= 0)
+        own = nested.without_children(nested.end - nested.start)[mine]
+        names = tables["cpu_ops"]["name"].array[nested.row[mine]]
+        yield _Work("operator", names, nested.process[mine], nested.start[mine], own)
+
+
+def _names(table: str, frame: pd.DataFrame) -> "pd.Categorical[Any]":
+    if table == "api_calls":
+        return pd.Categorical(renamed(frame["name"], api_names))
+    if table == "memory_ops":
+        return copy_names(frame, _copy)
+    if table == "graph_launches":
+        return categorical(np.array([GRAPH], dtype=object), np.zeros(len(frame), dtype=np.int64))
+    named: pd.Categorical[Any] = frame["path" if table == "ranges" else "name"].array
+    return named
+
+
+def copy_names(copies: pd.DataFrame, named: Callable[[str, str, str], str]) -> "pd.Categorical[Any]":
+    """Return a text for each row of memory_ops, made from its operation and its kinds of memory ("" for unknown)."""
+    columns = [copies[name].cat for name in ("operation", "source_kind", "target_kind")]
+    sizes = [max(len(column.categories), 1) for column in columns]
+    # missing kinds have the code -1
+    codes = [column.codes.to_numpy(dtype=np.int64) + 1 for column in columns]
+    code, known = pd.factorize((codes[0] * (sizes[1] + 1) + codes[1]) * (sizes[2] + 1) + codes[2])
+    first, target = np.divmod(known, sizes[2] + 1)
+    operation, source = np.divmod(first, sizes[1] + 1)
+    texts = [["", *column.categories] for column in columns]
+    names = [named(texts[0][a], texts[1][b], texts[2][c]) for a, b, c in zip(operation, source, target, strict=True)]
+    return categorical(np.array(names, dtype=object), code)
+
+
+def _copy(operation: str, source: str, target: str) -> str:
+    return operation if operation == "memset" or not (source or target) else f"{operation} ({source} to {target})"
+
+
+def _repetition(timeline: Timeline, process: Ints, time: Ints) -> Ints:
+    """Return the number of the repetition in which a process was at a time; -1 outside of the window.
+
+    A process without repetitions of its own goes by those of the one with the most GPU work.
+    """
+    window = timeline.window
+    usual = window.repetitions if len(window.repetitions) else np.array([window.start_ns])
+    found = np.searchsorted(usual, time, side="right") - 1
+    for own, starts in window.steps.items():
+        mine = process == own
+        found[mine] = np.searchsorted(starts, time[mine], side="right") - 1
+    inside = (time >= window.start_ns) & (time < window.end_ns)
+    return np.where(inside & (found >= 0), np.minimum(found, len(usual) - 1), -1)
+
+
+def _summed(timeline: Timeline, work: _Work) -> pd.DataFrame:
+    """Return how often each name is in a repetition, and its time: the median, or the mean if not all have it."""
+    size, known = max(len(timeline.window.repetitions), 1), len(work.names.categories)
+    step = _repetition(timeline, work.process, work.start)
+    code = np.asarray(work.names.codes, dtype=np.int64)
+    inside = (step >= 0) & (code >= 0)
+    code, time = code[inside], work.length[inside].astype(np.float64)
+    key = code * size + step[inside]
+    count = np.bincount(code, minlength=known)
+    total = np.bincount(code, weights=time, minlength=known)
+    if known * size <= _DENSE:
+        there = np.flatnonzero(np.bincount(key, minlength=known * size))
+        sums = np.bincount(key, weights=time, minlength=known * size)[there]
+    else:
+        there, place = np.unique(key, return_inverse=True)
+        sums = np.bincount(place, weights=time)
+    of = there // size
+    order = np.lexsort((sums, of))
+    many = np.bincount(of, minlength=known)
+    first = np.cumsum(many) - many
+    full = np.flatnonzero(many == size)
+    mean = total / size
+    sums = sums[order]
+    mean[full] = (sums[first[full] + (size - 1) // 2] + sums[first[full] + size // 2]) / 2
+    rows = np.flatnonzero(count)
+    texts = np.asarray(work.names.categories, dtype=object)[rows]
+    return pd.DataFrame({"kind": work.kind, "name": texts, "count": count[rows] / size, "time_ns": mean[rows]})
+
+
+def _places(timeline: Timeline) -> dict[str, str]:
+    """Return where the CPU launches each kernel: the ranges and the operator in which most of its time is launched."""
+    tables = timeline.profile.tables
+    if not {"kernels", "api_calls"} <= tables.keys() or not len(tables["kernels"]):
+        return {}
+    kernels, call = tables["kernels"], timeline.operations.call[: len(tables["kernels"])]
+    paths = repetitions(timeline.profile)["path"]
+    owner = np.where(call >= 0, np.append(call_owners(timeline)[0], -1)[call], -1)
+    path = np.where(owner >= 0, np.append(np.asarray(paths.cat.codes, dtype=np.int64), -1)[owner], -1)
+    operator, operators = np.full(len(call), -1), np.empty(0, dtype=object)
+    if "cpu_ops" in tables and len(tables["cpu_ops"]):
+        names = tables["cpu_ops"]["name"].cat
+        row = launching_operators(timeline)[: len(call)]
+        operator = np.where(row >= 0, np.append(np.asarray(names.codes, dtype=np.int64), -1)[row], -1)
+        operators = np.asarray(names.categories, dtype=object)
+    code = kernels["name"].cat.codes.to_numpy(dtype=np.int64)
+    length = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
+    sums = pd.DataFrame({"code": code, "path": path, "operator": operator, "ns": length})
+    sums = sums.groupby(["code", "path", "operator"], sort=True)["ns"].sum().reset_index()
+    most = sums.sort_values("ns", ascending=False, kind="stable").drop_duplicates("code")
+    texts = np.append(np.asarray(paths.cat.categories, dtype=object), "")
+    parts = zip(texts[most["path"]], np.append(operators, "")[most["operator"]], strict=True)
+    known = np.asarray(kernels["name"].cat.categories, dtype=object)[most["code"]]
+    return dict(zip(known, (" / ".join(part for part in pair if part) for pair in parts), strict=True))
+
+
+ANALYSES: Final = (Analysis(STEP_WORK, step_work),)

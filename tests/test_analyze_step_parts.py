@@ -1,0 +1,238 @@
+"""What a step is made of: each instant once, in the right range, and all of it; and the steps one by one."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from nightsight.analyze.step_parts import step_parts
+from nightsight.analyze.step_split import COLUMNS, step_split, step_times
+from nightsight.events.timeline import Timeline
+from nightsight.events.window import Window
+from nightsight.model import Profile
+from nightsight.results import STEP_CATEGORIES, STEP_PARTS, STEP_TIMES, WHOLE_STEP
+from tests.recorded import Recorded
+from tests.timeline import PROCESS, draw
+
+CAPTURES = ("train", "ddp2", "graph", "graph_node", "crash", "mlp", "mini_torch", "cuda_graph", "unified_memory")
+
+
+def stepped(picture: str, *starts: int) -> Timeline:
+    """Return a timeline whose steps begin at these microseconds, and end with the picture."""
+    drawn = draw(picture)
+    end = max(int(table["end_ns"].max()) for table in drawn.tables.values() if "end_ns" in table and len(table))
+    steps = {PROCESS: 1000 * np.array(starts)} if starts else {}
+    return Timeline(drawn, Window(1000 * starts[0] if starts else 0, end, "drawn", "", "step" if starts else "", steps))
+
+
+def parts(timeline: Timeline) -> dict[tuple[str, str], float]:
+    """Return the microseconds in a repetition by path and name."""
+    frame = step_parts(timeline).frame
+    STEP_PARTS.check(frame)
+    return {(row["path"], row["name"]): row["time_ns"] / 1000 for row in frame.to_dict("records")}
+
+
+def test_kernels_stand_in_the_range_that_launched_them_and_idle_time_where_the_cpu_was() -> None:
+    timeline = stepped(
+        """
+        nvtx  [step              ][step              ]
+        nvtx  .[load     ][fwd  ].[load      ][fwd  ]..
+        cpu   ............L...................L......
+        s7    .............aaaa................aaaa...
+        """,
+        0,
+        20,
+    )
+    # a step begins with its first kernel: from 13 to 33, and to the end of the ranges
+    found = parts(timeline)
+    assert found["step / fwd", "a"] == 4
+    assert ("step / load", "a") not in found
+    assert found["step / load", "host code"] == 12 / 2
+    assert sum(found.values()) == pytest.approx(step_split(timeline).frame["avg_ns"].iloc[0] / 1000)
+
+
+def test_hundreds_of_kernels_have_names_of_their_own() -> None:
+    drawn = draw(f"s7    {'a.' * 300}M")
+    names = [f"kernel {number}" for number in range(300)]
+    kernels = drawn.table("kernels").assign(name=pd.Categorical(names))
+    frame = step_parts(Timeline(Profile({**drawn.tables, "kernels": kernels}))).frame
+    assert {*names, "memset, Device"} <= {*frame["name"]}
+    assert (frame.loc[frame["name"].isin(names), "time_ns"] == 1000).all()
+
+
+def test_kernels_that_run_together_share_the_time_and_copies_behind_them_are_hidden() -> None:
+    frame = step_parts(stepped("s7   aaaa....\ns8   ..bbbb..\ns9   ...HHHHH")).frame.set_index("name")
+    assert frame["time_ns"].to_dict() == {"a": 3000, "b": 3000, "Host-to-Device, Pageable → Device": 2000}
+    assert frame["hidden_ns"].to_dict() == {"a": 1000, "b": 1000, "Host-to-Device, Pageable → Device": 3000}
+    assert frame["family"].tolist() == ["a", "b", "Host-to-Device"]
+    assert frame["time_pct"].sum() == pytest.approx(100)
+
+
+def test_the_longest_of_a_part_can_be_found_in_the_window() -> None:
+    row = step_parts(stepped("s7   .a.aaa.aa")).frame.set_index("name").loc["a"]
+    assert (row["count"], row["longest_ns"], row["longest_at_ns"]) == (3, 3000, 3000)
+
+
+def test_ranges_come_as_they_begin_and_their_own_parts_after_those_inside() -> None:
+    timeline = stepped(
+        """
+        nvtx  [second      ]...........
+        nvtx  .[inner]..........[third]
+        cpu   .L.L......L........L.....
+        s7    ..aabb......cc.......dd..
+        """
+    )
+    paths = list(dict.fromkeys(path for path, _ in parts(timeline)))
+    assert paths == ["second / inner", "second", "(no range)", "third"]
+
+
+def test_a_launch_under_way_belongs_to_what_it_launches() -> None:
+    found = parts(stepped("nvtx  [a   ]......\nnvtx  ......[b  ]\ncpu   .L....L.....\ns7    ..aa...aa..."))
+    assert found["b", "launch"] == 1
+
+
+def test_without_repetitions_it_is_the_window_that_is_made_of_parts() -> None:
+    assert step_parts(stepped("s7   aa..")).title == "What the window is made of"
+    assert step_parts(stepped("cpu  L...L...\ns7   .aa..aa.", 0, 4)).title == ""
+
+
+def test_devices_stand_apart_and_each_adds_up_to_its_own_step() -> None:
+    timeline = stepped("cpu   L.L.L.L...\ns7    .aa..aa...\ns7:1  ...bbb.bbb", 0, 4)
+    frame, split = step_parts(timeline).frame, step_split(timeline).frame
+    whole = split[split["category"] == WHOLE_STEP].set_index("device")["avg_ns"]
+    assert frame.groupby("device")["time_ns"].sum().to_dict() == pytest.approx(whole.to_dict())
+
+
+def test_small_ranges_count_for_the_one_around_them_and_small_parts_become_one() -> None:
+    calls = "".join(f"[r{number}]" for number in range(3))
+    long = "a" * 9000
+    timeline = stepped(f"nvtx  [all{' ' * 40}]\nnvtx  .{calls}\ncpu   ..L...L...L...L\ns7    ....b.c...d..{long}")
+    paths = set(step_parts(timeline).frame["path"])
+    assert paths <= {"all", "(no range)", "(others)"}
+    assert sum(parts(timeline).values()) == pytest.approx(
+        step_parts(timeline).frame["longest_ns"].max() / 1000, rel=0.01
+    )
+
+
+def test_there_are_no_parts_without_work() -> None:
+    result = step_parts(Timeline(draw("cpu  L.L")))
+    assert result.frame.empty
+    assert result.notes == ("There is no GPU work in the window, and no PyTorch operator.",)
+
+
+@given(
+    st.lists(st.text("..LCSAFJBGE", min_size=1, max_size=40), min_size=1, max_size=2),
+    st.lists(st.text("....abnPHDMG", min_size=1, max_size=60), min_size=1, max_size=3),
+    st.lists(st.sampled_from(["[f  ]", "[g    ]", "[h]", "...", "[i ", "]."]), max_size=10).map("".join),
+    st.lists(st.integers(1, 30), max_size=3),
+)
+def test_parts_add_up_to_the_mean_step_and_by_category_to_its_split(
+    cpus: list[str], streams: list[str], ranges: str, lengths: list[int]
+) -> None:
+    assume(any(letter.isalpha() for track in streams for letter in track))
+    lines = [f"cpu:{7 + row}  {cpu}" for row, cpu in enumerate(cpus)]
+    lines += [f"s{row}:{row % 2}  {track}" for row, track in enumerate(streams)]
+    timeline = stepped("\n".join([*lines, f"nvtx  {ranges}."]), *np.cumsum([0, *lengths]).tolist() if lengths else ())
+    assume(timeline.window.length_ns > 0)
+    frame, split = step_parts(timeline).frame, step_split(timeline).frame
+    STEP_PARTS.check(frame)
+    assert (frame[["time_ns", "hidden_ns", "count"]] >= 0).all(axis=None)
+    for device, rows in frame.groupby("device"):
+        assert rows["time_pct"].sum() == pytest.approx(100)
+        mine = split[split["device"] == device].set_index("category")["avg_ns"]
+        if len(mine):
+            assert rows["time_ns"].sum() == pytest.approx(mine.pop(WHOLE_STEP))
+            found = rows.groupby("category")["time_ns"].sum()
+            assert found[found > 0].to_dict() == pytest.approx(mine[mine > 0].to_dict())
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_parts_of_real_captures_add_up(name: str, recorded: Recorded) -> None:
+    report = recorded.report(name)
+    frame = report.result("step_parts").rows
+    split = report.result("step_split").rows
+    for device, rows in frame.groupby("device"):
+        assert rows["time_pct"].sum() == pytest.approx(100)
+        whole = split[(split["device"] == device) & (split["category"] == WHOLE_STEP)]["avg_ns"].tolist()
+        assert [rows["time_ns"].sum()] * len(whole) == pytest.approx(whole)
+
+
+def test_work_outside_of_ranges_stands_under_the_operator_that_launched_it(recorded: Recorded) -> None:
+    frame = recorded.report("mini_torch").result("step_parts").rows
+    busy = frame[frame["group"] == "busy"]
+    assert busy["path"].str.contains("aten::|nn.Module|Backward|Optimizer").any()
+
+
+def test_without_gpu_work_it_is_the_time_of_threads(recorded: Recorded) -> None:
+    frame = recorded.report("cpu").result("step_parts").rows
+    assert frame["device"].isna().all()
+    assert set(frame["category"]) == {"operators", "host code"}
+    for _, rows in frame.groupby("tid"):
+        assert rows["time_pct"].sum() == pytest.approx(100)
+    # an operator has only the time that no operator inside it has
+    own = recorded.report("cpu").result("cpu_ops").rows.set_index("name")["own_ns"]
+    found = frame[frame["category"] == "operators"].groupby("name")["time_ns"].sum()
+    assert (found <= own.reindex(found.index) + 1).drop("(others)", errors="ignore").all()
+
+
+# -- one by one -------------------------------------------------------------------------------------------------------
+
+
+def times(lengths: list[int]) -> pd.DataFrame:
+    """Return the rows of steps of these lengths in microseconds, each with a kernel of 1 µs at its beginning."""
+    starts = np.cumsum([0, *lengths])
+    cpu, work = np.full(starts[-1], "."), np.full(starts[-1], ".")
+    cpu[starts[:-1]], work[starts[:-1] + 1] = "L", "a"
+    frame = step_times(
+        stepped(f"cpu  {''.join(cpu)}\ns7   {''.join(work)}\ns8   {'.' * (starts[-1])}", *starts[:-1])
+    ).frame
+    STEP_TIMES.check(frame)
+    return frame
+
+
+def test_each_step_has_its_length_and_where_its_time_went() -> None:
+    frame = times([10, 10, 20, 10, 10])
+    assert frame["time_ns"].tolist()[:4] == [10_000, 10_000, 20_000, 10_000]
+    assert frame["outliers"].tolist()[:4] == [0, 0, 1, 0]
+    assert frame["start_ns"].tolist()[:3] == [1000, 11_000, 21_000]
+    assert frame["compute_ns"].tolist() == [1000] * 5
+    spent = frame[[name for name in STEP_CATEGORIES.values() if name in frame]].sum(axis=1)
+    assert spent.tolist() == frame["time_ns"].tolist()
+
+
+@pytest.mark.parametrize("count", [COLUMNS, COLUMNS + 1, 7 * COLUMNS + 3])
+def test_of_many_steps_rows_hold_several_and_name_the_slowest(count: int) -> None:
+    lengths = [4] * count
+    lengths[count // 2] = 9
+    frame = times(lengths)
+    assert len(frame) <= COLUMNS
+    assert frame["steps"].sum() == count
+    assert frame["number"].tolist() == [0, *frame["steps"].cumsum().tolist()[:-1]]
+    assert (frame["time_ns"] * frame["steps"]).sum() == frame["start_ns"].iloc[-1] - 1000 + (
+        frame["time_ns"] * frame["steps"]
+    ).iloc[-1]
+    (slow,) = frame[frame["outliers"] > 0].to_dict("records")
+    assert (slow["slowest"], slow["slowest_ns"]) == (count // 2, 9000)
+    assert slow["slowest_start_ns"] == 4000 * (count // 2) + 1000
+
+
+def test_a_window_without_repetitions_has_no_steps() -> None:
+    frame = step_times(stepped("s7   aa..")).frame
+    STEP_TIMES.check(frame)
+    assert frame.empty
+
+
+@pytest.mark.parametrize("name", ["train", "ddp2", "mini_torch"])
+def test_steps_of_real_captures_have_the_mean_of_the_split(name: str, recorded: Recorded) -> None:
+    report = recorded.report(name)
+    split, frame = report.result("step_split").rows, report.result("step_times").rows
+    for device, rows in frame.groupby("device"):
+        mean = split[(split["device"] == device) & (split["category"] == WHOLE_STEP)]["avg_ns"].item()
+        assert (rows["time_ns"] * rows["steps"]).sum() / rows["steps"].sum() == pytest.approx(mean)
+
+
+def test_captures_without_api_calls_have_parts_too() -> None:
+    drawn = draw("s7   aa..bb")
+    tables = {name: table for name, table in drawn.tables.items() if name not in ("api_calls", "ranges")}
+    assert step_parts(Timeline(Profile(tables))).frame["time_pct"].sum() == pytest.approx(100)
