@@ -60,9 +60,9 @@ _MOST_EVIDENCE: Final = 3
 class Rule:
     """What is said about one kind of remedy.
 
-    short: the remedy in a few words. title: with `{where}`, `{name}`, `{cases}`, and `{cost}` or `{saving}`. least_pct:
-    the least gain, in percent of a step, that is worth a word. causes: of the critical path, as evidence. once: the
-    remedy where nothing repeats, if it is another one.
+    short: what to do, in a few words. title: the cause, with `{where}`, `{name}`, `{cases}`. least_pct: the least gain,
+    in percent of a step, that is worth a word. causes: of the critical path, as evidence. once: the remedy where
+    nothing repeats, if it is another one. saves: the time is what can be saved; otherwise it is what the cause costs.
     """
 
     name: str
@@ -73,25 +73,27 @@ class Rule:
     causes: tuple[str, ...] = ()
     least_pct: float = 3.0
     once: str = ""
+    saves: bool = False
 
 
-def _of_kernels(name: str, short: str, least_pct: float) -> Rule:
+def _of_kernels(name: str, least_pct: float) -> Rule:
     words = KERNEL_RULES[name]
-    return Rule(name, short, f"{words.title}: {{name}}: {{saving}}", words.detail, words.remedy, least_pct=least_pct)
+    title = f"{words.title}: {{name}}"
+    return Rule(name, words.short, title, words.detail, words.remedy, least_pct=least_pct, saves=True)
 
 
-_KERNELS: Final[Mapping[str, tuple[str, float]]] = {
-    "tensor_cores": ("tensor cores", 3.0),
-    "fusion": ("kernels fused", 10.0),
-    "attention": ("attention as one kernel", 5.0),
-    "fused_optimizer": ("a fused optimizer", 5.0),
-    "small_grid": ("larger grids", 5.0),
+_KERNELS: Final[Mapping[str, float]] = {
+    "tensor_cores": 3.0,
+    "fusion": 10.0,
+    "attention": 5.0,
+    "fused_optimizer": 5.0,
+    "small_grid": 5.0,
 }
 RULES: Final = (
     Rule(
         "host_code",
-        "this host code moved to another thread",
-        "The GPU waits for host code {where}{alone}: {cost}",
+        "do it ahead of time, or in another thread",
+        "The GPU waits for host code {where}{alone}",
         "Nothing is launched while this code runs, and the GPU has nothing left to do.",
         "Do it ahead of time, in another process or thread (DataLoader workers, prefetching). Make faster what has to "
         "run here: no Python loop over elements, fewer and larger operations, torch.compile.",
@@ -99,8 +101,8 @@ RULES: Final = (
     ),
     Rule(
         "wait",
-        "no wait",
-        "The CPU waits for the GPU {where} ({name}): {cost}",
+        "do not wait there",
+        "The CPU waits for the GPU {where} ({name})",
         "While it waits, its thread launches nothing, so the GPU runs dry until the next launches arrive.",
         "Do not wait in each step: no .item(), .cpu(), print of a tensor or branch on one. Keep values on the GPU, and "
         "fetch them once in many steps, or one step late from pinned memory.",
@@ -108,16 +110,16 @@ RULES: Final = (
     ),
     Rule(
         "wait_and_host_code",
-        "neither wait nor host code",
-        "The GPU runs dry {where}, which waits for it and then runs host code: {cost}",
+        "take the wait or the host code out",
+        "The GPU runs dry {where}, which waits for it and then runs host code",
         "The wait keeps the CPU from running ahead, so the GPU has nothing to do during the host code after it.",
         "Take the wait (.item(), .cpu(), synchronize) or the host code out of the step, or do both once in many steps.",
         (SYNC, HOST),
     ),
     Rule(
         "launch_bound",
-        "launches as a CUDA graph",
-        "The GPU waits for launches {where}, {cases} {each}: {cost}",
+        "launch it as a CUDA graph",
+        "The GPU waits for launches {where}, {cases} {each}",
         "The CPU takes longer to launch this work than the GPU to do it.",
         'Launch it as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch less: fused '
         "kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the GPU.",
@@ -126,8 +128,8 @@ RULES: Final = (
     ),
     Rule(
         "allocation",
-        "no allocation",
-        "Memory is allocated and freed {where}, {cases} calls {each}, most of their time in {name}: {cost}",
+        "allocate before the loop",
+        "Memory is allocated and freed {where}, {cases} calls {each}, most of their time in {name}",
         "cudaFree waits for the GPU, and cudaMalloc takes long.",
         "Do not call torch.cuda.empty_cache() in a loop, keep PyTorch's caching allocator on, allocate buffers before "
         "the loop, or use cudaMallocAsync.",
@@ -135,8 +137,8 @@ RULES: Final = (
     ),
     Rule(
         "loading",
-        "nothing loaded",
-        "Modules or kernels are loaded {where}, most of the time in {name}: {cost}",
+        "load before the loop",
+        "Modules or kernels are loaded {where}, most of the time in {name}",
         "A thread that loads code launches nothing meanwhile.",
         "Load each module once, before the loop; warm up every kernel and shape; CUDA_MODULE_LOADING=EAGER.",
         (MODULE,),
@@ -145,8 +147,8 @@ RULES: Final = (
     ),
     Rule(
         "compilation",
-        "nothing compiled",
-        "Code is compiled {where}, then loaded with {name}: {cost}",
+        "compile once",
+        "Code is compiled {where}, then loaded with {name}",
         "Host code runs until a new module is loaded: a compiler (Triton, NVRTC, torch.compile).",
         "Compile once: no argument that specialises the kernel (tl.constexpr, shapes) may change from step to step; "
         "torch.compile(dynamic=True); warm up before the loop.",
@@ -156,8 +158,8 @@ RULES: Final = (
     ),
     Rule(
         "pageable_copy",
-        "copies pinned and ahead of time",
-        "Copies of pageable memory {where} ({name}): {cost}",
+        "pin the memory and copy ahead of time",
+        "Copies of pageable memory {where} ({name})",
         "Memory that is not pinned goes through a buffer of the driver: the copy is slow, and the call waits for it.",
         "Pin the host's side (DataLoader(pin_memory=True), tensor.pin_memory()), and copy ahead of time on a stream of "
         "its own with non_blocking=True.",
@@ -165,32 +167,32 @@ RULES: Final = (
     ),
     Rule(
         "exposed_copy",
-        "copies ahead of time",
-        "Copies {where} ({name}) run while nothing is computed: {cost}",
+        "copy ahead of time, on a stream of its own",
+        "Copies {where} ({name}) run while nothing is computed",
         "Copies on the stream of the kernels come before or after them, not beside them.",
         "Copy the next batch on a stream of its own while this one is computed.",
         (COPIES,),
     ),
     Rule(
         "copies_to_host",
-        "no copies to the host",
-        "Copies to the host {where}: {cost}",
+        "leave the results on the GPU",
+        "Copies to the host {where}",
         "Results leave the GPU in each step, and the thread waits for them.",
         "Reduce them on the GPU and copy less, or copy to pinned memory on a stream of its own and read a step later.",
         (COPIES,),
     ),
     Rule(
         "many_small_copies",
-        "one copy for many",
-        "{cases} small copies {each} {where} ({name}): {cost}",
+        "copy once for many",
+        "{cases} small copies {each} {where} ({name})",
         "Each costs a call, and most a wait; the bytes cost next to nothing.",
         "Put them into one buffer, and copy that once; or build the values on the GPU.",
         (LAUNCH, SYNC),
     ),
     Rule(
         "migration",
-        "pages moved ahead of time",
-        "Kernels or host code wait for pages of managed memory {where}: {cost}",
+        "move the pages ahead of time",
+        "Kernels or host code wait for pages of managed memory {where}",
         "What touches a page that is on the other side stops until the driver has moved it.",
         "Move pages before they are needed: cudaMemPrefetchAsync to the GPU before the kernel, and to the host before "
         "the CPU reads. Or keep the data on the GPU (cudaMalloc), and copy between pinned memory and it.",
@@ -198,24 +200,26 @@ RULES: Final = (
     ),
     Rule(
         "exposed_communication",
-        "communication overlapped",
-        "Communication that nothing hides: {saving}",
+        "overlap it with computation",
+        "Communication that nothing hides",
         "Kernels wait for a collective although other work could run beside it. Two fifths of its time can be hidden: "
         "the rest is taken from kernels beside it, or has none.",
         "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with buckets, "
         "FSDP prefetching, async_op=True.",
         (COMMUNICATION,),
         2.0,
+        saves=True,
     ),
     Rule(
         "straggler",
-        "ranks balanced",
-        "{name} computes longer than the others, which wait for it in collectives: {saving}",
+        "give all ranks the same work",
+        "{name} computes longer than the others, which wait for it in collectives",
         "A collective transfers nothing until its last rank has come.",
         "Give all ranks the same work: batches of equal size, sequences sorted by length, layers spread evenly.",
+        saves=True,
     ),
     # the library's kernels can do more than one thing at once, and a compiler can: smaller gains take too much for it
-    *(_of_kernels(name, short, least_pct) for name, (short, least_pct) in _KERNELS.items()),
+    *(_of_kernels(name, least_pct) for name, least_pct in _KERNELS.items()),
 )
 """What advice looks for in the replay."""
 _BY_NAME: Final = {rule.name: rule for rule in RULES}
@@ -289,8 +293,6 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
         "where": _where(row),
         "alone": alone,
         "cases": cases,
-        "cost": of,
-        "saving": f"{of} can be saved",
         "name": row["name"] or "calls",
     }
     left, error = before - gain, _error_pct(whole, row["gain_pct"]) / 100 * before
@@ -301,16 +303,19 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     waits = row["waits_in"]
     waiting = (f"Most of it waits in `{waits}`: for another thread, another process or a file.",) if waits else ()
     remedy = rule.remedy if whole["of_repetitions"] or not rule.once else rule.once
+    cause = rule.title.format(**texts)
     return Finding(
         rule.name,
         "advice",
-        rule.title.format(**texts),
+        f"{cause}: {of} can be saved" if rule.saves else f"{cause}: {of}",
         " ".join((rule.detail, *waiting, predicted, *_sequence(row, others))),
         f"{_NOT_KEPT_WAITING} {remedy}" if waits else remedy,
         tuple(_evidence(rule, row, whole, tables))[:_MOST_EVIDENCE],
         gain_ns=round(gain * max(whole["of_repetitions"], 1)),
         gain_pct=float(row["gain_pct"]),
         source=WHAT_IF.name,
+        cause=cause,
+        action=rule.short,
     )
 
 

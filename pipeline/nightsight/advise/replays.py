@@ -17,7 +17,7 @@ import pandas as pd
 from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.tables import Tables
 from nightsight.events.kernel_kinds import family
-from nightsight.events.kernel_names import base_name
+from nightsight.events.kernel_labels import label_of
 from nightsight.model import Finding
 from nightsight.results import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.units import format_value
@@ -125,7 +125,7 @@ def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
-    kernel, words = _short(case["name"]), KERNEL_RULES.get(case["rule"])
+    kernel, words = label_of(case["name"], _NAME_LENGTH), KERNEL_RULES.get(case["rule"])
     time, saved = (format_value(float(case[column]), column) for column in ("busiest_gpu_ns", "capped_pct"))
     gain = round(case["gain_ns"])
     finding = Finding(
@@ -147,6 +147,7 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
             remedy=words.remedy,
             evidence=(*finding.evidence, f"{case['reason']}: at most {saved} of that"),
             source=NCU_LIMITS.name,
+            action=words.short,
         )
     said = float(case["speedup_pct"])
     bound = f", the rest of {case['unit']}" if case["capped_pct"] < said else ""
@@ -174,7 +175,7 @@ def _at_roof(kernels: pd.DataFrame, spent: "pd.Series[float]", whole_ns: float, 
         low, high = (f"{mine['used_pct'].agg(which):.0f}" for which in ("min", "max"))
         used = low if low == high else f"{low} to {high}"
         helps = mine["reason"].iloc[0].partition(": ")[2]
-        names = ", ".join(pd.unique(mine["name"].map(_short))[:_MOST_EVIDENCE])
+        names = ", ".join(pd.unique(mine["name"].map(label_of))[:_MOST_EVIDENCE])
         part = format_value(float(mine["share_pct"].sum()), "share_pct")
         said.append(f"{used} % of {unit}, where {helps}: {names} ({part}).")
     title = f"{words.title}: {format_value(min(share, 100.0), 'share_pct')} of the {of_what}"
@@ -199,11 +200,15 @@ def _of_replays(cases: pd.DataFrame, rule: str) -> Finding:
     for case in cases.to_dict("records"):
         columns = ("replay_ns", "share_pct", "gain_pct")
         time, share, gain = (format_value(float(case[column]), column) for column in columns)
-        name = family(case["name"]) if rule == "tensor_cores" else _short(case["name"])
+        name = family(case["name"]) if rule == "tensor_cores" else label_of(case["name"], _NAME_LENGTH)
         evidence.append(f"{name}: {case['reason']}; {time}, {share} of the replayed time, could get {gain} shorter")
-    return Finding(rule, "advice", words.title, words.detail, words.remedy, tuple(evidence), source=NCU_LIMITS.name)
-
-
-def _short(name: str) -> str:
-    kernel = base_name(name)
-    return kernel if len(kernel) <= _NAME_LENGTH else f"{kernel[: _NAME_LENGTH - 1]}…"
+    return Finding(
+        rule,
+        "advice",
+        words.title,
+        words.detail,
+        words.remedy,
+        tuple(evidence),
+        source=NCU_LIMITS.name,
+        action=words.short,
+    )
