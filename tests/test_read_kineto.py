@@ -51,7 +51,7 @@ def test_all_tables_of_a_cuda_trace(recorded: Recorded) -> None:
         "unread": 0,
     }
     never = {"graph_launches", "marks", "overheads", "python_samples", *OF_REPLAY}
-    optional = {"memory_usage", "python_functions", "syncs", "event_records", "collectives"}
+    optional = {"memory_usage", "python_functions", "syncs", "event_records", "collectives", "range_counters"}
     assert set(profile.missing) == {*optional, *never}
     assert profile.findings == ()
 
@@ -281,7 +281,7 @@ def test_the_path_of_a_module_says_more_than_its_class(tmp_path: Path) -> None:
     modules = [
         call(cat="python_function", name="nn.Module: Linear_0", ts=10, dur=50, args={}),
         call(cat="user_annotation", name="nn.Module: layers.3", ts=20, dur=20, args={}),
-        call(cat="user_annotation", name="nn.Module: layers.3.mlp", ts=25, dur=5, args={}),
+        call(cat="cpu_op", name="nn.Module: layers.3.mlp", ts=25, dur=5, args={}),
         call(cat="user_annotation", name="mine", ts=26, dur=2, args={}),
     ]
     operators = [operator(ts=time, dur=1) for time in (5, 10, 20, 27, 31, 45, 60)]

@@ -232,6 +232,10 @@ def event_of(kind: str, start_ns: int, duration_ns: int) -> Event:
     times = {"ts": microseconds(start_ns), "dur": microseconds(duration_ns)}
     if kind in ("op", "range"):
         return call(cat={"op": "cpu_op", "range": "user_annotation"}[kind], **times)
+    if kind == "older":
+        return {"ph": "X", "name": "aten::mm", "pid": "CPU functions", "tid": 1, "args": {}, **times}
+    if kind == "wait":
+        return kernel(cat="cuda_sync", name="Stream Wait Event", **times)
     return {"kernel": kernel, "copy": copy, "call": call}[kind]() | times
 
 
@@ -261,8 +265,14 @@ ANY_JSON = st.recursive(
     max_leaves=5,
 )
 FIELDS = st.sampled_from(["ph", "cat", "name", "pid", "tid", "ts", "dur", "args"])
-OF_OPERATORS = ("Input Dims", "Input type", "Concrete Inputs", "Sequence number", "Fwd thread id")
-ARGUMENTS = st.sampled_from([*ON_GPU, *OF_OPERATORS, "inDevice", "grid", "block", "bytes", "finished", "graph node id"])
+OF_OPERATORS = (
+    *("Input Dims", "Input type", "Concrete Inputs", "Sequence number", "Fwd thread id"),
+    *("Collective name", "dtype", "In msg nelems", "Process Group Ranks", "Rank"),
+)
+OF_WAITS = ("wait_on_stream", "wait_on_cuda_event_id", "wait_on_cuda_event_record_corr_id")
+ARGUMENTS = st.sampled_from(
+    [*ON_GPU, *OF_OPERATORS, *OF_WAITS, "inDevice", "grid", "block", "bytes", "finished", "graph node id"]
+)
 
 
 @given(
@@ -273,7 +283,7 @@ ARGUMENTS = st.sampled_from([*ON_GPU, *OF_OPERATORS, "inDevice", "grid", "block"
         ANY_JSON,
         max_size=1,
     ),
-    kind=st.sampled_from(["kernel", "copy", "call", "op", "range"]),
+    kind=st.sampled_from(["kernel", "copy", "call", "op", "range", "wait", "older"]),
 )
 def test_any_value_in_any_field_is_read_or_refused(
     folder: Path, fields: Event, arguments: Event, top: dict[str, object], kind: str

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nightsight.analyze.memory import range_counters
 from nightsight.analyze.ranges.owners import call_owners
 from nightsight.events.names import call_kinds
 from nightsight.events.ranges import nested_ranges
@@ -396,6 +397,47 @@ def test_a_trace_without_memory_events_says_how_to_record_them(tmp_path: Path) -
     assert "profile_memory=True" in read_kineto(write(tmp_path, kernel())).missing["memory_usage"]
 
 
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_had_not_begun_when_the_recording_ended_is_none(tmp_path: Path) -> None:
+    def step(number: int, **told: object) -> Event:
+        name = f"ProfilerStep#{number}"
+        return call(cat="user_annotation", name=name, ts=100 * number + 10, dur=90, args=told)
+
+    ranges = read_kineto(write(tmp_path, step(0), step(1), step(2, finished=False))).table("ranges")
+    assert ranges["name"].tolist() == ["ProfilerStep"] * 2
+    assert not ranges["is_open"].any()
+
+
+# -- counters ---------------------------------------------------------------------------------------------------------
+
+
+def counted(name: str, **metrics: object) -> Event:
+    """Return an event of CUPTI's range profiler, as Kineto writes it."""
+    return kernel(cat="cuda_profiler_range", name=name, tid=0, args=metrics)
+
+
+def test_counters_of_kernels_are_read_and_summed_up_by_name(tmp_path: Path) -> None:
+    instructions = "smsp__inst_executed.sum"
+    events = [counted("gemm", **{instructions: 10, "dram.bytes": 2.5}), counted("gemm", **{instructions: 30})]
+    events += [counted("add", **{instructions: 7, "odd": "text", "flag": True, "huge": 10**400})]
+    profile = read_kineto(write(tmp_path, call(cat="cpu_op", name="aten::mm"), *events))
+    rows = range_counters(Timeline(profile)).frame
+
+    assert rows.to_dict("records") == [
+        {"device": 0, "metric": "dram.bytes", "ranges": 1, "mean": 2.5, "min": 2.5, "max": 2.5, "name": "gemm"},
+        {"device": 0, "metric": instructions, "ranges": 1, "mean": 7.0, "min": 7.0, "max": 7.0, "name": "add"},
+        {"device": 0, "metric": instructions, "ranges": 2, "mean": 20.0, "min": 10.0, "max": 30.0, "name": "gemm"},
+    ]
+    assert profile.tables["unread"].empty
+    assert "counters of the GPU" in profile.missing["kernels"]
+
+
+def test_without_counters_the_reason_says_how_to_record_them(tmp_path: Path) -> None:
+    assert "profiler_metrics" in read_kineto(write(tmp_path, kernel())).missing["range_counters"]
+
+
 # -- kinds that are not read ------------------------------------------------------------------------------------------
 
 
@@ -403,7 +445,6 @@ def test_a_trace_without_memory_events_says_how_to_record_them(tmp_path: Path) -
     ("category", "words"),
     [
         ("mtia_insight", "3 events of MTIA Insight"),
-        ("cuda_profiler_range", "3 kernels with counters"),
         ("gcu_op", "3 gcu_op"),
     ],
 )

@@ -56,10 +56,11 @@ _SYNCS: Final = {"Event Sync": 1, "Stream Wait Event": 2, "Stream Sync": 3, "Con
 _FUNCTION: Final = "python_function"
 # PyTorch's device type of the CPU
 _CPU: Final = 0
+# a kernel, or a range of the program, with the counters of CUPTI's range profiler
+COUNTED: Final = "cuda_profiler_range"
 # names of the kinds of events that are not read; other kinds keep the name they have in the trace
 _KINDS: Final = {
     "overhead": "spans of profiler overhead",
-    "cuda_profiler_range": "kernels with counters (CUPTI range profiler)",
     "mtia_insight": "events of MTIA Insight",
     "cuda_event": "records of CUDA events",
     "collective_comm": "collectives of another communication library",
@@ -76,7 +77,7 @@ _MEMORY_KINDS: Final = {"MEMORY": "Pageable", "HOST": "Pinned", "DEVICE": "Devic
 # fits into an int64
 _SIZE: Final = re.compile(r"[0-9]{1,18}")
 # a line that fits into an int64
-_PYTHON: Final = re.compile(r"(.+)\((\d{1,18})\): (.+)", re.DOTALL)
+PYTHON: Final = re.compile(r"(.+)\((\d{1,18})\): (.+)", re.DOTALL)
 _TEMPLATE: Final = re.compile(r"<[^<>]*>")
 
 _NO_CUDA: Final = "the trace has no CUDA events: it was recorded on the CPU only"
@@ -87,6 +88,11 @@ _NO_FUNCTIONS: Final = "calls of Python functions were not recorded (torch.profi
 _NO_SYNCS: Final = (
     "synchronizations were not recorded (torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True))"
 )
+_NO_COUNTERS: Final = (
+    "counters were not recorded (torch.profiler._ExperimentalConfig(profiler_metrics=[...], "
+    "profiler_measure_per_kernel=True))"
+)
+_ONLY_COUNTERS: Final = "torch.profiler recorded counters of the GPU, and then records nothing else of it"
 _NO_COLLECTIVES: Final = (
     "the program called no collective, or its torch does not record what they are (2.1 and later do)"
 )
@@ -175,13 +181,17 @@ class _Trace(Events):
             missing["python_functions"] = _NO_FUNCTIONS
         if _SYNC not in self.events:
             missing |= dict.fromkeys(("syncs", "event_records"), _NO_SYNCS)
+        if tables["range_counters"].empty:
+            missing["range_counters"] = _NO_COUNTERS
         if tables["collectives"].empty:
             missing["collectives"] = _NO_COLLECTIVES
         has_calls, has_work = bool(self.kinds_of_calls()), any(kind in self.events for kind in _GPU)
         gives_work = tables["api_calls"]["name"].astype("str").str.startswith(_GIVES_WORK).any()
         others = tables["unread"][~tables["unread"]["source"].isin(_OF_CPU)]
         other = "; ".join(f"{row.events:,} {row.kind}" for row in others.itertuples())
-        unread = f"the trace has events of kinds that are not read: {other}"
+        is_counted = not tables["range_counters"].empty
+        unread = _ONLY_COUNTERS if is_counted else f"the trace has events of kinds that are not read: {other}"
+        other = other or "counters" * is_counted
         # if there are calls but none starts GPU work, the GPU was idle: then the tables are empty, not missing
         if not has_work and (gives_work or not has_calls):
             missing |= dict.fromkeys(_GPU_TABLES, unread if other else _NO_GPU if has_calls else _NO_CUDA)
@@ -222,7 +232,7 @@ class _Trace(Events):
     def _with_process(self, operations: Frame, tables: Mapping[str, Frame]) -> Frame:
         """Add the process that launched each GPU operation: the trace has the device in its place."""
         calls = tables["api_calls"]
-        hosts = [calls] if len(calls) else [tables[name] for name in _HOST_TABLES]
+        hosts = [calls] if len(calls) else [tables[name] for name in _HOST_TABLES if "process" in tables[name]]
         processes = np.unique(np.concatenate([table["process"].to_numpy(dtype=np.int64) for table in hosts]))
         if len(processes) <= 1:
             return operations.assign(process=processes[0] if len(processes) else None)
@@ -352,6 +362,29 @@ def _collectives(trace: _Trace) -> Frame:
     return collectives
 
 
+def _range_counters(trace: _Trace) -> Frame:
+    """Read the counters of kernels or ranges: their times are made up, as torch shares the span out evenly."""
+    rows, frame = trace.spans(COUNTED)
+    (name,) = trace.names(rows, str)
+    device, arguments = trace.required(rows, "pid").to_numpy(), trace.arguments(rows)
+    values = [{key: value for key, value in fields.items() if _is_count(value)} for fields in arguments]
+    place = np.repeat(np.arange(len(frame)), [len(counted) for counted in values])
+    return pd.DataFrame(
+        {
+            "range": place,
+            "name": name[place],
+            "device": device[place],
+            "metric": [metric for counted in values for metric in counted],
+            "value": np.array([value for counted in values for value in counted.values()], dtype=np.float64),
+        }
+    )
+
+
+def _is_count(value: object) -> bool:
+    # not NaN either, and no number that a float cannot hold
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
 def _api_calls(trace: _Trace) -> Frame:
     layers = []
     for kind in trace.kinds_of_calls() or ("cuda_runtime",):
@@ -367,7 +400,9 @@ def _ranges(trace: _Trace) -> Frame:
     is_open = [fields.get("finished") is False for fields in trace.arguments(rows)]
     # torch numbers its steps; drop the number so that they count as instances of one range
     name = frame["name"].astype("str").str.replace(r"^ProfilerStep#\d+$", "ProfilerStep", regex=True)
-    return frame.assign(name=name, end_thread=None, domain="", style=ANNOTATION, is_open=is_open)
+    ranges = frame.assign(name=name, end_thread=None, domain="", style=ANNOTATION, is_open=is_open)
+    # one that has not ended is what the torch collector opened after the last step
+    return ranges[~(ranges["is_open"] & (name == "ProfilerStep"))]
 
 
 def _python_functions(trace: _Trace) -> Frame:
@@ -380,7 +415,7 @@ def _python_functions(trace: _Trace) -> Frame:
 
 def _function(name: str) -> str:
     """Return `load (train.py:12)`; "" for functions of libraries, built-in ones and modules."""
-    parts = _PYTHON.fullmatch(name)
+    parts = PYTHON.fullmatch(name)
     return (
         frame_name(parts[3], parts[1], int(parts[2])) if parts and not is_of_library(parts[1], is_relative=True) else ""
     )
@@ -414,7 +449,7 @@ def _forward_threads(trace: _Trace, operators: Frame) -> "pd.Series[Any]":
 def _modules(trace: _Trace, operators: Frame) -> "pd.Categorical[Any]":
     """Return the module in which each operator was called: its path in the model, or else its class."""
     texts, codes = [np.array([""], dtype=object)], np.zeros(len(operators), dtype=np.int64)
-    for kind in MODULES.values():
+    for kind in dict.fromkeys(MODULES.values()):
         spans = trace.on_thread(kind)[1]
         row = innermost_of(spans, operators["thread"].to_numpy(), operators["start_ns"].to_numpy())
         names = spans["name"].array
@@ -438,6 +473,7 @@ _HOST_TABLES: Final[Mapping[str, _Reader]] = {
     "python_functions": _python_functions,
     "collectives": _collectives,
     "memory_usage": _memory_usage,
+    "range_counters": _range_counters,
 }
 _GPU_TABLES: Final[Mapping[str, _Reader]] = {"kernels": _kernels, "memory_ops": _memory_ops}
 _SYNC_TABLES: Final[Mapping[str, _Reader]] = {"syncs": _syncs, "event_records": _event_records}

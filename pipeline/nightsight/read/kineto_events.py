@@ -27,13 +27,13 @@ Values = np.ndarray[Any, Any]
 MEMORY: Final = "[memory]"
 OF_MODULE: Final = "nn.Module: "
 """Begins the names of calls of modules: torch (with_stack) adds the class, our own collector the path in the model."""
-MODULES: Final = {"user_annotation": "module", "python_function": "class of a module"}
-"""The kinds of these events, by category."""
+MODULES: Final = {"cpu_op": "module", "user_annotation": "module", "python_function": "class of a module"}
+"""The kinds of these events, by category: our collector's are of the first, and of the second with an older torch."""
 FORWARD_BACKWARD: Final = "fwdbwd"
 """The category of arrows from operators of the forward pass to those of the backward pass."""
 # the process of all events in the traces of autograd's older profiler, which have no categories
 _OF_AUTOGRAD: Final = "CPU functions"
-_OPERATOR: Final = re.compile(r"\w+::|.*Backward\d*$|torch::|.*AccumulateGrad$", re.DOTALL)
+_OPERATOR: Final = re.compile(r"\w+::|.*(?:Backward\d*|AccumulateGrad)$", re.DOTALL)
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{1,16}")
 # metadata, and the ends of events that began in another row
 _CONTINUED: Final = ("M", "E", "e", "n", "f", "t")

@@ -56,16 +56,17 @@ class _Numbers:
 class Database:
     """A read-only SQLite file: its tables, their columns and rows; views count as tables.
 
-    Any failure to read it is a CaptureError that names the file and the table. `asked`: the tables that were read.
+    Any failure to read it is a CaptureError that names the file and the table. `asked`: the tables that were read;
+    `views`: which of them are views.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         _refuse_cut_off(path)
         self._uri = read_only(path.absolute())
-        self._views: Final = self._view_names()
+        self.views: Final = self._view_names()
         self.columns: Final = self._columns("m.type = 'table'", "sqlite_master")
-        for view in self._views:
+        for view in self.views:
             quoted = view.replace("'", "''")
             self.columns.update(self._columns(f"m.name = '{quoted}'", view))
         self.asked: Final = set[str]()
@@ -99,7 +100,7 @@ class Database:
     def last_row(self, table: str) -> int:
         """Return the rowid of the last row: the row count unless the file is damaged, since nsys deletes no rows."""
         # the rows of a view have no rowid
-        last = "COUNT(*)" if table in self._views else "MAX(rowid)"
+        last = "COUNT(*)" if table in self.views else "MAX(rowid)"
         return self._query(_select(table, {"last": last}), table, _all)["last"][0].as_py() or 0
 
     def encoded(self, table: str, column: str) -> pa.ChunkedArray:

@@ -47,17 +47,17 @@ _ROW: Final = re.compile(
 _ROW_START: Final = re.compile(r'(?<![,"])"\d{1,10}","\d{1,10}","')
 _CELLS: Final = re.compile(r'"([^"]*(?:""[^"]*)*)"')
 _MESSAGE: Final = re.compile(r"^==(WARNING|ERROR)== (.*?)\r?$", re.MULTILINE)
-_PUSH_POP: Final = "Push/Pop_Range"
-_RANGE: Final = re.compile(r'"(.*?)"(?=\s|$)')
+PUSH_POP: Final = "Push/Pop_Range"
+RANGE: Final = re.compile(r'"(.*?)"(?=\s|$)')
 # domain:range:payload type:payload:color type:color:message type:message; the message repeats the range's name
-_NAMED_RANGE: Final = re.compile(r"(?P<domain>.*?):(?P<name>.*)(?::[^:]*){5}:(?P=name)", re.DOTALL)
+NAMED_RANGE: Final = re.compile(r"(?P<domain>.*?):(?P<name>.*)(?::[^:]*){5}:(?P=name)", re.DOTALL)
 # a metric name, alone (--print-metric-name name) or after its label; names that start with stall_ are labels
 _METRIC_NAME: Final = re.compile(r"(?:|.* \()((?!stall_)(?:\w+\.)*[a-z]\w*_[\w.]+)\)?")
 
 # the values of a metric's instances, in parentheses after its own
 _INSTANCES: Final = re.compile(r"([\d.,'\s]*)\([^()]*\)")
 # other columns of a raw page are a single word, or have spaces or colons
-_RAW_METRIC: Final = re.compile(r"(?:pmsampling:)?[\w.]+_[\w.]+")
+RAW_METRIC: Final = re.compile(r"(?:pmsampling:)?[\w.]+_[\w.]+")
 
 _KERNEL: Final = "kernel"
 # a metric that only graphs have
@@ -128,7 +128,7 @@ def _pages(path: Path, text: str) -> "Iterator[_Page]":
     """Yield the tables of a file, each with a header and at least one row."""
     header: list[str] = []
     rows: Rows = []
-    for cells in _rows(path, text):
+    for cells in rows_of(path, text):
         if cells[0] == "ID":
             yield from _page(path, header, rows)
             header, rows = cells, []
@@ -139,7 +139,7 @@ def _pages(path: Path, text: str) -> "Iterator[_Page]":
     yield from _page(path, header, rows)
 
 
-def _rows(path: Path, text: str) -> Rows:
+def rows_of(path: Path, text: str) -> Rows:
     """Return the cells of all rows; CaptureError if a row is broken."""
     broken = CaptureError(f"{path.name} is truncated, or has a broken row", f"{_AGAIN} (from the saved report)")
     place, rows = 0, []
@@ -162,7 +162,7 @@ def _page(path: Path, header: list[str], rows: Rows) -> "Iterator[_Page]":
 
 def _refuse(path: Path, text: str) -> NoReturn:
     """Raise the CaptureError for a file without kernels; it quotes ncu's own messages, or names the page."""
-    messages = _messages(text)
+    messages = messages_of(text)
     if messages:
         errors = [words for kind, words in messages if kind == "ERROR"]
         said = " ".join(errors or [words for _, words in messages[-3:]])
@@ -173,12 +173,13 @@ def _refuse(path: Path, text: str) -> NoReturn:
     raise CaptureError(f"{path.name} has no raw or details page of ncu with kernels", _AGAIN)
 
 
-def _messages(text: str) -> list[tuple[str, str]]:
+def messages_of(text: str) -> list[tuple[str, str]]:
+    """Return the warnings and errors of ncu, without paths."""
     return [(kind, without_private(words)) for kind, words in _MESSAGE.findall(text)]
 
 
 def _diagnostics(text: str) -> Frame:
-    rows = [(0, kind.lower(), words) for kind, words in _messages(text)]
+    rows = [(0, kind.lower(), words) for kind, words in messages_of(text)]
     return Frame(rows, columns=list(TABLES["diagnostics"]))
 
 
@@ -200,7 +201,7 @@ class _Page:
 
         Rows of metrics may lack the cells of rules.
         """
-        twice = [name for name, count in Counter(self.header).items() if count > 1 and not _RAW_METRIC.fullmatch(name)]
+        twice = [name for name, count in Counter(self.header).items() if count > 1 and not RAW_METRIC.fullmatch(name)]
         if twice:
             raise CaptureError(f"{self.file} has duplicate columns, unlike any page of ncu: {', '.join(twice)}", _AGAIN)
         # columns of rules are there if rules were requested, those of speedups in releases that estimate them
@@ -244,7 +245,7 @@ class _Page:
         return in_base_units(rows[METRIC_COLUMNS])
 
     def _raw_metrics(self, frame: Frame, launch: "pd.Series[int]") -> Frame:
-        places = [place for place, name in enumerate(self.header) if _RAW_METRIC.fullmatch(name)]
+        places = [place for place, name in enumerate(self.header) if RAW_METRIC.fullmatch(name)]
         names, units = ([cells[place] for place in places] for cells in (self.header, self.rows[0]))
         cells = frame.iloc[:, places].to_numpy()
         metrics = {"metric": names * len(frame), "unit": units * len(frame)}
@@ -281,7 +282,7 @@ def _launches(rows: Frame) -> Frame:
     def column(name: str) -> "pd.Series[str]":
         return rows[name] if name in rows else pd.Series("", index=rows.index, dtype=object)
 
-    ranges = next((str(name) for name in rows if _PUSH_POP in str(name)), "")
+    ranges = next((str(name) for name in rows if PUSH_POP in str(name)), "")
     cells = zip(column("Grid Size"), column("Block Size"), strict=True)
     shapes = [_sizes(grid) + _sizes(block) for grid, block in cells]
     names = rows["Kernel Name"]
@@ -326,11 +327,11 @@ def _sizes(cell: str) -> tuple[int, int, int]:
 
 
 def _path(cell: str) -> str:
-    return range_path(_range(match) for match in _RANGE.findall(cell))
+    return range_path(_range(match) for match in RANGE.findall(cell))
 
 
 def _range(written: str) -> tuple[str, str]:
-    named = _NAMED_RANGE.fullmatch(written)
+    named = NAMED_RANGE.fullmatch(written)
     if named:
         return named["domain"], named["name"]
     domain, _, rest = written.partition(":")

@@ -69,7 +69,7 @@ def _stacks(export: Export, source: str, marks: Frame) -> tuple[Values, _Stacks 
     column = export.database.fetch(source, {"frames": f"CAST(COALESCE({found}, '') AS BLOB)"})["frames"]
     # few texts are distinct: a program is often in the same place
     encoded = column.combine_chunks().dictionary_encode()
-    distinct = [_frames(text) for text in encoded.dictionary.to_pylist()]
+    distinct = [frames_of(text) for text in encoded.dictionary.to_pylist()]
     has_frames = np.array([bool(frames) for frames in distinct], dtype=bool)
     codes = np.where(has_frames, np.cumsum(has_frames) - 1, -1)
     position: Values = codes[encoded.indices.to_numpy()[marks.index]]
@@ -82,7 +82,7 @@ def _stacks(export: Export, source: str, marks: Frame) -> tuple[Values, _Stacks 
     return position, _Stacks(flat, np.array([len(frames) for frames in cut]), is_cut)
 
 
-def _frames(text: bytes) -> list[list[int]]:
+def frames_of(text: bytes) -> list[list[int]]:
     """Return the frames of a stack that have a function; none if the text is damaged, or something else."""
     try:
         found = json.loads(text)
@@ -107,7 +107,7 @@ def _named(export: Export, stacks: _Stacks) -> tuple[Values, Values]:
     )
     named = [frame_name(*frame) for frame in zip(functions, files, frames[:, 2].tolist(), strict=True)]
     library = [is_of_library(file) for file in files]
-    shown = [framed(*frame) for frame in zip(named, library, strict=True)]
+    shown = [framed(name, is_of_library=its) for name, its in zip(named, library, strict=True)]
     names, texts, last = [], [], np.cumsum(stacks.rows)
     for of, is_cut in zip(np.split(position.reshape(-1), last[:-1]), stacks.is_cut, strict=True):
         rows = of.tolist()

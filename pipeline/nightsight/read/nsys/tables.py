@@ -62,12 +62,17 @@ def read_nsys(path: Path, *, details: Details = True) -> Profile:
     Of the columns in DETAILS of nightsight.tables, only those in `details` are read.
     """
     database = Database(path)
+    refuse_foreign(database)
+    return _profile(Export(database, details=details))
+
+
+def refuse_foreign(database: Database) -> None:
+    """Raise CaptureError unless a database has a table of nsys."""
     if not _EXPORT_TABLES & database.columns.keys():
         raise CaptureError(
-            f"{path.name} is an SQLite file but not an nsys export: it has none of the tables of nsys",
+            f"{database.path.name} is an SQLite file but not an nsys export: it has none of the tables of nsys",
             "Make one with: nsys export --type sqlite REPORT.nsys-rep",
         )
-    return _profile(Export(database, details=details))
 
 
 def _profile(export: Export) -> Profile:
