@@ -1,0 +1,227 @@
+"""A comparison, from the measures of two sides of runs: which runs belong together, what changed, and the verdicts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.compare.comparability import differences, is_throttled
+from nightsight.compare.decision import decided, said
+from nightsight.compare.matching import matches
+from nightsight.compare.measures import CAUSES
+from nightsight.compare.settings import Settings
+from nightsight.compare.statistics import Floats, benjamini_hochberg, holm
+from nightsight.compare.verdicts import Court, Table
+from nightsight.comparison import CHANGES, GATE, KINDS, STEP, Comparison, Difference, Measures, Verdict
+from nightsight.errors import UsageError
+
+
+def compare(
+    baseline: Sequence[Measures], candidate: Sequence[Measures], *, settings: Settings, noise: str = ""
+) -> Comparison:
+    """Compare two sides of runs of one workload; UsageError if a side is empty or the workloads differ."""
+    _refuse(baseline, candidate)
+    runs = _usable(baseline, candidate)
+    unlike = differences(runs.baseline, runs.candidate)
+    matched = _matched(runs)
+    changes = _changes(runs, matched, settings, unlike)
+    causes = _causes(runs, is_doubted=any(STEP in difference.affects for difference in unlike))
+    verdict = _overall(changes, settings)
+    return Comparison(
+        workload=candidate[0].workload,
+        baseline=tuple(runs.baseline),
+        candidate=tuple(runs.candidate),
+        changes=changes,
+        causes=causes,
+        differences=unlike,
+        verdict=verdict,
+        sentence=said(verdict, changes, causes, deciding=settings.deciding, size=runs.size, unlike=unlike),
+        decision=decided(changes, settings, candidate[0].workload, runs.size, unlike),
+        is_paired=runs.is_paired,
+        noise=noise,
+        notes=tuple(filter(None, (*runs.notes, matched.note, *settings.doubts))),
+        least_pct=settings.least_pct,
+        same_pct=settings.same_pct,
+    )
+
+
+def _refuse(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> None:
+    for side, runs in (("baseline", baseline), ("candidate", candidate)):
+        if not runs:
+            raise UsageError(f"the {side} has no runs", "Name run folders, report.json files or captures of both.")
+    if len(names := sorted({run.workload for run in (*baseline, *candidate)})) > 1:
+        raise UsageError(f"these are runs of different workloads: {', '.join(names)}", "Compare runs of one workload.")
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The runs that count. If `is_paired`, those at the same place of the two sides ran one after the other."""
+
+    baseline: Sequence[Measures]
+    candidate: Sequence[Measures]
+    is_paired: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> str:
+        """How many they are, in words."""
+        few, many = len(self.baseline), len(self.candidate)
+        if self.is_paired:
+            return f"{few} {'pair' if few == 1 else 'pairs'} of runs"
+        return f"{few} + {many} runs" if (few, many) != (1, 1) else "one run a side"
+
+
+def _usable(baseline: Sequence[Measures], candidate: Sequence[Measures]) -> _Runs:
+    """Pair runs that were interleaved, and leave out those that were slowed down by heat, as pairs."""
+    sides = [[*baseline], [*candidate]]
+    order = _order([*baseline, *candidate])
+    if order is not None:
+        ranks = np.argsort(np.argsort(order))
+        of_side = np.split(ranks, [len(baseline)])
+        sides = [[side[place] for place in np.argsort(rank)] for side, rank in zip(sides, of_side, strict=True)]
+        # two by two, each of another side: ABBA, ABAB
+        blocks = [np.array_equal(np.sort(rank) // 2, np.arange(len(baseline))) for rank in of_side]
+        return _without_throttled(*sides, is_paired=all(blocks) and len(baseline) > 1)
+    return _without_throttled(*sides, is_paired=False)
+
+
+def _order(runs: Sequence[Measures]) -> "np.ndarray[Any, np.dtype[Any]] | None":
+    """Return the order in which the runs were made; None if unknown."""
+    if len({run.series for run in runs}) == 1 and runs[0].series and len({run.order for run in runs}) == len(runs):
+        return np.array([run.order for run in runs])
+    started = pd.to_datetime(pd.Series([run.started for run in runs]), errors="coerce", utc=True, format="ISO8601")
+    return started.to_numpy() if started.notna().all() and started.is_unique else None
+
+
+def _without_throttled(before: list[Measures], after: list[Measures], *, is_paired: bool) -> _Runs:
+    slow = [[is_throttled(run) for run in side] for side in (before, after)]
+    if is_paired:
+        slow = [[any(pair) for pair in zip(*slow, strict=True)]] * 2
+    kept = [
+        [run for run, out in zip(side, of_side, strict=True) if not out]
+        for side, of_side in zip((before, after), slow, strict=True)
+    ]
+    left_out = len(before) + len(after) - len(kept[0]) - len(kept[1])
+    if not left_out or not kept[0] or not kept[1]:
+        return _Runs(before, after, is_paired)
+    number, what = (left_out // 2, "pair of runs") if is_paired else (left_out, "run")
+    said = f"1 {what} was" if number == 1 else f"{number} {what.replace('pair', 'pairs') if is_paired else 'runs'} were"
+    return _Runs(kept[0], kept[1], is_paired, (f"{said} left out: a GPU was throttled.",))
+
+
+def _changes(runs: _Runs, matched: "_Matched", settings: Settings, unlike: Sequence[Difference]) -> pd.DataFrame:
+    """Return what became of each measure, with columns CHANGES."""
+    table = Table.of(matched.baseline, matched.candidate, matched.of_kernels)
+    repetitions = float(np.median([run.repetitions or 1 for run in (*runs.baseline, *runs.candidate)]))
+    court = Court(settings, runs.is_paired, table.step_ns(), repetitions)
+    parts = [court.judged(table.rows(rows), adjust) for rows, adjust in _classes(table, settings)]
+    changes = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(CHANGES))
+    return _sorted(_doubted(changes, unlike))[list(CHANGES)]
+
+
+def _classes(table: "Table", settings: Settings) -> list[tuple[Any, Callable[[Floats], Floats]]]:
+    """Return the rows that are tested together: metrics that decide, other gate metrics, and each kind of groups."""
+    kind, name = table.keys["kind"], table.keys["name"]
+    decides = (kind == "gate") & name.isin(settings.judged)
+    chosen: list[tuple[Any, Callable[[Floats], Floats]]] = [(decides, holm), ((kind == "gate") & ~decides, holm)]
+    chosen += [(kind == of, benjamini_hochberg) for of in KINDS if of not in ("gate", "cause")]
+    return [(rows.to_numpy(), adjust) for rows, adjust in chosen if rows.any()]
+
+
+@dataclass(frozen=True, eq=False)
+class _Matched:
+    """The tables of all runs, in which kernels that belong together have one name.
+
+    of_kernels: why, by that name. note: what was not looked at.
+    """
+
+    baseline: list[pd.DataFrame]
+    candidate: list[pd.DataFrame]
+    of_kernels: Mapping[str, str]
+    note: str
+
+
+def _matched(runs: _Runs) -> _Matched:
+    """Match the kernels of the two sides."""
+    sides = [[run.table for run in side] for side in (runs.baseline, runs.candidate)]
+    kernels = [_usual([table[table["kind"] == "kernel"] for table in side]) for side in sides]
+    matched = matches(*kernels)
+    renaming = [
+        {name: match.name for match in matched.found for name in (match.baseline, match.candidate)[place]}
+        for place in (0, 1)
+    ]
+    named = [[_renamed(table, names) for table in side] for side, names in zip(sides, renaming, strict=True)]
+    return _Matched(named[0], named[1], {match.name: match.note for match in matched.found}, matched.note)
+
+
+def _usual(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the median of each kernel over the runs, if more than half of them have it."""
+    every = pd.concat(tables, ignore_index=True)
+    grouped = every.groupby("name", sort=False)
+    usual = grouped[["count", "value"]].median().assign(place=grouped["place"].first(), runs=grouped.size())
+    return usual[usual["runs"] > len(tables) / 2].reset_index()
+
+
+def _renamed(table: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    if not names:
+        return table
+    is_kernel = table["kind"] == "kernel"
+    return table.assign(name=table["name"].where(~is_kernel, table["name"].replace(names)))
+
+
+def _doubted(changes: pd.DataFrame, unlike: Sequence[Difference]) -> pd.DataFrame:
+    """Take away the verdicts that a difference of the runs could explain."""
+    for difference in unlike:
+        of_gate = (changes["kind"] == "gate") & changes["name"].isin(difference.affects)
+        affected = of_gate | (changes["kind"] != "gate") & changes["kind"].isin(difference.affects)
+        notes = changes["note"].where(~affected, f"not comparable: {difference.what}")
+        verdicts = changes["verdict"].where(~affected, "inconclusive")
+        changes = changes.assign(verdict=verdicts, note=notes, needed_runs=changes["needed_runs"].where(~affected))
+    return changes
+
+
+_WEIGHT: Final[Mapping[str, float]] = {"inconclusive": 0.3, "unchanged": 0.05}
+
+
+def _sorted(changes: pd.DataFrame) -> pd.DataFrame:
+    """Put gate metrics first, in their order, then all by impact."""
+    order = {name: place for place, name in enumerate(GATE)}
+    gate = changes["name"].map(order).where(changes["kind"] == "gate").fillna(len(GATE) + (changes["kind"] != "gate"))
+    size = (changes["candidate"].fillna(0) - changes["baseline"].fillna(0)).abs()
+    impact = size * changes["verdict"].map(_WEIGHT).fillna(1.0).astype("float64")
+    keyed = changes.assign(gate=gate.astype("float64"), impact=impact)
+    return keyed.sort_values(["gate", "impact", "kind", "name"], ascending=[True, False, True, True], ignore_index=True)
+
+
+def _overall(changes: pd.DataFrame, settings: Settings) -> Verdict:
+    """Return the verdict of the comparison: that of the worst metric that decides."""
+    deciding = changes[(changes["kind"] == "gate") & changes["name"].isin(settings.deciding)]
+    # communication that came up is exposed now
+    verdicts = set(deciding["verdict"].replace({"added": "regressed", "removed": "improved"}))
+    order: tuple[Verdict, ...] = ("regressed", "inconclusive", "improved", "unchanged")
+    return next((verdict for verdict in order if verdict in verdicts), "inconclusive")
+
+
+def _causes(runs: _Runs, *, is_doubted: bool) -> pd.DataFrame:
+    """Return the advice of the two sides, each with its gain: what more than half of the runs of a side have."""
+    found = []
+    for side, of_side in (("baseline", runs.baseline), ("candidate", runs.candidate)):
+        frames = [run.causes.drop_duplicates(["rule", "name"]) for run in of_side if len(run.causes)]
+        every = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(CAUSES))
+        grouped = every.groupby(["rule", "name"], sort=False)
+        usual = grouped.agg(gain_pct=("gain_pct", "median"), title=("title", "last"), runs=("title", "size"))
+        found.append(usual.assign(share=usual["runs"] / len(of_side)).add_prefix(f"{side}_"))
+    both = found[0].join(found[1], how="outer").reset_index()
+    before, after = (both[f"{side}_share"].fillna(0).astype("float64") for side in ("baseline", "candidate"))
+    came, went = (before == 0) & (after > 0.5) & (not is_doubted), (after == 0) & (before > 0.5) & (not is_doubted)
+    stayed = (before > 0.5) & (after > 0.5)
+    verdict = np.select([came, went, stayed], ["added", "removed", "unchanged"], "inconclusive")
+    gains = both[["baseline_gain_pct", "candidate_gain_pct"]].astype("float64")
+    title = both["candidate_title"].fillna(both["baseline_title"])
+    both = both.assign(**gains, verdict=verdict, title=title, is_old=~(came | went))
+    both["impact"] = gains.fillna(0).diff(axis=1).iloc[:, 1].abs()
+    order = ["is_old", "impact", "rule", "name"]
+    both = both.sort_values(order, ascending=[True, False, True, True], ignore_index=True)
+    return both[["rule", "name", *gains, "verdict", "title"]]

@@ -1,0 +1,186 @@
+"""What a team allows: nightsight.toml, or [tool.nightsight] of pyproject.toml, whichever is nearest.
+
+Settings of a workload win over those of all: [gate] and [gate.workloads.NAME] have the same keys.
+"""
+
+import datetime as dt
+import difflib
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from nightsight.comparison import EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted
+from nightsight.errors import UsageError
+from nightsight.results import BUSY, IDLE
+
+_FILES: Final = ("nightsight.toml", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How far a gate metric may go: by so much in percent, or up to an amount, in ns or in counts a step."""
+
+    most_pct: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a comparison judges.
+
+    alpha: error rate of a family of tests. least_pct: no larger change is one. same_pct: an interval within plus and
+    minus this shows that nothing changed. least_ns: a change by less in a step is none. least_share_pct: a group
+    that takes less of a step on both sides is not tested, nor one that takes less than least_total_ns in a run.
+    deciding: metrics whose regression fails a gate; those with a limit do too.
+    """
+
+    alpha: float = 0.05
+    least_pct: float = 1.0
+    same_pct: float = 3.0
+    least_ns: float = 100.0
+    least_share_pct: float = 0.05
+    least_total_ns: float = 50_000.0
+    deciding: tuple[str, ...] = (UNPROFILED, STEP, KERNELS, EXPOSED)
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    accepted: tuple[Accepted, ...] = ()
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The gate metrics that a gate decides on."""
+        return tuple(dict.fromkeys((*self.deciding, *self.limits)))
+
+    @property
+    def doubts(self) -> Iterator[str]:
+        """What limits ask for and cannot get: a change below the minimum effect is never found."""
+        for name, limit in self.limits.items():
+            if limit.most_pct is not None and limit.most_pct < self.least_pct:
+                yield (
+                    f"{name} may change by {limit.most_pct:g} %, but no test looks for less than {self.least_pct:g} %: "
+                    "lower least_pct, or raise the limit."
+                )
+
+
+_NUMBERS: Final = ("alpha", "least_pct", "same_pct", "least_ns", "least_share_pct", "least_total_ns")
+_KEYS: Final = (*_NUMBERS, "deciding", "limits")
+METRICS: Final = (*GATE, *BUSY, *IDLE)
+"""What a gate can decide on."""
+
+
+def settings(folder: Path, workload: str) -> Settings:
+    """Return the settings for a workload from the nearest file at or above `folder`; UsageError if it is invalid."""
+    for above in (folder.absolute(), *folder.absolute().parents):
+        for name in _FILES:
+            table = _table(above / name)
+            if table is not None:
+                return _File(above / name).settings(table, workload)
+    return Settings()
+
+
+def _table(path: Path) -> Mapping[str, Any] | None:
+    """Return what a file says of us; None if it is not there or says nothing."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    # what does not name us may be as damaged as it likes
+    if path.name == _FILES[1] and b"nightsight" not in content:
+        return None
+    try:
+        document = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}", "Correct it.") from error
+    if path.name == _FILES[0]:
+        return document
+    tools = document.get("tool")
+    table = tools.get("nightsight") if isinstance(tools, dict) else None
+    # a table with workloads alone says nothing of gates, and those of a folder above count
+    return table if isinstance(table, dict) and table.keys() & {"gate", "accepted"} else None
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+
+    def refusal(self, message: str, hint: str = "See docs/statistics.md.") -> UsageError:
+        return UsageError(f"{self.path}: {message}", hint)
+
+    def settings(self, table: Mapping[str, Any], workload: str) -> Settings:
+        self._refuse_unknown(table, ("gate", "accepted", "workloads"), "")
+        gate = self._a_table(table.get("gate", {}), "gate")
+        self._refuse_unknown(gate, (*_KEYS, "workloads"), "gate.")
+        apart = self._a_table(gate.get("workloads", {}), "gate.workloads")
+        read: dict[str, Any] = self._gate(gate, "gate")
+        for name, own in apart.items():
+            what = f"gate.workloads.{name}"
+            self._refuse_unknown(self._a_table(own, what), _KEYS, f"{what}.")
+            its = self._gate(own, what)
+            if name == workload:
+                read = {**read, **its, "limits": {**read["limits"], **its["limits"]}}
+        accepted = table.get("accepted", [])
+        if not isinstance(accepted, list):
+            raise self.refusal("accepted is not a list of tables", "Write [[accepted]] above each.")
+        read["accepted"] = tuple(self._accepted(entry, place) for place, entry in enumerate(accepted, start=1))
+        return Settings(**read)
+
+    def _gate(self, table: Mapping[str, Any], what: str) -> dict[str, Any]:
+        read: dict[str, Any] = {name: self._number(table[name], f"{what}.{name}") for name in _NUMBERS if name in table}
+        if not 0 < read.get("alpha", 0.05) < 1:
+            raise self.refusal(f"{what}.alpha is not between 0 and 1")
+        if "deciding" in table:
+            names = table["deciding"]
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise self.refusal(f"{what}.deciding is not a list of metrics", f"Known: {', '.join(METRICS)}.")
+            self._refuse_unknown(dict.fromkeys(names), METRICS, f"{what}.deciding: ")
+            read["deciding"] = tuple(names)
+        limits = self._a_table(table.get("limits", {}), f"{what}.limits")
+        self._refuse_unknown(limits, METRICS, f"{what}.limits.")
+        read["limits"] = {name: self._limit(limit, f"{what}.limits.{name}") for name, limit in limits.items()}
+        return read
+
+    def _limit(self, table: object, what: str) -> Limit:
+        known = [part.name for part in fields(Limit)]
+        self._refuse_unknown(mine := self._a_table(table, what), known, f"{what}.")
+        if not mine:
+            raise self.refusal(f"{what} says nothing", "Write { most_pct = 5 } or { most = 40 }.")
+        return Limit(**{name: self._number(value, f"{what}.{name}") for name, value in mine.items()})
+
+    def _accepted(self, entry: object, place: int) -> Accepted:
+        what = f"accepted change {place}"
+        mine = dict(self._a_table(entry, what))
+        self._refuse_unknown(mine, [part.name for part in fields(Accepted)], f"{what}: ")
+        if lacking := [name for name in ("name", "reason", "date") if not mine.get(name)]:
+            raise self.refusal(f"{what} has no {lacking[0]}", 'Write name = "step_ns", reason = "..." and a date.')
+        date = mine["date"]
+        try:
+            date = date if isinstance(date, dt.date) else dt.date.fromisoformat(date)
+        except (TypeError, ValueError):
+            raise self.refusal(f"the date of {what} is not a date", "Write date = 2026-11-22.") from None
+        mine["date"] = f"{date:%Y-%m-%d}"
+        if "up_to_pct" in mine:
+            mine["up_to_pct"] = self._number(mine["up_to_pct"], f"up_to_pct of {what}")
+        if wrong := [
+            name for name in ("name", "reason", "kind", "workload") if not isinstance(mine.get(name, ""), str)
+        ]:
+            raise self.refusal(f"{wrong[0]} of {what} is not a text")
+        self._refuse_unknown({mine.get("kind", "gate"): ""}, KINDS, f"kind of {what}: ")
+        return Accepted(**mine)
+
+    def _a_table(self, value: object, what: str) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            raise self.refusal(f"{what} is not a table")
+        return value
+
+    def _number(self, value: object, what: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+            raise self.refusal(f"{what} is not a number of at least 0")
+        return float(value)
+
+    def _refuse_unknown(self, table: Mapping[str, object], known: Collection[str], prefix: str) -> None:
+        for key in table:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                meant = f"Did you mean {near[0]}? " if near else ""
+                raise self.refusal(f"unknown key {prefix + key!r}", f"{meant}Known: {', '.join(known)}.")
