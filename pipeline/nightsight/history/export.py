@@ -1,0 +1,95 @@
+"""A history for other tools: OpenMetrics for Prometheus and GitLab, CSV files and a configuration for Apache Otava."""
+
+import csv
+import datetime as dt
+import io
+import json
+from collections.abc import Iterator
+
+import numpy as np
+
+from nightsight.trends import Series, Track, Trends
+
+_FAMILIES = {
+    "ns": ("nightsight_time_seconds", "seconds", 1e-9),
+    "bytes": ("nightsight_size_bytes", "bytes", 1.0),
+    "pct": ("nightsight_share_ratio", "ratio", 0.01),
+    "": ("nightsight_count", "", 1.0),
+}
+
+
+def openmetrics(trends: Trends, *, only_last: bool = False) -> str:
+    """Return all nights with their times, or the newest of each series without one, as OpenMetrics text."""
+    lines = []
+    for unit, (family, word, factor) in _FAMILIES.items():
+        samples = [
+            sample
+            for track in trends.tracks
+            for series in track.series
+            if series.unit == unit
+            for sample in _samples(track, series, family, factor, only_last=only_last)
+        ]
+        if samples:
+            lines += [f"# TYPE {family} gauge", *([f"# UNIT {family} {word}"] if word else []), *samples]
+    return "\n".join((*lines, "# EOF", ""))
+
+
+def _samples(track: Track, series: Series, family: str, factor: float, *, only_last: bool) -> Iterator[str]:
+    key = track.key
+    labels = {
+        "workload": track.workload,
+        "kind": series.kind,
+        "name": series.name,
+        "gpu": key.gpu_name,
+        "driver": key.driver,
+        "cuda": key.cuda,
+        "clocks": key.clocks,
+        "collector": key.collector,
+        "arguments": key.arguments,
+    }
+    said = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items() if text)
+    times: dict[float, float] = {}
+    for place in np.flatnonzero(np.isfinite(series.values)):
+        if said_time := track.nights[place].time:
+            # two samples of one time would be an error
+            times[dt.datetime.fromisoformat(said_time).timestamp()] = float(series.values[place]) * factor
+    for time in sorted(times)[-1 if only_last else 0 :]:
+        yield f"{family}{{{said}}} {times[time]:.9g}" + (f" {time:.0f}" if not only_last else "")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def otava_files(trends: Trends) -> dict[str, str]:
+    """Return a CSV file for each track, and the otava.yaml that names them.
+
+    Otava takes no gaps: metrics that a night lacks are left out, and so are nights whose numbers are disturbed.
+    """
+    files: dict[str, str] = {}
+    tests = ["tests:"]
+    for number, track in enumerate(trends.tracks, start=1):
+        kept = [place for place, night in enumerate(track.nights) if night.time and not night.flags]
+        series = [each for each in track.series if kept and np.isfinite(each.values[kept]).all()]
+        if not series:
+            continue
+        name = f"track-{number}.csv"
+        names = [each.name if each.kind == "gate" else f"{each.kind}: {each.name}" for each in series]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["time", "commit", *names])
+        for place in kept:
+            night = track.nights[place]
+            writer.writerow([night.time, night.commit, *(f"{each.values[place]:.9g}" for each in series)])
+        files[name] = text.getvalue()
+        tests += [
+            # JSON texts are YAML texts
+            f"  {json.dumps(f'{track.workload}, {track.key.gpu_name}, {track.key.text}')}:",
+            "    type: csv",
+            f"    file: {name}",
+            "    time_column: time",
+            "    attributes: [commit]",
+            "    metrics:",
+            *(f"      {json.dumps(metric)}: {{column: {json.dumps(metric)}, direction: -1}}" for metric in names),
+        ]
+    return {**files, "otava.yaml": "\n".join((*tests, ""))} if files else {}

@@ -1,0 +1,383 @@
+"""From rows to what they tell: tracks of nights, changes of level with their state, and events with their cause.
+
+Series that move in one night on one machine are one event, of all workloads. It is the environment if a canary (a
+workload whose code never changes) moved too, if the software around it changed, or if the commit is the same before
+and after; it is the code if a canary was measured and stayed.
+
+An epoch is over when the same workload has been measured for three nights under another key on such a GPU, or not at
+all for a month while others were. Then nothing can be suspected any more, and what was confirmed has ended.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from nightsight.comparison import GATE, Accepted
+from nightsight.events.kernel_names import base_name
+from nightsight.history.levels import NIGHTS, changes, rule
+from nightsight.history.rows import Row, kept_name
+from nightsight.history.store import Rows
+from nightsight.trends import (
+    LEAST_PCT,
+    TOGETHER,
+    Cause,
+    Change,
+    Event,
+    Floats,
+    Key,
+    Night,
+    Series,
+    State,
+    Track,
+    Trends,
+    digest,
+    off_level,
+)
+from nightsight.units import format_value
+
+_MOST_KERNELS: Final = 60
+_MOST_APART: Final = 3  # nights
+# of the longest gate metric: what takes less is drawn, but not tested
+_LEAST_SHARE: Final = 0.005
+_STATES: Final[tuple[State, ...]] = ("confirmed", "suspect", "accepted", "ended", "recovered")
+_LEAST_EPOCH: Final = 3  # nights: one run with another driver ends no series
+_GIVEN_UP: Final = dt.timedelta(days=30)
+
+
+def trends(rows: Rows, *, canaries: Sequence[str] = (), accepted: Sequence[Accepted] = ()) -> Trends:
+    """Return all that the rows of a history tell."""
+    tracks = tuple(map(_track, _by_key(rows.rows)))
+    moved = [_accepted(change, accepted) for track in tracks for change in _changes(track)]
+    moved = list(_still_known(moved, tracks))
+    events = []
+    for together in _together(moved):
+        machine = together[0].track.key.machine
+        watching = [track for track in tracks if track.key.machine == machine and track.workload in canaries]
+        events.append(_event(together, watching))
+    events.sort(key=lambda event: (event.main.night.time, event.id), reverse=True)
+    return Trends(tracks, tuple(events), rule(), rows.problems, tuple(canaries))
+
+
+def _by_key(rows: Sequence[Row]) -> list[list[Row]]:
+    groups: dict[tuple[str, Key], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.workload, row.key), []).append(row)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _track(rows: Sequence[Row]) -> Track:
+    """Put the rows of one workload and key together: one night for those of a commit that lie within 12 hours."""
+    # disturbed runs count only if the night has no others
+    nights = [[row for row in night if not row.flags] or night for night in _nights(rows)]
+    gate = dict.fromkeys(name for row in rows for name in row.values.get("gate", {}))
+    # the first that moved names an event
+    metrics = [*(name for name in GATE if name in gate), *(name for name in gate if name not in GATE)]
+    kernels = dict.fromkeys(name for row in rows for name in row.values.get("kernel", {}))
+    names: list[tuple[str, str]] = [*(("gate", name) for name in metrics), *(("kernel", name) for name in kernels)]
+    values = np.full((len(names), len(nights)), np.nan)
+    for place, night in enumerate(nights):
+        for line, (kind, name) in enumerate(names):
+            known = [value for row in night for value in row.values.get(kind, {}).get(name, ())]
+            if known:
+                values[line, place] = sorted(known)[len(known) // 2] if len(known) % 2 else float(np.median(known))
+    sizes = np.nansum(values, axis=1)
+    order = sorted(range(len(metrics), len(names)), key=lambda line: (-sizes[line], names[line][1]))
+    kept = [*range(len(metrics)), *order[:_MOST_KERNELS]]
+    points = tuple(map(_night, nights))
+    series = [Series(names[line][0], names[line][1], values[line]) for line in kept]
+    return Track(rows[0].workload, rows[0].key, points, tuple(_with_levels(series, points)))
+
+
+def _nights(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    night: list[Row] = []
+    for row in rows:
+        is_same = night and row.commit and row.commit == night[0].commit and not row.commit.endswith("+")
+        if night and not (is_same and _time(row.time) - _time(night[0].time) <= TOGETHER):
+            yield night
+            night = []
+        night.append(row)
+    if night:
+        yield night
+
+
+def _night(rows: Sequence[Row]) -> Night:
+    runs = sum(max(len(values) for named in row.values.values() for values in named.values()) for row in rows)
+    link = next((row.link for row in reversed(rows) if row.link), "")
+    flags = tuple(sorted({flag for row in rows for flag in row.flags}))
+    return Night(rows[0].time, rows[0].commit, link, runs, rows[-1].versions, flags)
+
+
+def _with_levels(series: Sequence[Series], nights: Sequence[Night]) -> Iterator[Series]:
+    if not series:
+        return
+    values = np.array([each.values for each in series])
+    tested = values.copy()
+    tested[:, [bool(night.flags) for night in nights]] = np.nan
+    longest = max((_typical(each.values) for each in series if each.unit == "ns" and each.kind == "gate"), default=0.0)
+    for each, line in zip(series, tested, strict=True):
+        if each.unit == "ns" and _high(line) < _LEAST_SHARE * longest:
+            line[:] = np.nan
+    for each, line, starts in zip(series, tested, changes(tested), strict=True):
+        parts = pairwise((0, *starts, len(nights)))
+        levels = tuple((start, end - 1, _typical(line[start:end])) for start, end in parts)
+        yield replace(each, levels=levels if np.isfinite(line).any() else ())
+
+
+def _changes(track: Track) -> list[Change]:
+    """Return the changes of all series of a track; one that was undone has recovered, and what undid it is none."""
+    found: list[Change] = []
+    suspects: list[Change] = []
+    undisturbed = np.array([not night.flags for night in track.nights])
+    for series in track.series:
+        undone = set()
+        for at, ((_, _, before), (start, _, after)) in enumerate(pairwise(series.levels)):
+            later = [level for level in range(at + 2, len(series.levels)) if _is_near(series.levels[level][2], before)]
+            if at in undone:
+                continue
+            if later:
+                undone.add(later[0] - 1)
+            reason = f"back since {track.nights[series.levels[later[0]][0]].time[:10]}" if later else ""
+            state: State = "recovered" if later else "confirmed"
+            found.append(Change(track, series, start, before, after, state, reason))
+        if series.levels:
+            suspects += _suspect(track, series, undisturbed)
+    # a kernel alone is no reason to look: of so many, some are off every night
+    return [*found, *(suspects if any(change.series.kind == "gate" for change in suspects) else ())]
+
+
+def _suspect(track: Track, series: Series, undisturbed: "np.typing.NDArray[np.bool_]") -> Iterator[Change]:
+    start = series.levels[-1][0]
+    places = start + np.flatnonzero((np.isfinite(series.values) & undisturbed)[start:])
+    values = series.values[places]
+    count, _ = off_level(values)
+    if count:
+        before, after = float(np.median(values[:-count])), float(np.median(values[-count:]))
+        yield Change(track, series, int(places[-count]), before, after, "suspect")
+
+
+def _accepted(change: Change, accepted: Sequence[Accepted]) -> Change:
+    night, series, of = change.night.time[:10], change.series, change.track.workload
+    known = [replace(each, name=kept_name(each.name)) for each in accepted if night <= each.date]
+    by = next((each for each in known if each.covers(series.kind, series.name, of, change.change_pct)), None)
+    return replace(change, state="accepted", reason=by.reason) if by and change.state != "recovered" else change
+
+
+def _still_known(changes: Sequence[Change], tracks: Sequence[Track]) -> Iterator[Change]:
+    """Yield changes; of epochs that are over, those that were confirmed have ended, and old ones are forgotten."""
+    over = {id(track): why for track in tracks if (why := _end(track, tracks))}
+    dates = sorted({night.time[:10] for track in tracks for night in track.nights if night.time})
+    for change in changes:
+        why = over.get(id(change.track), "")
+        if not why:
+            yield change
+        # no night comes to push it out of the last nights
+        elif change.state != "suspect" and change.night.time[:10] >= dates[-NIGHTS:][0]:
+            yield replace(change, state="ended", reason=why) if change.state == "confirmed" else change
+
+
+def _end(track: Track, tracks: Sequence[Track]) -> str:
+    """Say why the epoch of a track is over, "" if it is not."""
+    if not track.nights[-1].time:
+        return ""
+    last = _time(track.nights[-1].time)
+    later = [
+        other
+        for other in tracks
+        if (other.workload, other.key.gpu_name) == (track.workload, track.key.gpu_name)
+        and len(other.nights) >= _LEAST_EPOCH
+        and _time(other.nights[0].time) > last
+    ]
+    if later:
+        following = min(later, key=lambda other: other.nights[0].time)
+        changed = ", ".join(following.key.differences(track.key))
+        return f"since {following.nights[0].time[:10]} it is measured with {changed}, which began an epoch"
+    newest = max(_time(other.nights[-1].time) for other in tracks)
+    return f"not measured since {track.nights[-1].time[:10]}" if newest - last > _GIVEN_UP else ""
+
+
+def _together(changes: Sequence[Change]) -> Iterator[list[Change]]:
+    """Group changes by machine and night; the place of a change may be wrong by one night."""
+    # what a reader asks about first names the event, and gathers the others
+    left = sorted(changes, key=_rank)
+    while left:
+        main = left[0]
+        near = [change for change in left if change is main or _is_same_night(change, main)]
+        left = [change for change in left if all(change is not other for other in near)]
+        yield near
+
+
+def _rank(change: Change) -> tuple[bool, int, int, float]:
+    series = change.track.series
+    metric = series.index(change.series) if change.series.kind == "gate" else len(series)
+    return (change.series.kind != "gate", _STATES.index(change.state), metric, -abs(change.candidate - change.baseline))
+
+
+def _is_same_night(change: Change, main: Change) -> bool:
+    """Whether a change may have happened in the night of another: its own place is only as good as its noise."""
+    if change.track.key.machine != main.track.key.machine:
+        return False
+    nights = change.track.nights
+    distances = [abs((_time(night.time) - _time(main.night.time)).total_seconds()) for night in nights]
+    place = int(np.argmin(distances))
+    low, high = sorted((place, change.place))
+    # the changes of two series may be of different nights, those of one series are further apart
+    if high - low > _MOST_APART or distances[place] > TOGETHER.total_seconds():
+        return False
+    between = change.series.values[low:high]
+    to_old, to_new = (np.nansum(np.abs(between - level)) for level in (change.baseline, change.candidate))
+    worse = to_old - to_new if place > change.place else to_new - to_old
+    return high - low <= 1 or bool(worse < abs(change.candidate - change.baseline))
+
+
+def _event(moved: Sequence[Change], watching: Sequence[Track]) -> Event:
+    """Describe changes of one night; `watching`: the canaries of this machine."""
+    canaries = {track.workload for track in watching}
+    main = next((change for change in moved if change.track.workload not in canaries), moved[0])
+    ordered = (main, *(change for change in moved if change is not main))
+    # who accepts the step's time accepts what is behind it
+    deciding = [change for change in ordered if change.series.kind == "gate"] or ordered
+    state = "accepted" if main.state == "accepted" else min((change.state for change in deciding), key=_STATES.index)
+    cause, why = _cause(ordered, watching)
+    track = main.track
+    ids = tuple(dict.fromkeys(_identities(ordered)))
+    ends = {
+        "suspect": "Seen in {} so far.".format(_counted(len(track.nights) - main.place, "night")),
+        "recovered": f"It is {main.reason}.",
+        "accepted": f"Accepted: {main.reason}.",
+        "ended": f"It never recovered: {main.reason}.",
+        "confirmed": "",
+    }
+    sentence = " ".join(filter(None, (_what(ordered), *_kernel_set(main), why, ends[state])))
+    return Event(ids, state, cause, sentence, ordered)
+
+
+def _identities(changes: Sequence[Change]) -> Iterator[str]:
+    """Yield what the event is called, and what it would be if its place moved or another workload named it."""
+    for distance in range(_MOST_APART + 1):
+        for change in changes:
+            for place in (change.place - distance, change.place + distance):
+                if 0 <= place < len(change.track.nights):
+                    night = change.track.nights[place]
+                    yield digest("/".join((*change.track.key.machine, night.time[:10], night.commit)), 10)
+
+
+def _what(changes: Sequence[Change]) -> str:
+    main = changes[0]
+    workloads = list(dict.fromkeys(change.track.workload for change in changes))
+    who = workloads[0] + (f" and {_counted(len(workloads) - 1, 'more workload')}" if len(workloads) > 1 else "")
+    kernels = [change for change in changes[1:] if change.series.kind == "kernel"]
+    others = len(changes) - 1 - len(kernels)
+    beside = [
+        *([_counted(others, "other metric")] if others else []),
+        *(
+            [f"{_counted(len(kernels), 'kernel')}, most of all `{_short(kernels[0].series)}` ({_percent(kernels[0])})"]
+            if kernels
+            else []
+        ),
+    ]
+    moved = f"; with it {' and '.join(beside)}" if beside else ""
+    way = "slower" if main.candidate > main.baseline else "faster"
+    if not main.series.unit:
+        way = "up" if way == "slower" else "down"
+    numbers = " → ".join(format_value(value, main.series.column) for value in (main.baseline, main.candidate))
+    since = f" since {main.night.time[:10]}" if main.night.time else ""
+    return f"{who}: {main.series.label} {way}{since}, {numbers} ({_percent(main)}){moved}."
+
+
+def _cause(changes: Sequence[Change], watching: Sequence[Track]) -> tuple[Cause, str]:
+    main = changes[0]
+    before, after = main.before, main.night
+    seen = {track.workload: share for track in watching if (share := _meanwhile(track, main)) is not None}
+    # what a change of level says is surer than a few nights
+    seen |= {c.track.workload: c.change_pct for c in changes if any(c.track is track for track in watching)}
+    for canary, share in seen.items():
+        if abs(share) >= LEAST_PCT:
+            return "environment", f"The canary {canary} moved too ({share:+.1f} %): it is the machine, not the code."
+    updates = [
+        f"{name.removesuffix('_version')} {before.versions[name]} → {version}"
+        for name, version in after.versions.items()
+        if before.versions.get(name) not in ("", None, version)
+    ]
+    if updates:
+        return "environment", f"In the same night: {', '.join(updates)}."
+    if after.commit and after.commit == before.commit and not after.commit.endswith("+"):
+        return "environment", f"The commit is the same before and after ({after.commit[:10]}): it is not the code."
+    commits = f" Commits {before.commit[:10]}..{after.commit[:10]}." if before.commit and after.commit else ""
+    if seen:
+        return "code", f"The canary stayed, so it is the code.{commits}"
+    missed = " The canary was not measured in these nights." if watching else ""
+    return "unknown", f"{missed}{commits}".strip()
+
+
+def _meanwhile(canary: Track, main: Change) -> float | None:
+    """Return by how much a canary moved in the night of a change, in percent; None if it was not measured then."""
+    series = next((series for series in canary.series if series.kind == "gate"), None)
+    if series is None:
+        return None
+    sides = []
+    for night, side in ((main.before, -1), (main.night, 1)):
+        at = _time(night.time)
+        near = [
+            place
+            for place, of_canary in enumerate(canary.nights)
+            if not of_canary.flags and side * (_time(of_canary.time) - at) >= -TOGETHER
+        ]
+        near = near[-4:] if side < 0 else near[:4]
+        is_there = any(abs(_time(canary.nights[place].time) - at) <= TOGETHER for place in near)
+        known = series.values[near][np.isfinite(series.values[near])]
+        if not is_there or not len(known) or not np.median(known) > 0:
+            return None
+        sides.append(float(np.median(known)))
+    return 100 * (sides[1] / sides[0] - 1)
+
+
+def _kernel_set(main: Change) -> Iterator[str]:
+    """Say which kernels are new since the night of a change, and which went: of those that take part of the time."""
+    place, nights = main.place, len(main.track.nights)
+    before, after = slice(max(place - 8, 0), place - 1), slice(place, min(place + 4, nights))
+    least = _LEAST_SHARE * max((series.last for series in main.track.series if series.kind == "gate"), default=0.0)
+    kernels = [series for series in main.track.series if series.kind == "kernel" and _high(series.values) > least]
+    for word, absent, present in (("new", before, after), ("gone", after, before)):
+        names = [
+            _short(series)
+            for series in kernels
+            if not np.isfinite(series.values[absent]).any() and np.isfinite(series.values[present]).all()
+        ]
+        if names and absent.start < absent.stop and present.start < present.stop:
+            yield f"{_counted(len(names), 'kernel')} {word}, such as `{names[0]}`."
+
+
+def _short(series: Series) -> str:
+    name = base_name(series.name) or series.name
+    return name if len(name) <= 60 else f"{name[:59]}…"
+
+
+def _is_near(level: float, other: float) -> bool:
+    low, high = sorted((level, other))
+    return high <= low * (1 + LEAST_PCT / 100)
+
+
+def _typical(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def _high(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.quantile(known, 0.9)) if len(known) else 0.0
+
+
+def _percent(change: Change) -> str:
+    return "from 0" if not change.baseline else f"{change.change_pct:+.1f} %"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _time(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text) if text else dt.datetime.min.replace(tzinfo=dt.UTC)
