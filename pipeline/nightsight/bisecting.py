@@ -1,0 +1,210 @@
+"""Finds the commit that changed a metric, with `git bisect run` in a worktree of its own.
+
+Each step measures the commit in pairs with the good one, as machines drift while a bisection takes its time, and asks
+on which side of half the difference between the ends it lies. git starts a step as a process of its own, whose exit
+status is 0 for good, 1 for bad, and 125 if the commit could not be measured; any failure of ours ends the bisection.
+"""
+
+import os
+import pickle
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import expm1, inf, isfinite, sqrt
+from pathlib import Path
+from typing import Final
+
+import nightsight
+from nightsight.collect.process import Child, last_lines, run_logged
+from nightsight.collect.worktrees import GIT, Checkout, Side, checkout, git, worktrees
+from nightsight.compare import METRICS, Settings, compare
+from nightsight.comparison import Comparison, unit_of
+from nightsight.errors import NotMeasured, UsageError
+from nightsight.trials import BASELINE, CANDIDATE, Runs, Trial, ended_in_words, gate_value
+from nightsight.units import format_value
+
+GOOD: Final = 0
+BAD: Final = 1
+SKIP: Final = 125
+# above 127, git ends the bisection
+_BROKEN: Final = 255
+_OTHER_METRIC: Final = "Choose another with --metric."
+_STEP: Final = "import sys; sys.path[:0] = [sys.argv.pop(1)]; from nightsight.bisecting import step; sys.exit(step())"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The first bad commit: its short name and subject, and what the metric is there and was before."""
+
+    commit: str
+    subject: str
+    metric: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a step needs to know: the trial, the worktrees, and what to look for. Kept in a file between the steps."""
+
+    trial: Trial
+    of: Checkout
+    good: Side
+    tree: Side
+    metric: str
+    effect: float
+    pairs: int
+
+
+def bisected(
+    trial: Trial, refs: tuple[str, str], metric: str, pairs: int, *, settings: Callable[[str], Settings]
+) -> Found:
+    """Return the first bad commit between the good and the bad ref.
+
+    Without a `metric`, it is the one that decides which changed most. NotMeasured if the ends do not differ, or if an
+    end cannot be measured, or if commits that cannot be measured hide the one that is looked for.
+    """
+    if metric and metric not in METRICS:
+        raise UsageError(f"there is no metric {metric!r}", f"There are: {', '.join(METRICS)}.")
+    of = checkout()
+    good, bad = (of.commit_of(ref) for ref in refs)
+    if not good or not bad:
+        raise UsageError("bisect needs two commits", "The checkout as it is (.) has no history: commit it.")
+    runs = Runs(trial, of)
+    named = dict(zip((BASELINE, CANDIDATE), refs, strict=True))
+    with ended_in_words(runs), worktrees(of, named, python=trial.asked.python) as sides:
+        for side in sides.values():
+            runs.prepare(side)
+        runs.measure_pairs(sides[BASELINE], sides[CANDIDATE], pairs)
+        chosen = settings(runs.workload)
+        ends = compare(runs.measured[BASELINE], runs.measured[CANDIDATE], settings=chosen)
+        metric = metric_of(ends, chosen, metric, refs)
+        ratios = runs.log_ratios(metric)
+        if len(ratios) < pairs:
+            raise NotMeasured(f"{metric} is 0 in a run of {refs[0]} or {refs[1]}", _OTHER_METRIC)
+        effect = statistics.median(ratios)
+        trial.request.progress(f"reproduced: {metric} {100 * expm1(effect):+.2f} % from {refs[0]} to {refs[1]}")
+        state = _State(trial, of, sides[BASELINE], sides[CANDIDATE], metric, effect, pairs)
+        first = _first_bad(state, good, bad)
+        values = [statistics.median(gate_value(run, metric) for run in runs.measured[side]) for side in sides]
+        low, high = (format_value(value, f"value_{unit_of('gate', metric)}") for value in values)
+        subject = git(of.root, "show", "--no-patch", "--format=%s", first).strip()
+        sentence = f"{metric}: {low} at {refs[0]}, {high} at {refs[1]} ({100 * expm1(effect):+.2f} %)"
+        return Found(git(of.root, "rev-parse", "--short=12", first).strip(), subject, metric, sentence)
+
+
+def metric_of(ends: Comparison, settings: Settings, asked: str, refs: tuple[str, str]) -> str:
+    """Return the metric to look at, which has changed from one end to the other."""
+    gate = ends.changes[ends.changes["kind"] == "gate"]
+    if asked:
+        if asked not in set(gate["name"]):
+            raise NotMeasured(f"{asked} was not measured in these runs", f"There are: {', '.join(gate['name'])}.")
+        gate = gate[gate["name"] == asked]
+    changed = gate[gate["verdict"].isin(["regressed", "improved"])]
+    if not len(changed):
+        rows = gate if asked else gate[gate["name"].isin(settings.judged)]
+        came = rows[rows["verdict"].isin(["added", "removed"])]
+        if len(came):
+            # halves are taken of a ratio, and there is none of 0
+            name, end = came["name"].iloc[0], refs[came["verdict"].iloc[0] == "removed"]
+            raise NotMeasured(f"{name} is 0 at {end}, so no ratio says on which side a commit lies", _OTHER_METRIC)
+        said = "; ".join(
+            _moved(*row) for row in rows[["name", "change_pct", "verdict"]].itertuples(index=False, name=None)
+        )
+        message = f"not reproduced: {refs[0]} and {refs[1]} do not differ: {said}"
+        raise NotMeasured(message, "Measure more pairs with --pairs, or name the metric with --metric.")
+    deciding = changed[changed["name"].isin(settings.judged)]
+    ordered = (deciding if len(deciding) else changed).sort_values("change_pct", key=abs, ascending=False)
+    return str(ordered["name"].iloc[0])
+
+
+def _moved(name: str, change_pct: float, verdict: str) -> str:
+    return f"{name} {f'{change_pct:+.2f} %' if isfinite(change_pct) else 'is 0'} ({verdict})"
+
+
+def _first_bad(state: _State, good: str, bad: str) -> str:
+    """Run `git bisect run`, and return the first bad commit."""
+    tree, file = state.tree.root, state.tree.root.parent / "bisect.state"
+    # the runs of the steps are not kept: they are many
+    request = replace(state.trial.request, progress=_say)
+    trial = replace(state.trial, request=request, reports=file.with_name("reports"))
+    file.write_bytes(pickle.dumps(replace(state, trial=trial)))
+    log = file.with_suffix(".log")
+    git(tree, "bisect", "start", bad, good)
+    package = str(Path(nightsight.__file__).parents[1])
+    command = (*GIT, "bisect", "run", sys.executable, "-P", "-c", _STEP, package, str(file))
+    child = Child(command, dict(os.environ), folder=tree)
+    outcome = run_logged(child, log=log, timeout_s=inf, verbose=True)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    skipped = git(tree, "bisect", "log").count("# possible first bad commit")
+    if outcome.status == 2 or skipped:
+        raise NotMeasured(
+            "commits that could not be measured hide the first bad one",
+            f"git says:\n{last_lines(log)}",
+        )
+    if not outcome.ok:
+        raise NotMeasured("the bisection ended early", f"git says:\n{last_lines(log)}")
+    return git(tree, "rev-parse", "refs/bisect/bad").strip()
+
+
+# -- a step -----------------------------------------------------------------------------------------------------------
+
+
+def step() -> int:
+    """Measure the commit that git has checked out, and return the exit status for `git bisect run`."""
+    try:
+        state = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301 (what `_first_bad` wrote, in our own folder)
+        commit = git(state.tree.root, "rev-parse", "--short=12", "HEAD").strip()
+        here = replace(state.tree, ref=commit)
+        runs = Runs(state.trial, state.of)
+        with ended_in_words(runs):
+            runs.prepare(here)
+            status, said = judged(state, lambda number: _ratios(runs, state, here, number))
+        _say(f"{commit}: {said}")
+        return status
+    except NotMeasured as error:
+        _say(f"cannot be measured: {error.message}")
+        return _BROKEN if error.message.startswith("interrupted") else SKIP
+    except BaseException:  # noqa: BLE001 (git must hear of any failure)
+        # Python ends with status 1 then, which git takes for bad
+        sys.excepthook(*sys.exc_info())
+        return _BROKEN
+
+
+def judged(state: _State, measure: Callable[[int], Sequence[float]]) -> tuple[int, str]:
+    """Return the exit status, and why: good and bad are apart by half the effect between the ends.
+
+    If that is within the error of the measurement, twice as many pairs are measured. `measure` takes their number and
+    returns the log ratios.
+    """
+    half = state.effect / 2
+    for number in (state.pairs, 2 * state.pairs):
+        ratios = measure(number)
+        if not ratios:
+            raise NotMeasured(f"{state.metric} is 0")
+        middle, error = statistics.fmean(ratios), _half_width(ratios)
+        if abs(middle - half) > error:
+            break
+    else:
+        return SKIP, f"{state.metric} {100 * expm1(middle):+.2f} % is neither good nor bad"
+    is_bad = (middle - half) * half > 0
+    return (BAD if is_bad else GOOD), f"{state.metric} {100 * expm1(middle):+.2f} %: {'bad' if is_bad else 'good'}"
+
+
+def _ratios(runs: Runs, state: _State, here: Side, pairs: int) -> list[float]:
+    runs.measure_pairs(state.good, here, pairs)
+    return runs.log_ratios(state.metric)
+
+
+def _half_width(ratios: Sequence[float]) -> float:
+    """Return half of the 90 % interval of the mean; no error is known of a single value."""
+    from scipy.stats import t  # noqa: PLC0415 (takes half a second)
+
+    if len(ratios) < 2:
+        return 0.0
+    return float(t.ppf(0.95, len(ratios) - 1)) * statistics.stdev(ratios) / sqrt(len(ratios))
+
+
+def _say(text: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:  # noqa: ARG001 (a Progress)
+    sys.stderr.write(f"{text}\n")

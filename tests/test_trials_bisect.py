@@ -1,0 +1,162 @@
+"""`bisect`: the first commit that changed a metric, found by git in a worktree of its own."""
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.bisecting import BAD, GOOD, SKIP, Found, bisected, judged, metric_of
+from nightsight.collect.workloads import Request
+from nightsight.collect.worktrees import Asked
+from nightsight.compare import Settings, compare
+from nightsight.comparison import Comparison
+from nightsight.errors import NotMeasured, UsageError
+from nightsight.trials import Trial
+from tests.measured import run
+from tests.repositories import SMALL, committed, git, program
+from tests.test_cli import FakeNsys
+
+Find = Callable[..., Found]
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def find(tmp_path: Path, fake_nsys: FakeNsys) -> Find:
+    """Look for a commit; the repository is afterwards as it was."""
+    fake_nsys(export=SMALL)
+
+    def look(good: str, bad: str, metric: str = "") -> Found:
+        request = Request(nsys=tmp_path / "fake" / "nsys", calibrate=False, names=())
+        trial = Trial(Asked("train.py", (), sys.executable), tmp_path / "reports", request, "nsys")
+        before = state()
+        try:
+            return bisected(trial, (good, bad), metric, 3, settings=lambda _: Settings())
+        finally:
+            assert state() == before
+
+    def state() -> tuple[str, ...]:
+        said = (("status", "--porcelain", "--branch"), ("worktree", "list"), ("for-each-ref",), ("rev-parse", "HEAD"))
+        return tuple(git(Path.cwd(), *words) for words in said)
+
+    return look
+
+
+@pytest.mark.slow
+def test_the_first_bad_commit_is_found_and_others_are_skipped(repository: Path, find: Find, tmp_path: Path) -> None:
+    fake = tmp_path / "fake" / "nsys"
+    texts = [program(fake, 1.0), program(fake, 1.1), "raise SystemExit(1)", program(fake, 1.1, before="import json")]
+    commits = [committed(repository, {"train.py": text}, f"commit {place}") for place, text in enumerate(texts)]
+    (repository / "untracked").write_text("mine")
+    found = find(commits[0], "HEAD")
+    assert (found.commit, found.subject) == (commits[1][:12], "commit 1")
+    assert found.metric in {"step_ns", "kernel_ns"}
+    assert "%)" in found.sentence
+    assert (repository / "untracked").read_text() == "mine"
+    # the ends are kept, the steps are not
+    assert len(list((tmp_path / "reports/train").glob("2*"))) == 6
+
+
+@pytest.mark.slow
+def test_ends_that_do_not_differ_are_not_reproduced(repository: Path, find: Find, tmp_path: Path) -> None:
+    fake = tmp_path / "fake" / "nsys"
+    for place in range(3):
+        committed(repository, {"train.py": program(fake, 1.0, before=f"# {place}")}, f"commit {place}")
+    with pytest.raises(NotMeasured) as caught:
+        find("HEAD~2", "HEAD")
+    assert caught.value.message.startswith("not reproduced: HEAD~2 and HEAD do not differ: ")
+    assert "step_ns" in caught.value.message
+
+
+@pytest.mark.slow
+def test_commits_that_cannot_be_measured_can_hide_the_first_bad_one(
+    repository: Path, find: Find, tmp_path: Path
+) -> None:
+    fake = tmp_path / "fake" / "nsys"
+    for text in (program(fake, 1.0), "raise SystemExit(1)", program(fake, 1.2)):
+        committed(repository, {"train.py": text}, "commit")
+    with pytest.raises(NotMeasured) as caught:
+        find("HEAD~2", "HEAD")
+    assert caught.value.message == "commits that could not be measured hide the first bad one"
+
+
+def test_a_metric_that_does_not_exist_is_refused_before_anything_runs(repository: Path, find: Find) -> None:
+    committed(repository, {"train.py": ""}, "base")
+    with pytest.raises(UsageError, match="there is no metric 'speed'") as caught:
+        find("HEAD", "HEAD", "speed")
+    assert "step_ns" in caught.value.hint
+
+
+def ends(before: float, after: float) -> Comparison:
+    sides = [[run({"step_ns": 1e6, "copies": value}) for _ in range(3)] for value in (before, after)]
+    return compare(*sides, settings=Settings())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "metric", "message"),
+    [
+        (0.0, 3.0, "copies", "copies is 0 at good, so no ratio says on which side a commit lies"),
+        (3.0, 0.0, "copies", "copies is 0 at bad, so no ratio says on which side a commit lies"),
+        (0.0, 0.0, "copies", "not reproduced: good and bad do not differ: copies is 0 (unchanged)"),
+        (3.0, 3.0, "launches", "launches was not measured in these runs"),
+        (3.0, 3.0, "", "not reproduced: good and bad do not differ: step_ns +0.00 % (unchanged)"),
+    ],
+)
+def test_what_cannot_be_halved_is_told(before: float, after: float, metric: str, message: str) -> None:
+    with pytest.raises(NotMeasured) as caught:
+        metric_of(ends(before, after), Settings(), metric, ("good", "bad"))
+    assert caught.value.message == message
+    assert caught.value.hint
+
+
+def test_the_checkout_as_it_is_has_no_history(repository: Path, find: Find) -> None:
+    committed(repository, {"train.py": ""}, "base")
+    with pytest.raises(UsageError, match="bisect needs two commits"):
+        find("HEAD", ".")
+
+
+# -- what a step says -------------------------------------------------------------------------------------------------
+
+
+def said(effect: float, ratios: Callable[[int], list[float]]) -> tuple[int, int]:
+    asked = []
+
+    def measure(number: int) -> list[float]:
+        asked.append(number)
+        return ratios(number)
+
+    state: Any = SimpleNamespace(effect=effect, pairs=3, metric="step_ns")
+    return judged(state, measure)[0], asked[-1]
+
+
+@given(st.floats(0.01, 1), st.floats(-1, 2), st.booleans())
+def test_a_commit_is_bad_beyond_half_of_the_effect(effect: float, place: float, is_faster: bool) -> None:
+    sign = -1 if is_faster else 1
+    if abs(place - 0.5) > 0.1:
+        noise = [0.0, 0.001 * effect, -0.001 * effect] * 2
+        status, _ = said(sign * effect, lambda number: [sign * effect * place + error for error in noise[:number]])
+        assert status == (BAD if place > 0.5 else GOOD)
+
+
+def test_twice_as_many_pairs_decide_what_three_do_not() -> None:
+    wide = [0.0, 0.1, 0.2]
+    assert said(0.1, lambda number: wide if number == 3 else [0.1] * 6) == (BAD, 6)
+    assert said(0.1, lambda _: wide) == (SKIP, 6)
+    assert said(0.1, lambda _: [0.1, 0.1001, 0.1002]) == (BAD, 3)
+
+
+def test_a_metric_that_is_gone_cannot_be_judged() -> None:
+    with pytest.raises(NotMeasured):
+        said(math.log(2), lambda _: [])

@@ -1,0 +1,68 @@
+"""The commands `ab` and `bisect`: what they print, write and exit with."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.repositories import SMALL, committed, program
+from tests.test_cli import FakeNsys, error_lines
+
+COULD_NOT, USAGE = 3, 2
+
+
+@pytest.fixture
+def fake(fake_nsys: FakeNsys) -> Path:
+    return fake_nsys(export=SMALL)
+
+
+@pytest.mark.slow
+def test_ab_writes_the_comparison_and_a_gate_has_its_status(run: Any, fake: Path, tmp_path: Path) -> None:
+    committed(tmp_path, {"train.py": program(fake, 1.0), ".gitignore": "fake/\nreports/\nout/\n"}, "base")
+    committed(tmp_path, {"train.py": program(fake, 1.2)}, "slower")
+    options = ("--collector", "nsys", "--names", "off", "--pairs", "3", "train.py")
+    result = run("ab", "--base", "HEAD~1", "--head", "HEAD", "--gate", "-o", "out", *options, expect=1)
+    assert result.stdout.splitlines()[-1] == "comparison: out/comparison.html"
+    assert {"comparison.html", "comparison.md", "comparison.json"} <= {path.name for path in Path("out").iterdir()}
+    assert json.loads(Path("out/comparison.json").read_text())["verdict"] == "regressed"
+    assert str(tmp_path) not in Path("out/comparison.html").read_text()
+    # the noise is told in later comparisons; without --gate, the status says that it went well
+    run("ab", "--base", "HEAD~1", "--aa", *options, "--pairs", "1")
+    folders = [path.parent for path in Path("reports/train").glob("2*/run.json")]
+    sides = {side: [f for f in folders if json.loads((f / "run.json").read_text())["side"] == side] for side in SIDES}
+    words = [word for side in SIDES for folder in sides[side][:3] for word in (f"--{side}", folder)]
+    assert "1 comparison of unchanged code on this machine" in run("compare", *words, "--format", "json").stdout
+
+
+SIDES = ("baseline", "candidate")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ab", "--base", "HEAD", "train.py"), "Name the commit to judge with --head"),
+        (("ab", "--base", "HEAD", "--head", "HEAD", "--aa", "train.py"), "Name the commit to judge with --head"),
+        (("ab", "--base", "HEAD", "--head", "HEAD", "--strict", "train.py"), "--strict needs --gate."),
+        (("ab", "--base", "HEAD", "--head", "HEAD"), "Name a workload or a script"),
+        (("ab", "--base", "HEAD", "--head", "HEAD", "--pairs", "0", "train.py"), "0 is not in the range"),
+        (("bisect", "--good", "HEAD", "--bad", "HEAD"), "Name a workload or a script"),
+        (("bisect", "--good", "HEAD", "--bad", "HEAD", "--pairs", "2", "train.py"), "2 is not in the range"),
+    ],
+)
+def test_requests_that_mean_nothing_are_refused(run: Any, words: tuple[str, ...], said: str) -> None:
+    assert said in run(*words, expect=USAGE).output
+
+
+@pytest.mark.parametrize("command", [("ab", "--base", "x", "--head", "y"), ("bisect", "--good", "x", "--bad", "y")])
+def test_a_folder_without_a_repository_could_not_be_measured(run: Any, script: Any, command: tuple[str, ...]) -> None:
+    error, hint = error_lines(run(*command, script(), expect=COULD_NOT))
+    assert error == "this folder is in no git repository"
+    assert hint
+
+
+def test_a_ref_that_does_not_exist_could_not_be_measured(run: Any, fake: Path, tmp_path: Path) -> None:
+    committed(tmp_path, {"train.py": ""}, "base")
+    error, hint = error_lines(run("ab", "--base", "main~9", "--head", "HEAD", "train.py", expect=COULD_NOT))
+    assert error == "there is no commit 'main~9' in this repository"
+    assert "fetch-depth: 0" in hint
