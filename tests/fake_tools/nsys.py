@@ -4,11 +4,13 @@ It is copied beside a `fake.json` that steers it, since a profiler is started wi
 What it prints, the sessions its children get and the statuses it ends with are those of nsys 2025.3.1.
 """
 
+import contextlib
 import json
 import lzma
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -219,8 +221,21 @@ def export(arguments: list[str]) -> int:
         say(f"Failed to load report file {source}: not a report")
         return 1
     target.write_bytes(lzma.decompress((Path(SETTINGS["data"]) / SETTINGS["export"]).read_bytes()))
+    stretch = Path(__file__).with_name("stretch")
+    if stretch.exists():
+        stretched(target, float(stretch.read_text()))
     say("Processing 825 events: [1%   ]Processing 825 events: [==100%]")
     return 0
+
+
+def stretched(database: Path, factor: float) -> None:
+    """Make everything take longer: a program says how much by the file `stretch` beside the fake."""
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")} & {"start", "end"}
+            for column in columns:
+                longer = f"CAST([{column}] * {factor} AS INTEGER) WHERE typeof([{column}]) = 'integer'"
+                connection.execute(f"UPDATE {table} SET [{column}] = {longer}")
 
 
 def say(text: str) -> None:

@@ -1,0 +1,335 @@
+"""Comments and issues on GitHub, through its own program `gh`, which holds the job's token.
+
+A comment or issue is known by a marker, an HTML comment in its first line, and by its author: a marker alone could be
+anybody's. What another workflow run left, perhaps that of a fork, is checked before it is used: it may name the pull
+request only whose head was measured, and it cannot notify anybody.
+"""
+
+import json
+import logging
+import math
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from nightsight.errors import PipelineError, ToolError
+from nightsight.render.export.markdown import escape, unescape
+
+_LOG: Final = logging.getLogger(__name__)
+BOT: Final = "github-actions[bot]"
+"""Who writes with the token that a workflow gets."""
+
+MOST_BYTES: Final = 60_000
+"""Of a comment or issue. GitHub refuses more than 65,536 characters."""
+
+_MOST_FILES: Final = 50
+_COMMENT: Final = "<!-- nightsight -->"
+_LABEL: Final = "nightsight"
+_MARKER: Final = re.compile(r"\s*<!--\s*nightsight(?::[^\n>]*)?\s*-->[ \t]*\n?")
+_ISSUE: Final = re.compile(r"<!-- nightsight:(\S+) -->(?:\n|$)")
+_FOLDED: Final = re.compile(r"<details><summary>(.*)</summary>")
+# bold, borders of a table, and what is between them: what a backslash precedes is text
+_PARTS: Final = re.compile(r"\*\*|\||(?:\\.|\*(?!\*)|[^*|])+", re.DOTALL)
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_REPOSITORY: Final = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+
+
+State = Literal["open", "closed", "kept"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a comment says of one workload: its name, and Markdown."""
+
+    workload: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Issue:
+    """A regression as an issue: the first of `keys` is its own, by the others it may be known already.
+
+    facts: what tells later what became of it, kept in the issue where nobody sees it. state: kept: as it is, if it is.
+    """
+
+    keys: tuple[str, ...]
+    title: str
+    text: str
+    facts: Mapping[str, Any]
+    state: State
+
+
+class Repository:
+    """A repository on GitHub."""
+
+    def __init__(self, name: str) -> None:
+        if not _REPOSITORY.fullmatch(name):
+            raise PipelineError(
+                f"{name!r} is no repository", "Give it as --repository OWNER/NAME, or GITHUB_REPOSITORY."
+            )
+        self.name = name
+
+    def ask(self, path: str, *, method: str = "GET", fields: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
+        """Call the API at `path` of this repository; what a list has on several pages is one list."""
+        command = ["gh", "api", "--method", method, f"repos/{self.name}/{path}"]
+        command += ["--paginate"] if method == "GET" else ["--input", "-"]
+        try:
+            done = subprocess.run(
+                command, input=json.dumps(fields or {}), capture_output=True, encoding="utf-8", check=False
+            )
+        except FileNotFoundError:
+            raise ToolError(
+                "gh is not on PATH", "Install GitHub's command line, or run this on GitHub's machines."
+            ) from None
+        if done.returncode:
+            reason = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
+            raise Refused(
+                f"GitHub refused to {method} {path}: {reason}",
+                "The job needs GH_TOKEN: ${{ github.token }} and the right to write: `permissions:` in the workflow.",
+            )
+        pages = list(_values(done.stdout))
+        return (
+            [entry for page in pages for entry in page]
+            if pages and isinstance(pages[0], list)
+            else next(iter(pages), None)
+        )
+
+
+class Refused(PipelineError):
+    """GitHub answered, and not with what was asked for."""
+
+
+def comment(repository: Repository, number: int, sections: Sequence[Section], *, author: str = BOT) -> str:
+    """Write the one comment on a pull request, or edit it if it is there; return its address."""
+    body = comment_text(sections)
+    for there in repository.ask(f"issues/{number}/comments?per_page=100"):
+        if there["user"]["login"] == author and there["body"].startswith(_COMMENT):
+            written = repository.ask(f"issues/comments/{there['id']}", method="PATCH", fields={"body": body})
+            break
+    else:
+        written = repository.ask(f"issues/{number}/comments", method="POST", fields={"body": body})
+    return str(written["html_url"])
+
+
+def comment_text(sections: Sequence[Section]) -> str:
+    """Join sections to one comment; those that do not fit, the longest first, keep their first paragraph only."""
+    texts = [_MARKER.sub("", section.text, count=1).strip() for section in sections]
+    for index in sorted(range(len(texts)), key=lambda index: -len(texts[index].encode())):
+        if len("\n\n".join((_COMMENT, *texts)).encode()) <= MOST_BYTES:
+            break
+        # a single paragraph has no right to be long either
+        brief = texts[index].partition("\n\n")[0].encode()[:1000].decode(errors="ignore")
+        texts[index] = f"{brief}\n\nThe rest is in the report."
+    return "\n\n".join((_COMMENT, *texts)) + "\n"
+
+
+def downloaded(folder: Path) -> tuple[int, list[Section]] | None:
+    """Return the pull request and the sections that another workflow run left: files `number` and `WORKLOAD.md`.
+
+    None if it left nothing, since it measured nothing.
+    """
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+    if not files:
+        return None
+    numbers = {_read(path).strip() for path in files if path.name == "number"}
+    if len(numbers) != 1 or not _NUMBER.fullmatch(number := next(iter(numbers))):
+        raise PipelineError(
+            "the files of the other run name no pull request, or several", "They need one file `number`, with digits."
+        )
+    texts = [path for path in files if path.suffix == ".md"]
+    if not texts or len(texts) > _MOST_FILES:
+        raise PipelineError(f"the other run left {len(texts) or 'no'} comparisons as .md files", "See its log.")
+    return int(number), [Section(path.stem, _harmless(_read(path))) for path in texts]
+
+
+def require_head(repository: Repository, number: int, commit: str) -> None:
+    """Raise PipelineError unless `commit` is the head of this open pull request."""
+    if not _COMMIT.fullmatch(commit):
+        raise PipelineError(
+            f"{commit!r} is no commit", "Give all 40 digits: ${{ github.event.workflow_run.head_sha }}."
+        )
+    pull = repository.ask(f"pulls/{number}")
+    if pull["head"]["sha"] != commit or pull["state"] != "open":
+        raise PipelineError(
+            f"{commit[:12]} is not the head of an open pull request {number}: nothing was written",
+            "Something was pushed meanwhile, or the other run names a pull request that is not its own.",
+        )
+
+
+def linked(repository: Repository, sections: Iterable[Section], run: int) -> list[Section]:
+    """Add to each section the link to `nightsight-WORKLOAD.html` among the artifacts of a run."""
+    found = repository.ask(f"actions/runs/{run}/artifacts?per_page=100")
+    pages = found if isinstance(found, list) else [found]
+    ids = {entry["name"]: int(entry["id"]) for page in pages for entry in page["artifacts"]}
+    place = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{repository.name}/actions/runs/{run}"
+
+    def with_link(section: Section) -> Section:
+        artifact = ids.get(f"nightsight-{section.workload}.html")
+        link = f"[Report]({place}/artifacts/{artifact})" if artifact else f"[Log]({place})"
+        return Section(section.workload, f"{section.text.rstrip()}\n\n{link}\n")
+
+    return [with_link(section) for section in sections]
+
+
+def publish_issues(
+    repository: Repository,
+    issues: Sequence[Issue],
+    *,
+    ended: Callable[[str, Mapping[str, Any]], tuple[str, Mapping[str, Any]]] = lambda _key, facts: ("", facts),
+    author: str = BOT,
+) -> list[str]:
+    """Open, update or close one issue for each regression; return a line for each that changed.
+
+    An issue that is closed stays closed. `ended`: says from the key and the facts of an open issue that is none of
+    these why it ended ("" leaves it open), and what facts to keep.
+    """
+    there = _ours(repository, author)
+    known = _known(issues, there)
+    lines = [_write(repository, issue, there.get(known.get(place, ""))) for place, issue in enumerate(issues)]
+    for key in there.keys() - known.values():
+        entry = there[key]
+        if entry["state"] != "open":
+            continue
+        before = _facts(entry)
+        why, facts = ended(key, before)
+        if why:
+            body = f"{entry['body'].rstrip()}\n\n**Closed**: {why}\n"
+            lines.append(_edit(repository, entry, {"body": body, "state": "closed"}))
+        elif facts != before:
+            _edit(repository, entry, {"body": entry["body"].replace(_hidden(before), _hidden(facts), 1)})
+    return list(filter(None, lines))
+
+
+def _ours(repository: Repository, author: str) -> dict[str, Any]:
+    """Return the issues that we wrote, by their keys."""
+    found = {}
+    for entry in repository.ask(f"issues?labels={_LABEL}&state=all&per_page=100"):
+        # what was edited in the browser has other ends of lines
+        entry["body"] = (entry["body"] or "").replace("\r\n", "\n")
+        if entry["user"]["login"] == author and (key := _ISSUE.match(entry["body"])):
+            found[key[1]] = entry
+    return found
+
+
+def _write(repository: Repository, issue: Issue, known: Mapping[str, Any] | None) -> str:
+    """Open, update or close an issue, and return a line about it, "" if nothing was to be done."""
+    body = f"<!-- nightsight:{issue.keys[0]} -->\n<!-- {_hidden(issue.facts)} -->\n{issue.text.strip()}\n"
+    if known is None and issue.state == "open":
+        _make_label(repository)
+        fields = {"title": issue.title, "body": body, "labels": [_LABEL]}
+        return f"opened: {repository.ask('issues', method='POST', fields=fields)['html_url']}"
+    if known is None or known["state"] != "open" or issue.state == "kept":
+        return ""
+    state = {"state": "closed"} if issue.state == "closed" else {}
+    return _edit(repository, known, {"body": body, **state}) if state or known["body"] != body else ""
+
+
+def _edit(repository: Repository, entry: Mapping[str, Any], fields: Mapping[str, str]) -> str:
+    repository.ask(f"issues/{entry['number']}", method="PATCH", fields=fields)
+    return f"{'closed' if 'state' in fields else 'updated'}: {entry['html_url']}"
+
+
+def _known(issues: Sequence[Issue], there: Mapping[str, Any]) -> dict[int, str]:
+    """Return under which key each issue is known, by its place. A key is known of one issue: of the nearest.
+
+    If noise moves a change further than its keys reach, it takes over the open issue of which no event is left.
+    """
+    near = [
+        (distance, place, key)
+        for place, issue in enumerate(issues)
+        for distance, key in enumerate(issue.keys)
+        if key in there and (not distance or _is_alike(issue, there[key]))
+    ]
+    far = [
+        (math.inf, place, key)
+        for place, issue in enumerate(issues)
+        for key, entry in there.items()
+        if issue.state == "open" and entry["state"] == "open" and _is_alike(issue, entry)
+    ]
+    found: dict[int, str] = {}
+    for _, place, key in sorted([*near, *far]):
+        if key not in found.values():
+            found.setdefault(place, key)
+    return found
+
+
+def _is_alike(issue: Issue, entry: Mapping[str, Any]) -> bool:
+    """Whether both are of one machine and share a workload: in the nights around a change others may have changed."""
+    facts = _facts(entry)
+    workloads = facts.get("workloads")
+    is_shared = isinstance(workloads, list) and any(name in issue.facts["workloads"] for name in workloads)
+    return is_shared and facts.get("machine") == issue.facts["machine"]
+
+
+def _hidden(facts: Mapping[str, Any]) -> str:
+    """Write facts so that they can stand in an HTML comment, and notify nobody."""
+    text = json.dumps(facts)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("@", "\\u0040")
+
+
+def _facts(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Read the hidden facts of an issue; nothing if somebody edited them away."""
+    _, _, rest = entry["body"].partition("\n")
+    try:
+        facts = json.loads(rest.partition("\n")[0].removeprefix("<!--").removesuffix("-->"))
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _make_label(repository: Repository) -> None:
+    fields = {"name": _LABEL, "color": "b60205", "description": "A regression that nightsight found"}
+    try:
+        repository.ask("labels", method="POST", fields=fields)
+    except Refused as error:
+        # it is there
+        _LOG.debug("%s", error.message)
+
+
+def _harmless(text: str) -> str:
+    """Return a stranger's Markdown with no more markup than a comparison of ours has, and the rest of it as text.
+
+    Kept are headings of the third level, bold, tables and parts that fold. All else, links, pictures, HTML and
+    mentions among it, is written so that it is read as it stands there. What a comparison of ours says is unchanged.
+    """
+    lines = []
+    is_folded = False
+    for line in re.split(r"\r\n|\r|\n", _MARKER.sub("", text, count=1)):
+        if not is_folded and (title := _FOLDED.fullmatch(line)):
+            is_folded = True
+            lines.append(f"<details><summary>{_plain(title[1])}</summary>")
+        elif is_folded and line == "</details>":
+            is_folded = False
+            lines.append(line)
+        else:
+            heading, rest = ("### ", line[4:]) if line.startswith("### ") else ("", line)
+            markup = ("**", "|") if line.startswith("|") else ("**",)
+            lines.append(heading + "".join(part if part in markup else _plain(part) for part in _PARTS.findall(rest)))
+    # what follows must not disappear in it
+    return "\n".join([*lines, *["", "</details>", ""] * is_folded])
+
+
+def _plain(text: str) -> str:
+    return escape(unescape(text))
+
+
+def _read(path: Path) -> str:
+    if path.stat().st_size > MOST_BYTES:
+        raise PipelineError(f"{path.name} of the other run has more than {MOST_BYTES} bytes", "See its log.")
+    return path.read_bytes().decode(errors="replace")
+
+
+def _values(text: str) -> Iterator[Any]:
+    """Read the JSON values that follow one another: gh prints one for each page."""
+    decoder, place = json.JSONDecoder(), 0
+    while text := text[place:].lstrip():
+        try:
+            value, place = decoder.raw_decode(text)
+        except ValueError:
+            raise PipelineError(f"gh printed no JSON: {text[:80]!r}", "Check it: gh api user") from None
+        yield value

@@ -1,0 +1,146 @@
+"""What an issue says of a regression in a history: what slowed down, by how much, and between which commits."""
+
+import datetime as dt
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from nightsight.errors import UsageError
+from nightsight.publish.github import Issue, State
+from nightsight.render.export.markdown import escape
+from nightsight.texts import middle_cut, printable
+
+_MOST_CHANGES: Final = 20
+_LENGTH: Final = 80
+_STATES: Final = {
+    "accepted": "**Closed**: it was accepted in the settings.",
+    "recovered": "**Closed**: it has recovered, the level is back where it was.",
+    "ended": "**Closed**: nothing can show any more whether it recovers, for the reason above. If the first level of "
+    "the new epoch is too slow, look for the commit all the same.",
+}
+_HINT: Final = "nightsight history show --format json > FILE"
+_SETTLED: Final = dt.timedelta(days=7)
+"""What is missing for so long does not come back with the next night."""
+
+
+class Regressions:
+    """What `history show --format json` says, as issues; UsageError if it is not that.
+
+    `link`: where the page of the history is. `commits`: what comes before a commit in its address.
+    """
+
+    def __init__(self, document: object, *, link: str = "", commits: str = "") -> None:
+        try:
+            if not isinstance(document, Mapping) or document["format"] != 1:
+                raise UsageError("this is no list of events of this version", _HINT)
+            self._is_complete = document["complete"] is True
+            self._tracks = [
+                tuple(str(track[name]) for name in ("machine", "workload", "tested_since", "last"))
+                for track in document["tracks"]
+            ]
+            self._slower = [event for event in document["events"] if event["direction"] == "slower"]
+            self.issues = [_issue(event, link, commits) for event in document["events"]]
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise UsageError(f"the list of events lacks {error}", _HINT) from None
+
+    def ended(self, key: str, facts: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Say why an open issue that is none of `issues` has ended, "" if it may come back or nobody knows.
+
+        With it come the facts to keep in it: since when it is missing.
+        """
+        try:
+            machine, workloads, time = facts["machine"], facts["workloads"], facts["time"]
+            mine = [times for of, workload, *times in self._tracks if of == machine and workload in workloads]
+            if not (self._is_complete and mine):
+                return "", facts
+            for event in self._slower:
+                if key in map(_key, event["ids"]) and not set(workloads).isdisjoint(event["workloads"]):
+                    return f"it is a part of another change now. {_said(event['sentence'])}", facts
+            if all(since > time for since, _ in mine):
+                return (
+                    "it lies before the last nights that are tested, so its level counts as how the program is.",
+                    facts,
+                )
+            newest = max(last for _, last in mine)
+            missing = facts.get("missing", newest)
+            if dt.datetime.fromisoformat(newest) - dt.datetime.fromisoformat(missing) >= _SETTLED:
+                return f"no night since {missing[:10]} shows it any more.", facts
+        except (KeyError, TypeError, ValueError):  # somebody edited them
+            return "", facts
+        return "", {**facts, "missing": missing}
+
+
+def _issue(event: Mapping[str, Any], link: str, commits: str) -> Issue:
+    # a change may turn out to be a night earlier or later, but no improvement takes the place of a regression
+    keys = (event["id"], *(event["ids"] if event["direction"] == "slower" else ()))
+    return Issue(
+        tuple(dict.fromkeys(map(_key, keys))),
+        middle_cut(f"Slower: {printable(event['sentence'])}", 200),
+        "\n\n".join(_paragraphs(event, link, commits)),
+        {"machine": event["machine"], "workloads": event["workloads"], "time": event["time"]},
+        _state(event),
+    )
+
+
+def _state(event: Mapping[str, Any]) -> State:
+    if event["state"] == "suspect":
+        return "kept"
+    return "closed" if _why_closed(event) else "open"
+
+
+def _why_closed(event: Mapping[str, Any]) -> str:
+    if event["state"] in _STATES:
+        return _STATES[event["state"]]
+    if event["direction"] != "slower":
+        return "**Closed**: it is not slower any more."
+    # what the canary has as well, no commit did
+    return "**Closed**: it was not the code." if event["cause"] == "environment" else ""
+
+
+def _key(name: str) -> str:
+    """Return what may stand in an HTML comment."""
+    return re.sub(r"[^\w.:/+-]+", "-", name, flags=re.ASCII)[:200]
+
+
+def _paragraphs(event: Mapping[str, Any], link: str, commits: str) -> Iterator[str]:
+    yield _said(event["sentence"])
+    if why := _why_closed(event):
+        yield why
+    first, last = (_commit(event[name], commits) for name in ("first_commit", "last_commit"))
+    between = f"After {first}, up to and including {last}." if first and last else ""
+    yield f"First seen: {_plain(event['time'])}; last run before it: {_plain(event['before'])}. {between}".rstrip()
+    yield "\n".join(_table(event["changes"]))
+    if len(event["changes"]) > _MOST_CHANGES:
+        yield f"… {len(event['changes']) - _MOST_CHANGES} more in the history."
+    yield f"Machine: {_plain(event['machine'])}." + (f" [History]({link})" if link else "")
+    yield (
+        "To find the commit: `nightsight bisect`. To accept the change, name it with a reason and a date in "
+        "`nightsight.toml`. This issue is edited as nights come in. It is closed when the change has recovered, is "
+        "accepted or cannot be judged any more, and then stays closed."
+    )
+
+
+def _table(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield "| Workload | What | Change |\n|---|---|---:|"
+    # what was nothing before has no change in percent, and is the largest
+    changed = sorted(
+        changes, key=lambda change: -abs(math.inf if change["change_pct"] is None else change["change_pct"])
+    )
+    for change in changed[:_MOST_CHANGES]:
+        percent = "new" if change["change_pct"] is None else f"{change['change_pct']:+.1f} %"
+        yield f"| {_plain(change['workload'])} | {_plain(change['name'])} | {percent} |"
+
+
+def _commit(name: str, commits: str) -> str:
+    if not re.fullmatch("[0-9a-f]{7,64}", name or ""):
+        return ""
+    return f"[`{name[:12]}`]({commits}{name})" if commits else f"`{name[:12]}`"
+
+
+def _said(sentence: str) -> str:
+    return escape(middle_cut(printable(sentence), 400))
+
+
+def _plain(text: object) -> str:
+    return escape(middle_cut(printable(text), _LENGTH))
