@@ -14,6 +14,7 @@ from nightsight.collect.calibrate import calibrated, costs_of
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import ToolError
 from nightsight.events.names import call_kinds
+from tests.told import noted
 
 # the fake nsys tells its children where to say that they started the profiler: so they know whether they are watched
 _TIMES = """
@@ -108,7 +109,7 @@ def test_a_machine_is_measured_once(
     machine: Path, measured: Callable[..., None], program: Program, request_: Request
 ) -> None:
     said: list[str] = []
-    request_ = replace(request_, progress=said.append)
+    request_ = replace(request_, progress=noted(said))
     first = calibrated(program, request_)
     assert first.costs["kind"].tolist() == ["launch", "copy"]
     # twice as slow a host: 10 µs less twice 2 µs

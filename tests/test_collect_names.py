@@ -131,7 +131,7 @@ def test_ranges_that_are_not_traced_are_not_made(fake_nsys: Callable[..., Path],
         (["--names", "modules,,python", "train.py"], "'' is none of auto"),
         (["--names", "auto,python", "train.py"], "'auto' is none of auto"),
         (["--collector", "ncu", "--names", "off", "train.py"], "--names has no effect with --collector ncu"),
-        (["--collector", "torch", "--names", "python", "train.py"], "--names has no effect with --collector torch"),
+        (["--collector", "torch", "--names", "python", "train.py"], "torch.profiler has --record modules,shapes,stack"),
     ],
 )
 def test_what_cannot_be_named(arguments: list[str], said: str) -> None:

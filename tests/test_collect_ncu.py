@@ -15,6 +15,7 @@ from nightsight.collect.replay import GRAPHS, Replay
 from nightsight.collect.workloads import Program, Request, resolve
 from nightsight.errors import ToolError, UsageError, WorkloadError
 from nightsight.read import read
+from tests.told import noted
 
 FakeNcu = Callable[..., Path]
 
@@ -46,7 +47,7 @@ def replays(ncu: Path, *names: str) -> list[str]:
 def test_a_replay_leaves_a_report_that_can_be_read(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu()
     said: list[str] = []
-    replayed = replay_kernels(program, replace(request_, progress=said.append), Replay(expected=3))
+    replayed = replay_kernels(program, replace(request_, progress=noted(said)), Replay(expected=3))
     assert replayed.report == request_.captures / "train.ncu-rep"
     assert replayed.findings == ()
     assert len(read(replayed.report).table("profiled_launches")) == 5
@@ -196,7 +197,7 @@ def test_several_launches_of_each_kernel_are_within_the_limit(
     fake_ncu("endless")
     said: list[str] = []
     replay = Replay(names=("a",), most=1, launches=3, expected=3)
-    replayed = replay_kernels(program, replace(request_, progress=said.append), replay)
+    replayed = replay_kernels(program, replace(request_, progress=noted(said)), replay)
     assert replayed.findings == ()
     assert "replaying kernels with ncu: 3 of 3 done" in said
 
@@ -216,7 +217,7 @@ def test_a_time_limit_is_told_from_the_budget(fake_ncu: FakeNcu, program: Progra
 def test_what_the_program_prints_is_not_taken_for_ncus(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu("mixed")
     said: list[str] = []
-    replayed = replay_kernels(program, replace(request_, progress=said.append), Replay(expected=2))
+    replayed = replay_kernels(program, replace(request_, progress=noted(said)), Replay(expected=2))
     assert replayed.findings == ()
     assert said[-1] == "replaying kernels with ncu: 2 of 2 done"
 
@@ -225,14 +226,14 @@ def test_what_the_program_prints_is_not_taken_for_ncus(fake_ncu: FakeNcu, progra
 def test_explicit_choices_have_a_most(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu("endless")
     said: list[str] = []
-    replay_kernels(program, replace(request_, progress=said.append), Replay(pattern="x", most=3))
+    replay_kernels(program, replace(request_, progress=noted(said)), Replay(pattern="x", most=3))
     assert re.fullmatch(r"replaying kernels with ncu: [12] of at most 3 done(, at most \d+ s left)?", said[0])
 
 
 def test_application_replay_shows_which_run_it_is(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     ncu = fake_ncu("application")
     said: list[str] = []
-    replayed = replay_kernels(program, replace(request_, progress=said.append), Replay(replay_mode="application"))
+    replayed = replay_kernels(program, replace(request_, progress=noted(said)), Replay(replay_mode="application"))
     assert seen(ncu)["--replay-mode"] == "application"
     assert (replayed.report is not None, replayed.findings) == (True, ())
     assert said[-1] == "replaying kernels with ncu: run 2 of the program"

@@ -13,10 +13,12 @@ import pytest
 
 from nightsight.collect import choose_collector, process
 from nightsight.collect.nsys import collect_nsys, export_sqlite
+from nightsight.collect.tracing import Tracing
 from nightsight.collect.workloads import Program, Request
-from nightsight.errors import CaptureError, ToolError, WorkloadError
+from nightsight.errors import CaptureError, ToolError, UsageError, WorkloadError
 from tests.conftest import is_alive
 from tests.recorded import DATA
+from tests.told import noted
 
 OK = Program("tiny", "command", ("/bin/sh", "-c", "echo hello"))
 FAILS = Program("tiny", "command", ("/bin/sh", "-c", "echo the cause; exit 3"))
@@ -62,7 +64,7 @@ def kernels(database: Path) -> int:
 def test_a_program_leaves_a_report_and_its_export(fake_nsys: Callable[..., Path], request_: Request) -> None:
     fake_nsys()
     said: list[str] = []
-    capture = collect_nsys(OK, replace(request_, progress=said.append))
+    capture = collect_nsys(OK, replace(request_, progress=noted(said)))
     report, database = capture.files
     assert [path.name for path in capture.files] == ["tiny.nsys-rep", "tiny.sqlite"]
     assert report.read_bytes().startswith((DATA / "nsys" / "mlp" / "mlp.nsys-rep").read_bytes())
@@ -416,3 +418,14 @@ def test_what_is_asked_for_is_taken(fake_nsys: Callable[..., Path]) -> None:
     fake_nsys()
     assert choose_collector("nsys", WORKLOAD) == ("nsys", None)
     assert choose_collector("torch", WORKLOAD) == ("torch", None)
+
+
+def test_what_only_torch_can_record_needs_torch(gpu: None, fake_nsys: Callable[..., Path]) -> None:
+    wanted = Tracing(recorded=("stack",))
+    assert choose_collector("auto", WORKLOAD, tracing=wanted)[0] == "torch"
+    fake_nsys()
+    assert choose_collector("torch", WORKLOAD, tracing=wanted) == ("torch", None)
+    for program in (WORKLOAD, OK):
+        with pytest.raises(UsageError, match=r"only torch\.profiler knows --active") as raised:
+            choose_collector("auto", program, tracing=wanted)
+        assert "--collector torch" in raised.value.hint

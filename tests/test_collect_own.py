@@ -192,6 +192,13 @@ def test_a_folder_that_is_not_there(run: Run) -> None:
         assert "there is no folder absent" in run(*command, expect=2).stderr
 
 
+@pytest.mark.parametrize("target", [("train.py",), ("./program",), ("--", "python", "train.py")])
+def test_a_folder_of_workloads_does_nothing_for_what_is_not_named_in_it(
+    run: Run, tmp_path: Path, target: tuple[str, ...]
+) -> None:
+    assert "--workloads has no effect on" in run("profile", "--workloads", str(tmp_path), *target, expect=2).stderr
+
+
 def test_own_workloads_are_listed_first(run: Run, project: Project) -> None:
     folder = project('[tool.nightsight.workloads]\nmlp = {script = "a b.py", arguments = ["1 2"]}', "a b.py")
     (folder / "deep" / "er" / "own.py").touch()

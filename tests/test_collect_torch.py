@@ -7,13 +7,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nightsight.collect import COLLECTORS
 from nightsight.collect.torch import collect_torch
+from nightsight.collect.tracing import Schedule, Tracing
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import CaptureError, ToolError, WorkloadError
+from tests.told import noted
 
 pytestmark = pytest.mark.slow
 
@@ -34,29 +37,38 @@ def torch_2_11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def workload(tmp_path: Path) -> Callable[..., Program]:
-    """Make a workload that writes its benchmark, then runs `traced` with `out` as the path of its trace."""
+def workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Program]:
+    """Make a workload that writes its benchmark, and is traced by code that has the paths `out` and `facts`."""
+    package = tmp_path / "workloads"
+    package.mkdir()
+    monkeypatch.setattr("nightsight.collect.torch.PACKAGE", package)
 
     def make(traced: str) -> Program:
-        path = tmp_path / "workload.py"
-        path.write_text(f"""
+        (package / "__main__.py").write_text("""
+import json, sys
+assert sys.argv[-2] == "--benchmark"
+document = {"step_ns": [5.0], "steps_per_trial": 2, "parameters": {"dim": "64"}, "facts": {"device": "cpu"}}
+open(sys.argv[-1], "w").write(json.dumps(document))
+""")
+        (package / "traced.py").write_text(f"""
 import json, sys, time
-out = sys.argv[-1]
-if sys.argv[-2] == "--benchmark":
-    document = {{"step_ns": [5.0], "steps_per_trial": 2, "parameters": {{"dim": "64"}}, "facts": {{"device": "cpu"}}}}
-    open(out, "w").write(json.dumps(document))
-    sys.exit()
-assert sys.argv[-2] == "--torch-trace"
+out, facts = sys.argv[2], sys.argv[4]
+assert sys.argv[-5:] == ["--", {str(package / "__main__.py")!r}, "workloads.tiny", "--dim", "64"]
+def left(traces, **more):
+    for name, _ in traces:
+        open(out.replace("tiny.json.gz", name), "w").write(name)
+    known = {{"steps": 0, "by": "", "of": "", "skipped": {{}}, "own_profiler": False}}
+    open(facts, "w").write(json.dumps({{"traces": traces, **known, **more}}))
 {traced}
 """)
-        return Program("tiny", "workload", (sys.executable, str(path), "--dim", "64"))
+        return Program("tiny", "workload", (sys.executable, str(package), "workloads.tiny", "--dim", "64"))
 
     return make
 
 
 def test_a_workload_leaves_its_trace(torch_2_11: None, request_: Request, workload: Callable[..., Program]) -> None:
     said: list[str] = []
-    capture = collect_torch(workload("open(out, 'w').write('trace')"), replace(request_, progress=said.append))
+    capture = collect_torch(workload("open(out, 'w').write('trace')"), replace(request_, progress=noted(said)))
     assert capture.files == (request_.captures / "tiny.json.gz",)
     assert capture.files[0].read_text() == "trace"
     assert (capture.workload, capture.collector, capture.failure, capture.findings) == ("tiny", "torch", "", ())
@@ -115,6 +127,109 @@ def test_without_a_trace_there_is_no_capture(
         collect_torch(workload(traced), request_)
     assert ("the cause" in raised.value.hint) is ("the cause" in traced)
     assert str(request_.logs / "profile.log") in raised.value.hint
+
+
+FIRST, SECOND, BY = "tiny.json.gz", "tiny.2.json.gz", "steps=6, by='module', of='Net'"
+
+
+def planned(request: Request, *schedule: int, **more: Any) -> Request:
+    return replace(request, tracing=Tracing(Schedule(*schedule) if schedule else None, **more))
+
+
+def test_the_options_reach_the_program_and_the_report(
+    torch_2_11: None, request_: Request, workload: Callable[..., Program], tmp_path: Path
+) -> None:
+    asked = planned(
+        request_, 1, 2, 3, 1, activities=("cpu",), recorded=("shapes", "modules"), skipped=("-a b",), step_range=""
+    )
+    (tmp_path / "site" / "profiler").mkdir()
+    (tmp_path / "site" / "profiler" / "profiler.py").write_text("def toggle_collection_dynamic(): ...")
+    program = workload("left([('tiny.json.gz', 3)], steps=6, by='range', of='step'); print(json.dumps(sys.argv[5:-5]))")
+    capture = collect_torch(program, asked)
+    given = json.loads((request_.logs / "profile.log").read_text())
+    assert given == [
+        *("--schedule", "1", "2", "3", "1", "--activities", "cpu", "--record", "shapes,modules"),
+        *("--skip-range=-a b", "--step-range=step"),
+    ]
+    assert capture.parameters == {
+        "dim": "64",
+        "schedule": "wait 1, warmup 2, active 3, repeat 1",
+        "activities": "cpu",
+        "recorded": "shapes, modules",
+        "skipped ranges": "-a b",
+    }
+    (found,) = capture.findings
+    assert (found.rule, found.severity) == ("steps_found", "info")
+    assert found.title == "The program did 6 steps, found by the range step"
+
+
+@pytest.mark.parametrize(
+    ("left", "chosen", "rules"),
+    [
+        (f"left([('{FIRST}', 2), ('{SECOND}', 2)], {BY})", SECOND, ["steps_found", "other_cycles"]),
+        (f"left([('{FIRST}', 2), ('{SECOND}', 1)], {BY})", FIRST, ["steps_found", "other_cycles"]),
+        (f"left([('{FIRST}', 1)], {BY})", FIRST, ["few_steps"]),
+        (f"left([('{FIRST}', 1), ('{SECOND}', 0)], own_profiler=True)", SECOND, ["own_profiler"]),
+        (f"left([('{FIRST}', 1)], own_profiler=True)", FIRST, ["own_profiler"]),
+        (f"left([('{FIRST}', 2)], skipped={{'data': 2}})", FIRST, ["steps_found", "skipped_range"]),
+        (f"left([('{FIRST}', 2)], skipped={{'data': 0}})", FIRST, ["steps_found", "skipped_range"]),
+        ("open(out, 'w').write('trace'); sys.exit(1)", FIRST, ["partial_capture"]),
+        ("open(out, 'w').write('trace'); open(facts, 'w').write('{')", FIRST, []),
+    ],
+)
+def test_the_findings_say_what_was_recorded(
+    *,
+    torch_2_11: None,
+    request_: Request,
+    workload: Callable[..., Program],
+    left: str,
+    chosen: str,
+    rules: list[str],
+) -> None:
+    capture = collect_torch(workload(left), planned(request_, 0, 1, 2, 2))
+    assert capture.files[-1].name == chosen
+    assert [finding.rule for finding in capture.findings] == rules
+    named = [finding.title + finding.detail for finding in capture.findings if finding.rule == "other_cycles"]
+    assert all(path.name in said for said in named for path in capture.files)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ("steps=0", "tiny has no steps that can be found, so nothing was recorded"),
+        (
+            "steps=1, by='optimizer', of='SGD'",
+            r"tiny has 1 step, found by the calls of SGD.step\(\); --wait 2 --warmup 1 leave out the first 3",
+        ),
+    ],
+)
+def test_a_schedule_that_recorded_nothing(
+    *, torch_2_11: None, request_: Request, workload: Callable[..., Program], facts: str, message: str
+) -> None:
+    with pytest.raises(CaptureError, match=message):
+        collect_torch(workload(f"left([], {facts})"), planned(request_, 2, 1, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        ({"skipped": ("data",)}, "--skip-range is not possible with torch 2.11.0: it has no toggle_collection_dynamic"),
+        ({"recorded": ("shapes", "sync")}, "--record sync is not possible"),
+        ({"recorded": ("threads",)}, "--record threads is not possible"),
+    ],
+)
+def test_what_this_torch_lacks_is_refused_before_anything_runs(
+    *,
+    torch_2_11: None,
+    request_: Request,
+    workload: Callable[..., Program],
+    asked: dict[str, tuple[str, ...]],
+    option: str,
+) -> None:
+    said: list[str] = []
+    with pytest.raises(ToolError, match=option):
+        collect_torch(workload("pass"), replace(planned(request_, **asked), progress=noted(said)))
+    assert said == []
 
 
 def test_a_command_is_not_for_torch(request_: Request) -> None:

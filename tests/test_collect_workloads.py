@@ -1,7 +1,9 @@
 """Naming what is to be run, and timing it without a profiler."""
 
 import json
+import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ from hypothesis import strategies as st
 
 from nightsight.collect.workloads import (
     PACKAGE,
+    Load,
     Measured,
     Program,
     Request,
+    arguments_of,
     child_environment,
     fresh,
     read_benchmark,
@@ -281,3 +285,43 @@ def test_an_interrupted_benchmark_ends_the_run(
     script = f"import time; open({str(tmp_path / 'ready')!r}, 'w').close(); time.sleep(60)"
     with pytest.raises(WorkloadError, match="tiny was interrupted after"):
         run_benchmark(workload(tmp_path, script), request_)
+
+
+# -- arguments, which no report has -----------------------------------------------------------------------------------
+
+
+def told(*arguments: str, program: str = "/bin/sh") -> str:
+    return arguments_of(resolve(None, [program, *arguments]), Request())["arguments"]
+
+
+def test_a_digest_tells_runs_with_other_arguments_apart() -> None:
+    assert told() == "none"
+    assert re.fullmatch("digest [0-9a-f]{4}", told("--batch", "8"))
+    assert told("--batch", "8") == told("--batch", "8")
+    assert told("--batch", "8") != told("--batch", "16")
+    assert told("--max-tokens", "64") != told("--max-tokens", "128")
+    assert told("--model", "/models/small") != told("--model", "/models/large")
+
+
+def test_it_does_not_depend_on_folders_or_secrets() -> None:
+    assert told("--data", "/home/me/data.bin", "x=/a/b") == told("--data", "/mnt/data.bin", "x=/c/b")
+    folder = Path(tempfile.gettempdir())
+    assert told(f"--out={folder / 'a'}") == told(f"--out={folder / 'b'}")
+    assert told("--api-key", "abc", "--password=def") == told("--api-key", "ghi", "--password=jkl")
+    assert told("http://me:secret@host") == told("http://me:other@host")
+
+
+def test_the_parameters_of_a_workload_say_more() -> None:
+    assert arguments_of(resolve("mlp", ["--dim", "64"]), Request()) == {}
+
+
+def test_a_server_is_told_apart_by_what_loads_it_too() -> None:
+    server, *clients = (resolve(None, ["/bin/sh", rate]) for rate in ("--serve", "10", "20"))
+    requests = [Request(part=Load(client, "8000", 10)) for client in clients]
+    assert len({arguments_of(server, request)["arguments"] for request in (*requests, Request())}) == 3
+
+
+@given(st.lists(st.text()))
+def test_any_arguments_have_a_digest(arguments: list[str]) -> None:
+    program = Program("train", "script", ("python3", "train.py"), given=tuple(arguments))
+    assert re.fullmatch("none|digest [0-9a-f]{4}", arguments_of(program, Request())["arguments"])

@@ -57,15 +57,6 @@ def sizes(text: str) -> tuple[int, ...]:
     return tuple(positive(part) for part in text.split(","))
 
 
-def output_path(text: str) -> Path:
-    """Parse the path of an output file in an existing folder, as the `type` of an option."""
-    # traced.py, which imports nothing from its folder, has the same
-    path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{path} is not a file in a folder that exists")
-    return path
-
-
 class WorkloadParser(argparse.ArgumentParser):
     """A parser with the shared options. An invalid option ends the program with status 2 and one line."""
 
@@ -85,9 +76,9 @@ class WorkloadParser(argparse.ArgumentParser):
         devices = ("auto", "cuda", "cpu")
         shared.add_argument("--device", choices=devices, default="auto", help="device to run on (default: %(default)s)")
         shared.add_argument("--trials", type=positive, default=7, help="trials of a benchmark (default: %(default)s)")
-        mode = shared.add_mutually_exclusive_group()
-        mode.add_argument("--benchmark", type=output_path, metavar="OUT.json", help="time the steps without a profiler")
-        mode.add_argument("--torch-trace", type=output_path, metavar="OUT.json.gz", help="record with torch.profiler")
+        shared.add_argument(
+            "--benchmark", type=_output_path, metavar="OUT.json", help="time the steps without a profiler"
+        )
 
     def error(self, message: str) -> NoReturn:
         """End the program with status 2 and one line."""
@@ -146,6 +137,13 @@ def _is_number(value: object) -> bool:
 
 def _text(value: object) -> str:
     return ",".join(map(_text, value)) if isinstance(value, tuple) else str(value)
+
+
+def _output_path(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is not a file in a folder that exists")
+    return path
 
 
 def _at_least(least: int, text: str) -> int:

@@ -19,6 +19,8 @@ from torch.nn import functional
 from workloads.runner import CannotRun, Step, WorkloadParser, annotate, needed, positive, require_memory, run
 
 _PERCENTILES = (90, 95, 99)
+# a token that is chosen at random is several standard deviations behind the best
+_ROUNDING = 0.25
 
 
 class Model(Protocol):
@@ -80,25 +82,30 @@ class Gpt(nn.Module):
     every: torch.Tensor
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-        """Return the most likely token after the last of these."""
+        """Return the logits of the token after the last of these, (sequences, 1, vocabulary)."""
         x = self.tokens(tokens) + self.positions(positions)
         for layer in self.layers:
             x = layer(x, positions, visible)
         logits: torch.Tensor = self.head(self.norm(x[:, -1:]))
-        return logits.argmax(-1)
+        return logits
 
     def prefill(self, prompt: torch.Tensor) -> torch.Tensor:
         """Take the prompt; each token sees those before it and itself."""
         length = prompt.shape[1]
         positions = self.every[:length]
         self.position.fill_(length)
-        return self(prompt, positions, positions <= positions[:, None])
+        best: torch.Tensor = self(prompt, positions, positions <= positions[:, None]).argmax(-1)
+        return best
 
     def decode(self, token: torch.Tensor) -> torch.Tensor:
-        """Take one token; what is kept beyond its position is of an earlier batch, and not seen."""
-        best = self(token, self.position, (self.every <= self.position)[None])
+        """Take one token."""
+        return self.decoded(token).argmax(-1)
+
+    def decoded(self, token: torch.Tensor) -> torch.Tensor:
+        """Take one token, return logits; what is kept beyond its position is of an earlier batch, and not seen."""
+        logits: torch.Tensor = self(token, self.position, (self.every <= self.position)[None])
         self.position.add_(1)
-        return best
+        return logits
 
 
 class Graphed:
@@ -319,12 +326,32 @@ def _model(options: argparse.Namespace, prompts: torch.Tensor) -> Model:
     if not options.cuda_graph:
         return own
     graphed = Graphed(own, options.batch, options.device)
-    plain = generated(own, prompts, options.tokens)
-    different = int((plain != generated(graphed, prompts, options.tokens)).sum())
-    if different:
-        raise SystemExit(f"{different} of {plain.numel()} tokens differ between the CUDA graph and eager decoding")
-    print("the CUDA graph generates the same tokens as eager decoding")
+    worst = worst_choice(own, graphed, prompts, options.tokens)
+    if worst > _ROUNDING:
+        raise SystemExit(
+            f"a token of the CUDA graph is {worst:.2g} standard deviations less likely than that of eager decoding"
+        )
+    print(f"the CUDA graph decodes as the model does, up to {worst:.2g} standard deviations of the logits")
     return graphed
+
+
+def worst_choice(own: Gpt, other: Model, prompts: torch.Tensor, tokens: int) -> float:
+    """Return by how much the worst token of `other` is behind the best, given the same tokens before it.
+
+    In standard deviations of the logits. Libraries may choose other kernels for a graph: then sums are rounded in
+    another way, and the better of two tokens that are nearly as likely is not the same.
+    """
+    worst = 0.0
+    with torch.inference_mode():
+        token = own.prefill(prompts)
+        for _ in range(tokens - 1):
+            position = own.position.clone()
+            chosen = other.decode(token)
+            own.position.copy_(position)
+            logits = own.decoded(token).float()
+            behind = (logits.amax(-1) - logits.gather(-1, chosen[..., None])[..., 0]) / logits.std(-1)
+            worst, token = max(worst, float(behind.max())), logits.argmax(-1)
+    return worst
 
 
 def _refuse(options: argparse.Namespace) -> None:

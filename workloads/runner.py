@@ -1,7 +1,7 @@
 """Runs a workload: the shared options, the ranges around its steps, and the output of each mode.
 
 A plain run is meant for a profiler: it calls `cudaProfilerStart` before the range `measure` and `cudaProfilerStop`
-after it. `--benchmark` times the steps without a profiler. `--torch-trace` records them with torch.profiler.
+after it. `--benchmark` times the steps without a profiler.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
-from torch.profiler import profile, record_function, schedule
+from torch.profiler import record_function
 
 from workloads.contract import (
     CannotRun,
@@ -28,7 +28,6 @@ from workloads.contract import (
     sizes,
     write_benchmark,
 )
-from workloads.traced import activities, export_trace, saving_afterwards
 
 try:
     import nvtx
@@ -59,8 +58,8 @@ _LARGEST_SHOWN = 10**300
 
 @contextmanager
 def annotate(name: str, domain: str | None = None) -> Iterator[None]:
-    """Name the enclosed work, for nsys and ncu (NVTX, in its own domain if one is given) and for torch.profiler."""
-    with nvtx.annotate(name, domain=domain) if nvtx else nullcontext(), record_function(name):
+    """Name the enclosed work (NVTX, in its own domain if one is given); traced.py turns that into an annotation."""
+    with nvtx.annotate(name, domain=domain) if nvtx else record_function(name):
         yield
 
 
@@ -118,8 +117,6 @@ def run(
         step = prepare(options)
         if options.benchmark:
             _benchmark(step, options, parser.parameters(options), serving)
-        elif options.torch_trace:
-            _trace(step, options)
         else:
             _run_for_profiler(step, options)
 
@@ -159,29 +156,6 @@ def _benchmark(
     _repeat(step, options.warmup, options.device)
     step_ns = [_trial_ns(step, options) / options.iterations for _ in range(options.trials)]
     write_benchmark(options, parameters, step_ns, _facts(options.device), serving(options) if serving else None)
-
-
-def _trace(step: Step, options: argparse.Namespace) -> None:
-    with profile(
-        activities=activities(options.device),
-        schedule=schedule(wait=1, warmup=1, active=options.iterations, repeat=1),
-        # also called when a step raises: what was recorded until then is worth keeping
-        on_trace_ready=lambda profiler: export_trace(profiler, options.torch_trace),
-    ) as profiler:
-        # its own range around each step would begin in one of our ranges and end in another
-        profiler.record_steps = False
-        _repeat(step, options.warmup, options.device)
-        profiler.step()
-        _repeat(step, 1, options.device)
-        profiler.step()
-        with saving_afterwards(), annotate("measure"):
-            for index in range(options.iterations):
-                if index:
-                    profiler.step()
-                with annotate("step"):
-                    step()
-            _synchronize(options.device)
-        profiler.step()
 
 
 def _trial_ns(step: Step, options: argparse.Namespace) -> int:

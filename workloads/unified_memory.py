@@ -45,8 +45,6 @@ def main() -> None:
         help="build for every architecture that nvcc knows of those in the table, with PTX for newer ones",
     )
     options = parser.parse_args()
-    if options.torch_trace:
-        parser.error("torch.profiler sees nothing of a native program: profile it with nsys or ncu")
     if options.device == "cpu":
         parser.error("without a GPU no pages move: omit --device cpu")
     try:

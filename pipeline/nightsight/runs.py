@@ -8,15 +8,20 @@ reports/<workload>/<run-id>/{report.html, report.json, run.json, capture/, log/}
 import datetime as dt
 import json
 import os
+import re
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from nightsight.errors import CaptureError, UsageError
+
+RUN_NAME: Final = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?")
+"""The name of the folder of a run: when it started, in UTC, and which of that second it is."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,15 @@ class Run:
     def logs(self) -> Path:
         """Where the output of the program and the tools is kept; never part of a report."""
         return self.folder / "log"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The place of a run in a series: its side in a comparison (baseline or candidate) and its number, from 0."""
+
+    series: str = ""
+    side: str = ""
+    order: int = -1
 
 
 def new_run(root: Path, workload: str, *, started: dt.datetime) -> Run:
@@ -58,14 +72,31 @@ def publish(run: Run, files: Mapping[str, bytes]) -> None:
     """Write the files of a run and make it the latest of its workload; CaptureError if that fails."""
     for name, content in files.items():
         write_file(run.folder / name, content)
-    link = run.folder.parent / "latest"
-    aside = run.folder.parent / f".latest-{run.folder.name}"
+    make_latest(run, run.folder.parent)
+
+
+def make_latest(run: Run | None, workload: Path) -> None:
+    """Let the link `latest` in the folder of a workload name this run; None deletes it. CaptureError if that fails."""
+    link = workload / "latest"
     try:
+        if run is None:
+            if link.is_symlink():
+                link.unlink()
+            return
+        aside = workload / f".latest-{run.folder.name}"
         aside.unlink(missing_ok=True)
         aside.symlink_to(run.folder.name, target_is_directory=True)
         aside.replace(link)
     except OSError as error:
         raise _unwritable(link, error.strerror or "unknown error") from error
+
+
+def latest_of(workload: Path) -> str | None:
+    """Return the name of the run that `latest` in the folder of a workload links to; None if there is no such link."""
+    try:
+        return (workload / "latest").readlink().name or None
+    except OSError:
+        return None
 
 
 def write_file(path: Path, content: bytes, *, inputs: Iterable[Path] = ()) -> None:
@@ -75,16 +106,39 @@ def write_file(path: Path, content: bytes, *, inputs: Iterable[Path] = ()) -> No
     CaptureError if it cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        there = _status(path)
-        if there and any(os.path.samestat(there, known) for known in map(_status, inputs) if known):
-            raise UsageError(f"{path} is also the input file: writing would destroy it", "Name another file with -o.")
+        there = _place(path, inputs)
         if there and not stat.S_ISREG(there.st_mode):
             path.write_bytes(content)
         else:
-            _replace(path.resolve(), content, mode=stat.S_IMODE(there.st_mode) if there else 0o666 & ~_umask())
+            with _replacing(path, there) as aside:
+                aside.write_bytes(content)
     except OSError as error:
         raise _unwritable(path, error.strerror or "unknown error") from error
+
+
+@contextmanager
+def whole_file(path: Path, *, inputs: Iterable[Path] = ()) -> Iterator[Path]:
+    """Yield an empty temporary file that becomes `path` at the end, as `write_file` does; it is removed on an error.
+
+    UsageError and CaptureError as there, also if `path` is not a regular file.
+    """
+    try:
+        there = _place(path, inputs)
+        if there and not stat.S_ISREG(there.st_mode):
+            raise UsageError(f"{path} is not a regular file", "Name a file with -o.")
+        with _replacing(path, there) as aside:
+            yield aside
+    except OSError as error:
+        raise _unwritable(path, error.strerror or "unknown error") from error
+
+
+def _place(path: Path, inputs: Iterable[Path]) -> os.stat_result | None:
+    """Make the folder of a file; return what is there, if anything. UsageError if that is one of the inputs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    there = _status(path)
+    if there and any(os.path.samestat(there, known) for known in map(_status, inputs) if known):
+        raise UsageError(f"{path} is also the input file: writing would destroy it", "Name another file with -o.")
+    return there
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -94,12 +148,14 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def _replace(path: Path, content: bytes, *, mode: int) -> None:
+@contextmanager
+def _replacing(path: Path, there: os.stat_result | None) -> Iterator[Path]:
+    path = path.resolve()
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
         aside = Path(file.name)
     try:
-        aside.write_bytes(content)
-        aside.chmod(mode)
+        yield aside
+        aside.chmod(stat.S_IMODE(there.st_mode) if there else 0o666 & ~_umask())
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)

@@ -2,12 +2,14 @@
 
 import datetime as dt
 import json
+import os
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, get_type_hints
 
@@ -15,17 +17,20 @@ import pandas as pd
 
 from nightsight import __version__
 from nightsight.advise import NEEDS, advise, unchecked
-from nightsight.analyze import analyze_others, analyze_timeline, view_of
+from nightsight.analyze import analyze_others, analyze_timeline, spent, view_of
 from nightsight.attaching import awaited, measured_by, with_attached
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibrated
+from nightsight.collect.conditions import findings_of, logged
 from nightsight.collect.nsys import export_sqlite, required_nsys
 from nightsight.collect.timing import of_benchmark, time_ranges
-from nightsight.collect.workloads import Program, Request
-from nightsight.errors import UsageError, WorkloadError
+from nightsight.collect.workloads import Program, Request, arguments_of
+from nightsight.errors import MissingTable, UsageError, WorkloadError
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import AUTO, check_window, chosen_window, offered_windows
 from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report, View
+from nightsight.progress import Progress
+from nightsight.pruning import Keep, discard
 from nightsight.read import read, recognize
 from nightsight.render import (
     FORMATS,
@@ -36,16 +41,27 @@ from nightsight.render import (
     index_entry,
     refuse_incomplete,
     render_index,
+    with_assets,
 )
 from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.replaying import not_collected, usable_ncu, with_replay
 from nightsight.results import TIME_SPLIT
-from nightsight.runs import new_run, publish, runs, write_file
-from nightsight.stats import Selection, stats_texts
+from nightsight.runs import Turn, new_run, publish, runs, write_file
+from nightsight.stats import Selection, details_of, stats_texts
 from nightsight.tables import Details
 from nightsight.unprofiled import as_text, beside, with_unprofiled
 
-Progress = Callable[[str], None]
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A report, and the path of its file.
+
+    file: the capture that it was made from; None for a report.json.
+    """
+
+    path: Path
+    report: Report
+    file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +69,8 @@ class Plan:
     """What to profile, with which collector, and where the report goes. `parameters` extend the measured ones.
 
     window: the part of the run that the report is about, as on the command line. attach: result files that the program
-    is to write.
+    is to write. turn: its place in a series. remarks: findings to add, about a report without them. show: gets the
+    report when it is written, even if the program failed.
     """
 
     program: Program
@@ -62,21 +79,20 @@ class Plan:
     parameters: Mapping[str, str] = field(default_factory=dict)
     window: str = AUTO
     attach: tuple[Path, ...] = ()
+    turn: Turn = field(default_factory=Turn)
+    remarks: Callable[[Report], tuple[Finding, ...]] = lambda _: ()
+    show: Callable[[Made, Turn], None] = lambda _, __: None
 
 
-def profile_program(plan: Plan, request: Request) -> Path:
-    """Run a program under a profiler, write its report and return the path of report.html.
+def profile_program(plan: Plan, request: Request) -> Made:
+    """Run a program under a profiler, and write its report.
 
     Sets the folders of `request`. WorkloadError if the program failed (the report of what was captured is written
     first), or on an interrupt after the program ended; the message then names the capture.
     """
     program = plan.program
     check_window(plan.window)
-    only_nsys = (*request.recordings, *["names"] * bool(request.names))
-    collector, fallback = choose_collector(plan.collector, program, nsys=request.nsys, recordings=only_nsys)
-    if collector == "nsys":
-        # what the program's story needs, and what was asked for, each once
-        request = replace(request, recordings=tuple(dict.fromkeys((*program.recordings, *request.recordings))))
+    collector, fallback, request = _chosen(plan, request)
     ncu = usable_ncu(collector, request)
     # absolute: the program may delete its working directory
     reports = plan.reports.resolve()
@@ -84,27 +100,77 @@ def profile_program(plan: Plan, request: Request) -> Path:
     request = replace(request, captures=run.captures, logs=run.logs, ncu=ncu)
     results = awaited(plan.attach)
     with _interrupts_name_the_capture(request):
-        capture = COLLECTORS[collector](program, request)
-        capture = replace(capture, parameters={**capture.parameters, **plan.parameters})
+        capture = _collected(collector, plan, request)
         # before any other run of the program writes its results again
         capture, serving = measured_by(capture, results)
         capture = _measured_beside(program, request, capture, serving)
         file = capture.files[-1]
-        read_off = with_unprofiled(read(file, details=request.replay is not None or _is_small(file)), file)
-        profile, unknown = _with_window(read_off, plan.window)
+        profile, unknown = _read(file, request, plan.window)
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
-        request.progress("writing the report")
         findings = (*not_collected(request, profile), *unknown, *((fallback,) if fallback else ()))
-        report = build_report(profile, capture.workload, capture=capture, findings=findings)
-        publish(run, _run_files(Source(report, profile), failed=bool(capture.failure)))
-        write_file(reports / "index.html", _index(reports).encode())
+        request.progress("looking for causes")
+        report = _remarked(plan, capture, build_report(profile, capture.workload, capture=capture, findings=findings))
+        publish(run, _run_files(_source(report, profile), plan.turn, failed=bool(capture.failure)))
+        list_runs(reports)
     path = plan.reports / run.folder.relative_to(reports) / "report.html"
+    made = Made(path, report, file)
+    plan.show(made, plan.turn)
     if capture.failure:
         raise WorkloadError(
             f"{capture.failure}; the report covers what was captured until then: {path}", f"Its output: {run.logs}"
         )
-    return path
+    return made
+
+
+def _read(file: Path, request: Request, window: str) -> tuple[Profile, tuple[Finding, ...]]:
+    """Read a capture, with the window that was asked for, or else with a finding that there is none."""
+    request.progress(f"reading {file.name}")
+    details = request.replay is not None or _is_small(file)
+    return _with_window(with_unprofiled(read(file, details=details), file), window)
+
+
+def warm_up(plan: Plan, request: Request) -> None:
+    """Run a program under a profiler for nothing but what it compiles and loads for the first time.
+
+    What it leaves is in `plan.reports`. WorkloadError if it failed.
+    """
+    collector, _, request = _chosen(plan, request)
+    run = new_run(plan.reports.resolve(), plan.program.name, started=dt.datetime.now(dt.UTC))
+    capture = COLLECTORS[collector](plan.program, replace(request, captures=run.captures, logs=run.logs))
+    if capture.failure:
+        raise WorkloadError(capture.failure, f"Its output: {run.logs}")
+
+
+def _chosen(plan: Plan, request: Request) -> tuple[str, Finding | None, Request]:
+    """Return the collector, a finding if it is not the best one, and the request with what it records."""
+    program = plan.program
+    only_nsys = (*request.recordings, *["names"] * bool(request.names))
+    collector, fallback = choose_collector(
+        plan.collector, program, nsys=request.nsys, recordings=only_nsys, tracing=request.tracing
+    )
+    if collector == "nsys":
+        # what the program's story needs, and what was asked for, each once
+        request = replace(request, recordings=tuple(dict.fromkeys((*program.recordings, *request.recordings))))
+    return collector, fallback, request
+
+
+def _remarked(plan: Plan, capture: Capture, report: Report) -> Report:
+    """Add what the series of a run says about it; nothing is said of a run that failed."""
+    remarks = () if capture.failure else plan.remarks(report)
+    return replace(report, findings=_ranked((*report.findings, *remarks))) if remarks else report
+
+
+def _collected(collector: str, plan: Plan, request: Request) -> Capture:
+    """Run a program under a collector, and log how the GPUs run meanwhile."""
+    with logged() as log:
+        capture = COLLECTORS[collector](plan.program, request)
+    return replace(
+        capture,
+        parameters={**capture.parameters, **plan.parameters, **arguments_of(plan.program, request)},
+        conditions=log.conditions,
+        findings=(*capture.findings, *findings_of(log.conditions)),
+    )
 
 
 def _measured_beside(program: Program, request: Request, capture: Capture, serving: pd.DataFrame) -> Capture:
@@ -149,6 +215,35 @@ def _with_window(profile: Profile, asked: str) -> tuple[Profile, tuple[Finding, 
     return chosen, ()
 
 
+def keep_of_run(path: Path, keep: Keep) -> str:
+    """Delete what is not to be kept of the run whose report.html is `path`; return what to print of it.
+
+    If nothing is kept, that is its report as Markdown.
+    """
+    if keep == "captures":
+        # the working folder may be gone
+        return f"report: {path}"
+    run = path.resolve().parent
+    reports = run.parents[1]
+    if keep == "reports":
+        discard(run, keep)
+        return f"report: {path}"
+    report = Report.from_json((run / "report.json").read_bytes())
+    discard(run, keep)
+    list_runs(reports)
+    if not runs(reports):
+        (reports / "index.html").unlink()
+        with suppress(OSError):
+            # it holds something else
+            reports.rmdir()
+    return FORMATS["markdown"].render(Source(report))[""].decode().rstrip("\n")
+
+
+def list_runs(reports: Path) -> None:
+    """Write the list of all runs, reports/index.html."""
+    write_file(reports / "index.html", _index(reports).encode())
+
+
 @contextmanager
 def _interrupts_name_the_capture(request: Request) -> Iterator[None]:
     """Turn an interrupt into a WorkloadError that names the capture and the command that makes its report."""
@@ -177,11 +272,13 @@ class Output:
     """What to write where: `path` is a file (`-`: standard output), or for several captures a folder.
 
     Default: the current folder. Without a `style`, the extension of `path` decides. A page has at most `most_bytes`.
+    assets: a folder for the style and the script of a page; None: they are in the page.
     """
 
     path: Path | None
     style: str
     most_bytes: int
+    assets: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -199,8 +296,8 @@ class Reading:
     attach: tuple[Path, ...] = ()
 
 
-def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Iterator[str]:
-    """Render the report of each capture; yield the path of each one written. UsageError for an impossible `output`."""
+def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Iterator[Made]:
+    """Render the report of each capture; yield each one written. UsageError for an impossible `output`."""
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
     if len(paths) > 1 and reading.attach:
@@ -209,14 +306,35 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
         raise UsageError(
             f"{style} consists of several files and cannot go to standard output", "Name a folder with -o."
         )
-    for path, target in zip(paths, _targets(paths, output.path, form.suffix), strict=True):
-        contents = form.render(replace(open_file(path, form, reading), most_bytes=output.most_bytes))
+    _refuse_assets(style, output)
+    targets = _targets(paths, output.path, form.suffix)
+    for done, (path, target) in enumerate(zip(paths, targets, strict=True)):
+        if len(paths) > 1:
+            reading.progress(f"file {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
+        source = open_file(path, form, reading)
+        reading.progress(f"writing {target.name}")
+        contents = form.render(replace(source, most_bytes=output.most_bytes))
+        if output.assets:
+            contents[""] = _with_assets(contents[""], output.assets, target, paths)
         if str(target) == "-":
             sys.stdout.buffer.write(contents[""])
             continue
         for name, content in contents.items():
             write_file(target / name if name else target, content, inputs=paths)
-        yield str(target)
+        yield Made(target, source.report)
+
+
+def _refuse_assets(style: str, output: Output) -> None:
+    if output.assets and (style != "html" or str(output.path) == "-"):
+        raise UsageError("--assets is for a page in a file", "Name the page with -o, and leave out --format.")
+
+
+def _with_assets(page: bytes, folder: Path, target: Path, inputs: Sequence[Path]) -> bytes:
+    """Write the style and the script of a page into a folder; return the page that uses them there."""
+    text, files = with_assets(page.decode(), Path(os.path.relpath(folder, target.parent)).as_posix())
+    for name, content in files.items():
+        write_file(folder / name, content, inputs=inputs)
+    return text.encode()
 
 
 def _targets(paths: Sequence[Path], output: Path | None, suffix: str) -> list[Path]:
@@ -262,6 +380,20 @@ def print_stats(profile: Profile, selection: Selection, *, path: Path, output: s
         yield f"table: {target}\n"
 
 
+def tables_of(file: Path, reports: Sequence[str], reading: Reading) -> Iterator[tuple[str, str, str]]:
+    """Yield for each of NVIDIA's reports its name, and its table of a capture as text, or else why there is none.
+
+    CaptureError if the capture cannot be read.
+    """
+    with profile_of(file, reading, details=details_of(Selection(reports))) as profile:
+        for report in reports:
+            try:
+                ((_, text),) = stats_texts(profile, Selection([report], style="table"))
+                yield report, text, ""
+            except MissingTable as error:
+                yield report, "", error.message
+
+
 def build_report(
     profile: Profile, title: str, *, capture: Capture | None = None, findings: tuple[Finding, ...] = ()
 ) -> Report:
@@ -282,6 +414,7 @@ def build_report(
         generator=f"nightsight {__version__}",
         unchecked=unchecked(results),
         windows=windows,
+        conditions=capture.conditions,
     )
     if doubts := benchmark_doubts(numbers(report)):
         return replace(report, findings=_ranked((*report.findings, _doubtful(doubts))))
@@ -328,8 +461,13 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
         refuse_incomplete(report)
         return Source(report)
     with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
+        reading.progress(f"looking for causes in {path.name}")
         chosen = with_attached(replace(profile, window=reading.window), reading.attach)
-        return Source(build_report(chosen, _title(path)), chosen)
+        return _source(build_report(chosen, _title(path)), chosen)
+
+
+def _source(report: Report, profile: Profile) -> Source:
+    return Source(report, profile, spent=partial(spent, profile))
 
 
 def _is_small(path: Path) -> bool:
@@ -341,6 +479,8 @@ def _is_small(path: Path) -> bool:
 def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iterator[Profile]:
     """Read a capture; a .nsys-rep is exported to a temporary folder first. For `details` see `read`."""
     if recognize(path) != "nsys-rep":
+        if not _is_small(path):
+            reading.progress(f"reading {path.name}")
         yield with_unprofiled(read(path, details=details, most_bytes=reading.most_bytes), path)
         return
     tool = required_nsys(reading.nsys)
@@ -358,11 +498,12 @@ def _merge(read_off: Environment, said: Environment) -> Environment:
     return replace(Environment(**filled), collector_version=version)
 
 
-def _run_files(source: Source, *, failed: bool) -> dict[str, bytes]:
+def _run_files(source: Source, turn: Turn, *, failed: bool) -> dict[str, bytes]:
     report = source.report
     entry = asdict(index_entry(report, run_id="", href="", failed=failed))
     of_run = {name: value for name, value in entry.items() if name not in _OF_FOLDER}
-    document = {**of_run, "environment": asdict(report.environment), "stages_s": report.stages_s}
+    facts = {"environment": asdict(report.environment), "parameters": dict(report.parameters)}
+    document = {**of_run, **asdict(turn), **facts, "stages_s": report.stages_s}
     return {
         "report.json": report.to_json().encode(),
         "report.html": FORMATS["html"].render(source)[""],
@@ -382,7 +523,7 @@ def _index(root: Path) -> str:
         for folder, document in runs(root)
         if _describes_a_run(document)
     ]
-    return render_index(entries)
+    return render_index(entries, trends=TRENDS if (root / TRENDS).is_file() else "")
 
 
 def _describes_a_run(document: Mapping[str, object]) -> bool:
@@ -393,5 +534,7 @@ def _describes_a_run(document: Mapping[str, object]) -> bool:
     return all(name in _OF_FOLDER or isinstance(given.get(name, ...), kind) for name, kind in types.items())
 
 
+TRENDS: Final = "history.html"
+"""The trend page, beside the index."""
 _OF_FOLDER: Final = ("run_id", "href")
 _SMALL_BYTES: Final = 60_000_000

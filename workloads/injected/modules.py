@@ -27,7 +27,8 @@ _compiles = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: Fa
 class Paths:
     """The paths of modules, as `named_modules` gives them; a model itself has the name of its class.
 
-    Of several models, the one that is called first has plain paths; those of the others begin with their class.
+    Of several models, the one that is called first has plain paths, unless they are numbers, as those of a Sequential;
+    the others begin with their class.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,8 @@ class Paths:
             else:
                 numbered = kind
             for path, module in inner.named_modules():
-                self.known.setdefault(module, begin + path if path else numbered)
+                is_number = path.split(".")[0].isdigit()
+                self.known.setdefault(module, (begin or f"{numbered}." * is_number) + path if path else numbered)
         if inner in self.known:
             self.known.setdefault(model, self.known[inner])
 
@@ -87,29 +89,43 @@ def _inner(module: Any) -> Any:  # noqa: ANN401
     return module
 
 
-def watch(begin: Callable[[str], Any], end: Callable[[Any], object]) -> None:
-    """Call `begin` with a name when a module is called, and `end` with what that returned when the call ends.
+def watch(begin: Callable[[str], Any], end: Callable[[Any], object]) -> Callable[[], None]:
+    """Call `begin` with a name when a module is called, and `end` with what that returned when the call ends."""
+    paths = Paths()
+    # since torch 2.0
+    if hasattr(hooks, "register_module_module_registration_hook"):
+        hooks.register_module_module_registration_hook(paths.registered)
+    return on_call(lambda module, outermost: begin(PREFIX + paths.path(module, outermost)), end)
 
-    Not for modules inside what is being compiled or traced: their code then runs under other names.
+
+def on_call(enter: Callable[[Any, Any], Any], leave: Callable[[Any], object]) -> Callable[[], None]:
+    """Call `enter` with a module that is called and the outermost call that it is in, `leave` with what that returned.
+
+    Not for modules inside what is being compiled or traced: their code then runs under other names. Returns what ends
+    it. Global hooks of torch would not do: torch.compile warns of them, and they miss what a module raises.
     """
-    paths, local, call = Paths(), threading.local(), torch.nn.Module.__call__
+    local, call = threading.local(), torch.nn.Module.__call__
 
-    # torch.compile warns of global hooks, and they miss what a module that raises
     @wraps(call)
     def called(self: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
         # torch.compile finds a constant here, and leaves the rest out
         if _compiles() or torch.jit.is_tracing():
             return call(self, *given, **named)
-        outermost = getattr(local, "outermost", None)
-        if outermost is None:
-            local.outermost = self
-        opened = begin(PREFIX + paths.path(self, self if outermost is None else outermost))
+        before = getattr(local, "outermost", None)
+        local.outermost = self if before is None else before
         try:
-            return call(self, *given, **named)
+            opened = enter(self, local.outermost)
+            try:
+                return call(self, *given, **named)
+            finally:
+                leave(opened)
         finally:
-            end(opened)
-            local.outermost = outermost
+            local.outermost = before
+
+    def undo() -> None:
+        # somebody else may have changed it since
+        if torch.nn.Module.__call__ is called:
+            torch.nn.Module.__call__ = call
 
     torch.nn.Module.__call__ = called
-    if hasattr(hooks, "register_module_module_registration_hook"):
-        hooks.register_module_module_registration_hook(paths.registered)
+    return undo

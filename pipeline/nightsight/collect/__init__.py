@@ -9,6 +9,7 @@ from nightsight.collect.nsys import collect_nsys, required_nsys
 from nightsight.collect.recordings import RECORDINGS
 from nightsight.collect.tools import find_nsys, has_gpu
 from nightsight.collect.torch import collect_torch, refuse_command
+from nightsight.collect.tracing import WHOLE_RUN, Tracing
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import UsageError
 from nightsight.model import Capture, Finding
@@ -24,13 +25,18 @@ COLLECTORS: Final[Mapping[str, Callable[[Program, Request], Capture]]] = {
 
 
 def choose_collector(
-    asked: Choice, program: Program, *, nsys: Path | None = None, recordings: Sequence[str] = ()
+    asked: Choice,
+    program: Program,
+    *,
+    nsys: Path | None = None,
+    recordings: Sequence[str] = (),
+    tracing: Tracing = WHOLE_RUN,
 ) -> tuple[str, Finding | None]:
     """Return the name of a collector, and a finding for the report if it is only a fallback.
 
     "auto" is nsys if there is an nsys and a GPU, or if torch.profiler would see nothing of the program. ToolError
     if nsys is required but not found, or if torch.profiler is asked to profile a command; UsageError if `recordings`
-    are wanted and the collector is not nsys.
+    are wanted and the collector is not nsys, or `tracing` and it is not torch.
     """
     if asked == "torch":
         refuse_command(program)
@@ -40,10 +46,12 @@ def choose_collector(
         _refuse_recordings(recordings, "--collector ncu was given")
         return "ncu", None
     if asked == "nsys" or not program.is_for_torch:
+        _refuse_tracing(tracing)
         required_nsys(nsys)
         return "nsys", None
     found, gpu = find_nsys(nsys), has_gpu()
     if found and gpu:
+        _refuse_tracing(tracing)
         return "nsys", None
     finding = _without_nsys() if gpu else _without_gpu()
     _refuse_recordings(recordings, "there is no nsys on this machine" if gpu else "there is no GPU on this machine")
@@ -53,9 +61,18 @@ def choose_collector(
 def _refuse_recordings(recordings: Sequence[str], reason: str) -> None:
     if recordings:
         options = ", ".join(f"--{name}" for name in recordings)
+        instead = " torch.profiler names with --collector torch --record modules,shapes,stack."
         raise UsageError(
             f"{options}: only nsys can record this, and nsys is not used: {reason}",
-            "Omit the option, or use --collector nsys.",
+            f"Omit the option, or use --collector nsys.{instead * ('names' in recordings)}",
+        )
+
+
+def _refuse_tracing(tracing: Tracing) -> None:
+    if tracing != WHOLE_RUN:
+        raise UsageError(
+            "only torch.profiler knows --active, --activities, --record, --skip-range and --step-range; nsys is used",
+            "Add --collector torch, or omit the options.",
         )
 
 

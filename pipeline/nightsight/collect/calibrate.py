@@ -27,6 +27,7 @@ from nightsight.collect.tools import ask, read_system, tool_version
 from nightsight.collect.workloads import PACKAGE, Program, Request, child_environment
 from nightsight.errors import CaptureError, PipelineError, ToolError
 from nightsight.events.names import CALL_KINDS, LAUNCHES, api_names, call_kinds
+from nightsight.progress import silent
 from nightsight.tables import conform
 from nightsight.unprofiled import as_text, of_text
 
@@ -108,7 +109,7 @@ def _measured(nsys: Path, python: str, request: Request) -> Calibration:
         part=None,
         names=(),
         timeout_s=min(_LIMIT_S, request.timeout_s),
-        progress=lambda _: None,
+        progress=silent,
         verbose=False,
     )
     with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from nightsight.collect import tools
+from nightsight.collect import conditions, tools
 from nightsight.collect.interpreter import Interpreter, interpreter
 from nightsight.collect.isolation import isolation
 from nightsight.errors import ToolError
@@ -51,6 +51,7 @@ def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Che
         _tool("ncu", tools.find_ncu, "compute")[0],
         _counters(),
         _gpu(),
+        _conditions(),
         found,
         _torch(chosen, versions),
         _package("triton", chosen, versions, f"It comes with the CUDA builds of PyTorch for Linux: {install} torch"),
@@ -152,6 +153,22 @@ def _gpu() -> Check:
         return Check("gpu", "missing", "nvidia-smi lists no GPU", "In a container, pass the GPUs through: --gpus all")
     kinds = [gpu if count == 1 else f"{count} × {gpu}" for gpu, count in gpus.items()]
     return Check("gpu", "ok", "; ".join(kinds))
+
+
+def _conditions() -> Check:
+    """Check NVML, which says how the GPUs run while a program is measured."""
+    try:
+        gpus = conditions.first_look()
+    except ToolError as error:
+        return Check("conditions", "broken" if tools.has_gpu() else "missing", error.message, error.hint)
+    if not gpus:
+        return Check("conditions", "missing", "NVML lists no GPU", "In a container, pass the GPUs through: --gpus all")
+    unsaid = [name for name in ("busy_pct", "sm_mhz", "temperature_c", "power_w") if getattr(gpus[0], name) is None]
+    facts = [f"clocks, heat, power and other processes of {len(gpus)} {'GPU' if len(gpus) == 1 else 'GPUs'} are logged"]
+    facts += [f"not said by the driver: {', '.join(unsaid)}"] * bool(unsaid)
+    facts += [f"MIG {gpu.mig}" for gpu in gpus if gpu.mig]
+    facts += [f"GPU {gpu.device} is shared with other processes" for gpu in gpus if gpu.is_shared]
+    return Check("conditions", "ok", "; ".join(facts))
 
 
 def _python(chosen: Interpreter) -> tuple[Check, dict[str, str]]:

@@ -2,8 +2,7 @@
 
 import difflib
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +31,7 @@ from nightsight.collect.workloads import (
 )
 from nightsight.errors import PipelineError, ToolError, UsageError
 from nightsight.model import Capture, Finding
+from nightsight.progress import Progress
 
 # messages of ncu
 _BEGUN: Final = '==PROF== Profiling "'
@@ -164,9 +164,9 @@ class _Heard:
     The program's output is mixed in, even within lines of ncu; it is neither kept nor quoted.
     """
 
-    def __init__(self, progress: Callable[[str], None], replay: Replay) -> None:
+    def __init__(self, progress: Progress, replay: Replay) -> None:
         self._progress, self._replay = progress, replay
-        self._rest, self._started = "", 0.0
+        self._rest = ""
         self._begun = self._ended = self._run = 0
         self.errors: list[str] = []
         self.available: list[str] | None = None
@@ -191,12 +191,10 @@ class _Heard:
         """Process new output of ncu and the program; return whether ncu can be stopped."""
         *lines, self._rest = (self._rest + text).split("\n")
         self._rest = self._rest[-_LONGEST_LINE:]
-        if not self._started and _BEGUN in text:
-            self._started = time.monotonic()
-        before = self.done, self._run
+        before = self.done, self._run, self._begun > 0
         for line in lines:
             self._take(line.rstrip("\r"))
-        if (self.done, self._run) != before:
+        if (self.done, self._run, self._begun > 0) != before:
             self._tell()
         return self.failure is not None or 0 < self._replay.most_launches <= self.done
 
@@ -214,15 +212,13 @@ class _Heard:
             self.available.append(kernel[1])
 
     def _tell(self) -> None:
-        if not self.done:
+        if not self.done and self._run:
             self._progress(f"replaying kernels with ncu: run {self._run} of the program")
             return
         done, expected = self.done, max(self._replay.expected, self.done if self._replay.expected else 0)
         of = expected or self._replay.most_launches
-        left = (of - done) * (time.monotonic() - self._started) / done
-        most = "" if expected else "at most "
-        chosen, about = f" of {most}{of}" if of else "", f", {most or 'about '}{left:.0f} s left" if left > 0 else ""
-        self._progress(f"replaying kernels with ncu: {done}{chosen} done{about}")
+        chosen = f" of {'' if expected else 'at most '}{of}" if of else ""
+        self._progress(f"replaying kernels with ncu: {done}{chosen} done", done=done, of=of)
 
 
 def _child(ncu: Path, program: Program, request: Request, replay: Replay, *, report: Path) -> Child:

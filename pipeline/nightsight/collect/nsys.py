@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -191,9 +192,15 @@ def _payload_options(nsys: Path) -> list[str]:
 def _known_options(nsys: Path, command: str) -> str:
     """Return the help text of a command of nsys; "" if there is none."""
     try:
-        return ask([str(nsys.absolute()), command, "--help"])
-    except ToolError:
+        return _help(nsys.absolute(), command, nsys.stat().st_mtime_ns)
+    except (ToolError, OSError):
         return ""
+
+
+@cache
+def _help(nsys: Path, command: str, _changed_ns: int) -> str:
+    """Ask once for all runs of a series, unless another nsys was installed since."""
+    return ask([str(nsys), command, "--help"])
 
 
 def _environment_options(environment: Mapping[str, str], *, known: str) -> list[str]:

@@ -20,7 +20,7 @@ from nightsight.shipped import shipped
 
 _FILE: Final = "pyproject.toml"
 _TABLE: Final = "tool.nightsight"
-_KEYS: Final = ("workloads",)
+_KEYS: Final = ("workloads", "gate", "accepted")  # the last two: nightsight.compare.settings
 _KEYS_OF_SCRIPT: Final = ("script", "arguments")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,47}")
 _TEMPLATE_NAME: Final = "my_workload"

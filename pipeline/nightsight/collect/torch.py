@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import ask_python, refuse_lost_folder
+from nightsight.collect.tracing import FEATURES, Traced
 from nightsight.collect.workloads import (
     PACKAGE,
     Program,
@@ -25,47 +26,72 @@ from nightsight.model import Capture
 
 # what workloads/traced.py prints
 _SAVING: Final = "nightsight: saving the trace"
-# reads the version without importing torch, which takes seconds
-_PROBE: Final = """
-import importlib.metadata, importlib.util, json, platform
-there = importlib.util.find_spec("torch") is not None
-print(json.dumps({"torch": importlib.metadata.version("torch") if there else "", "python": platform.python_version()}))
+_DAMAGED: Final = (OSError, ValueError, KeyError, TypeError)
+# reads what torch has without importing it, which takes seconds
+_PROBE: Final = f"""
+import importlib.metadata, importlib.util, json, os, platform
+spec = importlib.util.find_spec("torch")
+folder = os.path.dirname(spec.origin or "") if spec else ""
+def has(path, word):
+    try:
+        with open(os.path.join(folder, path), encoding="utf-8") as file:
+            return word in file.read()
+    except OSError:
+        return False
+print(json.dumps({{
+    "torch": importlib.metadata.version("torch") if spec else "",
+    "python": platform.python_version(),
+    "known": [option for option, needed in {FEATURES!r}.items() if has(*needed)],
+}}))
 """
 
 
 def collect_torch(program: Program, request: Request) -> Capture:
     """Run a workload or script under torch.profiler; a program that fails half way leaves a partial capture.
 
-    ToolError if torch cannot be used, WorkloadError if the program fails before it leaves a trace, CaptureError if it
-    leaves none otherwise.
+    Of several traces, the last of `files` is what the report is about. ToolError if torch cannot be used, or lacks what
+    is asked of it; WorkloadError if the program fails before it leaves a trace; CaptureError if it leaves none
+    otherwise.
     """
     refuse_command(program)
-    trace, log = request.captures / f"{program.name}.json.gz", request.logs / "profile.log"
-    facts = _interpreter(program, child_environment(request))
+    tracing = request.tracing
+    trace, facts = request.captures / f"{program.name}.json.gz", request.logs / "steps.json"
+    log = request.logs / "profile.log"
+    python = _interpreter(program, child_environment(request))
+    tracing.refuse_unknown(python.torch, python.known)
     measured = run_benchmark(program, request)
-    fresh(trace)
+    fresh(trace, facts, *request.captures.glob(f"{program.name}.*.json.gz"))
     started = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     request.progress(f"profiling {program.name} with torch.profiler")
     outcome = run_logged(
-        Child(_traced(program, trace), child_environment(request), saving=_SAVING),
+        Child(_traced(program, request, trace, facts), child_environment(request), saving=_SAVING),
         log=log,
         timeout_s=request.timeout_s - measured.seconds,
         verbose=request.verbose,
     )
-    if not trace.is_file() or not trace.stat().st_size:
+    traced = _left(trace, facts)
+    files = [path for name, _ in traced.traces if (path := trace.with_name(name)).is_file() and path.stat().st_size]
+    if not files:
         refuse_lost_folder(trace.parent)
         if not outcome.ok:
             raise program_failed(program, outcome, log)
+        if tracing.schedule and traced.is_known:
+            traced.refuse_nothing(program.name, tracing.schedule)
         raise CaptureError(f"{program.name} ran, but torch.profiler wrote no trace", f"Its output: {log}")
+    if traced.steps:
+        request.progress(f"{program.name} did {traced.found}")
     failure, findings = partial_capture(program, outcome)
     return Capture(
         workload=program.name,
         collector="torch",
-        files=(trace,),
-        environment=replace(described("torch", facts["torch"], {**facts, **measured.facts}), captured_utc=started),
-        parameters=measured.parameters,
+        files=tuple(sorted(files, key=lambda path: path.name == traced.chosen)),
+        environment=replace(
+            described("torch", python.torch, {"torch": python.torch, "python": python.version, **measured.facts}),
+            captured_utc=started,
+        ),
+        parameters={**measured.parameters, **tracing.parameters},
         benchmark=measured.benchmark,
-        findings=(*measured.findings, *findings),
+        findings=(*measured.findings, *findings, *traced.findings(tracing)),
         stages_s={**measured.stages_s, "profile": outcome.seconds},
         failure=failure,
         serving=measured.serving,
@@ -81,21 +107,43 @@ def refuse_command(program: Program) -> None:
         )
 
 
-def _traced(program: Program, trace: Path) -> tuple[str, ...]:
-    if program.kind == "workload":
-        return (*program.command, "--torch-trace", str(trace))
-    python, *script = program.command
-    return (python, str(PACKAGE / "traced.py"), "--out", str(trace), "--", *script)
+def _traced(program: Program, request: Request, trace: Path, facts: Path) -> tuple[str, ...]:
+    python, script, *arguments = program.command
+    is_workload = program.kind == "workload"
+    return (
+        *(python, str(PACKAGE / "traced.py"), "--out", str(trace), "--facts", str(facts)),
+        *request.tracing.arguments("step" if is_workload else ""),
+        *("--", str(Path(script) / "__main__.py") if is_workload else script, *arguments),
+    )
 
 
-def _interpreter(program: Program, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions of the program's Python and torch; ToolError if torch is not installed."""
+def _left(trace: Path, facts: Path) -> Traced:
+    """Return what the program left; without its facts, its traces."""
+    try:
+        document: dict[str, Any] = json.loads(facts.read_bytes())
+        return Traced.of_facts(document)
+    except _DAMAGED:
+        names = [path.name for path in (trace, *sorted(trace.parent.glob(f"{trace.name[:-8]}.*.json.gz")))]
+        return Traced(tuple((name, 0) for name in names), is_known=False)
+
+
+@dataclass(frozen=True)
+class _Interpreter:
+    """The versions of a Python and of its torch, and which of FEATURES that has."""
+
+    torch: str
+    version: str
+    known: tuple[str, ...]
+
+
+def _interpreter(program: Program, environment: Mapping[str, str]) -> _Interpreter:
+    """Ask the program's Python what it has; ToolError if torch is not installed."""
     python = program.command[0]
-    facts: dict[str, str] = json.loads(ask_python(python, _PROBE, environment=environment))
+    facts: dict[str, Any] = json.loads(ask_python(python, _PROBE, environment=environment))
     if not facts["torch"]:
         raise ToolError(
             f"torch is not installed in {python}",
             f"Install it: {python} -m pip install torch. Or activate an environment that has it, or name its Python "
             "with --python.",
         )
-    return facts
+    return _Interpreter(facts["torch"], facts["python"], tuple(facts["known"]))

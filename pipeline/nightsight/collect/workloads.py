@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
@@ -17,9 +19,13 @@ from nightsight.collect.own import OwnWorkload, own_workloads
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
 from nightsight.collect.replay import Replay
 from nightsight.collect.tools import allowed_environment, commit, has_gpu, unwritable, writable_folder
+from nightsight.collect.tracing import WHOLE_RUN, Tracing
+from nightsight.collect.variables import is_secret_name, is_secret_value
 from nightsight.errors import CaptureError, UsageError, WorkloadError
-from nightsight.model import Benchmark, Environment, Finding
+from nightsight.model import ARGUMENTS, Benchmark, Environment, Finding
+from nightsight.progress import Progress, silent
 from nightsight.shipped import shipped
+from nightsight.trends import digest
 
 PACKAGE: Final = shipped("workloads")
 Kind = Literal["workload", "script", "command"]
@@ -45,7 +51,7 @@ class Program:
     """A program to profile. `name` is safe as a folder name and in a report; `command` includes its arguments.
 
     The command of a workload or script starts with the Python that runs it. `recordings`: what nsys records of it
-    without being asked.
+    without being asked. `given`: the arguments as they were given, while a command names the files of one commit.
     """
 
     name: str
@@ -53,6 +59,7 @@ class Program:
     command: tuple[str, ...]
     is_native: bool = False
     recordings: tuple[str, ...] = ()
+    given: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def is_for_torch(self) -> bool:
@@ -83,17 +90,17 @@ class Request:
 
     `keep_env`: variables that the program may see beyond the allow-list. Only for nsys: `nsys`, `trace`,
     `capture_range` (None: depends on the kind of program), `recordings` (from RECORDINGS), `names` (from NAMES; None:
-    what costs little) and `nsys_arguments`. Only for ncu: `ncu` and `replay` (None: no replay). `calibrate`: whether to
-    measure what nsys adds to a call (None: if that is not known of this machine). `time_steps`: whether to take the
-    times of ranges without a profiler. `part`: what nsys records if not all of the run: a span of it, or of a server,
-    the time in which a client loads it.
+    what costs little) and `nsys_arguments`. Only for ncu: `ncu` and `replay` (None: no replay). Only for torch:
+    `tracing`. `calibrate`: whether to measure what nsys adds to a call (None: if that is not known of this machine).
+    `time_steps`: whether to take the times of ranges without a profiler. `part`: what nsys records if not all of the
+    run: a span of it, or of a server, the time in which a client loads it.
     """
 
     captures: Path = Path("capture")
     logs: Path = Path("log")
     timeout_s: float = 3600.0
     keep_env: tuple[str, ...] = ()
-    progress: Callable[[str], None] = lambda _: None
+    progress: Progress = silent
     verbose: bool = False
     nsys: Path | None = None
     trace: str = "cuda,nvtx"
@@ -106,6 +113,7 @@ class Request:
     calibrate: bool | None = None
     time_steps: bool = False
     part: Span | Load | None = None
+    tracing: Tracing = WHOLE_RUN
 
 
 @dataclass(frozen=True)
@@ -152,6 +160,8 @@ def resolve(
     Without a target, the arguments are the whole command. `folder`: the user's workloads, instead of those that
     pyproject.toml names. UsageError if there is no such program.
     """
+    if folder and (target is None or target.endswith(".py") or os.sep in target):
+        raise UsageError(f"--workloads has no effect on {target or 'a command'}: name a workload of that folder")
     if target is None:
         return _command(arguments)
     path = Path(target)
@@ -173,6 +183,34 @@ def resolve(
 def safe_name(text: str) -> str:
     """Turn a path into a short name that is safe as a folder and in HTML: ASCII letters, digits, `_` and `-`."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", Path(text).name)[:_LONGEST_NAME].strip("-_") or "program"
+
+
+def arguments_of(program: Program, request: Request) -> dict[str, str]:
+    """Return a parameter that differs where the arguments of a program do, and tells nothing of what they are.
+
+    Workloads say their parameters themselves. A digest of 16 bits has 65,535 others that it could stand for. What a
+    password or token may be is left out of it all the same, and so are folders, which differ from machine to machine.
+    """
+    if program.kind == "workload":
+        return {}
+    client = request.part.client.given if isinstance(request.part, Load) else ()
+    options = ["", *program.given, "", *client]
+    words = [_comparable(option, word) for option, word in pairwise(options)]
+    return {ARGUMENTS: f"digest {digest(json.dumps(words), 4)}" if any(words) else "none"}
+
+
+def _comparable(before: str, word: str) -> str:
+    """Return what of an argument can be the same on another day and machine, and is not secret; `before`: it."""
+    name, is_given, value = word.rpartition("=")
+    if not is_given and before.startswith("-"):
+        name = before
+    # --max-tokens 64 is no secret
+    if is_secret_value(value) or (is_secret_name(name) and not re.fullmatch(r"[\d.,e+-]*", value)):
+        return name if is_given else ""
+    if not value.startswith(os.sep):
+        return word
+    kept = "" if Path(value).is_relative_to(tempfile.gettempdir()) else Path(value).name
+    return f"{name}={kept}" if is_given else kept
 
 
 def child_environment(request: Request) -> dict[str, str]:
@@ -298,12 +336,13 @@ def _script(path: Path, arguments: Sequence[str], python: str) -> Program:
     if not path.is_file():
         raise UsageError(f"script {path} does not exist", f"Looked in {Path.cwd()}; check the path.")
     # absolute, because Python would take a name that starts with a dash for an option
-    return Program(_own_name(path.stem), "script", (python, str(path.absolute()), *arguments))
+    command = (python, str(path.absolute()), *arguments)
+    return Program(_own_name(path.stem), "script", command, given=tuple(arguments))
 
 
 def _own_program(workload: OwnWorkload, arguments: Sequence[str], python: str) -> Program:
-    command = (python, str(workload.script), *workload.arguments, *arguments)
-    return Program(_own_name(workload.name), "script", command)
+    given = (*workload.arguments, *arguments)
+    return Program(_own_name(workload.name), "script", (python, str(workload.script), *given), given=given)
 
 
 def _command(arguments: Sequence[str]) -> Program:
@@ -317,7 +356,7 @@ def _command(arguments: Sequence[str]) -> Program:
     executable = str(Path(found).absolute())
     if re.fullmatch(r"python[\d.]*", Path(first).name) and rest and rest[0].endswith(".py"):
         return _script(Path(rest[0]), rest[1:], executable)
-    return Program(_own_name(first), "command", (executable, *rest))
+    return Program(_own_name(first), "command", (executable, *rest), given=tuple(rest))
 
 
 def _own_name(text: str) -> str:

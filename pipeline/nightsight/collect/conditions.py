@@ -1,0 +1,315 @@
+"""Logs how the GPUs run while a program is measured, as NVML says it: clocks, heat, power, and who else uses them.
+
+Nothing is ever set. NVML names processes by their ids: ours are those that descend from this process, so nothing but
+"there are others" is kept of the rest. In a container, NVML does not show the processes outside it.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from statistics import median
+from types import ModuleType
+from typing import Any, Final
+
+from nightsight.collect.tools import allowed_environment, read_system
+from nightsight.errors import ToolError
+from nightsight.model import Conditions, Finding
+
+_EVERY_S: Final = 0.2
+# a driver that hangs must not keep the report from being written
+_PATIENCE_S: Final = 2.0
+# the bits of nvmlClocksEventReasons that slow a GPU down, and what the user calls each
+_SLOWDOWNS: Final = {
+    0x004: ("SwPowerCap", "its power limit"),
+    0x008: ("HwSlowdown", "heat or power (hardware)"),
+    0x010: ("SyncBoost", "the slowest GPU of its group"),
+    0x020: ("SwThermalSlowdown", "heat"),
+    0x040: ("HwThermalSlowdown", "heat (hardware)"),
+    0x080: ("HwPowerBrakeSlowdown", "the power supply"),
+    0x200: ("BoardLimit", "the limit of its board"),
+    0x400: ("Reliability", "its voltage limit"),
+}
+_SET_CLOCKS: Final = 0x002
+_LOCKED: Final = "locked"
+Nvml = Any
+"""The module pynvml, which has no types."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What NVML said of one GPU at one moment; None where the driver does not say. `reasons`: NVML's bits.
+
+    is_ours: a process of ours used the GPU; is_shared: another one did.
+    """
+
+    device: int
+    busy_pct: float | None = None
+    sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    reasons: int = 0
+    mig: str = ""
+    is_ours: bool = False
+    is_shared: bool = False
+    has_set_clocks: bool = False
+
+
+@dataclass
+class Log:
+    """The samples of a run; `problem` says why there are none."""
+
+    samples: list[Sample] = field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def conditions(self) -> tuple[Conditions, ...]:
+        """How each GPU ran that the program used."""
+        return conditions_of(tuple(self.samples))
+
+
+@contextmanager
+def logged(every_s: float = _EVERY_S) -> Iterator[Log]:
+    """Log the GPUs until the end of the block; without NVML, the log stays empty."""
+    log, ended = Log(), threading.Event()
+    thread = threading.Thread(target=_fill, args=(log, ended, every_s), name="conditions", daemon=True)
+    thread.start()
+    try:
+        yield log
+    finally:
+        ended.set()
+        thread.join(_PATIENCE_S)
+
+
+def first_look() -> tuple[Sample, ...]:
+    """Return a sample of each GPU that a program would see; ToolError if NVML does not answer."""
+    with _nvml() as nvml:
+        return _look(nvml, _visible(nvml))
+
+
+def conditions_of(samples: Sequence[Sample]) -> tuple[Conditions, ...]:
+    """Return the medians for each GPU that was used: by a process of ours, else by any, else each one there is.
+
+    Of samples while the GPU was busy, because clocks drop when it has nothing to do; of all samples if the driver does
+    not say when it was (MIG).
+    """
+    used = {sample.device for sample in samples if sample.is_ours} or {s.device for s in samples if s.busy_pct}
+    kept = [sample for sample in samples if not used or sample.device in used]
+    return tuple(
+        _of_device([sample for sample in kept if sample.device == device])
+        for device in sorted({sample.device for sample in kept})
+    )
+
+
+def findings_of(conditions: Sequence[Conditions]) -> tuple[Finding, ...]:
+    """Return a warning if GPUs were slowed down, or shared: times then vary for other reasons than the program."""
+    findings = []
+    slowed = [condition for condition in conditions if condition.throttled]
+    if slowed:
+        names = dict(_SLOWDOWNS.values())
+        causes = dict.fromkeys(names.get(reason, reason) for gpu in slowed for reason in gpu.throttled)
+        findings.append(
+            Finding(
+                "throttled",
+                "warning",
+                f"The GPU was slowed down by {', '.join(causes)}",
+                f"{' '.join(map(_slowed, slowed))} Kernels take longer than they need to, and times differ from run to "
+                "run.",
+                "Compare only runs of the same clocks. Let the GPU cool down, or lock its clocks below the limit: "
+                "nvidia-smi -lgc MHZ (needs root; undo it with -rgc).",
+            )
+        )
+    if shared := [condition.device for condition in conditions if condition.is_shared]:
+        gpus = ", ".join(f"GPU {device}" for device in shared)
+        findings.append(
+            Finding(
+                "shared_gpu",
+                "warning",
+                "Another process was on the GPU",
+                f"A process that is not the program's had a context on {gpus}. If it works, the times of this report "
+                "include waiting for it.",
+                "End it (nvidia-smi lists processes), or run on a GPU of its own.",
+            )
+        )
+    return tuple(findings)
+
+
+def _slowed(gpu: Conditions) -> str:
+    clocks = f" at {gpu.sm_mhz:.0f} MHz" if gpu.sm_mhz is not None else ""
+    lowest = f", at least {gpu.lowest_sm_mhz:.0f} MHz while it was busy" if gpu.lowest_sm_mhz is not None else ""
+    return f"GPU {gpu.device} ran{clocks} (median{lowest}): {', '.join(gpu.throttled)}."
+
+
+def _of_device(samples: Sequence[Sample]) -> Conditions:
+    busy = [sample for sample in samples if sample.busy_pct]
+    counted = busy if any(sample.busy_pct is not None for sample in samples) else samples
+    reasons = 0
+    for sample in counted:
+        reasons |= sample.reasons
+
+    def middle(name: str) -> float | None:
+        values = [value for sample in counted if (value := getattr(sample, name)) is not None]
+        return round(median(values), 1) if values else None
+
+    is_locked = bool(reasons & _SET_CLOCKS) or any(sample.has_set_clocks for sample in samples)
+    return Conditions(
+        device=samples[0].device,
+        sm_mhz=middle("sm_mhz"),
+        lowest_sm_mhz=min((sample.sm_mhz for sample in busy if sample.sm_mhz is not None), default=None),
+        memory_mhz=middle("memory_mhz"),
+        temperature_c=middle("temperature_c"),
+        power_w=middle("power_w"),
+        throttled=tuple(name for bit, (name, _) in _SLOWDOWNS.items() if reasons & bit),
+        mig=samples[0].mig,
+        is_shared=any(sample.is_shared for sample in samples),
+        clock_policy=_LOCKED if is_locked else "default",
+        samples=len(counted),
+    )
+
+
+# -- NVML -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    """A GPU: its number in the machine, NVML's handle, the profile of its MIG slice, and whether clocks were set."""
+
+    device: int
+    handle: Nvml
+    mig: str = ""
+    has_set_clocks: bool = False
+
+
+def _fill(log: Log, ended: threading.Event, every_s: float) -> None:
+    try:
+        with _nvml() as nvml:
+            gpus = _visible(nvml)
+            while True:
+                log.samples += _look(nvml, gpus)
+                if ended.wait(every_s):
+                    return
+    except ToolError as error:
+        log.problem = error.message
+
+
+@contextmanager
+def _nvml() -> Iterator[Nvml]:
+    """Open NVML; any error that it answers with is a ToolError."""
+    try:
+        nvml: ModuleType = import_module("pynvml")
+    except ImportError as error:
+        raise ToolError("clocks and heat are not logged: nvidia-ml-py is not installed", _INSTALL) from error
+    try:
+        nvml.nvmlInit()
+        try:
+            yield nvml
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError as error:
+        raise ToolError(f"clocks and heat are not logged: NVML says: {error}", _DRIVER) from error
+
+
+_INSTALL: Final = "pip install nvidia-ml-py"
+_DRIVER: Final = "It is a part of the NVIDIA driver. In a container, pass the GPUs through: --gpus all"
+
+
+def _visible(nvml: Nvml) -> tuple[_Gpu, ...]:
+    """Return the GPUs that a program may see, by CUDA_VISIBLE_DEVICES; all of them if it names none that there are."""
+    allowed = allowed_environment().get("CUDA_VISIBLE_DEVICES", "")
+    names = [name.strip() for name in allowed.split(",") if name.strip()]
+    gpus, chosen = [], []
+    for device in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(device)
+        slices = _slices(nvml, handle)
+        own = _said(nvml, "nvmlDeviceGetUUID", handle) or "?"
+        # CUDA takes the first slice of a GPU, unless one is named
+        named = next((profile for uuid, profile in slices if any(uuid.startswith(name) for name in names)), "")
+        gpu = _Gpu(device, handle, named or (slices[0][1] if slices else ""), _has_set_clocks(nvml, handle))
+        gpus.append(gpu)
+        if named or any(name == str(device) or own.startswith(name) for name in names):
+            chosen.append(gpu)
+    return tuple(chosen or gpus)
+
+
+def _slices(nvml: Nvml, handle: Nvml) -> list[tuple[str, str]]:
+    """Return the id and the profile of each MIG slice of a GPU that this process may see, such as 1g.18gb."""
+    mode = _said(nvml, "nvmlDeviceGetMigMode", handle)
+    if not mode or mode[0] != 1:
+        return []
+    found = []
+    for index in range(_said(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+        part = _said(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+        if part is None:
+            continue
+        name = str(_said(nvml, "nvmlDeviceGetName", part) or "")
+        uuid = str(_said(nvml, "nvmlDeviceGetUUID", part) or "")
+        found.append((uuid, name.partition("MIG ")[2] or "unknown"))
+    return found or [("", "unknown")]
+
+
+def _has_set_clocks(nvml: Nvml, handle: Nvml) -> bool:
+    """Whether application clocks other than the default were set; False if this driver has none."""
+    # NVML_CLOCK_ID_APP_CLOCK_TARGET and NVML_CLOCK_ID_APP_CLOCK_DEFAULT
+    target, default = (_said(nvml, "nvmlDeviceGetClock", handle, nvml.NVML_CLOCK_SM, kind) for kind in (1, 2))
+    return target is not None and default is not None and target != default
+
+
+def _look(nvml: Nvml, gpus: Sequence[_Gpu]) -> tuple[Sample, ...]:
+    ours: dict[int, bool | None] = {}
+    return tuple(_sample(nvml, gpu, ours) for gpu in gpus)
+
+
+def _sample(nvml: Nvml, gpu: _Gpu, ours: dict[int, bool | None]) -> Sample:
+    """Return what NVML says of a GPU now; `ours` keeps what is known of processes."""
+    handle = gpu.handle
+    busy = _said(nvml, "nvmlDeviceGetUtilizationRates", handle)
+    power = _said(nvml, "nvmlDeviceGetPowerUsage", handle)
+    pids = {process.pid for process in _said(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or ()}
+    for pid in pids - ours.keys():
+        ours[pid] = _is_ours(pid)
+    sample = Sample(
+        gpu.device,
+        sm_mhz=_said(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
+        memory_mhz=_said(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_MEM),
+        temperature_c=_said(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
+        power_w=None if power is None else power / 1000,
+        reasons=_reasons(nvml, handle),
+        mig=gpu.mig,
+        is_ours=any(ours[pid] is True for pid in pids),
+        is_shared=any(ours[pid] is False for pid in pids),
+        has_set_clocks=gpu.has_set_clocks,
+    )
+    return sample if busy is None else replace(sample, busy_pct=float(busy.gpu))
+
+
+def _reasons(nvml: Nvml, handle: Nvml) -> int:
+    # drivers before 535 know only the old name
+    for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        if (reasons := _said(nvml, name, handle)) is not None:
+            return int(reasons)
+    return 0
+
+
+def _said(nvml: Nvml, name: str, *arguments: Any) -> Any:  # noqa: ANN401 (whatever NVML answers)
+    """Return what a function of NVML says, or None: GPUs and drivers differ in what they tell."""
+    function = getattr(nvml, name, None)
+    try:
+        return function and function(*arguments)
+    except nvml.NVMLError:
+        return None
+
+
+def _is_ours(pid: int) -> bool | None:
+    """Whether a process descends from this one; None if it has ended, or runs where we cannot see it."""
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        # the name of the program may contain anything, so skip to the last parenthesis
+        said = read_system(f"proc/{pid}/stat").rpartition(")")[2].split()
+        if len(said) < 2:
+            return None
+        pid = int(said[1])
+    return False

@@ -1,0 +1,191 @@
+"""What torch.profiler is asked to record, and what the findings say about the steps and traces that came of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from nightsight.errors import CaptureError, ToolError
+from nightsight.model import Finding
+
+# what torch needs for it: a file of its package, and a word in it
+FEATURES: Final = {
+    "--skip-range": ("profiler/profiler.py", "toggle_collection_dynamic"),
+    "--record sync": ("_C/_profiler.pyi", "enable_cuda_sync_events"),
+    "--record threads": ("_C/_profiler.pyi", "profile_all_threads"),
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps that are left out, those that only warm the profiler up, those recorded, and how often (0: no end)."""
+
+    wait: int
+    warmup: int
+    active: int
+    repeat: int
+
+    def __str__(self) -> str:
+        """Return it in torch's words."""
+        return f"wait {self.wait}, warmup {self.warmup}, active {self.active}, repeat {self.repeat}"
+
+
+@dataclass(frozen=True)
+class Tracing:
+    """What torch.profiler records. Without a schedule: all of the run. Without activities: all that there are.
+
+    recorded: the words of --record. skipped: ranges in which nothing is recorded. step_range: the range that is a step.
+    """
+
+    schedule: Schedule | None = None
+    activities: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    step_range: str = ""
+
+    def arguments(self, step_range: str) -> Iterator[str]:
+        """Yield the arguments of workloads/traced.py; `step_range` if none was asked for."""
+        if self.schedule:
+            given = self.schedule
+            yield from ("--schedule", *map(str, (given.wait, given.warmup, given.active, given.repeat)))
+        if self.activities:
+            yield from ("--activities", ",".join(self.activities))
+        if self.recorded:
+            yield from ("--record", ",".join(self.recorded))
+        yield from (f"--skip-range={name}" for name in self.skipped)
+        yield f"--step-range={self.step_range or step_range}"
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What was asked for, as parameters of the run."""
+        said = {
+            "schedule": str(self.schedule or ""),
+            "activities": ", ".join(self.activities),
+            "recorded": ", ".join(self.recorded),
+            "skipped ranges": ", ".join(self.skipped),
+        }
+        return {name: text for name, text in said.items() if text}
+
+    def refuse_unknown(self, version: str, known: Sequence[str]) -> None:
+        """Raise ToolError for the first option that needs more than this torch has; `known`: some of FEATURES."""
+        asked = [*(f"--record {word}" for word in self.recorded), *(["--skip-range"] if self.skipped else [])]
+        for option in asked:
+            if option in FEATURES and option not in known:
+                _, needed = FEATURES[option]
+                raise ToolError(
+                    f"{option} is not possible with torch {version}: it has no {needed}",
+                    "Leave the option out, or name a Python that has a newer torch with --python.",
+                )
+
+
+WHOLE_RUN: Final = Tracing()
+"""What is recorded where nothing was asked for."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What workloads/traced.py left: the names of traces, the steps in each, and how many steps it found by what.
+
+    is_known: whether it could write its facts, which it does last.
+    """
+
+    traces: tuple[tuple[str, int], ...] = ()
+    steps: int = 0
+    by: str = ""
+    of: str = ""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    own_profiler: bool = False
+    is_known: bool = True
+
+    @classmethod
+    def of_facts(cls, document: Mapping[str, Any]) -> "Traced":
+        """Read the facts that it writes when it ends."""
+        traces = tuple((Path(str(name)).name, int(steps)) for name, steps in document["traces"])
+        return cls(traces, *(document[name] for name in ("steps", "by", "of", "skipped", "own_profiler")))
+
+    @property
+    def chosen(self) -> str:
+        """The trace that the report is about: the program's own last one, or the last of those with the most steps."""
+        if self.own_profiler or not self.traces:
+            return self.traces[-1][0] if self.traces else ""
+        most = max(steps for _, steps in self.traces)
+        return next(name for name, steps in reversed(self.traces) if steps == most)
+
+    @property
+    def found(self) -> str:
+        """How many steps there are, and what they were found by."""
+        by = {"range": f"the range {self.of}", "optimizer": f"the calls of {self.of}.step()"}
+        steps = f"{self.steps} step{'s' * (self.steps != 1)}"
+        return (
+            f"{steps}, found by {by.get(self.by, f'the calls of the module {self.of}')}" if self.steps else "no steps"
+        )
+
+    def refuse_nothing(self, name: str, schedule: Schedule) -> None:
+        """Raise CaptureError if the schedule recorded nothing of a program that ended well."""
+        if self.traces:
+            return
+        if not self.steps:
+            raise CaptureError(
+                f"{name} has no steps that can be found, so nothing was recorded",
+                "Name the range that is a step with --step-range, or leave out --active to record all of the run. A "
+                "step ends with an optimizer's step(), a call of the model, or a range named step.",
+            )
+        raise CaptureError(
+            f"{name} has {self.found}; --wait {schedule.wait} --warmup {schedule.warmup} leave out the first "
+            f"{schedule.wait + schedule.warmup}, so nothing was recorded",
+            "Let the program do more steps, or ask for smaller numbers.",
+        )
+
+    def findings(self, tracing: Tracing) -> Iterator[Finding]:
+        """Yield what a reader must know of what was recorded; nothing where the program could not say it."""
+        if not self.is_known:
+            return
+        recorded = dict(self.traces).get(self.chosen, 0)
+        others = [name for name, _ in self.traces if name != self.chosen]
+        if self.own_profiler:
+            yield _used_by_the_program(len(self.traces))
+        elif tracing.schedule and recorded < tracing.schedule.active:
+            yield Finding(
+                "few_steps",
+                "warning",
+                f"{recorded} of {tracing.schedule.active} steps were recorded",
+                f"The program did {self.found}, and ended before the schedule did: {tracing.schedule}.",
+                "Let the program do more steps, or ask for fewer.",
+            )
+        elif tracing.schedule or self.by in ("optimizer", "module"):
+            said = f"{recorded} of them {'is' if recorded == 1 else 'are'} in the trace."
+            yield Finding("steps_found", "info", f"The program did {self.found}", said if self.steps else "")
+        if others and not self.own_profiler:
+            yield Finding(
+                "other_cycles",
+                "info",
+                f"The report is about one of {len(self.traces)} traces: {self.chosen}",
+                f"Each cycle of the schedule left one. The others: {', '.join(others)}.",
+                "Their reports: nightsight report FILE, in the folder `capture` of this run.",
+            )
+        for name, count in self.skipped.items():
+            yield _skipped(name, count)
+
+
+def _used_by_the_program(traces: int) -> Finding:
+    return Finding(
+        "own_profiler",
+        "warning",
+        "The program uses torch.profiler itself",
+        "torch has one profiler at a time, so the program's own recorded, with its own schedule and options. "
+        + ("The report is about its last trace." if traces > 1 else "It left no trace: this is what came before it."),
+        "Take it out of the program to record it with the options of nightsight.",
+    )
+
+
+def _skipped(name: str, count: int) -> Finding:
+    if not count:
+        return Finding(
+            "skipped_range", "warning", f"There was no range {name} to leave out", "All of the program was recorded."
+        )
+    return Finding(
+        "skipped_range",
+        "info",
+        f"Nothing was recorded in the range {name}, {count} time{'s' * (count != 1)}",
+        "Its time is in the report, but no operator, call or GPU work in it: the GPU may have worked there.",
+    )

@@ -1,0 +1,264 @@
+"""Commits side by side: a git worktree for each, and what makes a program there run that commit's own code.
+
+A project that is installed in editable form is imported from the user's checkout, whatever folder a program is started
+in: both sides would measure the same code. So the folders of the checkout on Python's search path are replaced by those
+of the worktree, through PYTHONPATH, which comes first. What git does not track is in no worktree.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from nightsight.collect.process import Child, last_lines, run_logged
+from nightsight.collect.tools import allowed_environment, ask_python, not_started
+from nightsight.collect.workloads import Program, Request, child_environment, resolve
+from nightsight.errors import NotMeasured, ToolError, UsageError
+
+WORKING_TREE: Final = "."
+"""The ref that means the checkout as it is, with what is not committed."""
+GIT: Final = ("git", "-c", "core.hooksPath=/dev/null")
+"""git, without the hooks that a checkout would run."""
+_GIT_S: Final = 600.0
+# an editable installation adds a folder to the search path, or a finder with a folder for each package
+_SEARCH_PATH: Final = """
+import json, os, sys
+found = [getattr(module, "MAPPING", {}) for name, module in sys.modules.items() if name.startswith("__editable__")]
+print(json.dumps([*sys.path, *(os.path.dirname(path) for each in found for path in each.values())]))
+"""
+# caches of compiled kernels: what one side compiles, the other need not
+CACHES: Final = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The user's checkout of a repository: its root, and where in it the user is."""
+
+    root: Path
+    here: Path
+
+    def commit_of(self, ref: str) -> str:
+        """Return the commit that a ref means, "" for the working tree; NotMeasured if there is none."""
+        if ref == WORKING_TREE:
+            return ""
+        try:
+            return git(self.root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
+        except ToolError as error:
+            hint = "Fetch it first; a CI job needs the history of both commits (actions/checkout: fetch-depth: 0)."
+            raise NotMeasured(f"there is no commit {ref!r} in this repository", hint) from error
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether tracked files differ from the commit that is checked out."""
+        return bool(git(self.root, "status", "--porcelain", "--untracked-files=no").strip())
+
+    def tracks(self, path: str, commits: Sequence[str]) -> bool:
+        """Whether a path of the checkout is in one of these commits."""
+        for commit in filter(None, commits):
+            with suppress(ToolError):
+                git(self.root, "cat-file", "-e", f"{commit}:{path}")
+                return True
+        return False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A program as it was asked for, on the command line: a workload, script or command (see `resolve`)."""
+
+    target: str | None
+    arguments: tuple[str, ...]
+    python: str
+    workloads: Path | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: its name, the commit as the user calls it, and the folder it is checked out in.
+
+    `search_path`: the PYTHONPATH there; None: as it is.
+    """
+
+    name: str
+    ref: str
+    commit: str
+    root: Path
+    search_path: str | None = None
+
+    @property
+    def said(self) -> str:
+        """What messages call it."""
+        return f"{self.name} ({self.ref})"
+
+
+def checkout() -> Checkout:
+    """Return the checkout that the working directory is in; NotMeasured if it is in none."""
+    try:
+        root = Path(git(Path.cwd(), "rev-parse", "--show-toplevel").rstrip("\n"))
+    except ToolError as error:
+        hint = "Two commits are compared: run it in a checkout of the program's repository."
+        raise NotMeasured("this folder is in no git repository", hint) from error
+    return Checkout(root, Path.cwd().resolve().relative_to(root.resolve()))
+
+
+@contextmanager
+def worktrees(of: Checkout, refs: Mapping[str, str], *, python: str) -> Iterator[dict[str, Side]]:
+    """Check out a commit for each side, as {name: ref}, and remove all of it at the end, also after an interrupt.
+
+    Caches of compiled kernels are in one place for all sides, unless the user has set one. NotMeasured if a ref does
+    not exist.
+    """
+    commits = {name: of.commit_of(ref) for name, ref in refs.items()}
+    folder = Path(tempfile.mkdtemp(prefix="nightsight-commits-")).resolve()
+    made: list[Path] = []
+    try:
+        inside = _searched(of, python, tuple(commits.values()))
+        sides = {}
+        for number, (name, commit) in enumerate(commits.items()):
+            # paths of one length: programs begin with the same amount of text in memory
+            root = folder / f"side{number}" if commit else of.root
+            if commit:
+                made.append(root)
+                git(of.root, "worktree", "add", "--quiet", "--detach", str(root), commit)
+            search_path = os.pathsep.join([*(str(root / path) for path in inside), *_outside(of)]) if commit else None
+            sides[name] = Side(name, refs[name], commit, root, search_path)
+        with _variables({name: os.environ.get(name) or str(folder / name.lower()) for name in CACHES}):
+            yield sides
+    finally:
+        with _undisturbed():
+            for root in made:
+                with suppress(ToolError):
+                    git(of.root, "worktree", "remove", "--force", "--force", str(root))
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def entered(side: Side, of: Checkout) -> Iterator[None]:
+    """Work in the folder of a side that is the user's in the checkout, and with its search path."""
+    try:
+        (side.root / of.here).stat()
+    except OSError as error:
+        raise NotMeasured(f"{side.said} has no folder {of.here}", "Start it in a folder that both have.") from error
+    variables = {} if side.search_path is None else {"PYTHONPATH": side.search_path}
+    with chdir(side.root / of.here), _variables(variables):
+        yield
+
+
+def built(side: Side, of: Checkout, command: str, request: Request) -> None:
+    """Run the command that builds a side; NotMeasured if it fails."""
+    with entered(side, of), tempfile.TemporaryDirectory(prefix="nightsight-build-") as folder:
+        log = Path(folder) / "build.log"
+        request.progress(f"building {side.said}")
+        child = Child(("/bin/sh", "-c", command), child_environment(request))
+        outcome = run_logged(child, log=log, timeout_s=request.timeout_s, verbose=request.verbose)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        if not outcome.ok:
+            raise NotMeasured(
+                f"{side.said} does not build: the command of --build {outcome.ending}",
+                f"Its last lines:\n{last_lines(log) or 'nothing'}",
+            )
+
+
+def program_of(side: Side, of: Checkout, asked: Asked) -> Program:
+    """Return the program as it is on a side; NotMeasured if it is not there. Called in the folder of the side."""
+    target = _moved(side, of, asked.target) if asked.target else None
+    try:
+        program = resolve(target, asked.arguments, python=asked.python, folder=asked.workloads)
+    except UsageError as error:
+        is_here = target is not None and (of.root / of.here / target).is_file()
+        hint = "It is in the checkout, but not in that commit: commit it, or take the checkout as it is: --head ."
+        raise NotMeasured(f"{side.said} cannot run: {error.message}", hint if is_here else error.hint) from error
+    first, *rest = program.command
+    command = (first, *(_moved(side, of, word) for word in rest))
+    if side.commit and program.kind == "script" and _is_checkouts(Path(command[1]), side, of):
+        name = Path(command[1]).relative_to(of.root)
+        hint = "Commit it, or keep it outside the repository: both sides would import the checkout's modules beside it."
+        raise NotMeasured(f"{name} is not in {side.said}", hint)
+    return replace(program, command=command)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git and return what it says; ToolError if it fails."""
+    try:
+        done = subprocess.run(
+            (*GIT, "-C", str(folder), *arguments),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_S,
+            check=False,
+            env=allowed_environment(),
+            # Ctrl-C is for us: we remove what git has made
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise not_started("git", error) from error
+    except subprocess.TimeoutExpired as error:
+        raise ToolError(f"git {arguments[0]} did not end within {error.timeout:g} s") from error
+    if done.returncode:
+        raise ToolError(f"git {arguments[0]} failed", done.stderr.decode(errors="replace").strip()[-2000:])
+    return done.stdout.decode(errors="surrogateescape")
+
+
+def _is_checkouts(path: Path, side: Side, of: Checkout) -> bool:
+    """Whether a file is in the user's checkout; the worktree may be in it too."""
+    return path.is_relative_to(of.root) and not path.is_relative_to(side.root)
+
+
+def _moved(side: Side, of: Checkout, word: str) -> str:
+    """Return the path on this side, of a file of the checkout that a commit has; any other word as it is."""
+    path = Path(word)
+    if not side.commit or not path.is_absolute() or not path.is_relative_to(of.root):
+        return word
+    name = path.relative_to(of.root)
+    return str(side.root / name) if (side.root / name).exists() or of.tracks(str(name), ("HEAD",)) else word
+
+
+def _searched(of: Checkout, python: str, commits: Sequence[str]) -> list[str]:
+    """Return the folders of the checkout on Python's search path that are in one of the commits."""
+    try:
+        paths = [Path(path) for path in json.loads(ask_python(python, _SEARCH_PATH))]
+    except (ToolError, ValueError):
+        # the program may be no Python program
+        return []
+    names = [path.resolve().relative_to(of.root.resolve()) for path in paths if path.resolve().is_relative_to(of.root)]
+    return [name for name in dict.fromkeys(map(str, names)) if name == "." or of.tracks(name, commits)]
+
+
+def _outside(of: Checkout) -> list[str]:
+    """Return the entries of PYTHONPATH that are not in the checkout."""
+    given = allowed_environment().get("PYTHONPATH", "").split(os.pathsep)
+    return [path for path in given if path and not Path(path).resolve().is_relative_to(of.root.resolve())]
+
+
+@contextmanager
+def _variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment, and put them back."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Take no further interrupt until what is being removed is gone."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

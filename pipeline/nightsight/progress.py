@@ -1,0 +1,52 @@
+"""Who waits is told what is being done, and how long it may still take: for stages that know nothing of terminals."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Takes a few words on what is being done now.
+
+    done, of: how many of equal parts are done, where that is known. is_series: it is about a series, such as repeats;
+    what follows are stages of its part, up to the next part.
+    """
+
+    def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
+        """Tell it."""
+
+
+def silent(message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
+    """Tell nobody."""
+
+
+@dataclass
+class Clock:
+    """How long something has taken since `began_s`, and how much of it was done at `told_s`: `done` of `of` parts.
+
+    first: how much was done in the beginning.
+    """
+
+    began_s: float
+    of: float = 0.0
+    first: float = 0.0
+    done: float = 0.0
+    told_s: float = 0.0
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is done, from 0 to 1; None if that is not known."""
+        return min(self.done / self.of, 1.0) if self.of else None
+
+    def left_s(self, now_s: float) -> float | None:
+        """Return how long the rest will take if it goes on like that; None if that is not known."""
+        if not self.of or self.done <= self.first:
+            return None
+        each_s = (self.told_s - self.began_s) / (self.done - self.first)
+        return max(self.told_s + each_s * (self.of - self.done) - now_s, 0.0)
+
+
+def written(seconds: float) -> str:
+    """Write a time as clocks do: `0:12`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
