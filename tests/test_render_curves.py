@@ -66,7 +66,7 @@ def report_with(name: str, frame: pd.DataFrame, *, beside: str = "launch_bound")
 
 
 def section_of(report: Report, name: str) -> Section:
-    return next(section for section in page(report).sections if section.anchor == name)
+    return next(section for section in page(report).results if section.anchor == name)
 
 
 # -- curves -----------------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def test_each_series_is_a_chart_of_its_owner_and_no_section(owner: str, name: st
     report = report_with(name, series(columns), beside=owner)
     (drawn,) = section_of(report, owner).pictures.curves
     assert drawn.times[-1].text == "1.0 s"
-    assert name not in [section.anchor for section in page(report).sections]
+    assert name not in [section.anchor for section in page(report).results]
     assert 'class="curve' in render_html(report)
     assert name not in render_markdown(report)
 

@@ -19,7 +19,7 @@ def test_key_figures_of_one_gpu() -> None:
     assert figures_of(small_report()) == {
         "Window": ("1.000 s", "the range “measure”"),
         "GPU busy": ("25.0 %", "idle 750.0 ms"),
-        "Kernel time": ("250.0 ms", "7 kernels; 66.7 % in reduce_kernel<512, 1>"),
+        "Kernel time": ("250.0 ms", "7 kernels; 66.7 % in reduce"),
         "Copy time": ("1.500 µs", "2.000 MB in 1 copy"),
         "Launches": ("20", "API median 4.000 µs"),
         "Steps per second, unprofiled": ("909.1", "median of 2 trials of 20 steps"),

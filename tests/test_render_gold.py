@@ -41,10 +41,12 @@ def test_the_page_says_what_it_said(name: str, recorded: Recorded) -> None:
     view = page(recorded.report(name))
     whole = {
         "facts": view.facts,
-        "banners": [asdict(banner) for banner in view.banners],
+        "verdict": view.windows.windows[0].verdict.text,
+        "banners": [asdict(banner) for banner in (*view.doubts, *view.notes)],
+        "first": [asdict(figure) for figure in view.first],
         "figures": [asdict(figure) for figure in view.figures],
         "advice": [asdict(item) for item in view.advice],
-        "sections": {section.anchor: said(section) for section in (view.lead, *view.sections) if section},
+        "sections": {section.anchor: said(section) for section in view.results},
         "unavailable": view.unavailable,
     }
     text = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"

@@ -194,7 +194,7 @@ def train(recorded: Recorded) -> Report:
 
 @pytest.mark.parametrize(("name", "kind"), [("cuda_gpu_kern_sum", DURATIONS), ("launch_phases", LATENCIES)])
 def test_the_bins_of_a_real_report_count_all_that_its_table_has(train: Report, name: str, kind: Distribution) -> None:
-    section = next(section for section in page(train).sections if section.anchor == name)
+    section = next(section for section in page(train).results if section.anchor == name)
     (view,) = section.pictures.histograms
     rows = train.rows(kind.source)
     for layer, each in zip(kind.layers, view.panels, strict=True):
@@ -205,7 +205,7 @@ def test_the_bins_of_a_real_report_count_all_that_its_table_has(train: Report, n
 def test_series_are_no_tables_of_their_own(train: Report) -> None:
     view = page(train)
     points = {entry.name for entry in RESULTS if entry.place == "points"}
-    assert not {section.anchor for section in (*view.sections, *view.method.sections)} & points
+    assert not {section.anchor for section in (*view.results, *view.method.sections)} & points
     assert {result.name for result in train.results} >= points
 
 

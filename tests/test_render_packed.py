@@ -8,14 +8,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from nightsight.events.kernel_labels import label_of
 from nightsight.render.page.page import TABLE_BYTES, Page, page
 from nightsight.render.table.layouts import layout_of
 from nightsight.render.table.packed import packed_tables
-from nightsight.render.table.view import MOST_ROWS, ROWS, Layout, TableView, printable, short_name, table_view
+from nightsight.render.table.view import MOST_ROWS, ROWS, Layout, TableView, table_view
+from nightsight.texts import printable
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, hostile_report, kernel_table, range_table, result, small_report
 
-KERNELS = Layout("kernels", "Kernel", bars=("time_pct",), shorten=short_name)
+KERNELS = Layout("kernels", "Kernel", bars=("time_pct",), shorten=label_of)
 
 
 def unpacked(block: str) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def test_every_row_is_there_with_all_its_digits() -> None:
     assert instances == [10] * 300
     assert stddev == [None] * 300
     assert average == frame["avg_ns"].tolist()
-    assert texts_of(document, table["name"]) == [short_name(name) for name in frame["name"]]
+    assert texts_of(document, table["name"]) == [label_of(name) for name in frame["name"]]
     assert (table["noun"], table["total"], table["more"]) == ("kernels", 300, "")
 
 
@@ -158,7 +160,7 @@ def test_a_real_report_is_packed_whole(recorded: Recorded) -> None:
     view = page(report)
     assert len(view.tables) < TABLE_BYTES / 10
     tables = unpacked(view.tables)["tables"]
-    printed = [section.table for section in (*view.sections, *view.method.sections) if section.table]
+    printed = [section.table for section in (*view.results, *view.method.sections) if section.table]
     assert {table.name for table in printed} <= set(tables)
     for table in printed:
         assert len(tables[table.name]["columns"]) == len(table.columns) - 1
@@ -168,7 +170,7 @@ def test_a_real_report_is_packed_whole(recorded: Recorded) -> None:
 
 
 def table_of(view: Page, name: str) -> TableView:
-    return next(section.table for section in view.sections if section.anchor == name and section.table)
+    return next(section.table for section in view.results if section.anchor == name and section.table)
 
 
 def test_a_page_keeps_its_tables_within_the_bytes_it_has_for_them() -> None:
@@ -179,9 +181,9 @@ def test_a_page_keeps_its_tables_within_the_bytes_it_has_for_them() -> None:
 def test_names_that_are_shown_shortened_are_there_in_full() -> None:
     name = "void at::native::kernel<float, at::native::Add<float>>(int, at::Tensor)"
     frame = pd.DataFrame({"cause": ["host", "sync"], "after": [name, ""]})
-    document = pack(view_of(frame, Layout("gaps", "Cause", "cause", others={"after": short_name})))
+    document = pack(view_of(frame, Layout("gaps", "Cause", "cause", others={"after": label_of})))
     (column,) = document["tables"]["t"]["columns"]
-    assert texts_of(document, column["texts"]) == [short_name(name), ""]
+    assert texts_of(document, column["texts"]) == [label_of(name), ""]
     assert texts_of(document, column["full"]) == [name, ""]
 
 

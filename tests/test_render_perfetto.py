@@ -11,7 +11,7 @@ import pytest
 
 from nightsight.model import Environment, Profile
 from nightsight.render.export.perfetto import perfetto_trace
-from nightsight.tables import conform
+from nightsight.tables import HOST_MEMORY, conform
 from tests.recorded import Recorded
 from tests.reports import HOSTILE
 from tests.test_render_tracks import with_kernels, with_ranges
@@ -196,6 +196,18 @@ def test_counters_follow_memory_and_metrics() -> None:
         (0, "Pinned memory in use,", 0.005, {"bytes": 7}),
         (1, "SMs Active [%]", 0.003, {"value": 0}),
         (1, "SMs Active [%]", 0.006, {"value": 99.5}),
+    ]
+
+
+def test_memory_of_the_cpu_has_a_track_of_its_own() -> None:
+    profile = Profile({"memory_usage": memory([(0, -1, HOST_MEMORY, 100, True), (5, 0, "Device", 7, True)])})
+    counters = events_of(profile, "C")
+    names = {
+        event["pid"]: event["args"]["name"] for event in events_of(profile, "M") if event["name"] == "process_name"
+    }
+    assert [(names[event["pid"]], event["name"]) for event in counters] == [
+        ("CPU", "Host memory in use,"),
+        ("GPU 0", "Device memory in use,"),
     ]
 
 

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from nightsight.model import Finding, Report
 from nightsight.render import render_html, render_markdown
 from nightsight.render.figure.bars import MIX_COLORS, stacks
-from nightsight.render.page.page import Section, links, page
+from nightsight.render.page.page import Section, page
 from nightsight.render.table.replayed import hottest
 from nightsight.render.table.view import TableView
 from tests.replay_tables import instructions, kernels, lines, replay_report, rules, stalls
-from tests.reports import HOSTILE
+from tests.reports import HOSTILE, result
 from tests.test_render_html import Outline
 
 
 def section_of(report: Report, name: str) -> Section:
     view = page(report)
-    return next(section for section in (*view.sections, *view.method.sections) if section.anchor == name)
+    return next(section for section in (*view.results, *view.method.sections) if section.anchor == name)
 
 
 def table_of(report: Report, name: str) -> TableView:
@@ -155,13 +155,14 @@ def test_without_ncu_the_page_says_so_once() -> None:
     assert page(some).unavailable == (("ncu_stalls, ncu_source", "ncu was off"),)
 
 
-def test_links_are_in_groups_and_what_has_none_keeps_its_title() -> None:
-    groups = links([("gpu_time", "GPU time"), ("gpu_gaps", "Gaps"), ("other", "Other"), ("ncu_kernels", "Replayed")])
-    assert [(group.group, group.targets) for group in groups] == [
-        ("GPU", (("gpu_time", "busy time"), ("gpu_gaps", "idle gaps"))),
-        ("", (("other", "Other"),)),
-        ("Nsight Compute", (("ncu_kernels", "kernels"),)),
-    ]
+def test_of_single_kernels_some_sections_are_open_and_the_rest_is_in_groups() -> None:
+    other = result("other", pd.DataFrame({"name": ["x"]}))
+    report = replay_report()
+    alone = tuple(some for some in report.results if some.name != "gpu_time")
+    view = page(replace(report, results=(*alone, other)))
+    assert [section.anchor for section in view.sections] == ["ncu_kernels", "ncu_roofline"]
+    groups = {group.group: [section.anchor for section in group.sections] for group in view.details}
+    assert groups == {"Nsight Compute": ["ncu_rules", "ncu_stalls", "ncu_instructions", "ncu_source"], "": ["other"]}
 
 
 def test_the_page_is_sound_and_hostile_text_stays_text() -> None:

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from nightsight.events.kernel_labels import Labels
 from nightsight.render.figure.bars import Dot
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.rooflines import MOST, SHAPES, Roof, Roofline, rooflines
-from nightsight.render.table.view import Labels
 from tests.replay_tables import H200, points, roofs
 from tests.reports import result, small_report
 

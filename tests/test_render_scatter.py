@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.events.kernel_labels import Labels
 from nightsight.render import render_html
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.scatter import Scatter, copy_rates
-from nightsight.render.table.view import Labels
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, result, small_report

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.render import render_html
-from nightsight.render.figure.charts import pictures_of
-from nightsight.render.figure.shares import wholes
+from nightsight.render.figure.shares import Wholes, whole_percents, wholes
 from nightsight.render.page.page import page
-from nightsight.render.table.view import Labels
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.reports import HOSTILE, result, small_report
@@ -26,7 +24,9 @@ def table(*rows: tuple[str, str, float], device: int = 0) -> pd.DataFrame:
 
 
 def test_parts_are_beside_one_another_and_busy_ones_come_first() -> None:
-    (whole,) = wholes(table(("idle", "host code", 50e6), ("busy", "compute", 40e6), ("busy", "copies and sets", 10e6)))
+    drawn = wholes(table(("idle", "host code", 50e6), ("busy", "compute", 40e6), ("busy", "copies and sets", 10e6)))
+    (whole,) = drawn.bars
+    assert (drawn.key, drawn.more) == (whole.parts, 0)
     assert [(part.label, part.x, part.width) for part in whole.parts] == [
         ("compute", 0, 40),
         ("copies and sets", 40, 10),
@@ -38,16 +38,42 @@ def test_parts_are_beside_one_another_and_busy_ones_come_first() -> None:
 
 
 def test_a_part_is_written_on_where_there_is_room() -> None:
-    (whole,) = wholes(table(("busy", "compute", 900), ("busy", "copies and sets", 80), ("idle", "launch", 20)))
+    (whole,) = wholes(table(("busy", "compute", 900), ("busy", "copies and sets", 80), ("idle", "launch", 20))).bars
     assert [part.inside for part in whole.parts] == ["all", "share", ""]
 
 
 def test_devices_have_a_bar_each() -> None:
     one, two = table(("busy", "compute", 5)), table(("idle", "launch", 7), device=4)
-    assert [(whole.label, whole.busy) for whole in wholes(pd.concat([two, one]))] == [
-        ("Device 0", 100),
-        ("Device 4", 0),
+    drawn = wholes(pd.concat([two, one]))
+    assert [(whole.label, whole.busy) for whole in drawn.bars] == [("Device 0", 100), ("Device 4", 0)]
+
+
+def test_several_devices_have_one_key_of_their_mean() -> None:
+    one = table(("busy", "compute", 90), ("idle", "launch", 10))
+    two = table(("busy", "compute", 50), ("idle", "host code", 50), device=1)
+    drawn = wholes(pd.concat([one, two]))
+    assert [(part.label, part.share) for part in drawn.key] == [
+        ("compute", "70.0 %"),
+        ("launch", "5.0 %"),
+        ("host code", "25.0 %"),
     ]
+    assert drawn.note.startswith("The numbers are means of 2 GPUs.")
+
+
+def test_of_many_devices_the_first_have_a_bar_and_the_others_are_counted() -> None:
+    drawn = wholes(pd.concat([table(("busy", "compute", 5), device=device) for device in range(11)]))
+    assert (len(drawn.bars), drawn.more) == (8, 3)
+
+
+@examples(200)
+@given(st.lists(st.integers(0, 1 << 50), min_size=1, max_size=12))
+def test_the_percentages_of_a_whole_add_up(times: list[int]) -> None:
+    texts = whole_percents(times)
+    shown = [0.0 if text.startswith("<") else float(text.removesuffix(" %")) for text in texts]
+    assert sum(shown) == pytest.approx(100.0 if sum(times) else 0.0, abs=1e-6)
+    for time, text, number in zip(times, texts, shown, strict=True):
+        assert (time == 0) == (text == "0 %")
+        assert abs(number - 100 * time / max(sum(times), 1)) <= 0.1 + 1e-9
 
 
 @examples(100)
@@ -56,25 +82,23 @@ def test_parts_fill_the_bar_whatever_they_are(times: list[float]) -> None:
     rows = pd.DataFrame({"device": 0, "group": "idle", "category": [f"c{place}" for place in range(len(times))]})
     drawn = wholes(rows.assign(time_ns=times))
     known = [time for time in times if math.isfinite(time) and time > 0]
-    assert len(drawn) == bool(known)
-    for whole in drawn:
+    assert len(drawn.bars) == bool(known)
+    for whole in drawn.bars:
         assert len(whole.parts) == len(known)
         assert whole.parts[-1].x + whole.parts[-1].width == pytest.approx(100)
         assert all(left.x + left.width == pytest.approx(right.x) for left, right in pairwise(whole.parts))
 
 
 def test_a_table_that_lacks_a_column_is_not_drawn() -> None:
-    assert wholes(table(("busy", "compute", 5)).drop(columns="group")) == ()
+    assert wholes(table(("busy", "compute", 5)).drop(columns="group")) == Wholes()
 
 
 @pytest.mark.parametrize("name", ["train", "ddp2", "mlp", "everything"])
 def test_the_bar_of_a_real_report_is_its_table(recorded: Recorded, name: str) -> None:
     report = recorded.report(name)
     rows = report.result("time_split").rows
-    lead = page(report).lead
-    assert lead is not None
-    assert len(lead.pictures.wholes) == rows["device"].nunique()
-    for (_, mine), whole in zip(rows.groupby("device"), lead.pictures.wholes, strict=True):
+    drawn = page(report).windows.windows[0].wholes
+    for (_, mine), whole in zip(rows.groupby("device"), drawn.bars, strict=True):
         assert [part.label for part in whole.parts] == mine["category"].tolist()
         assert [part.width for part in whole.parts] == pytest.approx(mine["share_pct"].tolist(), abs=0.002)
         assert sum(part.width for part in whole.parts) == pytest.approx(100)
@@ -83,7 +107,7 @@ def test_the_bar_of_a_real_report_is_its_table(recorded: Recorded, name: str) ->
 def test_hostile_categories_stay_text() -> None:
     frame = table(*(("idle", name, 5) for name in HOSTILE))
     report = small_report(results=(result("time_split", frame),))
-    assert len(pictures_of("time_split", report, Labels()).wholes[0].parts) == len(HOSTILE)
+    assert len(wholes(frame).bars[0].parts) == len(HOSTILE)
     html = render_html(report)
     assert "<script>alert" not in html
     assert any("script" in (svg.get("aria-label") or "") for svg in Outline(html).all("svg"))

@@ -42,7 +42,7 @@ def laid(rows: list[list[tuple[int, int, int]]]) -> Events:
     bounds = np.cumsum([0, *map(len, rows)])
     kept = [place for place, row in enumerate(rows) if row]
     drawn = tuple(Row(ROWS[place][0], str(place), ROWS[place][1]) for place in kept)
-    labels = Labels(NAMES, ("", "", "other details", "", "", ""))
+    labels = Labels(NAMES, ("", "", "other details", "", "", ""), (-1,) * len(NAMES))
     nothing = np.full(len(start), -1)
     return Events(drawn, bounds[[0, *(place + 1 for place in kept)]], start, stop, code, labels, nothing, 0, len(kept))
 

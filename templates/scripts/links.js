@@ -8,12 +8,49 @@ function linkTarget(hash) {
   return document.getElementById(hash.startsWith("#timeline=") ? "timeline" : hash.slice(1));
 }
 
+/**
+ * Opens the closed sections that an element is in, and the one that it is.
+ * @param {Element | null} target
+ */
+export function reveal(target) {
+  for (let details = target?.closest("details"); details; details = details.parentElement?.closest("details")) {
+    details.open = true;
+  }
+}
+
 // A page opened at a section scrolls there again after tables or the timeline above it have grown, until the reader
 // scrolls. On reload or Back, the browser restores the position itself.
 let isAtTarget = false;
 
 export function keepTarget() {
   if (isAtTarget && location.hash) linkTarget(location.hash)?.scrollIntoView({ behavior: "instant" });
+}
+
+const FAR = 2; // screens
+
+/**
+ * How to scroll to an element: smoothly if it is near. Further away that would take long, and show everything between.
+ * @param {Element} target
+ * @returns {ScrollBehavior}
+ */
+function pace(target) {
+  const isFar = Math.abs(target.getBoundingClientRect().top) > FAR * innerHeight;
+  return isFar || matchMedia("(prefers-reduced-motion: reduce)").matches ? "instant" : "smooth";
+}
+
+/** @param {Element} target */
+export function bringIntoView(target) {
+  target.scrollIntoView({ behavior: pace(target) });
+}
+
+/**
+ * The browser follows links at the pace of the style, which is set just before.
+ * @param {MouseEvent} event
+ */
+function setPace(event) {
+  const link = event.target instanceof Element ? event.target.closest('a[href^="#"]') : null;
+  const target = link instanceof HTMLAnchorElement ? linkTarget(link.hash) : null;
+  if (target) document.documentElement.style.scrollBehavior = pace(target) === "smooth" ? "smooth" : "auto";
 }
 
 /**
@@ -25,16 +62,26 @@ function followInFrame(event) {
   const target = link instanceof HTMLAnchorElement ? linkTarget(link.hash) : null;
   if (!target) return;
   event.preventDefault();
+  reveal(target);
   target.tabIndex = -1; // so that the Tab key continues from here
   target.focus({ preventScroll: true });
-  target.scrollIntoView();
+  bringIntoView(target);
 }
 
 export function listenToLinks() {
+  const revealTarget = () => {
+    const target = location.hash ? linkTarget(location.hash) : null;
+    reveal(target);
+    // the browser looked for it while it was closed
+    if (target instanceof HTMLDetailsElement) target.scrollIntoView({ behavior: "instant" });
+  };
+  window.addEventListener("hashchange", revealTarget);
+  revealTarget();
   const [navigation] = performance.getEntriesByType("navigation");
   isAtTarget = navigation instanceof PerformanceNavigationTiming && navigation.type === "navigate";
   for (const name of ["wheel", "pointerdown", "keydown", "touchmove"]) {
     window.addEventListener(name, () => (isAtTarget = false), { once: true, passive: true });
   }
+  document.addEventListener("click", setPace);
   if (window.parent !== window) document.addEventListener("click", followInFrame);
 }

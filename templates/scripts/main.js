@@ -1,6 +1,7 @@
 // Entry point: starts everything on the page that needs scripts.
 
 import { listenToLinks } from "./links.js";
+import { showStepColumns } from "./pictures/columns.js";
 import { showTables } from "./tables/start.js";
 import { showTimeline } from "./timeline/start.js";
 import { showLocalTimes } from "./times.js";
@@ -10,4 +11,5 @@ listenToLinks();
 showLocalTimes();
 showWindows();
 showTables();
+showStepColumns();
 showTimeline();

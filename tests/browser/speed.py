@@ -55,7 +55,7 @@ def table_speed(browser: Any, file: Path, table: str) -> float:
 
 
 def _zoomed(page: Any) -> list[float]:
-    canvas = page.locator("#timeline canvas")
+    canvas = page.locator(".timeline-box canvas")
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
     page.evaluate("() => performance.clearMeasures('timeline: frame')")

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from nightsight.render import IndexEntry, render_html, render_index
+from tests.browser.looks import OPEN_ALL
 from tests.replay_tables import replay_report
 from tests.reports import hostile_report, kernel_table, launch_table, range_table, result, small_report
 
@@ -88,6 +89,8 @@ def visited(browser: Any, file: Path, *, script: str = "", **options: Any) -> It
     page.goto(file.as_uri())
     if options.get("java_script_enabled", True) and file.stem != "framed":
         wait_until(page, lambda: bool(page.evaluate("performance.getEntriesByName('table: ready').length")))
+    for frame in page.frames:
+        frame.evaluate(OPEN_ALL)
     yield page
     context.close()
     assert messages == []

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.looks import OPEN_ALL
 from tests.browser.table_pages import rows_of, wait_until
 from tests.browser.timeline_page import durations, in_view
 from tests.browser.timeline_samples import text, value
@@ -39,6 +40,7 @@ def at_rest(page: Any) -> str:
 def jump(page: Any, table: str, row: int) -> float:
     """Press the button of a row; return where the page was."""
     found = rows_of(page.locator(f"#{table}")).nth(row)
+    page.evaluate(OPEN_ALL)
     found.scroll_into_view_if_needed()
     page.wait_for_timeout(100)
     top: float = page.evaluate("scrollY")
@@ -71,7 +73,7 @@ def test_back_undoes_what_the_row_of_a_table_did(browser: Any, train_page: Path)
 def test_moving_in_the_timeline_takes_no_step_in_the_history(browser: Any, train_page: Path) -> None:
     with visited(browser, train_page.as_uri()) as page:
         before = page.evaluate("history.length")
-        page.locator("#timeline canvas").focus()
+        page.locator(".timeline-box canvas").focus()
         for key in ("+", "+", "ArrowRight", "Home", "+"):
             page.keyboard.press(key)
         assert page.evaluate("location.hash") == ""  # while it moves
@@ -114,8 +116,8 @@ def test_sections_keep_their_addresses(browser: Any, train_page: Path) -> None:
     with visited(browser, train_page.as_uri()) as page:
         page.locator("[data-do=zoom-in]").click()
         view, address = in_view(page), at_rest(page)
-        page.locator('nav a[href="#cuda_api_sync"]').click()
-        assert at_rest(page) == "#cuda_api_sync"
+        page.locator('nav a[href="#cuda_gpu_kern_sum"]').click()
+        assert at_rest(page) == "#cuda_gpu_kern_sum"
         assert in_view(page) == view
         page.go_back()
         assert at_rest(page) == address

@@ -7,14 +7,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from nightsight.render import IndexEntry, render_html, render_index
-from tests.browser.looks import LOOKS
+from tests.browser.looks import LOOKS, OPEN_ALL
 from tests.recorded import Recorded
 from tests.replay_tables import replay_report
 from tests.reports import hostile_report
 
 pytestmark = pytest.mark.browser
 
-PAGES = ("train", "ddp2", "replays", "hostile", "index")
+PAGES = ("train", "ddp2", "python_names", "replays", "hostile", "index")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
         for day in (20, 21)
     ]
     texts = {
-        **{name: recorded.page(name) for name in ("train", "ddp2")},
+        **{name: recorded.page(name) for name in ("train", "ddp2", "python_names")},
         "replays": render_html(replay_report()),
         "hostile": render_html(hostile_report()),
         "index": render_index(runs),
@@ -40,6 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
 def test_axe_finds_nothing(name: str, scheme: str, width: int, browser: Any, pages: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(pages[name].as_uri())
+    page.evaluate(OPEN_ALL)
     page.wait_for_timeout(300)
     found = Axe().run(page).response
     page.close()

@@ -37,10 +37,10 @@ def test_links_go_to_their_sections_in_a_sandboxed_frame(browser: Any, train_pag
 def test_closing_a_panel_keeps_the_keyboard_in_the_timeline(browser: Any, train_page: Path) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.goto(train_page.as_uri())
-    canvas = page.locator("#timeline canvas")
+    canvas = page.locator(".timeline-box canvas")
     canvas.wait_for()
     canvas.focus()
-    page.keyboard.press("s")
+    page.keyboard.press("m")
     page.locator(".timeline-span").get_by_role("button", name="Close").press("Enter")
     assert page.locator(".timeline-span h3").count() == 0
     assert page.evaluate("document.activeElement.tagName") == "CANVAS"
@@ -50,7 +50,7 @@ def test_closing_a_panel_keeps_the_keyboard_in_the_timeline(browser: Any, train_
 def test_a_phone_with_text_twice_as_large_scrolls_in_one_direction(browser: Any, train_page: Path) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto(train_page.as_uri())
-    page.locator("#timeline canvas").wait_for()
+    page.locator(".timeline-box canvas").wait_for()
     page.evaluate("document.documentElement.style.fontSize = '200%'")
     page.wait_for_timeout(200)
     assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nightsight.render import render_html
+from tests.browser.looks import OPEN_ALL
 from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
@@ -50,7 +51,7 @@ def touch(first: Box, second: Box) -> bool:
 
 @pytest.mark.parametrize(
     "selector",
-    [".histogram svg > text", ".strips .panels svg svg > text", ".of-rates .field > text", ".of-rates .rates > text"],
+    [".histogram svg > text", ".of-rates .field > text", ".of-rates .rates > text"],
 )
 def test_no_text_of_a_picture_lies_on_another_or_beside_the_page(shown: Any, selector: str) -> None:
     boxes = [tuple(box) for box in shown.evaluate(BOXES, selector)]
@@ -89,3 +90,43 @@ def test_the_numbers_of_a_class_are_where_the_pointer_is(shown: Any) -> None:
     assert titles
     # the line of a mark may be in the middle of a class
     assert sum(title != found for title, found in zip(titles, places, strict=True)) <= 2
+
+
+# of each function in a flame graph: its box, what one sees written in it, and whether the pointer finds its title there
+FLAME = """() => [...document.querySelectorAll(".flame:not(.icicle) > svg")].map(part => {
+  const box = part.querySelector("rect").getBoundingClientRect();
+  const text = part.querySelector("text");
+  const isSeen = text && getComputedStyle(text).display !== "none";
+  const found = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+  return {
+    width: box.width,
+    written: isSeen ? text.getBoundingClientRect().width : 0,
+    left: box.left,
+    right: box.right,
+    title: part.querySelector("title").textContent,
+    found: found?.closest("svg")?.querySelector("title")?.textContent,
+  };
+})"""
+
+
+@pytest.fixture(scope="module")
+def flame_file(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> Path:
+    file = tmp_path_factory.mktemp("flame") / "python_names.html"
+    file.write_text(recorded.page("python_names"), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_what_is_written_in_a_flame_graph_fits_and_each_function_can_be_pointed_at(
+    browser: Any, flame_file: Path, width: int
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(flame_file.as_uri())
+    page.evaluate(OPEN_ALL)
+    page.locator(".flame:not(.icicle)").scroll_into_view_if_needed()
+    boxes = page.evaluate(FLAME)
+    assert max(box["written"] for box in boxes) > 50
+    assert [box for box in boxes if box["written"] > box["width"]] == []
+    assert [box for box in boxes if box["left"] < 0 or box["right"] > width] == []
+    assert [box["title"] for box in boxes if box["found"] != box["title"]] == []
+    page.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nightsight.render import IndexEntry, render_html, render_index
-from tests.browser.looks import LOOKS
+from tests.browser.looks import LOOKS, OPEN_ALL
 from tests.recorded import Recorded
 from tests.replay_tables import kernels, replay_report
 from tests.reports import HOSTILE, hostile_report, small_report
@@ -105,6 +105,7 @@ def test_a_full_kernel_name_opens_by_keyboard(browser: Any, files: dict[str, Pat
 def test_a_curve_can_be_read_on_a_phone(owner: str, browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 360, "height": 800})
     page.goto(files["train"].as_uri())
+    page.evaluate(OPEN_ALL)
     figure = page.locator(f"#{owner} .over-time")
     texts = [label.bounding_box() for label in figure.locator(".times text, .levels span").all()]
     assert min(box["height"] for box in texts) >= 12
@@ -119,6 +120,7 @@ def test_a_curve_can_be_read_on_a_phone(owner: str, browser: Any, files: dict[st
 def test_a_roofline_can_be_read_on_a_phone(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 380, "height": 800})
     page.goto(files["replays"].as_uri())
+    page.evaluate(OPEN_ALL)
     plane = page.locator("#ncu_roofline .plane")
     field = plane.locator(".field").bounding_box()
     assert field["width"] > 250
@@ -138,6 +140,7 @@ def test_a_roofline_can_be_read_on_a_phone(browser: Any, files: dict[str, Path])
 def test_a_wide_table_begins_with_what_fits_and_has_the_rest_at_hand(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.goto(files["replays"].as_uri())
+    page.evaluate(OPEN_ALL)
     section = page.locator("#ncu_kernels")
     sizes = "box => [box.scrollWidth, box.clientWidth]"
     total, room = section.locator(".scroll").evaluate(sizes)
@@ -156,6 +159,7 @@ def test_a_wide_table_begins_with_what_fits_and_has_the_rest_at_hand(browser: An
 def test_without_scripts_a_wide_table_has_all_columns(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 800}, java_script_enabled=False)
     page.goto(files["replays"].as_uri())
+    page.evaluate(OPEN_ALL)
     assert page.locator("#ncu_kernels thead th:visible").count() == 21
     page.close()
 
@@ -163,6 +167,7 @@ def test_without_scripts_a_wide_table_has_all_columns(browser: Any, files: dict[
 def test_on_a_phone_the_names_of_kernels_stay_beside_their_figures(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto(files["replays"].as_uri())
+    page.evaluate(OPEN_ALL)
     box = page.locator("#ncu_kernels .scroll")
     name = box.locator("tbody th").first
     before = name.bounding_box()
@@ -186,29 +191,29 @@ def test_the_time_of_the_run_is_utc_and_the_reader_s(
     beside = "" if zone == "UTC" else f" ({local})"
     assert fact.inner_text() == f"2026-11-20 09:19:43 UTC{beside}"
     assert fact.locator("time").get_attribute("title") == local
-    assert page.locator("#method time").inner_text() == "2026-11-20 09:19:43"
+    assert page.locator("#method time").text_content() == "2026-11-20 09:19:43"
     context.close()
 
 
 def test_a_reader_chooses_the_window(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page()
     page.goto(files["train"].as_uri())
-    assert page.locator(".segments button").all_inner_texts() == ["Steady", "Whole", "Start-up"]
+    assert page.locator(".windows .segments button").all_inner_texts() == ["Steady", "Whole", "Start-up"]
     assert (
         page.locator(".start-up").inner_text().startswith("Start-up: 3.429 s until the steady part: 3.201 s host code")
     )
     advice = {}
     for name, busy in (("Steady", "Busy 86.8 %"), ("Whole", "Busy 1.9 %"), ("Start-up", "Busy 0.4 %")):
         page.get_by_role("button", name=name, exact=True).click()
-        assert page.locator('.segments button[aria-pressed="true"]').all_inner_texts() == [name]
+        assert page.locator('.windows .segments button[aria-pressed="true"]').all_inner_texts() == [name]
         assert page.locator(".whole .sides").filter(visible=True).first.inner_text().startswith(busy)
-        advice[name] = page.locator("#advice .advice code").filter(visible=True).all_inner_texts()
+        advice[name] = page.locator("#advice .advice strong + code").filter(visible=True).all_inner_texts()
     assert "pageable_copy" in advice["Steady"]
     assert "loading" in advice["Whole"]
     assert page.locator("#advice .advice a").filter(visible=True).count() == 0  # sections are about the chosen one
     page.emulate_media(media="print")
     assert page.locator(".whole .sides").filter(visible=True).first.inner_text().startswith("Busy 86.8 %")
-    assert not page.locator(".segments").is_visible()
+    assert not page.locator(".windows .segments").is_visible()
     page.close()
 
 
@@ -217,4 +222,4 @@ def test_without_scripts_the_chosen_window_is_shown(browser: Any, files: dict[st
         page = context.new_page()
         page.goto(files["train"].as_uri())
         assert page.locator(".whole .sides").filter(visible=True).first.inner_text().startswith("Busy 86.8 %")
-        assert not page.locator(".segments").is_visible()
+        assert not page.locator(".windows .segments").is_visible()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from tests.browser.looks import LOOKS
+from tests.browser.looks import LOOKS, OPEN_ALL
 from tests.browser.sample_pages import READY, sample_pages
 from tests.browser.table_pages import wait_until
 from tests.recorded import Recorded
@@ -35,7 +35,8 @@ TEXTS: Final = """() => {
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const element = node.parentElement;
     const isSeen = element.checkVisibility({ visibilityProperty: true, opacityProperty: true });
-    if (!isSeen || !/[\\p{L}\\p{N}]/u.test(node.data) || element.closest(".skip, .unseen, caption")) continue;
+    const isApart = element.closest(".skip, .unseen, .contents, caption");
+    if (!isSeen || !/[\\p{L}\\p{N}]/u.test(node.data) || isApart) continue;
     const scroll = element.closest(".scroll")?.getBoundingClientRect();
     const figure = element.closest("svg") && element.closest("figure")?.getBoundingClientRect();
     range.selectNodeContents(node);
@@ -51,7 +52,7 @@ BOXES: Final = """(selector) => [...document.querySelectorAll(selector)].map((el
   return [element.id || element.className || element.tagName, [box.left, box.top, box.right, box.bottom]];
 })"""
 PALETTE: Final = """() => {
-  const style = getComputedStyle(document.querySelector("#timeline canvas"));
+  const style = getComputedStyle(document.querySelector(".timeline-box canvas"));
   return Array.from({ length: 20 }, (_, at) => style.getPropertyValue(`--event-${at + 1}`).trim()).filter(Boolean);
 }"""
 # sections of rows that are much higher than what can be seen of them needs
@@ -99,6 +100,9 @@ def shot(request: pytest.FixtureRequest, browser: Any, files: dict[str, Path]) -
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(files[name].as_uri())
     wait_until(page, lambda: page.evaluate(READY))
+    page.evaluate(OPEN_ALL)
+    page.evaluate("document.querySelector('[data-do=names]')?.click()")
+    page.evaluate("for (const each of document.querySelectorAll('.scroll')) each.style.maxHeight = 'none'")
     file = files[name].with_name(f"{name}-{scheme}-{width}.png")
     page.screenshot(path=file, full_page=True)
     with Image.open(file) as image:
@@ -131,7 +135,7 @@ def test_the_page_is_dark_or_light_and_its_text_stands_out(shot: Shot) -> None:
 
 
 def test_the_timeline_has_the_colors_of_events(shot: Shot) -> None:
-    for _, box in shot.page.evaluate(BOXES, "#timeline canvas"):
+    for _, box in shot.page.evaluate(BOXES, ".timeline-box canvas"):
         canvas = shot.pixels[shot.part(box)]
         colors = {tuple(bytes.fromhex(color.removeprefix("#"))) for color in shot.page.evaluate(PALETTE)}
         drawn = [color for color in colors if (canvas == color).all(axis=2).sum() > 50]

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.render.table.view import short_name
+from nightsight.events.kernel_labels import label_of
 from tests.browser.table_pages import COUNT, rows_of, scroll, shown, sort_by
 
 pytestmark = pytest.mark.browser
@@ -22,11 +22,11 @@ def test_a_heading_sorts_by_value_with_what_is_missing_last(visit_tables: Any, t
         for order, ascending in (("descending", False), ("ascending", True)):
             assert sort_by(section, "Std dev") == order
             expected = frame.sort_values("stddev_ns", ascending=ascending, kind="stable")["name"]
-            assert shown(section)[:8] == [short_name(name) for name in expected[:8]]
+            assert shown(section)[:8] == [label_of(name) for name in expected[:8]]
             scroll(section, 1e9)
             assert set(shown(section, 4)[-5:]) == {"–"}
         assert sort_by(section, "Std dev") == "none"
-        assert shown(section)[0] == short_name(frame["name"][0])
+        assert shown(section)[0] == label_of(frame["name"][0])
 
 
 def test_names_sort_with_their_numbers_by_value(visit_tables: Any) -> None:
@@ -60,7 +60,7 @@ def test_a_filter_looks_into_full_names_and_texts(visit_tables: Any, tables: dic
 
 
 def test_only_rows_in_sight_are_in_the_page(visit_tables: Any, tables: dict[str, pd.DataFrame]) -> None:
-    names = [short_name(name) for name in tables["big"]["name"]]
+    names = [label_of(name) for name in tables["big"]["name"]]
     with visit_tables("big") as page:
         section = page.locator("#cuda_gpu_kern_sum")
         assert section.locator(".scroll").bounding_box()["height"] <= 0.6 * 800 + 2

@@ -5,7 +5,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.render.table.view import ROWS, short_name
+from nightsight.events.kernel_labels import label_of
+from nightsight.render.table.view import ROWS
 from tests.browser.table_pages import (
     downloaded,
     rows_of,
@@ -190,7 +191,7 @@ def test_hostile_names_are_filtered_copied_and_shown_as_text(visit_tables: Any) 
     with visit_tables("hostile") as page:
         section = page.locator("#cuda_gpu_kern_sum")
         section.get_by_role("searchbox").fill("<script>")
-        assert shown(section) == [short_name(HOSTILE[0])]
+        assert shown(section) == [label_of(HOSTILE[0])]
         section.get_by_role("button", name="Full names").click()
         section.get_by_role("searchbox").fill("x" * 500)
         assert rows_of(section).locator(".full").text_content() == "x" * 4096

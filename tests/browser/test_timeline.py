@@ -29,10 +29,10 @@ def visit(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
 def test_it_is_silent_self_contained_and_fits(name: str, scheme: str, width: int, visit: Any) -> None:
     with visit(name, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert page.locator("#timeline canvas").bounding_box()["height"] > 40
+        assert page.locator(".timeline-box canvas").bounding_box()["height"] > 40
         assert not page.locator(".timeline-message").is_visible()
-        page.locator("#timeline canvas").focus()
-        for key in ("ArrowDown", "ArrowDown", "]", "s", "+", "ArrowLeft", "-", "Home", "Escape"):
+        page.locator(".timeline-box canvas").focus()
+        for key in ("ArrowDown", "ArrowDown", "]", "m", "+", "ArrowLeft", "-", "Home", "Escape"):
             page.keyboard.press(key)
         page.locator("[data-do=list]").click()
         assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -41,14 +41,14 @@ def test_it_is_silent_self_contained_and_fits(name: str, scheme: str, width: int
 def test_it_says_what_is_missing_without_decompression(visit: Any) -> None:
     with visit("small", script="delete window.DecompressionStream") as page:
         assert "a browser with DecompressionStream" in text(page, "message")
-        assert not page.locator("#timeline canvas").is_visible()
+        assert not page.locator(".timeline-box canvas").is_visible()
         assert page.locator("#above").is_visible()
 
 
 def test_it_says_what_is_missing_without_scripts(visit: Any) -> None:
     with visit("small", java_script_enabled=False) as page:
         assert "needs JavaScript" in text(page, "message")
-        assert not page.locator("#timeline canvas").is_visible()
+        assert not page.locator(".timeline-box canvas").is_visible()
 
 
 def test_it_runs_in_a_sandboxed_frame(visit: Any, browser: Any, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_it_runs_in_a_sandboxed_frame(visit: Any, browser: Any, tmp_path: Path) 
     page.on("console", lambda message: messages.append(message.text))
     page.goto(outside.as_uri())
     frame = page.frame_locator("iframe")
-    frame.locator("#timeline canvas").focus()
+    frame.locator(".timeline-box canvas").focus()
     before = frame.locator(".timeline-range").inner_text()
     page.keyboard.press("Home")
     wait_until(page, lambda: frame.locator(".timeline-range").inner_text() != before)
@@ -73,13 +73,13 @@ def test_names_of_any_kind_stay_text(visit: Any) -> None:
     with visit("hostile") as page:
         elements = page.evaluate("document.querySelectorAll('#timeline :is(script, img, style)').length")
         assert elements == 1  # the data
-        page.locator("#timeline canvas").focus()
+        page.locator(".timeline-box canvas").focus()
         for _ in range(2):
             page.keyboard.press("ArrowDown")
         page.keyboard.press("]")
         assert page.locator(".timeline-event h3").text_content() == HOSTILE[0]
         assert HOSTILE[0] in text(page, "event")
-        page.keyboard.press("s")
+        page.keyboard.press("m")
         page.locator("[data-do=list]").click()
         assert "</style></title><!--" in text(page, "list")
         assert page.evaluate("document.querySelectorAll('#timeline :is(script, img, style)').length") == elements
@@ -96,7 +96,7 @@ def test_the_colors_follow_the_theme(visit: Any) -> None:
         wait_until(page, lambda: corner(page) == [(18, 21, 25)])
         page.emulate_media(color_scheme="dark", media="print")  # paper is light
         wait_until(page, lambda: corner(page) == [(255, 255, 255)])
-        assert page.locator("#timeline canvas").is_visible()
+        assert page.locator(".timeline-box canvas").is_visible()
         for hidden in (".timeline-buttons", ".timeline-search", "[data-do=list]"):
             assert not page.locator(hidden).is_visible()
 
@@ -120,7 +120,7 @@ def test_a_narrow_axis_has_two_texts_at_least_that_do_not_touch(visit: Any) -> N
             texts = page.evaluate(TICKS)
             assert len(texts) >= 2
             assert all(one[2] < other[1] for one, other in pairwise(texts))
-            assert all(right <= page.locator("#timeline canvas").bounding_box()["width"] for _, _, right in texts)
+            assert all(right <= page.locator(".timeline-box canvas").bounding_box()["width"] for _, _, right in texts)
             page.locator("[data-do=zoom-in]").click()
 
 
@@ -137,7 +137,7 @@ def test_the_range_is_written_in_the_unit_of_the_axis(visit: Any) -> None:
 
 def test_the_wheel_zooms_with_control_and_scrolls_the_page_without(visit: Any) -> None:
     with visit("small", viewport={"width": 1280, "height": 300}) as page:
-        page.locator("#timeline canvas").hover()
+        page.locator(".timeline-box canvas").hover()
         before = in_view(page)
         page.mouse.wheel(0, 120)
         wait_until(page, lambda: page.evaluate("scrollY") > 0)
@@ -210,7 +210,7 @@ def test_buttons_show_everything_and_the_window(visit: Any) -> None:
 
 def test_no_zoom_goes_below_nanoseconds_or_past_the_ends(visit: Any) -> None:
     with visit("small") as page:
-        page.locator("#timeline canvas").focus()
+        page.locator(".timeline-box canvas").focus()
         for _ in range(40):
             page.keyboard.press("+")
         first, last = in_view(page)
@@ -227,7 +227,7 @@ def test_no_zoom_goes_below_nanoseconds_or_past_the_ends(visit: Any) -> None:
 
 def test_keys_move_zoom_and_step_from_event_to_event(visit: Any) -> None:
     with visit("small") as page:
-        page.locator("#timeline canvas").focus()
+        page.locator(".timeline-box canvas").focus()
         page.keyboard.press("+")
         first, last = in_view(page)
         page.keyboard.press("ArrowRight")
@@ -272,13 +272,13 @@ def test_the_search_takes_regular_expressions_as_tables_do(visit: Any) -> None:
 
 def test_groups_collapse_by_key_button_and_click(visit: Any) -> None:
     with visit("small") as page:
-        canvas, heading = page.locator("#timeline canvas"), page.get_by_role("button", name="GPU 0")
+        canvas, heading = page.locator(".timeline-box canvas"), page.get_by_role("button", name="GPU 0")
         height = canvas.bounding_box()["height"]
         canvas.focus()
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Enter")
         assert heading.get_attribute("aria-expanded") == "false"
-        assert canvas.bounding_box()["height"] == height - 86
+        assert canvas.bounding_box()["height"] == height - 78
         heading.focus()
         page.keyboard.press("Enter")
         assert heading.get_attribute("aria-expanded") == "true"

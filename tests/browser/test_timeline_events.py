@@ -84,7 +84,7 @@ def test_hits_of_several_rows_come_in_the_order_of_their_start(visit: Any) -> No
 
 def test_a_slash_leads_to_the_search(visit: Any) -> None:
     with visit("small") as page:
-        page.locator("#timeline canvas").focus()
+        page.locator(".timeline-box canvas").focus()
         page.keyboard.press("/")
         page.keyboard.type("cudaMemcpy")
         page.keyboard.press("Enter")
@@ -93,7 +93,7 @@ def test_a_slash_leads_to_the_search(visit: Any) -> None:
 
 def at(page: Any, ms: float, row: str) -> tuple[int, int]:
     """Return a place on the canvas itself."""
-    (x, y), box = place(page, ms, row), page.locator("#timeline canvas").bounding_box()
+    (x, y), box = place(page, ms, row), page.locator(".timeline-box canvas").bounding_box()
     return round(x - box["x"]), round(y - box["y"])
 
 
@@ -125,7 +125,7 @@ def test_a_click_tells_of_an_event_and_leads_to_its_launch_and_back(visit: Any) 
 def test_an_arrow_joins_a_call_and_what_it_launched(visit: Any) -> None:
     with visit("small") as page:
         left, right = at(page, 2.9, "axis")[0], at(page, 5.1, "axis")[0]
-        heading = (left, 150, right - left, 20)  # between the call's row and its kernel's, where nothing else is drawn
+        heading = (left, 142, right - left, 20)  # between the call's row and its kernel's, where nothing else is drawn
         assert min(red for red, _, _ in pixels(page, *heading)) > 200
         click(page, 3.5, "CUDA API")
         in_view(page)
@@ -249,7 +249,7 @@ def test_a_drag_with_shift_or_on_the_axis_selects_a_span(visit: Any) -> None:
             assert number(work[1]) == pytest.approx(3, abs=0.03)  # the union of two that overlap
             assert number(work[3]) == pytest.approx(4, abs=0.06)
             assert (ranges[0], ranges[4]) == ("Process 5, ranges", "1")
-            page.locator("#timeline canvas").focus()
+            page.locator(".timeline-box canvas").focus()
             page.keyboard.press("Escape")
             assert text(page, "span") == ""
 
@@ -257,7 +257,7 @@ def test_a_drag_with_shift_or_on_the_axis_selects_a_span(visit: Any) -> None:
 def test_the_exact_part_is_drawn_where_there_is_one(visit: Any) -> None:
     with visit("coarse") as page:
         show(page, from_ns=0, to_ns=2 * MS)
-        canvas = page.locator("#timeline canvas")
+        canvas = page.locator(".timeline-box canvas")
         canvas.focus()
         page.keyboard.press("]")
         assert value(page, "Events") == "100 events in one block"
@@ -336,7 +336,7 @@ def left_of_rows(page: Any) -> int:
 def test_ten_thousand_rows_scroll(visit: Any) -> None:
     with visit("rows") as page:
         assert page.locator(".timeline-box").bounding_box()["height"] == 542  # 60 % of the window, and borders
-        box = page.locator("#timeline canvas").bounding_box()
+        box = page.locator(".timeline-box canvas").bounding_box()
         page.evaluate("document.querySelector('.timeline-box').scrollTop = 100000")
         in_view(page)
         page.mouse.move(box["x"] + 40, box["y"] + 200)

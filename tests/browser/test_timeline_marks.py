@@ -60,13 +60,13 @@ def column(page: Any, ms: float) -> int:
     """Return where a time is on the canvas."""
     gutter = left_of_plot(page)
     first, last = in_view(page)
-    width = float(page.locator("#timeline canvas").bounding_box()["width"])
+    width = float(page.locator(".timeline-box canvas").bounding_box()["width"])
     return round(gutter + (ms - first) / (last - first) * (width - gutter))
 
 
 def point(page: Any, ms: float, row: int) -> tuple[float, float]:
     """Return where a time of a row is on the screen."""
-    box = page.locator("#timeline canvas").bounding_box()
+    box = page.locator(".timeline-box canvas").bounding_box()
     return box["x"] + column(page, ms), box["y"] + AXIS + HEADING + row * ROW + ROW / 2
 
 
@@ -83,9 +83,9 @@ def test_a_mark_is_a_line_as_high_as_its_row_with_its_name_beside_it(opened: Ope
 
 
 def is_painted(page: Any, x: int, y: int) -> bool:
-    """Tell events, whose colors are strong, from what is behind them."""
+    """Tell events, whose colors are dark, from what is behind them."""
     (color,) = pixels(page, x, y, 1, 1)
-    return max(color) - min(color) > 60
+    return max(color) < 150
 
 
 def test_the_pointer_is_told_of_a_mark_near_it(opened: Open) -> None:
@@ -103,12 +103,12 @@ def test_a_selected_mark_has_a_time_and_no_duration(opened: Open) -> None:
         page.mouse.click(*point(page, 10, 1))
         assert page.locator(".timeline-event h3").inner_text() == "io:y"
         terms = page.locator(".timeline-event dt").all_inner_texts()
-        assert terms == ["Start", "Row", "Details"]
+        assert terms == ["Start", "Row", "Details", "In the range"]
         assert (value(page, "Start"), value(page, "Row")) == ("10.000000 ms", "Process 5, Thread 7, NVTX marks")
-        assert page.locator(".timeline-event button").all_inner_texts() == ["Zoom to it", "Close"]
+        assert page.locator(".timeline-event button").all_inner_texts() == ["step", "Zoom to it", "Close"]
         starts = []
         for key in "][[":
-            page.locator("#timeline canvas").press(key)
+            page.locator(".timeline-box canvas").press(key)
             starts.append(value(page, "Start"))
         assert starts == ["36.000000 ms", "10.000000 ms", "5.000000 ms"]
 
@@ -141,9 +141,9 @@ def test_zooming_to_one_of_many_marks_tells_it_from_its_neighbours(opened: Open)
     times = [0, 50 * MS, 50 * MS + 3_000, 50 * MS + 7_000, 100 * MS]
     row = Row(0, "Main thread, NVTX marks", "mark", (events([(at, at, 0) for at in times]),))
     with opened(packed([row], names=["mark"], window=[0, 100 * MS])) as page:
-        page.locator("#timeline canvas").press("]")
+        page.locator(".timeline-box canvas").press("]")
         for _ in range(2):
-            page.locator("#timeline canvas").press("]")
+            page.locator(".timeline-box canvas").press("]")
         assert value(page, "Start") == "50.003000 ms"
         page.get_by_role("button", name="Zoom to it").click()
         first, last = in_view(page)
@@ -201,6 +201,6 @@ def test_hostile_names_of_marks_are_text(opened: Open, tmp_path: Path) -> None:
     payload = timeline_payload(Profile({"marks": conform("marks", marks)}))
     assert payload
     with opened(payload.decode()) as page:
-        page.locator("#timeline canvas").press("]")
+        page.locator(".timeline-box canvas").press("]")
         shown = name.replace("\u202e", "\ufffd").replace("\x00", "\ufffd")
         assert page.locator(".timeline-event h3").inner_text() == f"{shown}:{shown}"

@@ -109,7 +109,7 @@ def test_a_dragged_span_grows_to_whole_steps_and_a_short_one_stays(browser: Any,
     _, decoded, file = thinned
     step, origin = decoded.header["sums"]["width_ns"], decoded.header["window"][0]
     with timeline_visit(browser, file) as page:
-        box = page.locator("#timeline canvas").bounding_box()
+        box = page.locator(".timeline-box canvas").bounding_box()
         first, last = in_view(page)
         page.mouse.move(box["x"] + 400, box["y"] + 10)
         page.mouse.down()
@@ -147,7 +147,7 @@ def test_without_room_for_sums_there_are_statistics_of_the_exact_part_alone(brow
 
 def test_a_row_tells_how_many_events_it_has_and_the_list_what_it_lists(browser: Any, tmp_path: Path) -> None:
     with visitor(browser, tmp_path)("coarse") as page:
-        page.locator("#timeline canvas").focus()
+        page.locator(".timeline-box canvas").focus()
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowDown")
         assert page.locator(".timeline-announcement").text_content() == "GPU 0, Stream 7, 1,000 events"

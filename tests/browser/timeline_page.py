@@ -20,6 +20,7 @@ from nightsight.render.page import html
 from tests.browser.table_pages import wait_until
 
 Ints = npt.NDArray[np.int64]
+CATEGORIES: Final = (("compute", "kernel", True), ("copies and sets", "copy", True), ("launch", "api", False))
 SOURCE: Final = """{% extends "base.html" %}{% from "macros/timeline.html" import timeline %}
 {% block title %}timeline{% endblock %}
 {% block body %}<main id="content"><h1>A page</h1><p id="above">Above.</p>{{ timeline(data) }}</main>{% endblock %}"""
@@ -29,7 +30,7 @@ def timeline_page(data: str) -> str:
     """Fill the page's frame, style, scripts and policy around a timeline."""
     template = html._environment().from_string(SOURCE)
     text = template.render(policy=html._POLICY, style=html._style(), script=html._script(), data=data)
-    return html._with_policy(text)
+    return html.with_policy(text)
 
 
 @contextmanager
@@ -70,7 +71,7 @@ def pixels(page: Any, x: int, y: int, width: int, height: int) -> list[tuple[int
     """Return colors of the canvas, row by row, through a copy: reading the canvas itself would slow it down."""
     script = """([x, y, width, height]) => {
       const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
-      copy.drawImage(document.querySelector("#timeline canvas"), -x, -y);
+      copy.drawImage(document.querySelector(".timeline-box canvas"), -x, -y);
       return Array.from(copy.getImageData(0, 0, width, height).data);
     }"""
     values = page.evaluate(script, [x, y, width, height])
@@ -125,11 +126,17 @@ def packed(rows: list[Row], **header: Any) -> str:
         "labels": [[at, ""] for at in range(len(names))],
         "groups": [{"label": "GPU 0"}],
         "layers": [whole],
+        "begin_ns": None,
         "curves": [],
+        "categories": CATEGORIES,
+        "spent": [],
+        "spent_groups": [],
         "thinned": [],
         "totals": {"events": sum(len(row.layers[0].start) for row in rows if row.layers[0]), "rows": len(rows)},
         **header,
     }
+    # labels without a category have none
+    words["labels"] = [[*label, -1][:3] for label in words["labels"]]
     binary = bytearray()
     layers = [
         _layer([row.layers[number] for row in rows], layer, binary) for number, layer in enumerate(words["layers"])

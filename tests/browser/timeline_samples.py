@@ -104,8 +104,8 @@ def click(page: Any, ms: float, row: str, **options: Any) -> None:
 
 def place(page: Any, ms: float, row: str) -> tuple[float, float]:
     """Return where a time of the page `small`, in ms since its window, is on the screen; rows as they are laid out."""
-    tops = {"axis": 10, "Stream 7": 70, "Stream 13": 90, "curve": 120, "CUDA API": 182, "NVTX": 202}
-    box = page.locator("#timeline canvas").bounding_box()
+    tops = {"axis": 10, "Stream 7": 70, "Stream 13": 90, "curve": 118, "CUDA API": 174, "NVTX": 194}
+    box = page.locator(".timeline-box canvas").bounding_box()
     gutter = left_of_plot(page)
     first, last = in_view(page)
     return box["x"] + gutter + (ms - first) / (last - first) * (box["width"] - gutter), box["y"] + tops[row]

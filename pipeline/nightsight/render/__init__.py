@@ -13,10 +13,11 @@ from nightsight.render.export.data import render_csv, render_json, render_parque
 from nightsight.render.export.markdown import render_markdown
 from nightsight.render.export.perfetto import perfetto_trace
 from nightsight.render.export.speedscope import speedscope_profile
-from nightsight.render.page.html import MOST_BYTES, render_html, render_index
+from nightsight.render.page.html import MOST_BYTES, render_html, render_index, with_assets
 from nightsight.render.page.index import IndexEntry, index_entry
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.table.layouts import refuse_incomplete
+from nightsight.render.timeline.spending import Spending, unknown
 
 __all__ = [
     "FORMATS",
@@ -32,16 +33,21 @@ __all__ = [
     "render_html",
     "render_index",
     "render_markdown",
+    "with_assets",
 ]
 
 
 @dataclass(frozen=True)
 class Source:
-    """The input of a renderer: a report, its profile (None for a report.json), and the page size limit in bytes."""
+    """The input of a renderer: a report, its profile (None for a report.json), and the page size limit in bytes.
+
+    spent: returns what each device did at every instant.
+    """
 
     report: Report
     profile: Profile | None = None
     most_bytes: int = MOST_BYTES
+    spent: Spending = unknown
 
     @property
     def events(self) -> Profile:
@@ -72,7 +78,7 @@ def format_of(name: str) -> str:
 
 
 def _page(source: Source) -> bytes:
-    return render_html(source.report, source.profile, most_bytes=source.most_bytes).encode()
+    return render_html(source.report, source.profile, most_bytes=source.most_bytes, spent=source.spent).encode()
 
 
 FORMATS: Final[Mapping[str, Format]] = {

@@ -7,11 +7,12 @@
 
 /**
  * @typedef {"kernel" | "operator" | "mark" | "call" | "functions" | "range" | "repetition" | "copy" | "replay" | "span"
- *   | "memory" | "counter" | "place"} Jump
+ *   | "memory" | "counter" | "place" | "part"} Jump
  */
 
 export class TableJumps {
   static NO_RANGE = "(no range)";
+  static OTHERS = "(others)"; // parts of a step that are too small for rows of their own
   static MEMORY = "Memory in use"; // the curve of memory allocated on a GPU
   static ON_GPU = ["Device", "Device Static", "Array"];
   static replayed = new Map(); // targets by replay number: ncu's kernel table sets them, all ncu tables use them
@@ -19,9 +20,11 @@ export class TableJumps {
   /**
    * @param {TableModel} model
    * @param {Heading[]} headings
+   * @param {string} [by]
    */
-  constructor(model, headings) {
+  constructor(model, headings, by = "") {
     this.model = model;
+    this.by = by; // what the rows of a tree are grouped by
     this.columns = new Map(headings.slice(1).map(({ name }, place) => [name, model.columns[place]]));
     if (this.columns.has("grid")) for (const row of model.natural) this.#register(row);
   }
@@ -35,7 +38,7 @@ export class TableJumps {
   static of(table, model, headings) {
     const kind = /** @type {Jump | undefined} */ (table.dataset.timeline);
     if (!kind) return null;
-    const jumps = new TableJumps(model, headings);
+    const jumps = new TableJumps(model, headings, table.dataset.table?.split("/")[1]);
     return (/** @type {number} */ row) => jumps[kind](row);
   }
 
@@ -71,8 +74,12 @@ export class TableJumps {
     return this.#group("GPU", "device", row);
   }
 
-  /** @param {number} row */
+  /**
+   * A kernel; of a row that groups kernels, the range or operator.
+   * @param {number} row
+   */
   kernel(row) {
+    if (this.model.hasInside(row)) return this.by === "range" ? this.range(row) : this.by === "operator" ? this.operator(row) : null;
     return { name: this.model.name(row), kind: "kernel", ...this.#gpu(row) };
   }
 
@@ -131,6 +138,20 @@ export class TableJumps {
   place(row) {
     const path = this.#text("path", row);
     return path && path !== TableJumps.NO_RANGE ? this.#range(path, row) : null;
+  }
+
+  /**
+   * A part of a step: its longest event, or the longest stretch of idle time.
+   * @param {number} row
+   */
+  part(row) {
+    const [at, longest] = [this.#value("longest_at_ns", row), this.#value("longest_ns", row)];
+    const family = this.#text("family", row);
+    if (family === TableJumps.OTHERS || at === undefined || longest === undefined) return null;
+    if (this.#text("group", row) === "idle") return { from_ns: at, to_ns: at + longest, of_window: true };
+    if (this.#text("category", row) === "operators") return { ...this.operator(row), near_ns: longest };
+    const isCopy = family.includes("-to-") || family === "memset";
+    return { ...(isCopy ? this.copy(row) : this.kernel(row)), ...this.#gpu(row), near_ns: longest };
   }
 
   /**

@@ -178,6 +178,18 @@ export class TableModel {
   }
 
   /**
+   * Keeps the rows that pass a test, and their parents; all rows without one.
+   * @param {((row: number) => boolean) | null} test
+   */
+  keep(test) {
+    this.isFiltered = Boolean(test);
+    this.shut.clear();
+    for (const row of this.natural) this.kept[row] = Number(!test || test(row));
+    this.matched = this.kept.reduce((sum, kept) => sum + kept, 0);
+    if (test && this.parent) this.#keepParents(this.parent);
+  }
+
+  /**
    * Tests each distinct text once: names repeat in many rows.
    * @param {(text: string) => boolean} test
    */

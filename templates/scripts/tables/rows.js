@@ -5,7 +5,7 @@ import { TableModel } from "./model.js";
 
 /**
  * @import { Wish } from "../timeline/types.js"
- * @import { Column, Heading } from "./types.js"
+ * @import { Column, Heading, RowLink } from "./types.js"
  */
 
 export class TableRows {
@@ -14,15 +14,33 @@ export class TableRows {
     copy: "M5.5 5.5v-4h9v9h-4M1.5 5.5h9v9h-9z",
     done: "M2 8.5l4 4 8-9",
     show: "M1.5 13.5h13M3.5 10.5h5M6.5 7h7M2.5 3.5h6",
+    kernel: "M2.5 2.5h11v11h-11zM2.5 6.5h11M7 6.5v7",
+    replay: "M13 8a5 5 0 1 1-1.5-3.5M12 1v4h-4",
+    ranges: "M2 3v10M2 5.5h4M2 12h4M8 5.5h6M8 12h6",
+    range: "M2 3v10M2 5.5h4M2 12h4M8 5.5h6M8 12h6",
+    kernels: "M2 3.5h12M5 8h9M5 12.5h9",
+  };
+
+  /** @type {Record<string, string>} */
+  static TITLES = {
+    copy: "Copy full name",
+    show: "Show in timeline",
+    kernel: "Show its kernel time",
+    replay: "Show its replay (Nsight Compute)",
+    ranges: "Show the ranges that launch it",
+    range: "Show it in the table of ranges",
+    kernels: "Show its kernels",
   };
 
   /**
-   * jump: returns what to show in the timeline for a row; null if the table has no counterpart there.
+   * jump: returns what to show in the timeline for a row; null if the table has no counterpart there. links: where else
+   * on the page a row is.
    * @param {TableModel} model
-   * @param {{ headings: Heading[], jump: ((row: number) => Wish | null) | null }} of
+   * @param {{ headings: Heading[], jump: ((row: number) => Wish | null) | null, links: (row: number) => RowLink[] }} of
    */
-  constructor(model, { headings, jump }) {
+  constructor(model, { headings, jump, links }) {
     this.model = model;
+    this.links = links;
     this.headings = headings;
     this.jump = jump;
     /** @type {Map<number, HTMLTableRowElement>} */
@@ -49,6 +67,15 @@ export class TableRows {
    */
   element(row) {
     return this.elements.get(row) ?? this.#keep(this.#made(row), row);
+  }
+
+  /**
+   * Marks the row that a link led to.
+   * @param {number} row
+   */
+  mark(row) {
+    for (const element of this.elements.values()) element.classList.remove("found");
+    this.elements.get(row)?.classList.add("found");
   }
 
   /** @param {number} row */
@@ -176,6 +203,7 @@ export class TableRows {
     const name = this.model.short[row];
     tools.append(TableRows.icon("copy", `Copy ${name}`));
     if (this.jump?.(row)) tools.append(TableRows.icon("show", `Show ${name} in the timeline`));
+    for (const { does, label } of this.links(row)) tools.append(TableRows.icon(does, label));
     cell.append(tools);
     return cell;
   }
@@ -235,7 +263,7 @@ export class TableRows {
    */
   static icon(does, label) {
     const button = TableRows.button(does, "", "icon");
-    button.title = label.split(" ", 1)[0] === "Copy" ? "Copy full name" : "Show in timeline";
+    button.title = TableRows.TITLES[does];
     button.setAttribute("aria-label", label);
     TableRows.draw(button, TableRows.ICONS[does]);
     return button;

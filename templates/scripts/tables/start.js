@@ -1,35 +1,70 @@
 // Starts the tables: controls appear at once, all rows as soon as they are unpacked.
 
 import { keepTarget } from "../links.js";
+import { showIcicles } from "../pictures/icicles.js";
 import { canUnpack, unpacked } from "../payload.js";
+import { TableGroups } from "./groups.js";
+import { LinkedTables } from "./linked.js";
 import { TableModel } from "./model.js";
+import { TableRows } from "./rows.js";
 import { TableTools } from "./tools.js";
 
 /** @import { PackedTable } from "./types.js" */
 
-/** @typedef {{ tables: Map<string, PackedTable>, texts: string[] }} Block */
+/** @typedef {{ tables: Map<string, PackedTable>, texts: string[], number: string }} Block */
 
 const OLD_BROWSER = "The other rows need a browser with DecompressionStream.";
 
 async function packedTables() {
   const bytes = canUnpack ? await unpacked("tables-data") : null;
   if (!bytes) return null;
-  const { tables, texts } = JSON.parse(new TextDecoder().decode(bytes));
-  return { tables: new Map(Object.entries(tables)), texts };
+  const { tables, texts, number } = JSON.parse(new TextDecoder().decode(bytes));
+  return { tables: new Map(Object.entries(tables)), texts, number };
 }
 
 /**
+ * The rows of a table, which other tables can link to from now on.
  * @param {TableTools} tools
  * @param {Block | null} block
- * @param {boolean} hasTimeline
  */
-function showTable(tools, block, hasTimeline) {
-  const packed = block?.tables.get(tools.table.dataset.table ?? "");
+function linkedModel(tools, block) {
+  const name = tools.table.dataset.table ?? "";
+  const packed = block?.tables.get(name);
   const model = block && packed
     ? TableModel.fromBlock(packed, block.texts, tools.printed)
     : TableModel.fromPage(tools.printed, tools.headings);
-  const isOld = tools.hasMore && !canUnpack && document.getElementById("tables-data");
-  tools.show(model, isOld ? OLD_BROWSER : model.more, hasTimeline);
+  LinkedTables.tables.set(name, { tools, model });
+  return model;
+}
+
+/**
+ * The trees of a table that the block has besides its rows, by what they group these by.
+ * @param {TableTools} tools
+ * @param {Block} block
+ */
+function groupModels(tools, { tables, texts }) {
+  const name = `${tools.table.dataset.table}/`;
+  const found = [...tables].filter(([table]) => table.startsWith(name));
+  return new Map(found.map(([table, packed]) => [table.slice(name.length), TableModel.fromBlock(packed, texts, [])]));
+}
+
+/**
+ * Evidence that names a kernel or a range leads there; looked up when it is opened.
+ * @param {boolean} hasTimeline
+ */
+function linkEvidence(hasTimeline) {
+  for (const details of document.querySelectorAll("details.evidence")) {
+    details.addEventListener("toggle", () => {
+      for (const item of details.querySelectorAll("li")) {
+        const link = LinkedTables.named(item.textContent);
+        if (!link || (link.does === "show" && !hasTimeline)) continue;
+        const button = TableRows.button(link.does, link.text, "tool");
+        button.title = link.label;
+        button.addEventListener("click", link.go);
+        item.append(" ", button);
+      }
+    }, { once: true });
+  }
 }
 
 export async function showTables() {
@@ -38,8 +73,18 @@ export async function showTables() {
   const all = Array.from(tables, (table) => new TableTools(table));
   const hasTimeline = Boolean(document.getElementById("timeline"));
   const block = await packedTables();
-  for (const tools of all) showTable(tools, block, hasTimeline);
+  LinkedTables.number = new RegExp(block?.number ?? "$^", "g");
+  const models = all.map((tools) => linkedModel(tools, block));
+  for (const tools of block ? all : []) {
+    const groups = block ? groupModels(tools, block) : new Map();
+    if (groups.size) LinkedTables.groups = new TableGroups(tools, groups, hasTimeline);
+  }
+  all.forEach((tools, at) => {
+    const isOld = tools.hasMore && !canUnpack && document.getElementById("tables-data");
+    tools.show(models[at], isOld ? OLD_BROWSER : models[at].more, hasTimeline);
+  });
+  linkEvidence(hasTimeline);
+  showIcicles(all);
   keepTarget();
   performance.mark("table: ready");
 }
-

@@ -5,6 +5,7 @@ import { NO_EXPRESSION } from "../matching.js";
 import { TableBox } from "./box.js";
 import { TableCopy } from "./copy.js";
 import { TableJumps } from "./jumps.js";
+import { LinkedTables } from "./linked.js";
 import { TableRows } from "./rows.js";
 
 /** @import { TableModel } from "./model.js" */
@@ -45,7 +46,8 @@ export class TableTools {
     this.bar.setAttribute("role", "group");
     this.bar.setAttribute("aria-label", `Table tools: ${this.#name}`);
     this.sorting = { place: 0, direction: 0 };
-    if (this.printed.length > 1) this.#makeHeadings();
+    this.isOnly = false; // another part of the page has chosen the rows
+    if (this.printed.length !== 1) this.#makeHeadings();
     this.#makeBar();
     // insert the bar now, not when the rows are unpacked, so that the page below moves only once
     this.hasMore = scroll.nextElementSibling?.classList.contains("more") ?? false;
@@ -91,7 +93,7 @@ export class TableTools {
     const quiet = TableRows.node("span", "quiet");
     quiet.append(this.opens, this.closes, this.all, this.names, file);
     this.bar.append(this.input, this.status, quiet);
-    this.input.hidden = this.printed.length < TableTools.FEW;
+    this.input.hidden = this.printed.length > 0 && this.printed.length < TableTools.FEW;
     for (const each of [this.names, this.opens, this.closes]) each.hidden = true;
     this.all.hidden = !this.headings.some(({ isMinor }) => isMinor);
     this.table.classList.toggle("few-columns", !this.all.hidden);
@@ -118,7 +120,8 @@ export class TableTools {
   show(model, note, hasTimeline) {
     this.model = model;
     const jump = hasTimeline ? TableJumps.of(this.table, model, this.headings) : null;
-    this.rows = new TableRows(model, { headings: this.headings, jump });
+    const links = (/** @type {number} */ row) => LinkedTables.of(this.table.dataset.table ?? "", model, row);
+    this.rows = new TableRows(model, { headings: this.headings, jump, links });
     this.box = new TableBox(this.scroll, this.table, this.rows);
     this.names.hidden = !model.full.some(Boolean);
     if (this.table.dataset.details !== undefined) this.names.textContent = "Details";
@@ -156,10 +159,50 @@ export class TableTools {
     const row = button ? TableRows.rowOf(button) : NaN;
     if (!button || Number.isNaN(row)) return;
     if (button.dataset.does === "toggle") this.#toggle(row);
+    this.rows.links(row).find(({ does }) => does === button.dataset.does)?.go();
     if (button.dataset.does === "copy") TableCopy.copy(this.model.name(row), button);
     if (button.dataset.does === "show") {
       document.dispatchEvent(new CustomEvent("timeline:show", { detail: this.rows.jump?.(row) }));
     }
+  }
+
+  /**
+   * Brings a row into view, out of any filter, and focuses it. isOpen: it and what is inside it are to be seen.
+   * @param {number} row
+   * @param {boolean} [isOpen]
+   */
+  reveal(row, isOpen = false) {
+    if (this.input.value) {
+      this.input.value = "";
+      this.#filter();
+    }
+    for (let parent = this.model.parent?.[row] ?? -1; parent >= 0; parent = this.model.parent?.[parent] ?? -1) {
+      this.model.setOpen(parent, true);
+    }
+    if (isOpen && this.model.hasInside(row)) this.model.setOpen(row, true);
+    this.box.arrange({ stays: true });
+    this.#comeIntoView();
+    this.box.moveTo(this.box.placeOf(row), "copy");
+    this.rows.mark(row);
+  }
+
+  /**
+   * Filters the rows, and brings the table into view.
+   * @param {string} query
+   */
+  find(query) {
+    this.input.value = query;
+    this.#filter();
+    this.#comeIntoView();
+    this.input.focus({ preventScroll: true });
+  }
+
+  #comeIntoView() {
+    for (let around = this.scroll.closest("details"); around; around = around.parentElement?.closest("details") ?? null) {
+      around.open = true;
+    }
+    const top = this.table.closest("section")?.querySelector(".groups") ?? this.bar;
+    top.scrollIntoView({ behavior: "instant", block: "start" });
   }
 
   /** @param {HTMLDetailsElement} details */
@@ -237,11 +280,28 @@ export class TableTools {
     if (!this.model) return;
     const begin = performance.now();
     const isFilter = this.model.filter(this.input.value);
+    this.isOnly = false;
     this.box.arrange();
     this.input.setAttribute("aria-invalid", String(!isFilter));
     if (isFilter) this.#count();
     else this.status.textContent = NO_EXPRESSION;
     performance.measure("table: filter", { start: begin, end: performance.now() });
+  }
+
+  /**
+   * Keeps the rows that pass a test, and says what they are of; all rows without a label.
+   * @param {string | null} label
+   * @param {(row: number) => boolean} test
+   */
+  only(label, test) {
+    if (label === null && !this.isOnly) return;
+    this.isOnly = label !== null;
+    this.input.value = "";
+    this.model.keep(label === null ? null : test);
+    this.box.arrange();
+    this.input.setAttribute("aria-invalid", "false");
+    this.#count();
+    if (label !== null) this.status.textContent += ` ${this.model.noun}: ${label}`;
   }
 
   #count() {
@@ -270,7 +330,7 @@ export class TableTools {
   #download() {
     const text = TableCopy.csv(this.model, this.headings, this.table.dataset.details !== undefined);
     const name = this.#name;
-    if (TableCopy.canSave) TableCopy.save(text, this.table.dataset.table || name);
+    if (TableCopy.canSave) TableCopy.save(text, (this.table.dataset.table || name).replace("/", "_by_"));
     else TableCopy.show(text, name);
   }
 }

@@ -47,3 +47,11 @@ export interface TableRowsData {
   more?: string;
   numbered?: number;
 }
+
+/** A link from a row to another place of the page; `does` tells the links of a row apart, `label` is for its button. */
+export interface RowLink {
+  does: string;
+  text: string;
+  label: string;
+  go: () => void;
+}

@@ -1,7 +1,7 @@
 // The canvas of the timeline: size, conversion between times and pixels, colors and text.
 
 import { context2d } from "../dom.js";
-import { EVENT_COLORS } from "./text.js";
+import { EVENT_COLORS, NEUTRAL_COLORS } from "./text.js";
 
 /** @import { TimeView } from "./lanes.js" */
 
@@ -23,9 +23,13 @@ export class TimelineCanvas {
   /** @type {string[]} */
   eventPaints;
 
-  /** @param {HTMLCanvasElement} canvas */
-  constructor(canvas) {
+  /**
+   * @param {HTMLCanvasElement} canvas
+   * @param {string[]} series
+   */
+  constructor(canvas, series) {
     this.canvas = canvas;
+    this.series = series; // the names of the colors of categories
     this.context = context2d(canvas, { alpha: false });
     /** @type {Map<string, number>} */
     this.widths = new Map(); // cached text widths, in the font of event names
@@ -85,7 +89,15 @@ export class TimelineCanvas {
     const style = getComputedStyle(this.canvas);
     const paint = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim();
     this.paints = Object.fromEntries([...PAINTS, ...EVENT_PAINTS].map((name) => [name, paint(name)]));
-    this.eventPaints = Array.from({ length: EVENT_COLORS }, (_, at) => paint(`event-${at + 1}`));
+    const numbered = (/** @type {string} */ name, /** @type {number} */ length) =>
+      Array.from({ length }, (_, at) => paint(`${name}-${at + 1}`));
+    const ofSeries = this.series.map((name) => paint(`series-${name}`));
+    this.eventPaints = [...numbered("event", EVENT_COLORS), ...ofSeries, ...numbered("neutral", NEUTRAL_COLORS)];
+  }
+
+  // px of the screen as time, rounded down to a power of ten: what is chosen by hand is not more exact than that.
+  get grain() {
+    return 10 ** Math.max(Math.floor(Math.log10(1 / this.scale)), 0);
   }
 
   /**

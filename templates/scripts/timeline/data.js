@@ -1,8 +1,9 @@
 // The events of the timeline, unpacked once into flat arrays, and queries on them.
 
 import { readColumns } from "./columns.js";
+import { TimelineSpent } from "./spent.js";
 import { TimelineSums } from "./sums.js";
-import { durationText, eventColor, instantText } from "./text.js";
+import { EVENT_COLORS, NEUTRAL_COLORS, durationText, eventColor, instantText, instantTexts } from "./text.js";
 
 /**
  * @import { Numbers } from "./columns.js"
@@ -272,11 +273,13 @@ export class TimelineData {
     /** @type {Header} */
     const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size)));
     const binary = bytes.subarray(4 + size);
+    this.begin = header.begin_ns === null ? null : BigInt(header.begin_ns); // of the capture, in its own time
     this.span = header.span_ns;
     this.window = header.window;
     this.windowName = header.window_name;
     this.origin = header.window ? header.window[0] : 0; // printed times are relative to this, as in the report's tables
     this.names = header.names;
+    this.short = new Map(header.short); // labels of kernels, by the number of their name
     this.number = new RegExp(header.number, "g"); // the numbers that differ between names of repetitions
     this.labels = header.labels;
     this.groups = header.groups;
@@ -286,13 +289,46 @@ export class TimelineData {
     this.totals = header.totals;
     this.sums = header.sums ? new TimelineSums(header.sums, this.names, this.span, binary) : null;
     this.layers = header.layers.map((layer) => new EventLayer(layer, binary));
-    const colors = this.names.map(eventColor);
-    this.color = Uint8Array.from(this.labels, ([name]) => colors[name]);
+    this.categories = header.categories;
+    this.spent = new TimelineSpent(header.spent, header.spent_groups, header.categories, this.span, binary);
+    this.color = new Uint8Array(this.labels.length);
+    this.colorBy("category");
+  }
+
+  /** The categories that occur in what GPUs did, or, where that is not known, among events. */
+  get occurring() {
+    const { spent, categories, labels } = this;
+    const ofEvents = new Set(labels.map(([, , category]) => category));
+    return spent.groups.length ? spent.occurring : categories.filter((_, category) => ofEvents.has(category));
+  }
+
+  /**
+   * Chooses the colors of events: by category, or neutral if they have none; or by name. A color is a number among those
+   * of names, of categories, and neutral ones.
+   * @param {"category" | "name"} what
+   */
+  colorBy(what) {
+    const ofName = this.names.map(eventColor);
+    const neutral = EVENT_COLORS + this.categories.length;
+    this.color = Uint8Array.from(this.labels, ([name, , category]) => {
+      if (what === "name") return ofName[name];
+      return category < 0 ? neutral + (ofName[name] % NEUTRAL_COLORS) : EVENT_COLORS + category;
+    });
   }
 
   /** @param {number} time */
   instant(time) {
     return instantText(time - this.origin);
+  }
+
+  /**
+   * Both ends of a span, rounded to `grain`, with as many decimals as they need.
+   * @param {number} from
+   * @param {number} to
+   * @param {number} [grain]
+   */
+  instants(from, to, grain = 1) {
+    return instantTexts(...[from, to].map((time) => Math.round((time - this.origin) / grain) * grain + 0)); // -0 + 0 is 0
   }
 
   /**
@@ -321,6 +357,16 @@ export class TimelineData {
    */
   name(layer, event) {
     return this.names[this.labels[layer.label[event]][0]];
+  }
+
+  /**
+   * The name of an event, for small spaces: kernels have the labels that the tables of the page give them.
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
+  shortName(layer, event) {
+    const [name] = this.labels[layer.label[event]];
+    return this.short.get(name) ?? this.names[name];
   }
 
   /**

@@ -2,7 +2,8 @@
 
 import { EVENT_HEIGHT, TimelineCanvas } from "./canvas.js";
 import { EventPainter } from "./events.js";
-import { amountText, timeTicks } from "./text.js";
+import { SplitPainter, splitPaints } from "./split.js";
+import { EVENT_COLORS, amountText, countText, timeTicks } from "./text.js";
 
 /**
  * @import { EventLayer, EventMatches, TimelineData } from "./data.js"
@@ -15,25 +16,29 @@ const TICKS_HEIGHT = 22;
 const TICK_DISTANCE = 96;
 const LEAST_STEPS = 8; // a step can be up to 2.5 times as long as requested, so this gives at least three ticks
 const MOST_ARROWS = 50;
+export const SPLIT_LABEL = "Where the time went";
 
 /**
  * What to draw; `matchesOf`: the search matches of a layer.
- * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, chosen: Lane | null, selected: Selected | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
+ * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, unfolded: Set<number>, chosen: Lane | null, selected: Selected | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
  * @typedef {{ text: string, paint: string, span: Span }} Strip
  */
 
 export class TimelinePainter extends TimelineCanvas {
   /** @type {Scene} */
   scene;
+  /** @type {import("./split.js").SplitPaints} */
+  splitColors;
 
   /**
    * @param {HTMLCanvasElement} canvas
    * @param {TimelineData} data
    */
   constructor(canvas, data) {
-    super(canvas);
+    super(canvas, data.categories.map(([, series]) => series));
     this.data = data;
     this.events = new EventPainter(this, data);
+    this.split = new SplitPainter(this, data.spent);
     /** @type {Strip[]} */
     this.strips = [];
     if (data.window) this.strips.push({ text: `Window: ${data.windowName}`, paint: "link", span: data.window });
@@ -51,8 +56,9 @@ export class TimelinePainter extends TimelineCanvas {
   resize(width, height, ratio) {
     super.resize(width, height, ratio);
     const labels = new Set([...this.data.rows.slice(0, 500), ...this.data.curves].map(({ label }) => label));
-    this.setGutter([...labels]);
+    this.setGutter([...labels, ...(this.data.spent.groups.length ? [SPLIT_LABEL] : [])]);
     this.events.resize();
+    this.split.resize();
   }
 
   /** @param {Scene} scene */
@@ -62,6 +68,8 @@ export class TimelinePainter extends TimelineCanvas {
     const { scrollTop, lanes, view } = scene;
     const layer = this.data.layerFor(view.from, view.to);
     this.events.begin(view, layer, scene.matchesOf(layer));
+    const ofCategories = this.eventPaints.slice(EVENT_COLORS, EVENT_COLORS + this.series.length);
+    this.splitColors = splitPaints(ofCategories, this.events.pixel.bind(this.events));
     const seen = lanes.between(scrollTop, scrollTop + this.height - this.axis);
     const distance = Math.min(TICK_DISTANCE, this.plotWidth / LEAST_STEPS);
     const { ticks, baseText } = timeTicks(view, this.data.origin, distance / this.scale);
@@ -98,7 +106,8 @@ export class TimelinePainter extends TimelineCanvas {
   #drawLane(lane, y) {
     if (lane.kind === "group") this.fill(this.paints.surface, this.gutter, y, this.plotWidth, lane.height);
     else if (lane.kind === "curve") this.#drawCurve(this.data.curves[lane.index], y, lane.height);
-    else this.events.drawRow(lane.index, y + 2);
+    else if (lane.kind === "split") this.split.draw(lane.index, y + 2, this.splitColors);
+    else if (lane.kind === "row") this.events.drawRow(lane.index, y + 2);
     if (this.scene.chosen === lane) {
       this.outline(this.paints.link, this.gutter + 0.5, y + 0.5, this.plotWidth - 1, lane.height - 1, 1);
     }
@@ -238,10 +247,16 @@ export class TimelinePainter extends TimelineCanvas {
       this.#drawName(this.data.groups[lane.index].label, 20, middle, this.width - 30, 600);
     } else if (lane.kind === "row") {
       this.#drawName(this.data.rows[lane.index].label, 20, middle, room, this.scene.chosen === lane ? 600 : 400);
+    } else if (lane.kind === "split") {
+      this.#drawName(SPLIT_LABEL, 20, middle, room, this.scene.chosen === lane ? 600 : 400);
+    } else if (lane.kind === "zeros") {
+      const zeros = this.scene.lanes.zerosOf(lane.index);
+      this.#drawTriangle(29, middle, !this.scene.unfolded.has(lane.index));
+      this.#drawName(`${countText(zeros.length, "counter")} always 0`, 40, middle, this.width - 50, 400, this.paints.muted);
     } else {
       const curve = this.data.curves[lane.index];
-      this.#drawName(curve.label, 20, y + 14, room, 400);
-      this.#drawName(`max ${amountText(curve.max, curve.unit)}`, 20, y + 29, room, 400, this.paints.muted);
+      this.#drawName(curve.label, 20, y + 12, room, 400);
+      this.#drawName(`max ${amountText(curve.max, curve.unit)}`, 20, y + 26, room, 400, this.paints.muted);
     }
   }
 

@@ -4,7 +4,6 @@
 import { context2d } from "../dom.js";
 import { formatCount } from "../numbers.js";
 import { EVENT_HEIGHT } from "./canvas.js";
-import { shortKernelName } from "./text.js";
 
 /**
  * @import { TimelineCanvas } from "./canvas.js"
@@ -54,8 +53,6 @@ export class EventPainter {
   constructor(canvas, data) {
     this.canvas = canvas;
     this.data = data;
-    /** @type {Map<string, string>} */
-    this.shortNames = new Map();
     /** @type {[event: number, x: number, room: number, isBeside: boolean][]} */
     this.texts = [];
     this.picture = document.createElement("canvas");
@@ -83,10 +80,10 @@ export class EventPainter {
     this.layer = layer;
     this.matches = matches;
     this.scale = this.width / view.width; // pixels per ns
-    this.paints = eventPaints.map((paint) => this.#pixel(paint, 1));
-    this.fadedPaints = eventPaints.map((paint) => this.#pixel(paint, FADED));
-    this.densePaint = this.#pixel(paints["event-dense"], matches ? FADED : 1);
-    this.wantedPaint = this.#pixel(paints.orange, 1);
+    this.paints = eventPaints.map((paint) => this.pixel(paint, 1));
+    this.fadedPaints = eventPaints.map((paint) => this.pixel(paint, FADED));
+    this.densePaint = this.pixel(paints["event-dense"], matches ? FADED : 1);
+    this.wantedPaint = this.pixel(paints.orange, 1);
   }
 
   /**
@@ -94,7 +91,7 @@ export class EventPainter {
    * @param {string} paint
    * @param {number} opacity
    */
-  #pixel(paint, opacity) {
+  pixel(paint, opacity) {
     this.pictureContext.fillStyle = paint;
     const color = parseInt(this.pictureContext.fillStyle.slice(1), 16); // the canvas normalizes any color to #rrggbb
     const [red, green, blue] = [color >> 16, (color >> 8) & 255, color & 255];
@@ -202,12 +199,7 @@ export class EventPainter {
   /** @param {number} event */
   #eventText(event) {
     const { layer, data } = this;
-    const name = data.name(layer, event);
-    let text = this.shortNames.get(name);
-    if (text === undefined) {
-      text = data.rows[layer.rowOf(event)].kind === "kernel" ? shortKernelName(name) : name;
-      this.shortNames.set(name, text);
-    }
+    const text = data.shortName(layer, event);
     return layer.events && layer.events[event] > 1 ? `${formatCount(layer.events[event])} × ${text}` : text;
   }
 

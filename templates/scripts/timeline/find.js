@@ -4,7 +4,7 @@ import { literally } from "../matching.js";
 
 /**
  * @import { EventLayer, TimelineData } from "./data.js"
- * @import { Asked, AskedCurve, Row, Span } from "./types.js"
+ * @import { Asked, AskedCurve, Row, RowKind, Span } from "./types.js"
  */
 
 /**
@@ -26,8 +26,8 @@ export class TimelineFinder {
   /** @param {TimelineData} data */
   constructor(data) {
     this.data = data;
-    /** @type {Map<number, number[]>} */
-    this.rangesOf = new Map(); // rows with ranges, by group
+    /** @type {Map<string, number[]>} */
+    this.rowsOf = new Map(); // rows of a kind, by group and kind
   }
 
   /**
@@ -177,37 +177,61 @@ export class TimelineFinder {
   }
 
   /**
-   * The innermost range that is open at `time`, on the row's thread, else anywhere in its process. The parents of a
-   * range are always in a row above it.
+   * The ranges (or operators) around the call that launched an event, or around an event of the CPU: outermost first.
+   * @param {EventLayer} layer
+   * @param {number} event
+   * @param {RowKind} [kind]
+   */
+  around(layer, event, kind = "range") {
+    const begun = layer.launch[event] >= 0 ? layer.launch[event] : event;
+    /** @type {number[]} */
+    const found = [];
+    if (this.data.rows[layer.rowOf(begun)].kind === "kernel") return found;
+    let inner = this.#around(layer, layer.rowOf(begun), layer.start[begun], kind);
+    while (inner) {
+      found.unshift(inner.event);
+      inner = this.#around(layer, inner.row, layer.start[inner.event], kind);
+    }
+    return found;
+  }
+
+  /**
+   * The innermost range that is open at `time`, on the row's thread, else anywhere in its process; an operator only on
+   * its thread. The parents of a range are always in a row above it.
    * @param {EventLayer} layer
    * @param {number} row
    * @param {number} time
+   * @param {RowKind} [kind]
    */
-  #around(layer, row, time) {
+  #around(layer, row, time, kind = "range") {
     const { rows } = this.data;
-    const isRange = rows[row].kind === "range";
+    const isSame = rows[row].kind === kind;
     /** @type {Around | null} */
     let own = null;
     /** @type {Around | null} */
     let other = null;
-    for (const outer of this.#ranges(rows[row].group)) {
-      if (isRange && outer >= row) continue;
+    for (const outer of this.#rows(rows[row].group, kind)) {
+      if (isSame && outer >= row) continue;
       const event = layer.lastStartingBy(outer, time + layer.grain);
       if (event < layer.begin[outer] || layer.end[event] + layer.grain <= time) continue;
       const found = { row: outer, event };
       const isInner = (/** @type {Around | null} */ one) => !one || layer.start[event] >= layer.start[one.event];
       if (threadOf(rows[outer]) === threadOf(rows[row])) own = isInner(own) ? found : own;
-      else if (!isRange) other = isInner(other) ? found : other;
+      else if (!isSame && kind === "range") other = isInner(other) ? found : other;
     }
     return own ?? other;
   }
 
-  /** @param {number} group */
-  #ranges(group) {
+  /**
+   * @param {number} group
+   * @param {RowKind} kind
+   */
+  #rows(group, kind) {
     const { rows } = this.data;
-    const known = this.rangesOf.get(group);
-    const numbers = known ?? [...rows.keys()].filter((row) => rows[row].group === group && rows[row].kind === "range");
-    this.rangesOf.set(group, numbers);
+    const key = `${group} ${kind}`;
+    const known = this.rowsOf.get(key);
+    const numbers = known ?? [...rows.keys()].filter((row) => rows[row].group === group && rows[row].kind === kind);
+    this.rowsOf.set(key, numbers);
     return numbers;
   }
 

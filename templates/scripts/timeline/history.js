@@ -1,6 +1,8 @@
 // Keeps the view of the timeline in the page's address: links share it, reloads keep it, and Back returns to the table
 // row that led there. Pages without their own history (some sandboxed frames) silently go without.
 
+import { bringIntoView } from "../links.js";
+
 /**
  * @import { Timeline } from "./timeline.js"
  * @import { Kept } from "./types.js"
@@ -123,7 +125,7 @@ export class TimelineHistory {
   #arrive(state) {
     clearTimeout(this.timer);
     if (state?.timeline) this.#restore(state);
-    else if (this.#follow(location.hash)) this.timeline.section.scrollIntoView();
+    else if (this.#follow(location.hash)) bringIntoView(this.timeline.section);
     else return;
     this.written = this.#address();
     if (!state?.place) return;

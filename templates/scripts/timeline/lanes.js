@@ -5,16 +5,19 @@
  * @import { Lane } from "./types.js"
  */
 
-const LANE_HEIGHT = { group: 26, row: 20, curve: 46 };
+const LANE_HEIGHT = { group: 26, split: 20, row: 20, curve: 38, zeros: 20 };
 const LEAST_VIEW = 50; // ns: no use in zooming in further
 
-// Group headings, and the rows and curves of expanded groups, with their positions in px.
+// Group headings, and what is in expanded groups, with their positions in px: what a GPU did, rows, and curves. Those that
+// are always 0 are folded.
 export class TimelineLanes {
   /**
    * @param {TimelineData} data
    * @param {Set<number>} collapsed
+   * @param {Set<number>} unfolded
    */
-  constructor(data, collapsed) {
+  constructor(data, collapsed, unfolded) {
+    this.data = data;
     /** @type {Lane[]} */
     this.all = [];
     this.height = 0;
@@ -24,11 +27,17 @@ export class TimelineLanes {
     data.groups.forEach((_, group) => {
       this.#add("group", group, group);
       if (collapsed.has(group)) return;
+      const device = data.spent.groups.indexOf(group);
+      if (device >= 0) this.#add("split", device, group);
       for (const row of rows[group]) {
         this.ofRow[row] = this.all.length;
         this.#add("row", row, group);
       }
-      for (const curve of curves[group]) this.#add("curve", curve, group);
+      const isZero = (/** @type {number} */ curve) => data.curves[curve].max === 0;
+      for (const curve of curves[group]) if (!isZero(curve)) this.#add("curve", curve, group);
+      const zeros = curves[group].filter(isZero);
+      if (zeros.length) this.#add("zeros", group, group);
+      if (unfolded.has(group)) for (const curve of zeros) this.#add("curve", curve, group);
     });
   }
 
@@ -40,6 +49,14 @@ export class TimelineLanes {
   #add(kind, index, group) {
     this.all.push({ kind, index, group, top: this.height, height: LANE_HEIGHT[kind] });
     this.height += LANE_HEIGHT[kind];
+  }
+
+  /**
+   * The curves of a group that are always 0.
+   * @param {number} group
+   */
+  zerosOf(group) {
+    return this.data.curves.filter((curve) => curve.group === group && curve.max === 0);
   }
 
   /**

@@ -2,7 +2,9 @@
 
 import { part } from "../dom.js";
 import { formatCount } from "../numbers.js";
+import { LinkedTables } from "../tables/linked.js";
 import { timelineButton, timelineElement, timelineName, timelineTable } from "./elements.js";
+import { splitParts, windowParts } from "./spans.js";
 import { KIND_WORDS, NO_STATISTICS, eventsWithin, layerRemark, spanRemark } from "./statistics.js";
 import { countText, durationText, shareText } from "./text.js";
 
@@ -48,8 +50,12 @@ export class TimelinePanel {
   /** @param {Selected} selected */
   #eventParts({ layer, event, partners }) {
     const { data, timeline } = this;
-    const title = timelineElement("h3", {}, timelineName(data.name(layer, event)));
-    const pairs = [...this.#eventPairs(layer, event), ...this.#partnerPairs(layer, event, partners)];
+    const title = timelineElement("h3", {}, timelineName(data.shortName(layer, event)));
+    const pairs = [
+      ...this.#eventPairs(layer, event),
+      ...this.#partnerPairs(layer, event, partners),
+      ...this.#placePairs(layer, event),
+    ];
     const items = pairs.map(([term, content]) =>
       timelineElement("div", {}, timelineElement("dt", {}, term), timelineElement("dd", {}, content)),
     );
@@ -74,7 +80,9 @@ export class TimelinePanel {
     const details = data.details(layer, event);
     const duration = data.duration(layer, event);
     const remark = layerRemark(layer);
+    const name = data.name(layer, event);
     return [
+      ...(name === data.shortName(layer, event) ? [] : [["Full name", timelineName(name)]]),
       ...(duration ? [["Duration", duration]] : []),
       ["Start", `${data.instant(layer.start[event])}${this.#place(layer.start[event])}`],
       ["Row", this.#rowName(layer.rowOf(event))],
@@ -98,6 +106,55 @@ export class TimelinePanel {
   }
 
   /**
+   * Where else an event is: in which ranges and operator it was launched, in the tables, and in the advice.
+   * @param {EventLayer} layer
+   * @param {number} event
+   * @returns {[string, Node | string][]}
+   */
+  #placePairs(layer, event) {
+    const { data, timeline } = this;
+    if (layer.events?.[event] > 1) return [];
+    const { finder } = timeline.search;
+    const { kind } = data.rows[layer.rowOf(event)];
+    const to = (/** @type {number} */ other) => timelineButton(timelineName(data.name(layer, other)), () => timeline.goTo(layer, other));
+    const ranges = finder.around(layer, event);
+    const operators = kind === "op" ? [] : finder.around(layer, event, "op").slice(-1);
+    const names = [...ranges, ...(kind === "range" ? [event] : [])].map((range) => data.name(layer, range));
+    const tables = TimelinePanel.#tableLinks(kind, data.name(layer, event), data.shortName(layer, event), names.join(" / "));
+    const path = ranges.flatMap((range, at) => (at ? [" / ", to(range)] : [to(range)]));
+    /** @type {[string, (Node | string)[]][]} */
+    const pairs = [
+      ["In the range", path],
+      ["Operator", operators.map(to)],
+      ["In the tables", tables],
+    ];
+    const found = pairs.filter(([, parts]) => parts.length);
+    return found.map(([term, parts]) => [term, timelineElement("span", { className: "timeline-links" }, ...parts)]);
+  }
+
+  /**
+   * @param {string} kind
+   * @param {string} name
+   * @param {string} short
+   * @param {string} path
+   */
+  static #tableLinks(kind, name, short, path) {
+    const links = {
+      kernel: [LinkedTables.kernel([name, short]), LinkedTables.replay([name, short]), LinkedTables.cause([name, short])],
+      range: [LinkedTables.range(path)],
+      op: [LinkedTables.kernelsOfOperator(name)],
+    }[kind] ?? [];
+    const ofPath = path ? [LinkedTables.kernelsOf(path)] : [];
+    return [...links, ...ofPath].flatMap((link) => {
+      if (!link) return [];
+      const text = link.does === "kernels" && kind !== "op" ? "Kernels of the range" : link.text;
+      const button = timelineButton(text, link.go);
+      button.setAttribute("title", link.label);
+      return [button, "  "];
+    });
+  }
+
+  /**
    * @param {EventLayer} layer
    * @param {number} event
    * @param {number[]} partners
@@ -118,7 +175,7 @@ export class TimelinePanel {
    * @param {boolean} isWork
    */
   #partnerItem(layer, event, partner, isWork) {
-    const name = timelineName(this.data.name(layer, partner));
+    const name = timelineName(this.data.shortName(layer, partner));
     const button = timelineButton(name, () => this.timeline.goTo(layer, partner));
     const [call, work] = isWork ? [partner, event] : [event, partner];
     const delay = layer.start[work] - layer.start[call];
@@ -129,18 +186,21 @@ export class TimelinePanel {
   /**
    * @param {Statistics | null} statistics
    * @param {Span} marked
+   * @param {number} [grain]
    */
-  showSpan(statistics, marked) {
-    this.#fill(this.span, statistics ? this.#spanParts(statistics, marked) : []);
+  showSpan(statistics, marked, grain = 1) {
+    this.#fill(this.span, statistics ? this.#spanParts(statistics, marked, grain) : []);
   }
 
   /**
    * @param {Statistics} statistics
    * @param {Span} marked
+   * @param {number} grain
    */
-  #spanParts({ from, to, kinds, step }, marked) {
+  #spanParts({ from, to, kinds, step }, marked, grain) {
     const length = to - from;
-    const title = `${durationText(length)} from ${this.data.instant(from)} to ${this.data.instant(to)}`;
+    const [first, last] = this.data.instants(from, to, grain);
+    const title = `${durationText(length)} from ${first} to ${last}`;
     const tools = timelineElement(
       "div",
       { className: "timeline-actions" },
@@ -151,8 +211,9 @@ export class TimelinePanel {
     return [
       timelineElement("h3", {}, `${step ? "Statistics of" : "Selected span:"} ${title}`),
       ...(remark ? [timelineElement("p", { className: "note" }, remark)] : []),
+      ...splitParts(this.data, [from, to]),
       ...(kinds ? this.#kindParts(kinds, length) : [NO_STATISTICS]),
-      tools,
+      ...windowParts(this.data, marked, tools),
     ];
   }
 
@@ -234,7 +295,7 @@ export class TimelinePanel {
   #listCells(layer, event, row) {
     const { data, timeline } = this;
     return [
-      timelineButton(timelineName(data.name(layer, event)), () => timeline.select({ layer, event })),
+      timelineButton(timelineName(data.shortName(layer, event)), () => timeline.select({ layer, event })),
       this.#rowName(row),
       timelineName(data.details(layer, event)),
       data.instant(layer.start[event]),

@@ -1,9 +1,10 @@
 // Mouse, touchpad and touch input of the timeline.
 
 import { part } from "../dom.js";
-import { curveIndex } from "./draw.js";
+import { SPLIT_LABEL, curveIndex } from "./draw.js";
 import { timelineElement, timelineName } from "./elements.js";
-import { amountText, countText } from "./text.js";
+import { categoryText } from "./spans.js";
+import { amountText, countText, durationText, shareText } from "./text.js";
 
 /**
  * @import { Timeline } from "./timeline.js"
@@ -12,6 +13,7 @@ import { amountText, countText } from "./text.js";
 
 const CLICK_DISTANCE = 4; // px
 const HIT_DISTANCE = 4;
+const HINT_MS = 2500; // as long as the style takes to fade it
 
 /**
  * The state at the start of a drag.
@@ -24,6 +26,8 @@ export class TimelinePointer {
     this.timeline = timeline;
     this.canvas = timeline.canvas;
     this.tooltip = part(timeline.section, ".timeline-tooltip", HTMLElement);
+    this.hint = part(timeline.section, ".timeline-hint", HTMLElement);
+    this.isHinted = false;
     this.isSelecting = false; // if true, a drag selects a span even without Shift
     /** @type {Map<number, Point>} */
     this.pointers = new Map();
@@ -59,10 +63,25 @@ export class TimelinePointer {
       timeline.view.zoom(Math.exp(steps * 0.004), timeline.painter.timeAt(this.#place(event).x));
     } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
       timeline.view.pan((sideways * unit) / timeline.painter.scale);
-    } else return;
+    } else {
+      this.#showHint(`${/Mac|iP/.test(navigator.platform) ? "⌘" : "Ctrl"} + wheel zooms`);
+      return;
+    }
     event.preventDefault();
     this.#hideTooltip();
     timeline.draw();
+  }
+
+  /**
+   * Says once how to zoom, to a reader whose first try did something else.
+   * @param {string} text
+   */
+  #showHint(text) {
+    if (this.isHinted) return;
+    this.isHinted = true;
+    this.hint.textContent = text;
+    this.hint.hidden = false;
+    setTimeout(() => (this.hint.hidden = true), HINT_MS);
   }
 
   /** @param {PointerEvent} event */
@@ -136,12 +155,14 @@ export class TimelinePointer {
     const { drag, timeline } = this;
     this.#release(event);
     if (!drag || this.pointers.size) return;
-    if (drag.isMoved && drag.isSpan && timeline.span) timeline.chooseSpan(...timeline.span);
+    if (drag.isMoved && drag.isSpan && timeline.span) timeline.chooseShown(...timeline.span);
     else if (!drag.isMoved) this.#click(drag.place);
   }
 
   /** @param {PointerEvent} event */
   #cancel(event) {
+    // the browser scrolls the page
+    if (event.pointerType === "touch") this.#showHint("Two fingers zoom; a drag sideways moves");
     this.#release(event);
   }
 
@@ -159,6 +180,7 @@ export class TimelinePointer {
     if (lane) timeline.choose(lane);
     if (place.x >= timeline.painter.gutter && lane?.kind === "row") timeline.select(this.#eventAt(place, lane));
     if (lane?.kind === "group") timeline.toggle(lane.index);
+    if (lane?.kind === "zeros") timeline.fold(lane.index);
   }
 
   /**
@@ -191,7 +213,7 @@ export class TimelinePointer {
     const { timeline } = this;
     const lane = place.x >= timeline.painter.gutter ? timeline.laneAt(place.y) : null;
     const hit = lane?.kind === "row" ? this.#eventAt(place, lane) : null;
-    this.canvas.classList.toggle("is-heading", timeline.laneAt(place.y)?.kind === "group");
+    this.canvas.classList.toggle("is-heading", ["group", "zeros"].includes(timeline.laneAt(place.y)?.kind ?? ""));
     timeline.hover(hit);
     const lines = hit ? this.#eventLines(hit) : this.#otherLines(place, lane);
     if (lines.length) this.#showTooltip(place, lines);
@@ -212,8 +234,11 @@ export class TimelinePointer {
    * @param {Lane | null} lane
    */
   #otherLines(place, lane) {
-    const { data, painter } = this.timeline;
+    const { timeline } = this;
+    const { data, painter } = timeline;
     const hovered = lane ?? (place.x < painter.gutter ? this.timeline.laneAt(place.y) : null);
+    if (hovered?.kind === "zeros") return timeline.lanes.zerosOf(hovered.index).map(({ label }) => label);
+    if (hovered?.kind === "split") return lane ? this.#splitLines(lane.index, place.x) : [SPLIT_LABEL];
     if (hovered?.kind === "curve") {
       const { label, unit, time_ns: times, value } = data.curves[hovered.index];
       if (!lane) return [label];
@@ -223,6 +248,26 @@ export class TimelinePointer {
     if (lane || hovered?.kind !== "row") return [];
     const { label, group } = data.rows[hovered.index];
     return [`${data.groups[group].label}, ${label}`];
+  }
+
+  /**
+   * What a GPU did at a place: the piece there, else the parts of what is drawn there, the largest first.
+   * @param {number} device
+   * @param {number} x
+   */
+  #splitLines(device, x) {
+    const { data, painter, view } = this.timeline;
+    const { spent, categories } = data;
+    const [from, to] = [painter.timeAt(x - 0.5), painter.timeAt(x + 0.5)];
+    const account = spent.accountFor(view.from, view.to);
+    const piece = account.at(device, painter.timeAt(x));
+    if (piece && piece.to - piece.from >= to - from) {
+      return [categoryText(categories[piece.category]), `${durationText(piece.to - piece.from)} at ${data.instant(piece.from)}`];
+    }
+    const { times, from: begin, to: end } = spent.during(device, [from, to]);
+    const parts = [...times.entries()].filter(([, time]) => time > 0).sort(([, one], [, other]) => other - one);
+    const lines = parts.map(([at, time]) => `${categoryText(categories[at])} ${shareText(time / (end - begin))}`);
+    return lines.length ? [...lines, `of ${durationText(end - begin)}`] : [];
   }
 
   /**

@@ -1,23 +1,28 @@
 // Starts the timeline: unpacks its data, and connects controls, keys, and requests from other parts of the page.
 
 import { part } from "../dom.js";
-import { keepTarget } from "../links.js";
+import { bringIntoView, keepTarget } from "../links.js";
 import { canUnpack, unpacked } from "../payload.js";
 import { TimelineData } from "./data.js";
 import { TimelineHistory } from "./history.js";
 import { timelineElement } from "./elements.js";
+import { swatch } from "./spans.js";
 import { countText, durationText } from "./text.js";
 import { Timeline } from "./timeline.js";
 
 /** @import { AskedSpan, Wish } from "./types.js" */
 
 const PAN_SHARE = 0.2; // of the view
+// of W, A, S and D: for a stroke, and for each repetition while the key is held
+const STROKE = { pan: 0.15, zoom: 1.5 };
+const HELD = { pan: 0.04, zoom: 1.1 };
 
 /**
  * @param {Timeline} timeline
- * @returns {Record<string, () => void>}
+ * @returns {Record<string, (event: KeyboardEvent) => void>}
  */
 function timelineKeys(timeline) {
+  const stroke = (/** @type {KeyboardEvent} */ { repeat }) => (repeat ? HELD : STROKE);
   const pan = (/** @type {number} */ share) => {
     timeline.view.pan(share * timeline.view.width);
     timeline.draw();
@@ -34,9 +39,14 @@ function timelineKeys(timeline) {
     Enter: () => timeline.enter(),
     "]": () => timeline.stepEvent(1),
     "[": () => timeline.stepEvent(-1),
-    s: () => timeline.chooseSpan(timeline.view.from, timeline.view.to),
+    w: (event) => timeline.zoom(1 / stroke(event).zoom),
+    s: (event) => timeline.zoom(stroke(event).zoom),
+    a: (event) => pan(-stroke(event).pan),
+    d: (event) => pan(stroke(event).pan),
+    f: () => timeline.full.toggle(),
+    m: () => timeline.chooseShown(timeline.view.from, timeline.view.to),
     "/": () => timeline.search.input.focus(),
-    Escape: () => timeline.clear(),
+    Escape: () => (timeline.full.isOn ? timeline.full.toggle() : timeline.clear()),
   };
 }
 
@@ -44,9 +54,11 @@ function timelineKeys(timeline) {
 function listenToKeys(timeline) {
   const keys = timelineKeys(timeline);
   timeline.canvas.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(keys, event.key)) return;
+    // letters with Caps Lock, too
+    const key = event.key.length === 1 && !event.shiftKey ? event.key.toLowerCase() : event.key;
+    if (event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(keys, key)) return;
     event.preventDefault();
-    keys[event.key]();
+    keys[key](event);
   });
 }
 
@@ -60,6 +72,15 @@ function listenToControls(timeline) {
   listen("zoom-out", () => timeline.zoom(2));
   listen("fit", () => timeline.fit());
   listen("window", () => data.window && timeline.show(...data.window));
+  listen("full", () => timeline.full.toggle());
+  listen("names", (pressed) => {
+    const isOn = pressed.getAttribute("aria-pressed") !== "true";
+    pressed.setAttribute("aria-pressed", String(isOn));
+    data.colorBy(isOn ? "name" : "category");
+    const legend = part(section, ".timeline-legend", HTMLElement);
+    legend.hidden = isOn || !legend.children.length;
+    timeline.draw();
+  });
   listen("next", () => timeline.search.step(1));
   listen("previous", () => timeline.search.step(-1));
   listen("span", (pressed) => {
@@ -78,13 +99,18 @@ function listenToControls(timeline) {
  * @param {Wish} asked
  */
 function showInTimeline(timeline, asked) {
-  timeline.history?.leave();
-  timeline.section.scrollIntoView();
+  const end = timeline.section.getBoundingClientRect().bottom;
+  if (!asked.stays) {
+    timeline.history?.leave();
+    bringIntoView(timeline.section);
+  }
   timeline.clear();
   if ("curve" in asked) showCurve(timeline, timeline.search.finder.curve(asked));
   else if ("from_ns" in asked) showSpan(timeline, asked);
   else timeline.search.show(asked);
-  timeline.canvas.focus({ preventScroll: true });
+  if (!asked.stays) timeline.canvas.focus({ preventScroll: true });
+  // a panel that opens above what was chosen must not move it
+  else scrollBy({ top: timeline.section.getBoundingClientRect().bottom - end, behavior: "instant" });
 }
 
 /**
@@ -106,6 +132,7 @@ function showCurve(timeline, number) {
   const curve = timeline.data.curves[number];
   if (!curve) return;
   timeline.open(curve.group);
+  if (curve.max === 0 && !timeline.unfolded.has(curve.group)) timeline.fold(curve.group);
   const lane = timeline.lanes.all.find(({ kind, index }) => kind === "curve" && index === number);
   if (lane) timeline.choose(lane);
   timeline.fit();
@@ -122,6 +149,9 @@ function describeTimeline(timeline) {
   const text = `Timeline of ${countText(events, "event")} in ${countText(rows, "row")} over ${durationText(data.span)}`;
   canvas.setAttribute("aria-label", text);
   const notes = data.thinned.map((sentence) => timelineElement("p", { className: "note" }, sentence));
+  const legend = part(section, ".timeline-legend", HTMLElement);
+  legend.replaceChildren(...data.occurring.map((category) => timelineElement("li", {}, swatch(category), category[0])));
+  legend.hidden = !legend.children.length;
   part(section, ".timeline-notes", HTMLElement).replaceChildren(...notes);
 }
 

@@ -29,7 +29,15 @@ import { durationText } from "./text.js";
  * @typedef {{ group: string, kind: RowKind, pieces: Span[] }} Pieces
  */
 
-export const KIND_WORDS = { kernel: "GPU work", range: "ranges", api: "CUDA API", op: "operators", mark: "marks" };
+export const KIND_WORDS = {
+  kernel: "GPU work",
+  fault: "page faults",
+  range: "ranges",
+  api: "CUDA API",
+  op: "operators",
+  mark: "marks",
+  os: "OS runtime",
+};
 const TOP_NAMES = 8;
 export const NO_STATISTICS =
   "No statistics for this span: it is not drawn exactly, and the sums of all events do not fit the page size limit " +

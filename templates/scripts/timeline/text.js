@@ -3,6 +3,7 @@
 import { formatCount, formatFixed, formatValue, scaleFor } from "../numbers.js";
 
 export const EVENT_COLORS = 8; // --event-1 to --event-8
+export const NEUTRAL_COLORS = 2; // --neutral-1 and --neutral-2
 
 /**
  * @param {number} count
@@ -26,6 +27,16 @@ export function durationText(ns) {
  */
 export function instantText(ns) {
   return `${formatFixed(ns / 1e6, 6)} ms`;
+}
+
+/**
+ * Points in time with as many decimals as the one that needs most of them: 1,204.3 ms and 1,300.0 ms.
+ * @param {...number} times
+ */
+export function instantTexts(...times) {
+  const zeros = times.map((time) => (/0*$/.exec(String(Math.abs(Math.round(time))))?.[0].length ?? 0) || 0);
+  const needed = times.map((time, at) => (Math.round(time) === 0 ? 0 : Math.max(6 - zeros[at], 0)));
+  return times.map((time) => `${formatFixed(time / 1e6, Math.max(...needed))} ms`);
 }
 
 /**
@@ -109,20 +120,6 @@ export function timeTicks(view, origin, least) {
     ticks.push([tick * step + origin, baseText ? `+${text}` : text]);
   }
   return { ticks, baseText };
-}
-
-/**
- * A kernel's name without return type, parameters and namespaces, for small spaces; other names are unchanged.
- * @param {string} name
- */
-export function shortKernelName(name) {
-  if (!/[<(]|::/.test(name)) return name;
-  let text = name.replace(/^void /, "").replaceAll("(anonymous namespace)::", "").replaceAll("<unnamed>::", "");
-  for (let longer = ""; longer !== text; ) {
-    longer = text;
-    text = text.replace(/\([^()]*\)/g, "");
-  }
-  return text.replace(/\b[A-Za-z_]\w*::/g, "").trim() || name;
 }
 
 /**

@@ -1,9 +1,11 @@
 // The timeline: its state, the actions that change it, and the frames that draw it.
 
 import { part } from "../dom.js";
-import { TimelinePainter } from "./draw.js";
+import { SPLIT_LABEL, TimelinePainter } from "./draw.js";
+import { FullWindow } from "./full.js";
 import { TimeView, TimelineLanes } from "./lanes.js";
 import { timelineElement } from "./elements.js";
+import { TimelineMinimap } from "./minimap.js";
 import { TimelinePanel } from "./panel.js";
 import { TimelinePointer } from "./pointer.js";
 import { TimelineSearch } from "./search.js";
@@ -45,18 +47,22 @@ export class Timeline {
     this.section = section;
     this.data = data;
     this.box = part(section, ".timeline-box", HTMLElement);
-    this.canvas = part(section, "canvas", HTMLCanvasElement);
+    this.canvas = part(section, ".timeline-box canvas", HTMLCanvasElement);
     this.extent = part(section, ".timeline-extent", HTMLElement);
     this.rangeText = part(section, ".timeline-range", HTMLElement);
     this.announcement = part(section, ".timeline-announcement", HTMLElement);
     this.view = new TimeView(data.span);
     /** @type {Set<number>} */
     this.collapsed = new Set();
+    /** @type {Set<number>} */
+    this.unfolded = new Set(); // groups whose counters that are always 0 are shown
     this.chosen = null; // lane
     this.selected = null; // { layer, event, partners }
     this.hovered = null; // { layer, event }
     this.span = null; // [from, to]
     this.painter = new TimelinePainter(this.canvas, data);
+    this.map = new TimelineMinimap(this);
+    this.full = new FullWindow(this);
     this.search = new TimelineSearch(this);
     this.panel = new TimelinePanel(section, this);
     this.pointer = new TimelinePointer(this);
@@ -66,8 +72,8 @@ export class Timeline {
     if (data.window) this.view.show(...data.window);
     this.#layOut();
     this.box.addEventListener("scroll", () => this.draw(), { passive: true });
-    new ResizeObserver(() => this.#resize()).observe(this.box);
-    window.addEventListener("resize", () => this.#resize());
+    new ResizeObserver(() => this.resize()).observe(this.box);
+    window.addEventListener("resize", () => this.resize());
     for (const query of ["(prefers-color-scheme: dark)", "print"]) {
       window.matchMedia(query).addEventListener("change", () => this.#paint());
     }
@@ -92,6 +98,7 @@ export class Timeline {
     this.frame = 0;
     const start = performance.now();
     this.painter.paint(this);
+    this.map.draw();
     const { from, to } = this.view;
     this.rangeText.textContent = rangeText(from - this.data.origin, to - this.data.origin);
     performance.measure("timeline: frame", { start, end: performance.now() });
@@ -125,7 +132,7 @@ export class Timeline {
 
   // Lays out the lanes, and an invisible button over each group heading: the canvas draws it, the button takes focus.
   #layOut() {
-    this.lanes = new TimelineLanes(this.data, this.collapsed);
+    this.lanes = new TimelineLanes(this.data, this.collapsed, this.unfolded);
     const { axis } = this.painter;
     const headings = this.lanes.all.filter(({ kind }) => kind === "group");
     const buttons = headings.map(({ index, top, height }) => {
@@ -138,22 +145,44 @@ export class Timeline {
       return button;
     });
     this.extent.replaceChildren(...buttons);
-    this.#resize();
+    this.resize();
   }
 
-  #resize() {
+  resize() {
     const height = this.painter.axis + this.lanes.height + 4;
-    const shown = Math.min(height, Math.max(Math.round(window.innerHeight * 0.6), 160));
-    this.box.style.height = `${shown}px`;
+    const shown = this.full.isOn ? this.#roomInFull() : Math.min(height, Math.max(Math.round(window.innerHeight * 0.6), 160));
+    if (!this.full.isOn) this.box.style.height = `${shown}px`;
     this.painter.resize(this.box.clientWidth, shown, window.devicePixelRatio || 1);
     this.extent.style.height = `${height}px`;
     this.extent.style.marginTop = `${-shown}px`;
     this.#paint(); // immediately: resizing clears the canvas, which would flash
   }
 
+  // In the whole window the style decides how high the box is.
+  #roomInFull() {
+    this.box.style.height = "";
+    return Math.max(this.box.clientHeight, 160);
+  }
+
   /** @param {number} group */
   toggle(group) {
-    if (!this.collapsed.delete(group)) this.collapsed.add(group);
+    this.#turn(this.collapsed, group);
+  }
+
+  /**
+   * Shows or hides the counters of a group that are always 0.
+   * @param {number} group
+   */
+  fold(group) {
+    this.#turn(this.unfolded, group);
+  }
+
+  /**
+   * @param {Set<number>} groups
+   * @param {number} group
+   */
+  #turn(groups, group) {
+    if (!groups.delete(group)) groups.add(group);
     const chosen = this.chosen;
     const focused = document.activeElement ? [...this.extent.children].indexOf(document.activeElement) : -1;
     this.#layOut();
@@ -181,6 +210,11 @@ export class Timeline {
   #describe({ kind, index, group }) {
     const { groups, curves, rows } = this.data;
     if (kind === "group") return `${groups[index].label}, ${this.collapsed.has(index) ? "collapsed" : "expanded"}`;
+    if (kind === "split") return `${groups[group].label}, ${SPLIT_LABEL}`;
+    if (kind === "zeros") {
+      const names = this.lanes.zerosOf(group).map(({ label }) => label);
+      return `${groups[group].label}, always 0: ${names.join(", ")}`;
+    }
     if (kind === "curve") return `${curves[index].label}, maximum ${amountText(curves[index].max, curves[index].unit)}`;
     return `${groups[group].label}, ${rows[index].label}, ${countText(this.data.layers[0].countOf(index), "event")}`;
   }
@@ -291,19 +325,32 @@ export class Timeline {
   }
 
   /**
+   * Selects a span that was chosen by hand: no more exactly than the screen shows it.
+   * @param {number} from
+   * @param {number} to
+   */
+  chooseShown(from, to) {
+    const { grain } = this.painter;
+    const { origin } = this.data;
+    const rounded = (/** @type {number} */ time) => Math.round((time - origin) / grain) * grain + origin;
+    this.chooseSpan(rounded(from), rounded(to), grain);
+  }
+
+  /**
    * Selects a span (whole ns, inside the capture). The selection becomes what the statistics cover; only a span shorter
    * than one of their steps stays as it is.
    * @param {number} from
    * @param {number} to
+   * @param {number} [grain]
    */
-  chooseSpan(from, to) {
+  chooseSpan(from, to, grain = 1) {
     const start = Math.max(Math.round(from), 0);
     /** @type {Span} */
     const asked = [start, Math.max(Math.min(Math.round(to), this.data.span), start + 1)];
     const statistics = spanStatistics(this.data, ...asked);
     const isShort = asked[1] - start < (statistics.step ?? 0);
     this.span = isShort ? asked : [statistics.from, statistics.to];
-    this.panel.showSpan(statistics, this.span);
+    this.panel.showSpan(statistics, this.span, grain);
     this.draw();
   }
 
@@ -356,6 +403,7 @@ export class Timeline {
 
   enter() {
     if (this.chosen?.kind === "group") this.toggle(this.chosen.index);
+    else if (this.chosen?.kind === "zeros") this.fold(this.chosen.index);
     else {
       this.selected = null;
       this.stepEvent(1);

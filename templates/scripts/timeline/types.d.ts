@@ -2,14 +2,18 @@
 
 import type { ColumnsHeader } from "./columns.js";
 import type { EventLayer } from "./data.js";
+import type { AccountHeader } from "./spent.js";
 import type { SumsHeader } from "./sums.js";
 
 export type Span = [from: number, to: number];
 export type Point = { x: number; y: number };
-export type RowKind = "kernel" | "range" | "mark" | "api" | "op";
+export type RowKind = "kernel" | "fault" | "range" | "mark" | "api" | "op" | "os";
 export type Group = { label: string };
 export type Row = { group: number; label: string; kind: RowKind };
-export type Label = [name: number, details: string];
+/** `category`: its number in the header's `categories`; -1 for none. */
+export type Label = [name: number, details: string, category: number];
+/** A category of *Where the time went*; `series` names its color. */
+export type Category = [name: string, series: string, isBusy: boolean];
 export type Tick = [time: number, text: string];
 
 /** A step curve; a null value means unknown. */
@@ -32,18 +36,24 @@ export interface LayerHeader extends ColumnsHeader {
   counts: number[];
 }
 
-/** `number`: a regular expression for the numbers that differ between names of repetitions. */
+/** `begin_ns`: time 0 in the time of the capture, if there is one. `spent_groups`: of each GPU, its group.
+ * `number`: a regular expression for the numbers that differ between names of repetitions. */
 export interface Header {
+  begin_ns: string | null;
   span_ns: number;
   window: Span | null;
   window_name: string;
   names: string[];
+  short: [name: number, label: string][];
   number: string;
   labels: Label[];
   groups: Group[];
   rows: Row[];
   layers: LayerHeader[];
   curves: Curve[];
+  categories: Category[];
+  spent: AccountHeader[];
+  spent_groups: number[];
   sums: SumsHeader | null;
   thinned: string[];
   totals: { events: number; rows: number };
@@ -59,9 +69,12 @@ export interface Selected extends Hit {
   partners: number[];
 }
 
-/** A group heading, row or curve, with its position in px. */
+/**
+ * A group heading, what its GPU did, a row, a curve, or the heading of its curves that are always 0, with its position
+ * in px.
+ */
 export interface Lane {
-  kind: "group" | "row" | "curve";
+  kind: "group" | "split" | "row" | "curve" | "zeros";
   index: number;
   group: number;
   top: number;
@@ -96,8 +109,8 @@ export interface AskedCurve {
   group?: string;
 }
 
-/** What the rest of the page asks for: the detail of a `timeline:show` event. */
-export type Wish = Asked | AskedSpan | AskedCurve;
+/** What the rest of the page asks for: the detail of a `timeline:show` event. `stays`: the page does not scroll there. */
+export type Wish = (Asked | AskedSpan | AskedCurve) & { stays?: boolean };
 
 /** The timeline's state in the browser's history; `place`: scroll position; `number`: key of the focused element. */
 export interface Kept {

@@ -4,16 +4,22 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from nightsight.events.kernel_labels import NAME_LENGTH
 from nightsight.model import Report
 from nightsight.render.page.findings import Advice, Banner
 from nightsight.render.page.page import Page, page
-from nightsight.render.table.view import NAME_LENGTH, Column, Row, TableView, middle_cut
+from nightsight.render.table.view import Column, Row, TableView
 from nightsight.results import CUDA_GPU_KERN_SUM
+from nightsight.texts import middle_cut
 
 ROWS: Final = 10
 _OPEN: Final = CUDA_GPU_KERN_SUM.name  # the only table that is not collapsed
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]|~$#!])")
+_LIVE: Final = re.compile(r"@|#(?=\d)|\bGH-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
 _ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_WAS_LIVE: Final = re.compile(r"(@|#(?=.\d)|\bGH-(?=.\d)|:(?=.//)|\bwww(?=.\.))\N{ZERO WIDTH SPACE}", re.IGNORECASE)
+_WAS_MARKUP: Final = re.compile(r"\\([\\`*_{}\[\]|~$#!])|&(?:amp|lt|gt);")
+_CHARACTERS: Final = {entity: chr(sign) for sign, entity in _ENTITIES.items()}
 _INDENT: Final = "\N{NO-BREAK SPACE}" * 3
 
 
@@ -23,7 +29,8 @@ def render_markdown(report: Report) -> str:
     blocks = [
         f"## {escape(middle_cut(view.title, NAME_LENGTH))}",
         escape(" · ".join(view.facts)),
-        *(_banner(banner) for banner in view.banners),
+        escape(view.windows.windows[0].verdict.text),
+        *(_banner(banner) for banner in (*view.doubts, *view.notes)),
         _table(("", "", ""), [(figure.label, figure.value, figure.note) for figure in view.figures], numbers=(1,)),
         _advice(view.advice),
         *_sections(view),
@@ -35,9 +42,15 @@ def render_markdown(report: Report) -> str:
 
 def escape(text: str) -> str:
     """Make any text plain Markdown: no markup, no HTML, no mention, no link, one line."""
-    text = _MARKUP.sub(r"\\\1", " ".join(text.split(" ")).translate(_ENTITIES))
-    # prevent mentions, which notify people, and automatic links
-    return text.replace("@", "@\N{ZERO WIDTH SPACE}").replace("://", ":\N{ZERO WIDTH SPACE}//")
+    text = _MARKUP.sub(r"\\\1", re.sub(r"[\r\n]+", " ", text).translate(_ENTITIES))
+    # prevent mentions, which notify people, references to issues, as in `lambda(int)#1`, and automatic links
+    return _LIVE.sub("\\g<0>\N{ZERO WIDTH SPACE}", text)
+
+
+def unescape(text: str) -> str:
+    """Undo `escape`: `escape(unescape(text))` is plain, and the same as `text` if that is what `escape` returned."""
+    text = _WAS_LIVE.sub("\\g<1>", text)
+    return _WAS_MARKUP.sub(lambda found: found[1] or _CHARACTERS[found[0]], text)
 
 
 def _banner(banner: Banner) -> str:
@@ -57,7 +70,7 @@ def _gain(item: Advice) -> str:
 
 
 def _sections(view: Page) -> Iterator[str]:
-    for section in view.sections:
+    for section in view.results:
         if section.table is None:
             if section.message:
                 yield f"**{escape(section.title)}.** {escape(section.message)}"

@@ -33,8 +33,9 @@ from nightsight.render.export.tracks import (
     stream_slices,
     thread_slices,
 )
-from nightsight.render.table.view import Floats, printable
+from nightsight.render.table.view import Floats
 from nightsight.tables import RESOURCES, SHAPE, integers, memory_levels, renamed
+from nightsight.texts import printable
 
 _CATEGORIES: Final[Mapping[str, str]] = {
     "ranges": "range",

@@ -18,8 +18,8 @@ from nightsight.events.ranges import range_labels
 from nightsight.intervals import Ints, outer
 from nightsight.model import Profile
 from nightsight.render.lanes import apart, crossing_lanes, free_lanes
-from nightsight.render.table.view import middle_cut, printable
 from nightsight.tables import START_END, integers
+from nightsight.texts import middle_cut, printable
 
 ON_THREADS: Final = ("ranges", "cpu_ops", "api_calls")
 MARKS: Final = "marks"
@@ -107,10 +107,10 @@ class Places:
         return Track(pid, next(self._free), name, name_of_stream)
 
     def gpu(self, device: int) -> tuple[int, str]:
-        """Return id and name of the process that represents a GPU."""
+        """Return id and name of the process that represents a GPU, or, for -1, the CPU's memory."""
         devices = self._profile.tables.get("devices")
         known = {} if devices is None else dict(zip(devices["device"], devices["name"].astype("str"), strict=True))
-        name = f"GPU {device}"
+        name = f"GPU {device}" if device >= 0 else "CPU"
         return _GPUS + device, f"{name} ({printable(known[device])})" if known.get(device) else name
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from nightsight.render.table.view import Floats
-from nightsight.units import Scale, format_value, scale_for, split
+from nightsight.units import Scale, format_value, scale_for
 
 MIX_COLORS: Final = 6
 _LEAST_NAMED: Final = 1.0  # percent
@@ -40,7 +40,7 @@ class Chart:
     """Groups of horizontal bars on a common scale from zero; `note` prevents a likely misreading.
 
     kind: CSS classes: `code` if labels are names from a program, `sums` and `peaks` if groups have bars of several
-    kinds, `noted` if every bar has a note.
+    kinds.
     """
 
     title: str
@@ -121,35 +121,6 @@ def _stack(label: str, parts: Mapping[str, float], series: Mapping[str, str]) ->
             segments.append(Segment(series.get(kind, "others"), text, _round(end), _round(extent)))
             end += extent
     return Stack(label, tuple(segments), ", ".join(segment.text for segment in segments if segment.text))
-
-
-def ranking(
-    labels: Sequence[str], values: Floats, *, column: str, series: str, notes: Sequence[str] = ()
-) -> tuple[Group, ...]:
-    """Return one bar per label for the first `values`, and one bar for the sum of the unlabeled rest.
-
-    `notes` are the notes of the bars; by default each bar's share of the total.
-    """
-    values = np.nan_to_num(values)
-    total, others = float(values.sum()), values[len(labels) :]
-    bars = [(label, float(value), series) for label, value in zip(labels, values, strict=False)]
-    if len(others):
-        bars.append((f"{len(others):,} others", float(others.sum()), "others"))
-    amounts = [amount for _, amount, _ in bars]
-    notes = notes or [share(amount, total) for amount in amounts]
-    scale, largest = scale_for(split(column)[1], amounts), max(amounts, default=0.0)
-    return tuple(
-        Group(name, (Bar(kind, name, _text(amount, scale, column), width(amount, largest), note),))
-        for (name, amount, kind), note in zip(bars, notes, strict=False)
-    )
-
-
-def _text(value: float, scale: Scale, column: str) -> str:
-    """Format a value at the chart's scale, or at its own scale if the chart's is too coarse or too fine for it."""
-    text = scale.with_unit(value)
-    # `<` marks a value that would round to zero at this scale
-    unfit = text.startswith("<") or value >= 1e4 * scale.divisor
-    return format_value(value, column) if unfit else text
 
 
 def trials(title: str, values: Sequence[float]) -> DotPlot:

@@ -1,40 +1,39 @@
 """Selects the pictures of each result, and writes their titles, labels and notes."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from nightsight.events.kernel_labels import NAME_LENGTH, Labels
 from nightsight.model import Report
-from nightsight.render.figure.bars import Bar, Chart, Group, Mix, ranking, share, stacks, width
+from nightsight.render.figure.bars import Bar, Chart, Group, Mix, share, stacks, width
+from nightsight.render.figure.columns import StepColumns, step_columns
 from nightsight.render.figure.curves import Kind, TimeChart, over_time
+from nightsight.render.figure.flames import Flames, flames
 from nightsight.render.figure.histograms import Distribution, Histogram, Layer, histograms
+from nightsight.render.figure.icicle import Icicles, icicles
 from nightsight.render.figure.rooflines import OF_OPERATORS, Roofline, rooflines
 from nightsight.render.figure.scatter import Scatter, copy_rates
-from nightsight.render.figure.shares import Whole, path_wholes, wholes
-from nightsight.render.figure.strips import Strips, strips
+from nightsight.render.figure.shares import Wholes, path_whole
 from nightsight.render.page.summary import numbers
 from nightsight.render.table.replayed import BRIEF, by_kind, by_reason
-from nightsight.render.table.view import NAME_LENGTH, Labels, counted, floats, operation_names, short_text
+from nightsight.render.table.view import floats, short_text
 from nightsight.results import (
     COPY_SIZES,
-    CPU_OPS,
     CRITICAL_PATH,
-    CUDA_API_SUM,
     CUDA_GPU_KERN_SUM,
     GPU_PEAKS,
     GPU_TIME,
     GPU_UTILIZATION,
+    IDLE_STACKS,
     IN_FLIGHT,
-    ITERATION_TIMES,
     KERNEL_DURATIONS,
     LAUNCH_BOUND,
     LAUNCH_LATENCIES,
-    LAUNCH_OVERHEAD,
     LAUNCH_PHASES,
-    MEMORY_OPERATIONS,
     MEMORY_OVER_TIME,
     MEMORY_USAGE,
     NCU_INSTRUCTIONS,
@@ -44,8 +43,10 @@ from nightsight.results import (
     NCU_STALLS,
     OPERATOR_ROOFLINE,
     OPERATOR_ROOFS,
-    RANGE_ITERATIONS,
-    TIME_SPLIT,
+    STEP_PARTS,
+    STEP_SPLIT,
+    STEP_TIMES,
+    WHOLE_STEP,
     Entry,
 )
 from nightsight.units import format_value, heading
@@ -60,11 +61,12 @@ class Pictures:
     """The pictures of a section, in the order they are shown."""
 
     charts: tuple[Chart, ...] = ()
-    wholes: tuple[Whole, ...] = ()
-    path: tuple[Whole, ...] = ()
+    path: Wholes = field(default_factory=Wholes)
+    flames: tuple[Flames, ...] = ()
     histograms: tuple[Histogram, ...] = ()
     scatters: tuple[Scatter, ...] = ()
-    strips: tuple[Strips, ...] = ()
+    icicles: tuple[Icicles, ...] = ()
+    columns: tuple[StepColumns, ...] = ()
     curves: tuple[TimeChart, ...] = ()
     rooflines: tuple[Roofline, ...] = ()
     mixes: tuple[Mix, ...] = ()
@@ -132,48 +134,6 @@ def _number(value: float | None) -> float:
 
 def _most(frame: Frame, column: str) -> float:
     return float(np.nan_to_num(floats(frame[column])).max())
-
-
-def _ranked(title: str, column: str, series: str, kind: str = "code") -> Callable[[Frame], tuple[Chart, ...]]:
-    """Return a function that charts one column: the first rows by name, in the order of the table."""
-
-    def chart(frame: Frame) -> tuple[Chart, ...]:
-        names = [short_text(name) for name in frame["name"].head(_BARS).astype("str")]
-        groups = ranking(names, floats(frame[column]), column=column, series=series)
-        return (Chart(title, groups, kind=kind),)
-
-    return chart
-
-
-_kernels: Final = _ranked("Total time by kernel", "total_ns", "kernel")
-_functions: Final = _ranked("Total time by function", "total_ns", "api")
-_operators: Final = _ranked("Own time by operator", "own_ns", "cpu")
-
-
-def _memory(frame: Frame) -> tuple[Chart, ...]:
-    named = frame.assign(name=operation_names(frame))
-    by_time, by_size = _ranked("Time", "total_ns", "copy", kind=""), _ranked("Size", "total_bytes", "bytes", kind="")
-    return (*by_time(named), *by_size(named))
-
-
-def _launches(frame: Frame) -> tuple[Chart, ...]:
-    """Rank kernels by CPU time in their launch calls; no chart if no launch call was recorded."""
-    total, launches = floats(frame["api_total_ns"]), floats(frame["launches"])
-    if not (total > 0).any():
-        return ()
-    top = frame.head(_BARS)
-    names = top["name"].astype("str")
-    # a kernel has one row per device
-    if frame["device"].nunique() > 1:
-        names = names + " (device " + top["device"].astype("str") + ")"
-    notes = [
-        f"{counted(count, 'launch')}, median {format_value(median, 'api_ns')}"
-        for count, median in zip(launches, floats(top["api_med_ns"]), strict=False)
-    ]
-    # for the last bar, which sums up the kernels that have none
-    notes.append(counted(launches[_BARS:].sum(), "launch"))
-    groups = ranking(names.tolist(), total, column="api_total_ns", series="api", notes=notes)
-    return (Chart("Total launch API time by kernel", groups, kind="code noted"),)
 
 
 def _replayed(frame: Frame) -> tuple[Chart, ...]:
@@ -282,19 +242,22 @@ def _curves(kind: Kind, report: Report) -> tuple[TimeChart, ...]:
     return over_time(kind, rows, window_ns=numbers(report).window_ns or 0.0) if len(rows) else ()
 
 
+def _steps(times: Frame, split: Frame) -> tuple[StepColumns, ...]:
+    return step_columns(times, split[split["category"] == WHOLE_STEP] if "category" in split else split)
+
+
 _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     GPU_TIME.name: lambda drawn: Pictures(
         charts=_gpu_time(drawn.rows(GPU_TIME)), curves=_curves(_BUSY_SHARE, drawn.report)
     ),
-    CRITICAL_PATH.name: lambda drawn: Pictures(path=path_wholes(drawn.rows(CRITICAL_PATH))),
-    TIME_SPLIT.name: lambda drawn: Pictures(wholes=wholes(drawn.rows(TIME_SPLIT))),
+    CRITICAL_PATH.name: lambda drawn: Pictures(path=path_whole(drawn.rows(CRITICAL_PATH))),
+    STEP_SPLIT.name: lambda drawn: Pictures(columns=_steps(drawn.rows(STEP_TIMES), drawn.rows(STEP_SPLIT))),
+    STEP_PARTS.name: lambda drawn: Pictures(icicles=icicles(drawn.rows(STEP_PARTS), drawn.labels.short)),
+    IDLE_STACKS.name: lambda drawn: Pictures(flames=flames(drawn.rows(IDLE_STACKS))),
     CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(
-        charts=_kernels(drawn.labelled(CUDA_GPU_KERN_SUM)),
         histograms=histograms(DURATIONS, drawn.rows(DURATIONS.source)),
     ),
-    MEMORY_OPERATIONS.name: lambda drawn: Pictures(charts=_memory(drawn.rows(MEMORY_OPERATIONS))),
     COPY_SIZES.name: lambda drawn: Pictures(scatters=copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
-    LAUNCH_OVERHEAD.name: lambda drawn: Pictures(charts=_launches(drawn.labelled(LAUNCH_OVERHEAD))),
     LAUNCH_PHASES.name: lambda drawn: Pictures(histograms=histograms(LATENCIES, drawn.rows(LATENCIES.source))),
     LAUNCH_BOUND.name: lambda drawn: Pictures(curves=_curves(_IN_FLIGHT, drawn.report)),
     NCU_KERNELS.name: lambda drawn: Pictures(charts=_replayed(drawn.labelled(NCU_KERNELS, BRIEF))),
@@ -309,12 +272,7 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
             "Kinds below 1 % have no label.",
         )
     ),
-    RANGE_ITERATIONS.name: lambda drawn: Pictures(
-        strips=strips(drawn.rows(ITERATION_TIMES), drawn.rows(RANGE_ITERATIONS))
-    ),
     MEMORY_USAGE.name: lambda drawn: Pictures(curves=_curves(_MEMORY, drawn.report)),
-    CUDA_API_SUM.name: lambda drawn: Pictures(charts=_functions(drawn.rows(CUDA_API_SUM))),
-    CPU_OPS.name: lambda drawn: Pictures(charts=_operators(drawn.rows(CPU_OPS))),
     OPERATOR_ROOFLINE.name: lambda drawn: Pictures(
         rooflines=_of_operators(drawn.rows(OPERATOR_ROOFLINE), drawn.rows(OPERATOR_ROOFS))
     ),

@@ -1,9 +1,10 @@
 """Geometry of *Where the time went* and of the critical path: stacked bars, the GPU's part first, then the rest."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from nightsight import results
@@ -18,8 +19,14 @@ _NEEDED: Final = ("device", "group", "category", "time_ns")
 _LEAST: Final = 6.5
 _LETTER: Final = 0.95
 _SPACE: Final = 1.5
+_MOST_BARS: Final = 8
+_SPLIT_NOTE: Final = "Each instant is counted once. Solid: the GPU was busy. Striped: it was idle, by cause."
+_PATH_NOTE: Final = (
+    "Each instant is counted once. Solid: work of the GPU that the end of the window waited for. Striped: what that "
+    "work waited for."
+)
 # busy parts are solid and idle parts striped, so both can use the same colors
-_COLORS: Final[Mapping[str, str]] = {
+CAUSE_COLORS: Final[Mapping[str, str]] = {
     results.COMPUTE: "kernel",
     results.COMMUNICATION: "set",
     results.COPIES: "copy",
@@ -52,7 +59,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Whole:
-    """The window of one device; `busy` is the total width of its busy parts, `summary` describes it in words."""
+    """A window; `busy` is the total width of its busy parts, `summary` describes it in words."""
 
     label: str
     parts: tuple[Part, ...]
@@ -63,26 +70,71 @@ class Whole:
     summary: str
 
 
-def wholes(frame: Frame) -> tuple[Whole, ...]:
-    """Return one bar per device of time_split; empty if the table has no time or lacks a column."""
+@dataclass(frozen=True)
+class Wholes:
+    """Bars under one key: that of the only one, or of the mean of several. `more`: how many devices have no bar."""
+
+    bars: tuple[Whole, ...] = ()
+    key: tuple[Part, ...] = ()
+    total: str = ""
+    note: str = ""
+    more: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.bars)
+
+
+def wholes(frame: Frame) -> Wholes:
+    """Return one bar per device of time_split, as many as a screen has room for; none if a column is missing."""
     if not set(_NEEDED) <= set(frame.columns):
-        return ()
+        return Wholes()
     time = measured(frame["time_ns"])
     known = frame.assign(time_ns=time)[time > 0]
     devices = list(known.groupby("device", sort=True))
-    return tuple(_whole(rows, f"Device {device}" if len(devices) > 1 else "") for device, rows in devices)
+    if not devices:
+        return Wholes()
+    bars = tuple(_whole(rows, f"Device {device}" if len(devices) > 1 else "") for device, rows in devices[:_MOST_BARS])
+    mean = bars[0]
+    if len(devices) > 1:
+        together = known.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
+        mean = _whole(together.reset_index(), "")
+    of = f"The numbers are means of {len(devices)} GPUs. " if len(devices) > 1 else ""
+    return Wholes(bars, mean.parts, mean.total, f"{of}{_SPLIT_NOTE}", len(devices) - len(bars))
 
 
-def path_wholes(frame: Frame) -> tuple[Whole, ...]:
-    """Return one bar of the critical path by cause, the largest first on each side; empty if it has no time."""
+def path_whole(frame: Frame) -> Wholes:
+    """Return one bar of the critical path by cause, the largest first on each side; none if it has no time."""
     if not {"cause", "time_ns"} <= set(frame.columns):
-        return ()
+        return Wholes()
     causes = frame.assign(time_ns=measured(frame["time_ns"])).groupby("cause", sort=False)["time_ns"].sum()
     rows = causes[causes > 0].sort_values(ascending=False, kind="stable").rename_axis("category").reset_index()
     if rows.empty:
-        return ()
+        return Wholes()
     group = rows["category"].isin(results.BUSY).map({True: "busy", False: "idle"})
-    return (_whole(rows.assign(group=group), "", ("GPU work", "CPU, and on the way")),)
+    whole = _whole(rows.assign(group=group), "", ("GPU work", "CPU, and on the way"))
+    return Wholes((whole,), whole.parts, whole.total, _PATH_NOTE)
+
+
+def whole_percents(times: Sequence[float]) -> list[str]:
+    """Format the parts of a whole in percent with one decimal, so that what is shown adds up to 100.0.
+
+    What is left over by rounding down goes to the largest remainders. A part that is too small for a decimal is
+    "<0.1 %", and counts as none.
+    """
+    values = np.asarray(times, dtype=np.float64)
+    total = float(values.sum())
+    if not total > 0:
+        return [format_value(0.0, "share_pct") for _ in times]
+    exact = 1000.0 * values / total
+    tenths = np.floor(exact + 1e-9).astype(np.int64)
+    missing = 1000 - int(tenths.sum())
+    # a part below half a decimal is shown as "<0.1 %" whatever happens, so it takes nothing
+    order = np.argsort(-np.where(exact < 0.5, -1.0, exact - tenths), kind="stable")
+    tenths[order[:missing]] += 1
+    return [
+        format_value(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
+        for value, count in zip(values.tolist(), tenths.tolist(), strict=True)
+    ]
 
 
 def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -> Whole:
@@ -113,8 +165,9 @@ def _share(time: float, total: float) -> str:
 
 def _parts(rows: Frame, total: float) -> Iterator[Part]:
     ends = (100.0 * rows["time_ns"].cumsum() / total).round(3).tolist()
-    for row, begin, end in zip(rows.to_dict("records"), [0.0, *ends], ends, strict=False):
-        yield _part(row, _share(row["time_ns"], total), begin, end)
+    shares = whole_percents(rows["time_ns"].tolist())
+    for row, share, begin, end in zip(rows.to_dict("records"), shares, [0.0, *ends], ends, strict=False):
+        yield _part(row, share, begin, end)
 
 
 def _part(row: Mapping[Any, Any], share: str, begin: float, end: float) -> Part:
@@ -122,5 +175,5 @@ def _part(row: Mapping[Any, Any], share: str, begin: float, end: float) -> Part:
     # compares the number of letters that fit into the part
     has_room = (width - _SPACE) / _LETTER >= len(f"{label} {share}")
     inside = "all" if has_room else "share" if width >= _LEAST else ""
-    series, is_busy = _COLORS.get(str(row["category"]), "others"), row["group"] == "busy"
+    series, is_busy = CAUSE_COLORS.get(str(row["category"]), "others"), row["group"] == "busy"
     return Part(label, series, is_busy, share, format_value(row["time_ns"], "time_ns"), begin, width, inside)

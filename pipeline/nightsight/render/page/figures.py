@@ -2,13 +2,25 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
+import numpy as np
+import pandas as pd
+
+from nightsight.events.kernel_labels import family_of, label_of
 from nightsight.events.window import MEASURED_RANGE
+from nightsight.model import Report
+from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
-from nightsight.render.table.view import counted, middle_cut, printable, short_name
+from nightsight.render.table.view import counted, floats
+from nightsight.render.verdict import largest_wait
+from nightsight.results import COMMUNICATION, CUDA_GPU_KERN_SUM, MEMORY_USAGE, NCU_LIMITS, TIME_SPLIT
+from nightsight.texts import middle_cut, printable
 from nightsight.units import Scale, format_value, scale_for
 
+_FIRST: Final = 4
+_LEAST_PCT: Final = 0.1
 _NAME_LENGTH: Final = 44
 _WINDOWS: Final = {
     MEASURED_RANGE: "the range “measure”",
@@ -25,6 +37,101 @@ class Figure:
     note: str = ""
 
 
+def first_figures(run: Numbers, report: Report) -> tuple[Figure, ...]:
+    """Return the four figures of the first screen, what matters most first; a share below 0.1 % does not matter."""
+    if run.busy_pct_by_device:
+        found: Iterator[Figure] = chain(
+            _one_step(run), _busy(run), _largest_family(report), _largest_wait(report), _work(run)
+        )
+    elif len(report.rows(NCU_LIMITS)):
+        found = _single_kernels(report.rows(NCU_LIMITS))
+    else:
+        found = chain(
+            _one_step(run) if run.step_ns or run.window_ns else _recorded(report), _cpu(run), _memory_use(report)
+        )
+    return tuple(found)[:_FIRST]
+
+
+def _one_step(run: Numbers) -> Iterator[Figure]:
+    window = "" if run.window_ns is None else format_value(run.window_ns, "window_ns")
+    if run.step_ns is not None:
+        note = f"without the profiler, median of {counted(run.trials, 'trial')}"
+        yield Figure("Step", format_value(run.step_ns, "step_ns"), note)
+    elif run.profiled_step_ns is not None:
+        of = f"mean of {counted(run.profiled_steps or 0, 'step')}"
+        yield Figure(
+            "Step, profiled", format_value(run.profiled_step_ns, "step_ns"), _joined(of, window and f"{window} in all")
+        )
+    elif window:
+        yield Figure("Window", window, _window_note(run))
+
+
+def _recorded(report: Report) -> Iterator[Figure]:
+    """Yield the length of a recording without work on a GPU."""
+    for view in report.windows:
+        if view.is_chosen and view.end_ns > view.start_ns:
+            yield Figure("Recorded", format_value(float(view.end_ns - view.start_ns), "time_ns"))
+
+
+def _memory_use(report: Report) -> Iterator[Figure]:
+    usage = report.rows(MEMORY_USAGE)
+    if len(usage):
+        largest = usage.iloc[int(floats(usage["peak_bytes"]).argmax())].to_dict()
+        note = f"{counted(float(largest['allocations']), 'allocation')}, {printable(largest['kind'])}"
+        yield Figure("Most memory", format_value(float(largest["peak_bytes"]), "peak_bytes"), note)
+
+
+def _busy(run: Numbers) -> Iterator[Figure]:
+    devices = run.busy_pct_by_device
+    idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
+    over = f"mean of {len(devices)} GPUs, {_span(devices, 'busy_pct')}" if len(devices) > 1 else ""
+    yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), over or idle)
+
+
+def _largest_family(report: Report) -> Iterator[Figure]:
+    kernels = report.rows(CUDA_GPU_KERN_SUM)
+    if not {"name", "total_ns"} <= set(kernels.columns) or not floats(kernels["total_ns"]).sum() > 0:
+        return
+    times = kernels["total_ns"].astype("float64").groupby(kernels["name"].astype("str").map(family_of)).sum()
+    family = str(times.idxmax())
+    share = format_value(float(100 * times.max() / times.sum()), "time_pct")
+    yield Figure("Largest kernel family", share, f"of kernel time: {middle_cut(printable(family), _NAME_LENGTH)}")
+
+
+def _largest_wait(report: Report) -> Iterator[Figure]:
+    found = largest_wait(report.rows(TIME_SPLIT))
+    if found is not None and found[1] >= _LEAST_PCT:
+        name, mean = found
+        # as it stands below the bar
+        shares = {part.label: part.share for part in wholes(report.rows(TIME_SPLIT)).key}
+        title = "Exposed communication" if name == COMMUNICATION else "Largest wait"
+        note = "of the window: computation waits for it" if name == COMMUNICATION else f"of the window: {name}"
+        yield Figure(title, shares.get(name) or format_value(mean, "share_pct"), note)
+
+
+def _work(run: Numbers) -> Iterator[Figure]:
+    """Yield what stands in for a figure that there is not: copies that take time, and the number of launches."""
+    if run.copy_ns and run.window_ns and 100 * run.copy_ns >= _LEAST_PCT * run.window_ns:
+        yield Figure("Copies", format_value(run.copy_ns, "copy_ns"), counted(run.copies or 0, "copy"))
+    if run.launches:
+        yield Figure("Launches", f"{run.launches:,.0f}", f"of {counted(run.kernels or 0, 'kernel')} in the window")
+
+
+def _single_kernels(limits: pd.DataFrame) -> Iterator[Figure]:
+    """Yield the figures of kernels that ncu replayed, without a timeline."""
+    times = floats(limits["replay_ns"])
+    total = float(np.nansum(times))
+    yield Figure("Replayed kernels", f"{len(limits):,}", f"{format_value(total, 'replay_ns')} in all")
+    if not total > 0:
+        return
+    largest = limits.iloc[int(np.nanargmax(times))].to_dict()
+    share = format_value(100 * float(largest["replay_ns"]) / total, "share_pct")
+    yield Figure("Largest kernel", share, f"of their time: {label_of(str(largest['name']), _NAME_LENGTH)}")
+    if pd.notna(largest["used_pct"]):
+        unit = printable(largest["unit"])
+        yield Figure("It is limited by", unit, f"used at {format_value(float(largest['used_pct']), 'used_pct')}")
+
+
 def key_figures(run: Numbers) -> tuple[Figure, ...]:
     """Return the key figures: of the GPU if it did any work, else of the CPU."""
     has_gpu = bool(run.busy_pct_by_device)
@@ -33,9 +140,12 @@ def key_figures(run: Numbers) -> tuple[Figure, ...]:
 
 def _window(run: Numbers) -> Iterator[Figure]:
     if run.window_ns is not None:
-        note = _WINDOWS.get(run.window, printable(run.window) if run.window else "")
-        repeated = printable(run.repeated) if run.repeated else ""
-        yield Figure("Window", format_value(run.window_ns, "window_ns"), _joined(note, repeated))
+        yield Figure("Window", format_value(run.window_ns, "window_ns"), _window_note(run))
+
+
+def _window_note(run: Numbers) -> str:
+    note = _WINDOWS.get(run.window, printable(run.window) if run.window else "")
+    return _joined(note, printable(run.repeated) if run.repeated else "")
 
 
 def _gpu(run: Numbers) -> Iterator[Figure]:
@@ -55,7 +165,7 @@ def _gpu(run: Numbers) -> Iterator[Figure]:
 def _top_kernel(run: Numbers) -> str:
     if run.top_kernel_pct is None:
         return ""
-    return f"; {format_value(run.top_kernel_pct, 'time_pct')} in {short_name(run.top_kernel, _NAME_LENGTH)}"
+    return f"; {format_value(run.top_kernel_pct, 'time_pct')} in {label_of(run.top_kernel, _NAME_LENGTH)}"
 
 
 def _memory(run: Numbers, over: str) -> Iterator[Figure]:

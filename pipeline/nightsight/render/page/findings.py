@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from nightsight.model import SEVERITIES, Finding
-from nightsight.render.table.view import middle_cut, printable
+from nightsight.render.verdict import cause_of, gain_of
+from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
 
 _WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
@@ -24,9 +25,10 @@ class Banner:
 
 @dataclass(frozen=True)
 class Advice:
-    """A finding about the program; `share` is the gain in percent for the bar, None if unknown.
+    """A finding about the program; `share` is the gain in percent for the bar, None if unknown, `change` as text.
 
-    `anchor` and `source` are the anchor and title of the section with its evidence, "" if that is not on the page.
+    `cause` is the title without amounts. `anchor` and `source` are the anchor and title of the section with its
+    evidence, "" if that is not on the page.
     """
 
     rule: str
@@ -39,6 +41,8 @@ class Advice:
     remedy: str
     anchor: str = ""
     source: str = ""
+    change: str = ""
+    cause: str = ""
 
 
 def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
@@ -71,6 +75,8 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str]) -> tuple[Ad
             _prose(finding.remedy, 1_000),
             finding.source if finding.source in titles else "",
             titles.get(finding.source, ""),
+            gain_of(finding),
+            cause_of(finding),
         )
         for finding in findings
         if finding.severity == "advice"

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined, compiler
 from jinja2.bccache import Bucket
@@ -21,9 +22,10 @@ from nightsight.render.page.page import page
 from nightsight.render.page.scripts import bundle
 from nightsight.render.timeline.payload import MOST_BYTES as TIMELINE_BYTES
 from nightsight.render.timeline.payload import timeline_payload
+from nightsight.render.timeline.spending import Spending, unknown
 from nightsight.shipped import shipped
 
-_TEMPLATES: Final = shipped("templates")
+TEMPLATES: Final = shipped("templates")
 MOST_BYTES: Final = 2_000_000
 _POLICY: Final = "content-security-policy"
 _NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
@@ -33,38 +35,90 @@ _NO_EVENTS: Final = "the capture has no timed events, or they do not fit the pag
 _LONGEST_POLICY: Final = 400
 # placeholder for the data: it cannot occur elsewhere, because autoescaping replaces these brackets
 _TIMELINE: Final = Markup("<timeline-data>")
-_STYLES: Final = ("page", "text", "tables", "tables_tools", "charts", "pictures", "timeline", "media")
+_MOVED: Final = (
+    ("style", "css", '<link rel="stylesheet" href="', '">'),
+    ("script", "js", '<script src="', '"></script>'),
+)
+_FROM_FILES: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
+)
+_STYLES: Final = (
+    "page",
+    "first",
+    "text",
+    "tables",
+    "tables_tools",
+    "charts",
+    "pictures",
+    "comparison",
+    "timeline",
+    "media",
+)
 
 
-def render_html(report: Report, profile: Profile | None = None, *, most_bytes: int = MOST_BYTES) -> str:
+def render_html(
+    report: Report, profile: Profile | None = None, *, most_bytes: int = MOST_BYTES, spent: Spending = unknown
+) -> str:
     """Render the report as one self-contained HTML page, with a timeline if there is a profile.
+
+    spent: returns what each device did at every instant, which the timeline draws.
 
     The timeline gets the room that the rest of the page leaves of `most_bytes`; the rest is never cut.
     """
     view = page(report)
     if profile is not None:
         # render first with a placeholder: the size of the rest decides how much room the timeline has
-        text = _filled("report.html", page=view, timeline=_TIMELINE, no_timeline="")
+        text = filled("report.html", page=view, timeline=_TIMELINE, no_timeline="")
         room = most_bytes - len(text.encode()) - _LONGEST_POLICY
-        payload = timeline_payload(profile, results=report.results, most_bytes=min(room, TIMELINE_BYTES))
+        most = min(room, TIMELINE_BYTES)
+        payload = timeline_payload(profile, results=report.results, spent=spent, most_bytes=most)
         if payload:
-            return _with_policy(text.replace(_TIMELINE, payload.decode(), 1))
+            return with_policy(text.replace(_TIMELINE, payload.decode(), 1))
     reason = "report.json contains no events; render the capture itself" if profile is None else _NO_EVENTS
-    return _with_policy(_filled("report.html", page=view, timeline="", no_timeline=reason))
+    return with_policy(filled("report.html", page=view, timeline="", no_timeline=reason))
 
 
-def render_index(entries: Sequence[IndexEntry]) -> str:
-    """Render the index of runs as one HTML page."""
-    return _with_policy(_filled("index.html", page=index_page(entries)))
+def render_index(entries: Sequence[IndexEntry], *, trends: str = "") -> str:
+    """Render the index of runs as one HTML page. `trends`: the address of the trend page, if there is one."""
+    return with_policy(filled("index.html", page=index_page(entries, trends=trends)))
 
 
-def _filled(template: str, **values: object) -> str:
-    return _environment().get_template(template).render(policy=_POLICY, style=_style(), script=_script(), **values)
+def filled(
+    template: str,
+    *,
+    entry: str = "main",
+    styles: tuple[str, ...] = _STYLES,
+    vendored: tuple[Markup, Markup] = (Markup(), Markup()),
+    **values: object,
+) -> str:
+    """Return a template filled in, before its policy is known.
+
+    entry: the module that the page's script begins with. vendored: style and script of others, before ours.
+    """
+    pairs = zip(vendored, (_style(styles), _script(entry)), strict=True)
+    style, script = (Markup("\n").join(filter(None, pair)) for pair in pairs)
+    return _environment().get_template(template).render(policy=_POLICY, style=style, script=script, **values)
 
 
-def _with_policy(text: str) -> str:
+def with_policy(text: str) -> str:
+    """Return the finished page, with a policy that allows what is in it."""
     # the first occurrence is in the meta tag; text from a report always comes after it
     return text.replace(_POLICY, _policy(text), 1)
+
+
+def with_assets(text: str, address: str) -> tuple[str, dict[str, bytes]]:
+    """Move style and script of a finished page into files of their own, for hosts that forbid them inside a page.
+
+    address: of the folder of these files, relative to the page. Return the page, and the files by name. Their names
+    say what is in them, so that many pages share them, and an old page keeps its own.
+    """
+    files: dict[str, bytes] = {}
+    for element, suffix, before, after in _MOVED:
+        for whole, block in re.findall(rf"(<{element}>(.*?)</{element}>)", text, re.DOTALL):
+            name = f"nightsight-{hashlib.sha256(block.encode()).hexdigest()[:12]}.{suffix}"
+            files[name] = block.encode()
+            text = text.replace(whole, f"{before}{escape(quote(address))}/{name}{after}", 1)
+    return re.sub(r'(-Security-Policy" content=")[^"]*', rf"\g<1>{_FROM_FILES}", text, count=1), files
 
 
 class _Compiled(FileSystemBytecodeCache):
@@ -78,7 +132,7 @@ class _Compiled(FileSystemBytecodeCache):
     def __init__(self) -> None:
         sources = (Path(file).read_bytes() for file in (__file__, compiler.__file__))
         made_by = hashlib.sha256(b"".join(sources)).hexdigest()[:16]
-        super().__init__(str(_TEMPLATES / "__pycache__"), f"%s.{made_by}.jinja")
+        super().__init__(str(TEMPLATES / "__pycache__"), f"%s.{made_by}.jinja")
 
     def load_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):
@@ -94,7 +148,7 @@ class _Compiled(FileSystemBytecodeCache):
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+        loader=FileSystemLoader(TEMPLATES),
         bytecode_cache=_Compiled(),
         autoescape=True,
         undefined=StrictUndefined,
@@ -103,10 +157,12 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "breakable": _breakable,
+        "coded": _coded,
         "linked": _linked,
         "marked": _marked,
         "spaced": spaced,
         "timed": _timed,
+        "unbroken": _unbroken,
     }
     return environment
 
@@ -116,12 +172,24 @@ def _breakable(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[_,<…])(?=\S)", name))
 
 
+def _coded(text: str) -> Markup:
+    """Mark up `code`; everything else stays text, asterisks of types too."""
+    parts = text.split("`")
+    # a last backtick without a partner is text
+    lone = ["`" + parts.pop()] if len(parts) % 2 == 0 else []
+    code = Markup("<code>{}</code>")
+    said = [code.format(part) if place % 2 else escape(part) for place, part in enumerate(parts)]
+    return Markup("").join([*said, *lone])
+
+
 def _linked(text: str) -> Markup:
-    """Turn NVIDIA's URLs, which ncu's rules put in parentheses, into links; everything else stays text."""
+    """Mark up `code`, and turn NVIDIA's URLs, which ncu's rules put in parentheses, into links; the rest stays text."""
     *parts, rest = _NVIDIA.split(text)
     link = Markup('<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>')
-    words = (part if place % 2 == 0 else link.format(part, part.split("/")[2]) for place, part in enumerate(parts))
-    return Markup("").join((*words, rest))
+    words = (
+        _coded(part) if place % 2 == 0 else link.format(part, part.split("/")[2]) for place, part in enumerate(parts)
+    )
+    return Markup("").join((*words, _coded(rest)))
 
 
 def _marked(text: str) -> Markup:
@@ -137,15 +205,20 @@ def _timed(text: str) -> Markup:
     return element.format(*found.groups(), text) if found else escape(text)
 
 
+def _unbroken(text: str) -> str:
+    """Keep percent signs on the line of their numbers."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
 @cache
-def _style() -> Markup:
-    texts = ((_TEMPLATES / "styles" / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
+def _style(styles: tuple[str, ...] = _STYLES) -> Markup:
+    texts = ((TEMPLATES / "styles" / f"{name}.css").read_text(encoding="utf-8") for name in styles)
     return Markup("\n").join(map(Markup, texts))  # our own files
 
 
 @cache
-def _script() -> Markup:
-    return Markup(bundle(_TEMPLATES / "scripts" / "main.js"))  # noqa: S704 (our own files)
+def _script(entry: str = "main") -> Markup:
+    return Markup(bundle(TEMPLATES / "scripts" / f"{entry}.js"))  # noqa: S704 (our own files)
 
 
 def _policy(text: str) -> str:

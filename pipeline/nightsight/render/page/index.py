@@ -1,20 +1,24 @@
 """Content of the index page: the runs of each workload, newest first, in units that suit that workload."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 from urllib.parse import quote
 
 from nightsight.model import Report
 from nightsight.render.page.summary import numbers
-from nightsight.render.table.view import Cell, Column, Row, TableView, counted, printable
-from nightsight.units import ABSENT, Scale, format_cell, format_value, scale_for, split
+from nightsight.render.table.view import Cell, Column, Row, TableView, counted
+from nightsight.texts import printable
+from nightsight.trends import Key, off_level
+from nightsight.units import ABSENT, Scale, format_cell, scale_for, split
 
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """One run in the index; `href` is relative to the index page; None means not measured."""
+    """One run in the index; `href` is relative to the index page; None means not measured.
+
+    machine: what beside the GPU must be equal for runs to be comparable, in words.
+    """
 
     workload: str
     run_id: str
@@ -28,6 +32,7 @@ class IndexEntry:
     step_ns: float | None
     failed: bool
     commit: str = ""
+    machine: str = ""
 
 
 # the columns that distinguish runs come first: a narrow screen shows only those
@@ -38,23 +43,22 @@ _NUMBERS: Final = {
     "Kernel time": "kernel_ns",
 }
 _TEXTS: Final = {"GPU": "gpu", "Collector": "collector", "Captured (UTC)": "captured_utc", "Commit": "commit"}
-_SPARK: Final = ("step_ns", "window_ns")
-_MOST_DOTS: Final = 40
+_WATCHED: Final = ("step_ns", "window_ns")
+_LAST: Final = 5
+_BEFORE: Final = 4  # runs that make a level
 
 
 @dataclass(frozen=True)
-class Spark:
-    """A number over the newest runs, oldest first: points in percent of the plot, and its range as text."""
+class Machine:
+    """What the newest complete runs on one machine measured, newest first, and how that compares with those before.
 
-    title: str
-    points: tuple[tuple[float, float], ...]
-    low: str
-    high: str
+    is_off: the last runs are off the level before.
+    """
 
-    @property
-    def lines(self) -> tuple[tuple[tuple[float, float], tuple[float, float]], ...]:
-        """The line segments between consecutive points."""
-        return tuple(pairwise(self.points))
+    name: str
+    last: str
+    state: str
+    is_off: bool
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Group:
 
     workload: str
     table: TableView
-    spark: Spark | None
+    machines: tuple[Machine, ...]
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class IndexPage:
 
     groups: tuple[Group, ...]
     summary: str
+    trends: str
 
 
 def index_entry(report: Report, *, run_id: str, href: str, failed: bool) -> IndexEntry:
@@ -90,15 +95,16 @@ def index_entry(report: Report, *, run_id: str, href: str, failed: bool) -> Inde
         step_ns=run.step_ns,
         failed=failed,
         commit=environment.commit,
+        machine=Key.of(environment, report.conditions, report.parameters).text,
     )
 
 
-def index_page(entries: Sequence[IndexEntry]) -> IndexPage:
-    """Group runs by workload; runs without a timestamp come last."""
+def index_page(entries: Sequence[IndexEntry], *, trends: str = "") -> IndexPage:
+    """Group runs by workload; runs without a timestamp come last. `trends`: the address of the trend page."""
     newest = sorted(entries, key=lambda entry: (entry.captured_utc, entry.run_id), reverse=True)
     workloads = list(dict.fromkeys(entry.workload for entry in newest))
     groups = tuple(_group(name, [entry for entry in newest if entry.workload == name]) for name in workloads)
-    return IndexPage(groups, f"{counted(len(newest), 'run')} of {counted(len(workloads), 'workload')}")
+    return IndexPage(groups, f"{counted(len(newest), 'run')} of {counted(len(workloads), 'workload')}", trends)
 
 
 def _group(workload: str, runs: Sequence[IndexEntry]) -> Group:
@@ -110,27 +116,30 @@ def _group(workload: str, runs: Sequence[IndexEntry]) -> Group:
     )
     name = printable(workload)
     table = TableView(f"Runs of {name}", columns, tuple(_row(entry, scales) for entry in runs))
-    return Group(name, table, _spark(runs))
+    return Group(name, table, tuple(_machines(runs)))
 
 
-def _spark(runs: Sequence[IndexEntry]) -> Spark | None:
-    """Return the step times, else the windows, of the newest complete runs; None for fewer than two."""
-    complete = [entry for entry in reversed(runs) if not entry.failed]
-    name = next((name for name in _SPARK if len(_known(complete, name)) > 1), None)
-    if name is None:
-        return None
-    values = _known(complete, name)[-_MOST_DOTS:]
-    low, high = min(values), max(values)
-    span = high - low or 1.0
-    steps = len(values) - 1
-    points = tuple(
-        (round(100 * place / steps, 2), round(100 - 100 * (value - low) / span, 2) if high > low else 50.0)
-        for place, value in enumerate(values)
-    )
-    title = next(title for title, column in _NUMBERS.items() if column == name)
-    return Spark(
-        f"{title}, last {len(values)} complete runs", points, *(format_value(end, name) for end in (low, high))
-    )
+def _machines(runs: Sequence[IndexEntry]) -> Iterator[Machine]:
+    """Say of each machine what its last runs measured; runs on different machines are never compared."""
+    keys = dict.fromkeys((run.gpu, run.machine) for run in runs)
+    for gpu, machine in keys:
+        complete = [run for run in runs if (run.gpu, run.machine) == (gpu, machine) and not run.failed]
+        name = next((name for name in _WATCHED if _known(complete, name)), None)
+        if name is None:
+            continue
+        values = _known(complete, name)
+        count, percent = off_level(values[::-1], least=_BEFORE)
+        if len(values) <= _BEFORE:
+            state = f"no trend from {counted(len(values), 'run')}"
+        elif count:
+            state = f"the last {counted(count, 'run')} {percent:+.1f} % from the runs before"
+        else:
+            state = "steady"
+        title = next(title for title, column in _NUMBERS.items() if column == name)
+        scale = scale_for("ns", values)
+        last = ", ".join(map(scale.format, values[:_LAST]))
+        words = ", ".join(filter(None, (gpu or "no GPU", machine)))
+        yield Machine(printable(words), f"{title} (newest first): {last} {scale.symbol}", state, bool(count))
 
 
 def _column(title: str, scale: Scale, runs: Sequence[IndexEntry]) -> Column:

@@ -1,27 +1,68 @@
-"""Content and order of a report page: banners, key figures, advice, one section per result, and the method."""
+"""Content and order of a report page: the first screen, causes, what most readers look for, and the rest as details."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from nightsight.model import Environment, Report, Result
+from nightsight.events.kernel_labels import Labels
+from nightsight.model import Conditions, Environment, Report, Result
 from nightsight.render.figure.bars import DotPlot, trials
 from nightsight.render.figure.charts import Pictures, pictures_of
-from nightsight.render.page.figures import Figure, key_figures
+from nightsight.render.page.figures import Figure, first_figures, key_figures
 from nightsight.render.page.findings import Advice, Banner, advice, banners
 from nightsight.render.page.summary import numbers
 from nightsight.render.page.windows import Choices, choices
+from nightsight.render.table.grouped import kernel_groups
 from nightsight.render.table.layouts import labels_of, layout_of
 from nightsight.render.table.packed import packed_tables
-from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered
-from nightsight.render.table.view import Labels, TableView, printable, table_view, texts_of
-from nightsight.results import GPU_TIME, REMEDIES, REPLAY, TIME_SPLIT, WHAT_IF, Place, entry_of
+from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered, with_figures
+from nightsight.render.table.view import TableView, table_view, texts_of
+from nightsight.results import (
+    CPU_OPS,
+    CUDA_GPU_KERN_SUM,
+    GPU_TIME,
+    LAUNCH_OVERHEAD,
+    MEMORY_OPERATIONS,
+    MEMORY_USAGE,
+    NCU_KERNELS,
+    NCU_LIMITS,
+    NCU_ROOFLINE,
+    NVTX_RANGES,
+    RANGE_ITERATIONS,
+    SERVING,
+    STEP_PARTS,
+    STEP_SPLIT,
+    TIME_SPLIT,
+    WHAT_IF,
+    Place,
+    entry_of,
+)
+from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value, heading
 
 Pairs = tuple[tuple[str, str], ...]
 
 TABLE_BYTES: Final = 400_000
 """How many bytes of a page table rows may take beyond those that are printed."""
+_TITLE_LENGTH: Final = 60
+_ON_A_GPU: Final = (
+    SERVING.name,
+    STEP_PARTS.name,
+    STEP_SPLIT.name,
+    CUDA_GPU_KERN_SUM.name,
+    MEMORY_OPERATIONS.name,
+    LAUNCH_OVERHEAD.name,
+    NVTX_RANGES.name,
+)
+_OF_SINGLE_KERNELS: Final = (NCU_KERNELS.name, NCU_LIMITS.name, NCU_ROOFLINE.name)
+_ON_A_CPU: Final = (
+    SERVING.name,
+    STEP_PARTS.name,
+    RANGE_ITERATIONS.name,
+    CPU_OPS.name,
+    MEMORY_USAGE.name,
+    NVTX_RANGES.name,
+)
 _FACTS: Final = {
     "gpu": "GPU",
     "driver": "Driver",
@@ -49,10 +90,11 @@ class Definition:
 
 @dataclass(frozen=True)
 class Section:
-    """One result: its pictures and table, or the sentence `message` instead."""
+    """One result: its pictures and table, or the sentence `message` instead. `short`: its title in the navigation."""
 
     anchor: str
     title: str
+    short: str
     help: str = ""
     columns: tuple[Definition, ...] = ()
     pictures: Pictures = field(default_factory=Pictures)
@@ -63,80 +105,125 @@ class Section:
 
 @dataclass(frozen=True)
 class Method:
-    """How the report was measured: environment, parameters, and time per stage."""
+    """How the report was measured: environment, parameters, time per stage, and how each GPU ran."""
 
     environment: Pairs
     parameters: Pairs
     stages: Pairs
+    conditions: Pairs
     trials: DotPlot | None
     sections: tuple[Section, ...]
 
 
 @dataclass(frozen=True)
-class Links:
-    """A group of links to sections, as (anchor, text); `group` is "" for results that are not in the register."""
+class Details:
+    """Sections that start closed, under the title of their group; "" for results that are not in the register."""
 
     group: str
-    targets: tuple[tuple[str, str], ...]
+    sections: tuple[Section, ...]
 
 
 @dataclass(frozen=True)
 class Page:
     """Everything that the template of a report prints.
 
-    lead: the section before the advice. windows: those that a reader can choose there. unchecked: advice rules that
-    could not be checked, with the reason. nothing: what to say if there is no advice. unavailable: titles of missing
+    doubts: what is wrong with the capture; notes: what else is to know about it. first: the four figures of the first
+    screen, figures: all of them. windows: those that a reader can choose. lead: where the time went. unchecked: advice
+    rules that could not be checked, with the reason. sections: those that are open. unavailable: titles of missing
     results, with the reason. tables: all rows of the tables, compressed (packed_tables).
     """
 
     title: str
     facts: tuple[str, ...]
-    banners: tuple[Banner, ...]
-    advice: tuple[Advice, ...]
-    unchecked: Pairs
-    nothing: str
+    doubts: tuple[Banner, ...]
+    notes: tuple[Banner, ...]
+    first: tuple[Figure, ...]
     figures: tuple[Figure, ...]
-    nav: tuple[Links, ...]
-    lead: Section | None
     windows: Choices
+    lead: Section | None
+    unchecked: tuple[tuple[tuple[str, ...], str], ...]
     sections: tuple[Section, ...]
+    details: tuple[Details, ...]
     unavailable: Pairs
     method: Method
     generator: str
     tables: str
+
+    @property
+    def advice(self) -> tuple[Advice, ...]:
+        """The advice on the window that the report is about."""
+        return self.windows.windows[0].advice
+
+    @property
+    def has_causes(self) -> bool:
+        """Whether there is advice, or was looked for."""
+        return bool(self.advice or self.unchecked or self.lead)
+
+    @property
+    def has_what_if(self) -> bool:
+        """Whether the page has what remedies would gain."""
+        return any(section.anchor == WHAT_IF.name for section in self.results)
+
+    @property
+    def results(self) -> tuple[Section, ...]:
+        """All sections of results but those of the method, in the order of the page."""
+        closed = (section for group in self.details for section in group.sections)
+        return (*((self.lead,) if self.lead else ()), *self.sections, *closed)
 
 
 def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     """Build the page of a report; table rows beyond the printed ones get at most `table_bytes`."""
     # labels come from the plain names, before launches are numbered
     labels = labels_of(report.results)
-    report = replace(report, results=numbered(report.results))
-    there = [result for result in report.results if result.table is not None]
-    sections = tuple(_section(result, report, labels) for result in there if _has_section(result))
-    method = _method(report, labels)
-    tables = (section.table for section in (*sections, *method.sections) if section.table)
+    report = replace(report, results=numbered(with_figures(report.results)))
+    made = {result.name: _section(result, report, labels) for result in report.results if _has_section(result)}
+    method, run = _method(report, labels), numbers(report)
+    said = banners(report.findings)
+    doubts = tuple(banner for banner in said if banner.severity != "info")
+    lead = made.pop(TIME_SPLIT.name, None)
+    is_open = _open(report)
+    sections = tuple(made.pop(name) for name in is_open if name in made)
+    shown = (*((lead,) if lead else ()), *sections, *made.values(), *method.sections)
+    titles = {section.anchor: section.title for section in shown}
     return Page(
-        printable(report.title),
+        middle_cut(printable(report.title), _TITLE_LENGTH),
         _facts(report.environment),
-        banners(report.findings),
-        advice(report.findings, {section.anchor: section.title for section in sections}),
+        doubts,
+        tuple(banner for banner in said if banner not in doubts),
+        first_figures(run, report),
+        key_figures(run),
+        choices(report, run, advice(report.findings, titles)),
+        lead,
         _unchecked(report.unchecked),
-        _nothing(report),
-        key_figures(numbers(report)),
-        links((section.anchor, section.title) for section in sections),
-        next((section for section in sections if section.anchor == TIME_SPLIT.name), None),
-        choices(report),
-        tuple(section for section in sections if section.anchor != TIME_SPLIT.name),
+        sections,
+        _details(made.values()),
         _unavailable(report.results),
         method,
         printable(report.generator) if report.generator else "",
-        packed_tables(tables, most_bytes=table_bytes),
+        packed_tables((section.table for section in shown if section.table), most_bytes=table_bytes),
     )
+
+
+def _open(report: Report) -> tuple[str, ...]:
+    """Return the results whose sections are open, in their order: what readers of such a capture look for first."""
+    if len(report.rows(GPU_TIME)):
+        return _ON_A_GPU
+    return _OF_SINGLE_KERNELS if len(report.rows(NCU_KERNELS)) else _ON_A_CPU
+
+
+def _details(sections: Iterable[Section]) -> tuple[Details, ...]:
+    groups: dict[str, list[Section]] = {}
+    for section in sections:
+        entry = entry_of(section.anchor)
+        groups.setdefault(entry.group if entry else "", []).append(section)
+    return tuple(Details(group, tuple(members)) for group, members in groups.items())
 
 
 def _has_section(result: Result) -> bool:
     entry = entry_of(result.name)
-    return _is_at(result, "section", "lead") and (len(result.rows) > 0 or (entry is not None and entry.is_core))
+    if result.table is None or not _is_at(result, "section", "lead"):
+        return False
+    return len(result.rows) > 0 or (entry is not None and entry.is_core)
 
 
 def _is_at(result: Result, *places: Place) -> bool:
@@ -145,28 +232,13 @@ def _is_at(result: Result, *places: Place) -> bool:
     return (entry.place if entry else "section") in places
 
 
-def _nothing(report: Report) -> str:
-    """Return what to say if there is no advice: what was looked for, and the most that any of it costs.
-
-    Nothing if nothing could be looked for: the page then lists what was not checked, and why.
-    """
-    if not len(report.rows(REPLAY)) or REMEDIES[0][0] in report.unchecked:
-        return ""
-    gains = report.rows(WHAT_IF)
-    if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
-        return f"Looked for {len(REMEDIES)} causes, and found none."
-    most = gains.nlargest(1, "gain_pct").to_dict("records")[0]
-    gain = format_value(float(most["gain_pct"]), "gain_pct")
-    return f"Looked for {len(REMEDIES)} causes. None costs enough to act on: the most is {gain} ({most['rule']})."
-
-
-def _unchecked(rules: Mapping[str, str]) -> Pairs:
+def _unchecked(rules: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...]:
     """Group the advice rules that could not be checked by reason; return (names, reason)."""
     reasons: dict[str, list[str]] = {}
     for rule, reason in rules.items():
         # the page adds the full stop itself
         reasons.setdefault(printable(reason).rstrip("."), []).append(printable(rule))
-    return tuple((", ".join(names), reason) for reason, names in reasons.items())
+    return tuple((tuple(names), reason) for reason, names in reasons.items())
 
 
 def _facts(environment: Environment) -> tuple[str, ...]:
@@ -210,7 +282,10 @@ def _titles(results: list[Result], replays: int) -> Iterator[str]:
 def _section(result: Result, report: Report, labels: Labels) -> Section:
     layout = layout_of(result).labelled(labels)
     title, notes = printable(result.title), tuple(printable(note) for note in result.notes)
-    section = Section(printable(result.name), title, printable(result.help) if result.help else "", notes=notes)
+    entry = entry_of(result.name)
+    short = (entry.short if entry else "") or title
+    told = printable(result.help) if result.help else ""
+    section = Section(printable(result.name), title, short[:1].upper() + short[1:], told, notes=notes)
     if not len(result.rows):
         return replace(
             section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none were recorded in this capture."
@@ -218,7 +293,9 @@ def _section(result: Result, report: Report, labels: Labels) -> Section:
     section = replace(section, columns=_definitions(result), pictures=pictures_of(result.name, report, labels))
     if result.name == GPU_TIME.name and len(result.rows) == 1:
         return section  # the chart and the key figures already show all of it
-    return replace(section, table=table_view(result.rows, layout, caption=title, name=section.anchor))
+    table = table_view(result.rows, layout, caption=title, name=section.anchor)
+    groups = kernel_groups(report) if result.name == CUDA_GPU_KERN_SUM.name else {}
+    return replace(section, table=table.grouped(groups))
 
 
 def _definitions(result: Result) -> tuple[Definition, ...]:
@@ -239,16 +316,24 @@ def _method(report: Report, labels: Labels) -> Method:
         texts_of(environment),
         texts_of(report.parameters),
         texts_of(stages),
+        tuple((f"GPU {gpu.device}", printable(_conditions(gpu))) for gpu in report.conditions),
         trials("Step time of each trial, without a profiler", times) if times else None,
         tuple(_section(result, report, labels) for result in results),
     )
 
 
-def links(sections: Iterable[tuple[str, str]]) -> tuple[Links, ...]:
-    """Group sections (anchor, title) for the navigation, in the order of each group's first section."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for anchor, title in sections:
-        entry = entry_of(anchor)
-        group, text = (entry.group, entry.short or title) if entry else ("", title)
-        groups.setdefault(group, []).append((anchor, text))
-    return tuple(Links(group, tuple(targets)) for group, targets in groups.items())
+def _conditions(gpu: Conditions) -> str:
+    """Return in one line how a GPU ran."""
+    lowest = f" (lowest {gpu.lowest_sm_mhz:,.0f})" if gpu.lowest_sm_mhz is not None else ""
+    facts = (
+        gpu.sm_mhz is not None and f"{gpu.sm_mhz:,.0f} MHz{lowest}",
+        gpu.memory_mhz is not None and f"memory {gpu.memory_mhz:,.0f} MHz",
+        gpu.temperature_c is not None and f"{gpu.temperature_c:.0f} °C",
+        gpu.power_w is not None and f"{gpu.power_w:.0f} W",
+        gpu.clock_policy and f"clocks {gpu.clock_policy}",
+        gpu.mig and f"MIG {gpu.mig}",
+        gpu.is_shared and "shared with other processes",
+        gpu.throttled and f"slowed down: {', '.join(gpu.throttled)}",
+        f"{gpu.samples:,} samples",
+    )
+    return ", ".join(fact for fact in facts if fact)

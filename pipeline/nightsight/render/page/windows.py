@@ -1,4 +1,4 @@
-"""The windows that a reader can choose on the page: where the time of each went, and the advice on it."""
+"""The first screen, for each window that a reader can choose: the verdict, where the time went, the first causes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,9 +6,13 @@ from typing import Final
 
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model import Report, View
-from nightsight.render.figure.shares import Whole, wholes
-from nightsight.render.page.findings import Advice, advice
-from nightsight.render.table.view import middle_cut, printable
+from nightsight.render.figure.shares import Wholes, wholes
+from nightsight.render.page.findings import Advice
+from nightsight.render.page.findings import advice as advice_of
+from nightsight.render.page.summary import Numbers
+from nightsight.render.verdict import Verdict, verdict, verdict_on
+from nightsight.results import TIME_SPLIT
+from nightsight.texts import middle_cut, printable
 
 _LABELS: Final = {
     STEADY: "Steady",
@@ -24,41 +28,45 @@ _SENTENCE: Final = 500
 
 @dataclass(frozen=True)
 class Choice:
-    """One window: its label, how it was chosen, and for all but the chosen one the picture of its time, and advice."""
+    """One window: its label, how it was chosen, the verdict on it, where its time went, and advice."""
 
     label: str
     sentence: str
-    is_chosen: bool
-    wholes: tuple[Whole, ...] = ()
-    advice: tuple[Advice, ...] = ()
+    verdict: Verdict
+    wholes: Wholes
+    advice: tuple[Advice, ...]
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The windows of a page, the chosen one first; `start_up` says in one line where the time before went."""
+    """The windows of a page, the one that the report is about first.
 
-    windows: tuple[Choice, ...] = ()
+    start_up: in one line, where the time before that window went.
+    """
+
+    windows: tuple[Choice, ...]
     start_up: str = ""
 
-    @property
-    def others(self) -> tuple[Choice, ...]:
-        """All but the chosen one."""
-        return tuple(window for window in self.windows if not window.is_chosen)
 
-
-def choices(report: Report) -> Choices:
-    """Return the windows of a report that there is something to say about."""
+def choices(report: Report, run: Numbers, advice: tuple[Advice, ...]) -> Choices:
+    """Return the windows of a report that there is something to say about; `run` and `advice` are of the chosen one."""
+    chosen = next((view for view in report.windows if view.is_chosen), None)
+    drawn = wholes(report.rows(TIME_SPLIT))
+    # without work on a GPU there is no choice to explain
+    sentence = _prose(chosen.sentence) if chosen and drawn else ""
+    first = Choice(_label(chosen) if chosen else "", sentence, verdict(report, run), drawn, advice)
     start_up = next((view.sentence for view in report.windows if view.name == START_UP and not view.is_chosen), "")
-    return Choices(tuple(_choices(report)), _prose(start_up) if start_up else "")
+    return Choices((first, *_others(report)), _prose(start_up))
 
 
-def _choices(report: Report) -> Iterator[Choice]:
-    for view in sorted(report.windows, key=lambda view: not view.is_chosen):
-        if view.is_chosen:
-            yield Choice(_label(view), _prose(view.sentence), is_chosen=True)
-        elif view.split is not None and len(view.split):
+def _others(report: Report) -> Iterator[Choice]:
+    for view in report.windows:
+        if not view.is_chosen and view.split is not None and len(view.split):
             # sections of the page are about the chosen window, so the advice on others has no links to them
-            yield Choice(_label(view), _prose(view.sentence), False, wholes(view.split), advice(view.findings, {}))
+            said = advice_of(view.findings, {})
+            # the line on the start-up says this already, whichever window is shown
+            sentence = "" if view.name == START_UP else _prose(view.sentence)
+            yield Choice(_label(view), sentence, verdict_on(view), wholes(view.split), said)
 
 
 def _label(view: View) -> str:

@@ -9,10 +9,12 @@ from typing import Final
 import pandas as pd
 
 from nightsight.errors import CaptureError
+from nightsight.events.kernel_labels import NAME_LENGTH, Labels
 from nightsight.model import MAKE_AGAIN, Report, Result
 from nightsight.render.table import replayed
-from nightsight.render.table.view import NAME_LENGTH, Labels, Layout, operation_names, printable, short_text
+from nightsight.render.table.view import Layout, operation_names, short_text
 from nightsight.results import (
+    CRITICAL_PATH,
     CUDA_API_SYNC,
     DIAGNOSTICS,
     GPU_TIME,
@@ -30,6 +32,7 @@ from nightsight.results import (
     Entry,
     entry_of,
 )
+from nightsight.texts import printable
 from nightsight.units import heading
 
 Frame = pd.DataFrame
@@ -62,7 +65,8 @@ def layout_of(result: Result) -> Layout:
 
 def labels_of(results: Iterable[Result]) -> Labels:
     """Return the labels of all kernels that occur in results."""
-    named = [(result, entry) for result in results if (entry := entry_of(result.name))]
+    # the critical path names families of kernels, by the function that is common to them
+    named = [(result, entry) for result in results if (entry := entry_of(result.name)) and entry is not CRITICAL_PATH]
     columns = (result.rows[name] for result, entry in named for name in entry.kernels if name in result.rows)
     names = (column.dropna().astype("str") for column in columns)
     return Labels(name for each in names for name in each.drop_duplicates())

@@ -5,15 +5,17 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.render.table.view import Column, TableView, Whole, floats, left_out, printable
+from nightsight.events.ranges import NUMBER
+from nightsight.render.table.view import Column, TableView, Whole, floats, left_out
+from nightsight.texts import printable
 from nightsight.units import split
 
 Json = dict[str, Any]
@@ -28,7 +30,7 @@ def packed_tables(views: Iterable[TableView], *, most_bytes: int) -> str:
 
     The largest tables are cut first. Rows that the page prints are never cut.
     """
-    tables = [_Table(view, view.whole) for view in views if view.whole is not None and view.rows]
+    tables = [table for view in views for table in _tables(view)]
     aim: float = most_bytes
     # the size of the whole is only known after compressing it
     for _ in range(_TRIES if tables else 0):
@@ -54,6 +56,14 @@ class Texts:
     def all(self) -> list[str]:
         """The texts by their code."""
         return list(self._codes)
+
+
+def _tables(view: TableView) -> Iterator["_Table"]:
+    """Yield a table, and its groupings as tables of their own: `NAME/BY`, of which the page prints nothing."""
+    if view.whole is not None and view.rows:
+        yield _Table(view, view.whole)
+        for by, whole in view.groups.items():
+            yield _Table(replace(view, name=f"{view.name}/{by}", rows=()), whole)
 
 
 @dataclass(frozen=True)
@@ -164,7 +174,7 @@ def _limits(tables: Sequence[_Table], most_bytes: float) -> list[int]:
 def _document(tables: Sequence[_Table], limits: Sequence[int]) -> Json:
     texts = Texts()
     rows = {table.view.name: table.rows(count, texts) for table, count in zip(tables, limits, strict=True)}
-    return {"format": _FORMAT, "tables": rows, "texts": texts.all}
+    return {"format": _FORMAT, "number": NUMBER, "tables": rows, "texts": texts.all}
 
 
 def _json(document: Json) -> bytes:

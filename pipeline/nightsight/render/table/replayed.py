@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nightsight.events.kernel_names import normalised
 from nightsight.model import Result
 from nightsight.render.table.view import floats
+from nightsight.results import CUDA_GPU_KERN_SUM, NCU_KERNELS
 from nightsight.units import split
 
 Frame = pd.DataFrame
@@ -30,6 +32,11 @@ _FIRST: Final = (
     "dram_pct",
     "occupancy_pct",
     "limiter",
+)
+_FIGURES: Final = ("sm_pct", "dram_pct", "limiter")
+_OF_REPLAY: Final = (
+    "SM, DRAM and limiter are those of the kernel's replay by Nsight Compute, of several the one that stands for the "
+    "most time: see Replayed kernels."
 )
 HEADINGS: Final = {
     "theoretical_pct": "theoretical_occupancy_pct",
@@ -58,6 +65,28 @@ def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
     known = (None if pd.isna(launch) else launch for launch in frame["launch"])
     numbers = pd.Series([str(launches.setdefault(launch, len(launches) + 1)) for launch in known], frame.index, "str")
     return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")
+
+
+def with_figures(results: tuple[Result, ...]) -> tuple[Result, ...]:
+    """Add what ncu says of a kernel to *Kernel time*: figures of the replay that stands for the most of its time."""
+    replays = next((result.rows for result in results if result.name == NCU_KERNELS.name and len(result.rows)), None)
+    if replays is None:
+        return results
+    order = [name for name in ("gpu_pct", "replay_ns") if name in replays and replays[name].notna().any()]
+    most = replays.sort_values(order, ascending=False, kind="stable") if order else replays
+    most = most.assign(kernel=most["name"].astype("str").map(normalised)).drop_duplicates("kernel").set_index("kernel")
+    figures = most[[name for name in _FIGURES if name in most and most[name].notna().any()]]
+    return tuple(_with(result, figures) if result.name == CUDA_GPU_KERN_SUM.name else result for result in results)
+
+
+def _with(result: Result, figures: Frame) -> Result:
+    if result.table is None or not len(result.rows):
+        return result
+    kernels = result.rows["name"].astype("str").map(normalised)
+    found = figures.reindex(kernels.to_numpy()).set_index(result.rows.index)
+    if not found.notna().any(axis=None):
+        return result
+    return replace(result, table=pd.concat([result.rows, found], axis=1), notes=(*result.notes, _OF_REPLAY))
 
 
 def number_of(name: str) -> str:

@@ -165,9 +165,9 @@ def _repeated(events: Events, window: Span) -> Iterator[tuple[Ints, Ints]]:
     rows = [row for row, drawn in enumerate(events.rows) if drawn.kind == "range"]
     where = np.concatenate([np.empty(0, np.int64), *(np.arange(*events.bounds[row : row + 2]) for row in rows)])
     # ranges merged into OTHERS are not repetitions of each other
-    others = events.labels.names.index(OTHERS) if OTHERS in events.labels.names else -1
+    is_others = np.array([name == OTHERS for name in events.labels.names], dtype=bool)
     within = (events.start[where] >= window[0]) & (events.end[where] <= window[1])
-    where = where[within & (events.label[where] != others)]
+    where = where[within & ~is_others[events.label[where]]]
     code, count = np.unique(_patterns(events, where), return_inverse=True, return_counts=True)[1:]
     total = np.bincount(code, events.end[where] - events.start[where], len(count))
     total[count < _LEAST_REPETITIONS] = 0

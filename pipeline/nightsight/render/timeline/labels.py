@@ -1,6 +1,6 @@
 """Labels of timeline events: a name and details (grid, bytes, ...); equal events share one label."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -11,8 +11,8 @@ import pandas as pd
 
 from nightsight.intervals import Ints
 from nightsight.render.export.tracks import distinct, event_names
-from nightsight.render.table.view import middle_cut, printable
 from nightsight.tables import SHAPE, integers
+from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
 
 MOST_LABELS: Final = 20_000
@@ -23,10 +23,14 @@ _DETAIL_LENGTH: Final = 200
 
 @dataclass(frozen=True)
 class Labels:
-    """Name and details of each label. `without`: kinds of events whose details are left out."""
+    """Name, details and category of each label. `without`: kinds of events whose details are left out.
+
+    The category is a position in (*BUSY, *IDLE); -1 for events that are neither GPU work nor CUDA calls.
+    """
 
     names: tuple[str, ...]
     details: tuple[str, ...]
+    categories: tuple[int, ...]
     without: tuple[str, ...] = ()
 
     @cached_property
@@ -36,20 +40,28 @@ class Labels:
         return [numbers[name] for name in self.names]
 
 
-def label_events(table: str, frame: pd.DataFrame) -> tuple[Ints, Labels]:
-    """Return the index of each event's label, and the labels of the table."""
-    named, names = event_names(table, frame)
+def label_events(table: str, frame: pd.DataFrame, category: Ints) -> tuple[Ints, Labels]:
+    """Return the index of each event's label, and the labels of the table; `category` is that of each event."""
+    named, names = _names(table, frame)
     columns = [name for name in _FACTS.get(table, ()) if name in frame]
-    if not columns:
-        return named, _plain(names)
-    keys = [_codes(frame[name]) for name in columns]
-    code, first = _combinations([named, *keys])
+    code, first = _combinations([named, category, *(_codes(frame[name]) for name in columns)])
+    without: tuple[str, ...] = ()
     # too many different details to be worth their bytes: names only
-    if len(first) > MOST_LABELS:
-        return named, replace(_plain(names), without=(table.replace("_", " "),))
+    if columns and len(first) > MOST_LABELS:
+        columns, without = [], (table.replace("_", " "),)
+        code, first = _combinations([named, category])
     facts = {name: _values(frame[name].iloc[first]) for name in columns}
-    said = [_WORDS[table](dict(zip(columns, row, strict=True))) for row in zip(*facts.values(), strict=True)]
-    return code, Labels(tuple(names[name] for name in named[first].tolist()), tuple(map(_printable, said)))
+    rows = zip(*facts.values(), strict=True) if columns else ()
+    said = [_printable(_WORDS[table](dict(zip(columns, row, strict=True)))) for row in rows] or [""] * len(first)
+    own = tuple(names[name] for name in named[first].tolist())
+    return code, Labels(own, tuple(said), tuple(category[first].tolist()), without)
+
+
+def _names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
+    """Return the index of each event's name, and the names; those of a table without names are called after it."""
+    if table in _UNNAMED:
+        return np.zeros(len(frame), dtype=np.int64), [_UNNAMED[table]]
+    return event_names(table, frame)
 
 
 def together(parts: Iterable[Labels]) -> Labels:
@@ -57,12 +69,9 @@ def together(parts: Iterable[Labels]) -> Labels:
     known = list(parts)
     names = chain.from_iterable(part.names for part in known)
     details = chain.from_iterable(part.details for part in known)
+    categories = chain.from_iterable(part.categories for part in known)
     without = dict.fromkeys(chain.from_iterable(part.without for part in known))
-    return Labels(tuple(names), tuple(details), tuple(without))
-
-
-def _plain(names: Sequence[str]) -> Labels:
-    return Labels(tuple(names), ("",) * len(names))
+    return Labels(tuple(names), tuple(details), tuple(categories), tuple(without))
 
 
 def _combinations(keys: list[Ints]) -> tuple[Ints, Ints]:
@@ -123,12 +132,18 @@ def _of_mark(facts: Facts) -> str:
     return ", ".join(f"{name} {facts[name]}" for name in ("domain", "category") if facts.get(name))
 
 
+def _of_faults(facts: Facts) -> str:
+    return f"{facts['faults']} faults"
+
+
+_UNNAMED: Final = {"cpu_page_faults": "CPU page fault", "gpu_page_faults": "GPU page faults"}
 _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels": (*SHAPE, "registers"),
     "memory_ops": ("source_kind", "target_kind", "bytes"),
     "graph_launches": ("graph",),
     "ranges": ("domain", "is_open"),
     "marks": ("domain", "category"),
+    "gpu_page_faults": ("faults",),
 }
 _WORDS: Final[Mapping[str, Callable[[Facts], str]]] = {
     "kernels": _of_kernel,
@@ -136,6 +151,7 @@ _WORDS: Final[Mapping[str, Callable[[Facts], str]]] = {
     "graph_launches": _of_graph,
     "ranges": _of_range,
     "marks": _of_mark,
+    "gpu_page_faults": _of_faults,
 }
 
 
@@ -156,31 +172,41 @@ def fold(label: Ints, labels: Labels, economy: Economy) -> tuple[Ints, Labels, l
     count = np.bincount(label, minlength=len(labels.names))
     names = tuple(middle_cut(name, economy.name_length) for name in labels.names)
     left_out = [f"Names are cut to {economy.name_length:,} characters."] if names != labels.names else []
-    said = Labels(names, labels.details)
+    said = replace(labels, names=names)
     place, found = _by_frequency(said, count)
     without = labels.without
     if len(found.names) > economy.most_labels:
-        place, found = _by_frequency(_plain(names), count)
+        place, found = _by_frequency(replace(said, details=("",) * len(names)), count)
         without = ("events",)
     if without:
         left_out.append(f"Details are left out: there are too many different {' and '.join(without)}.")
     if (all_ := len(found.names)) > economy.most_labels:
-        kept = economy.most_labels - 1
-        place = np.minimum(place, kept)
-        found = Labels((*found.names[:kept], OTHERS), (*found.details[:kept], ""))
+        # one label of others for each category that they have
+        rest = dict.fromkeys(found.categories[economy.most_labels - 1 :])
+        kept = economy.most_labels - len(rest)
+        rest = dict.fromkeys(found.categories[kept:])
+        others = {category: kept + number for number, category in enumerate(rest)}
+        new = np.array([*range(kept), *(others[category] for category in found.categories[kept:])], dtype=np.int64)
+        place = new[place]
+        found = Labels(
+            (*found.names[:kept], *(OTHERS,) * len(rest)),
+            (*found.details[:kept], *("",) * len(rest)),
+            (*found.categories[:kept], *rest),
+        )
         left_out.append(f"Only the {kept:,} most frequent of {all_:,} names are shown; all others appear as {OTHERS}.")
     return place[label], found, left_out
 
 
 def _by_frequency(labels: Labels, count: Ints) -> tuple[Ints, Labels]:
     """Return the new number of each label, and the distinct labels that occur, the most frequent first."""
-    pairs = list(zip(labels.names, labels.details, strict=True))
-    totals: dict[tuple[str, str], int] = {}
-    for pair, times in zip(pairs, count.tolist(), strict=True):
+    keys = list(zip(labels.names, labels.details, labels.categories, strict=True))
+    totals: dict[tuple[str, str, int], int] = {}
+    for key, times in zip(keys, count.tolist(), strict=True):
         if times:
-            totals[pair] = totals.get(pair, 0) + times
+            totals[key] = totals.get(key, 0) + times
     # by name where equally frequent, so that the order is reproducible
-    ordered = sorted(totals, key=lambda pair: (-totals[pair], pair))
-    places = {pair: place for place, pair in enumerate(ordered)}
-    found = np.array([places.get(pair, 0) for pair in pairs], dtype=np.int64)
-    return found, Labels(tuple(name for name, _ in ordered), tuple(detail for _, detail in ordered))
+    ordered = sorted(totals, key=lambda key: (-totals[key], key))
+    places = {key: place for place, key in enumerate(ordered)}
+    found = np.array([places.get(key, 0) for key in keys], dtype=np.int64)
+    names, details, categories = zip(*ordered, strict=True) if ordered else ((), (), ())
+    return found, Labels(names, details, categories)

@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -11,18 +11,26 @@ from typing import Any, Final
 
 import numpy as np
 
+from nightsight.events.categories import Spent
+from nightsight.events.kernel_labels import Labels as KernelLabels
 from nightsight.events.ranges import NUMBER
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.model import Profile, Result
 from nightsight.render.export.tracks import Places
+from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.table.layouts import labels_of
+from nightsight.render.table.replayed import BRIEF
 from nightsight.render.timeline.columns import deflated, gzip_base64
 from nightsight.render.timeline.counters import Curve, curves
 from nightsight.render.timeline.detail import exactly, on_statistics, sentences, thinned
 from nightsight.render.timeline.labels import Economy, Labels, fold
 from nightsight.render.timeline.layers import Layer, Sample
-from nightsight.render.timeline.rows import MOST_ROWS, Events, lay_events
+from nightsight.render.timeline.rows import MOST_ROWS, Events, beside, lay_events
+from nightsight.render.timeline.spending import CATEGORIES, Account, Spending, account, by_piece, unknown
 from nightsight.render.timeline.sums import Sums, fitting, sums_of
+from nightsight.results import BUSY
+from nightsight.texts import middle_cut
 
 FORMAT: Final = 2
 MOST_BYTES: Final = 1_200_000
@@ -39,6 +47,9 @@ _ECONOMIES: Final = (
 _WORDS: Final = 1 / 3
 # and at most this share for sums, which are needed if not every event is drawn exactly
 _SUMS: Final = 1 / 8
+# and as much for what devices did at every instant
+_SPENT: Final = 1 / 8
+_HALVINGS: Final = 6
 _ATTEMPTS: Final = 3
 _LESS: Final = 0.95
 # compressed size in the header of a row's event counts, and of a layer's description
@@ -47,15 +58,67 @@ _LAYER_BYTES: Final = 80
 Span = tuple[int, int]
 
 
-def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_bytes: int = MOST_BYTES) -> bytes | None:
+def timeline_payload(
+    profile: Profile, *, results: Sequence[Result] = (), spent: Spending = unknown, most_bytes: int = MOST_BYTES
+) -> bytes | None:
     """Return the timeline as base64 of gzip, at most `most_bytes` long; None if there are no events or none fit.
 
     `results` are those of the profile's report; the curves of memory and of operations in flight come from them.
+    `spent` returns what each device did.
     """
+    recorded = Timeline(profile).window
+    window = (recorded.start_ns, recorded.end_ns)
+    places = Places(profile)
+    source = _Source(
+        lambda most_rows: lay_events(profile, most_rows=most_rows),
+        lambda most_points: curves(profile, results, window=window, most_points=most_points),
+        window,
+        recorded.name,
+        lambda device: places.gpu(device)[1],
+        spent,
+        labels_of(results) if results else None,
+    )
+    return _packed(source, most_bytes)
+
+
+def steps_payload(sides: Sequence[tuple[str, Profile]], *, most_ns: int, most_bytes: int = MOST_BYTES) -> bytes | None:
+    """Return the timelines of several profiles on one axis, as `timeline_payload` does.
+
+    Each side has a title, and a profile whose events begin at 0 and end by `most_ns`.
+    """
+    source = _Source(
+        lambda most_rows: beside([(title, lay_events(profile, most_rows=most_rows)) for title, profile in sides]),
+        lambda _: [],
+        (0, most_ns),
+        "one step",
+        str,
+        None,
+    )
+    return _packed(source, most_bytes)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a timeline shows: events by the most rows, curves by their most points, the window, names of GPUs.
+
+    spent: what each device did; None if the times are not those of a capture.
+    kernels: the labels of kernels, the same as in the tables of the page; None: those of the kernels that are drawn.
+    """
+
+    lay: Callable[[int], Events]
+    curves: Callable[[int], Sequence[Curve]]
+    window: Span
+    window_name: str
+    gpu: Callable[[int], str]
+    spent: Spending | None
+    kernels: KernelLabels | None = None
+
+
+def _packed(source: _Source, most_bytes: int) -> bytes | None:
+    # first: it takes memory for a while, as the events do
+    spent = source.spent() if source.spent else {}
     for most_rows, most_points, economy in _ECONOMIES:
-        recorded = Timeline(profile).window
-        drawn = curves(profile, results, window=(recorded.start_ns, recorded.end_ns), most_points=most_points)
-        scene = _scene(profile, drawn, most_rows, economy)
+        scene = _scene(source, spent, source.curves(most_points), (most_rows, economy))
         if scene is None:
             return None
         if payload := _payload(scene, most_bytes):
@@ -67,15 +130,20 @@ def timeline_payload(profile: Profile, *, results: Sequence[Result] = (), most_b
 class _Scene:
     """Everything to draw, with times in ns since its begin; `words` is the header without what depends on the layers.
 
-    everything: the events of all rows, drawn or not.
+    everything: the events of all rows, drawn or not. spent: what each device did, with the number of its group.
     """
 
     events: Events
     everything: Events
+    spent: tuple[tuple[int, Spent], ...]
     window: Span
     span_ns: int
     words: dict[str, Any]
     left_out: list[str]
+
+    @property
+    def devices(self) -> list[Spent]:
+        return [spent for _, spent in self.spent]
 
     @cached_property
     def sample(self) -> Sample:
@@ -91,24 +159,27 @@ class _Scene:
         return sums_of(self.everything, span_ns=self.span_ns, origin_ns=self.window[0])
 
 
-def _scene(profile: Profile, drawn: Sequence[Curve], most_rows: int, economy: Economy) -> _Scene | None:
-    """Return what there is to draw; None if there are no events.
+def _scene(
+    source: _Source, spent: Mapping[int, Spent], drawn: Sequence[Curve], limits: tuple[int, Economy]
+) -> _Scene | None:
+    """Return what there is to draw within limits on rows and text; None if there are no events.
 
     Events are laid anew for each economy: keeping those with unshifted times for a second one, which few captures need,
     would take 75 MB for a million kernels.
     """
+    most_rows, economy = limits
     # sums count all rows, even those that will not be drawn
-    events = everything = lay_events(profile, most_rows=maxsize)
+    events = everything = source.lay(maxsize)
     if not len(events.start):
         return None
     if most_rows < len(events.rows):
-        events = lay_events(profile, most_rows=most_rows)
-    recorded = Timeline(profile).window
-    window = (recorded.start_ns, recorded.end_ns)
+        events = source.lay(most_rows)
+    window = source.window
     # include the whole window and all curves, even where there are no events
     begin = min(int(everything.start.min()), window[0], *(int(curve.time[0]) for curve in drawn))
     end = max(int(everything.end.max()), window[1], *(int(curve.time[-1]) for curve in drawn))
     label, labels, left_out = fold(everything.label, everything.labels, economy)
+    short = _kernel_labels(source, everything, economy)
     known, everything = everything.label, _told(everything, begin, label, labels)
     if len(events.rows) == len(everything.rows):
         events = everything
@@ -118,33 +189,58 @@ def _scene(profile: Profile, drawn: Sequence[Curve], most_rows: int, economy: Ec
         of_label[known] = label
         events = _told(events, begin, of_label[events.label], labels)
     moved = (window[0] - begin, window[1] - begin)
+    groups = _groups(source, events, drawn, begin_ns=begin)
     words = {
         "format": FORMAT,
+        # as text: the page's numbers are exact up to 2^53, and some captures count from 1970
+        "begin_ns": None if source.spent is None else str(begin),
         "span_ns": end - begin,
         "window": moved,
-        "window_name": recorded.name,
-        **_names(labels),
+        "window_name": source.window_name,
+        **_names(labels, short),
         "number": NUMBER,
-        **_groups(profile, events, drawn, begin_ns=begin),
+        "categories": [[category, CAUSE_COLORS[category], category in BUSY] for category in CATEGORIES],
+        **groups,
         "totals": {"events": events.total, "rows": events.total_rows},
     }
-    return _Scene(events, everything, moved, end - begin, words, [*_rows_left_out(events), *left_out])
+    numbers = {group["label"]: number for number, group in enumerate(groups["groups"])}
+    of_groups = tuple(
+        (numbers[source.gpu(device)], Spent(one.edge - begin, one.category))
+        for device, one in sorted(spent.items())
+        if source.gpu(device) in numbers and len(one.category)
+    )
+    said = [*_rows_left_out(events), *events.left_out, *left_out]
+    return _Scene(events, everything, of_groups, moved, end - begin, words, said)
 
 
 def _told(events: Events, begin_ns: int, label: Ints, labels: Labels) -> Events:
     return replace(events, start=events.start - begin_ns, end=events.end - begin_ns, label=label, labels=labels)
 
 
-def _names(labels: Labels) -> dict[str, Any]:
-    said = [[place, detail] for place, detail in zip(labels.places, labels.details, strict=True)]
-    return {"names": list(dict.fromkeys(labels.names)), "labels": said}
+def _names(labels: Labels, short: Mapping[str, str]) -> dict[str, Any]:
+    names = list(dict.fromkeys(labels.names))
+    said = [list(label) for label in zip(labels.places, labels.details, labels.categories, strict=True)]
+    return {
+        "names": names,
+        "short": [[place, short[name]] for place, name in enumerate(names) if name in short],
+        "labels": said,
+    }
 
 
-def _groups(profile: Profile, events: Events, drawn: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
+def _kernel_labels(source: _Source, events: Events, economy: Economy) -> dict[str, str]:
+    """Return the labels of kernels, by their names as an economy cuts them; without those that are as long."""
+    of_rows = (slice(*events.bounds[row : row + 2]) for row, of in enumerate(events.rows) if of.kind == "kernel")
+    codes = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(np.unique(events.label[row]) for row in of_rows)]))
+    names = dict.fromkeys(events.labels.names[code] for code in codes.tolist())
+    kernels = source.kernels or KernelLabels(names)
+    short = {name: kernels.short(name, BRIEF) for name in names if not name.startswith("[")}
+    return {middle_cut(name, economy.name_length): label for name, label in short.items() if len(label) < len(name)}
+
+
+def _groups(source: _Source, events: Events, drawn: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
     """Return the groups, GPUs before processes, and the rows and curves in them, for the header."""
-    gpus = Places(profile)
-    of_curves = [gpus.gpu(curve.device)[1] for curve in drawn]
-    of_gpus = [*(row.group for row in events.rows if row.kind == "kernel"), *of_curves]
+    of_curves = [source.gpu(curve.device) for curve in drawn]
+    of_gpus = [*(row.group for row in events.rows if row.kind in ("kernel", "fault")), *of_curves]
     place = {label: place for place, label in enumerate(dict.fromkeys([*of_gpus, *(row.group for row in events.rows)]))}
     return {
         "groups": [{"label": label} for label in place],
@@ -175,7 +271,7 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
     words = len(deflated(_json(scene.words)).compressed)
     if words > most * _WORDS and words + scene.sample.exact_size > most:
         return None
-    room = float(most - words - _ROW_BYTES * len(scene.events.rows) - 2 * _LAYER_BYTES)
+    room = float(most - words - _ROW_BYTES * len(scene.events.rows) - 4 * _LAYER_BYTES)
     for _ in range(_ATTEMPTS):
         payload = _written(scene, room)
         if len(payload) <= most_bytes:
@@ -186,19 +282,36 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
 
 
 def _written(scene: _Scene, room: float) -> bytes:
-    drawn, sums = _fitted(scene, room)
+    spent = account(scene.devices, origin_ns=scene.window[0], room=room * _SPENT)
+    kept = 0.0 if spent is None else room * _SPENT if spent.width_ns else spent.size
+    drawn, sums = _fitted(scene, room - kept)
+    accounts = [spent, *_fine(scene, drawn, kept - spent.size)] if spent else []
     bodies = [layer.columns.body for layer in drawn] + ([sums.columns.body] if sums else [])
+    bodies += [account.columns.body for account in accounts]
     begins = list(accumulate((len(body.data) for body in bodies), initial=0))
+    rest = begins[len(bodies) - len(accounts) :]
     # no remark on statistics is needed if every event is there exactly
     is_exact = scene.is_all and drawn[0].quantum_ns == 1
     said = [] if is_exact else [on_statistics(sums, has_exact_part=scene.is_all and len(drawn) > 1)]
     of_layers = {
         "layers": [layer.header(at) for layer, at in zip(drawn, begins, strict=False)],
         "sums": sums and sums.header(begins[len(drawn)]),
+        "spent": [account.header(at) for account, at in zip(accounts, rest, strict=False)],
+        "spent_groups": [group for group, _ in scene.spent],
         "thinned": [*sentences(drawn, origin_ns=scene.window[0]), *scene.left_out, *said],
     }
     header = _json({**scene.words, **of_layers})
     return gzip_base64([deflated(struct.pack("<I", len(header)) + header), *bodies])
+
+
+def _fine(scene: _Scene, drawn: list[Layer], room: float) -> Iterator[Account]:
+    """Yield what devices did piece by piece in the part that is drawn exactly, or as much of its middle as fits."""
+    for layer in drawn[1:]:
+        begin, end = layer.begin_ns, min(layer.end_ns, scene.span_ns)
+        cuts = ((end - begin) // 2 - ((end - begin) >> halvings + 1) for halvings in range(_HALVINGS))
+        tries = (by_piece(scene.devices, (begin + cut, end - cut), room) for cut in cuts if end - begin > 2 * cut)
+        if found := next(filter(None, tries), None):
+            yield found
 
 
 def _fitted(scene: _Scene, room: float) -> tuple[list[Layer], Sums | None]:

@@ -1,23 +1,25 @@
 """Assigns the events of a profile to timeline rows: first GPUs with their streams, then processes with threads."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 
+from nightsight.events.categories import call_causes, operation_categories
 from nightsight.events.launches import GPU_TABLES, gpus, launching_calls
-from nightsight.intervals import Ints
+from nightsight.intervals import Flags, Ints
 from nightsight.model import Profile
-from nightsight.parallel import mapped
-from nightsight.render.export.tracks import MARKS, Places, distinct
+from nightsight.parallel import mapped, once
+from nightsight.render.export.tracks import MARKS, OS_CALLS, Places, distinct
 from nightsight.render.timeline.labels import Labels, label_events, together
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
-from nightsight.tables import ANNOTATION, START_END, integers
+from nightsight.results import BUSY, IDLE, LAUNCH, OTHER_CALL
+from nightsight.tables import ANNOTATION, START_END, empty, integers
 
-RowKind = Literal["kernel", "range", "mark", "op", "api"]
+RowKind = Literal["kernel", "fault", "range", "mark", "op", "api", "os"]
 MOST_ROWS: Final = 150
 _THREAD_BITS: Final = 0xFFFFFF
 
@@ -37,7 +39,7 @@ class Events:
 
     Times are the profile's, in ns. `bounds`: the first event of each row, and the end of the last row. `label`: an
     index into `labels`. `launch`: the index here of the call that launched each event, or -1. `total` and `total_rows`
-    count all events and rows, drawn or not.
+    count all events and rows, drawn or not. `left_out`: sentences on what is not among them.
     """
 
     rows: tuple[Row, ...]
@@ -49,6 +51,7 @@ class Events:
     launch: Ints
     total: int
     total_rows: int
+    left_out: tuple[str, ...] = ()
 
     @cached_property
     def row(self) -> Ints:
@@ -74,12 +77,30 @@ _NVTX: Final = "NVTX"
 _ANNOTATIONS: Final = "user ranges"
 _SORTS: Final = (
     _Sort("kernel", GPU_TABLES, ("gpu", "process", "context", "stream"), separate_lanes),
+    _Sort("fault", ("gpu_page_faults",), ("device",), separate_lanes, "Page faults"),
     _Sort("range", ("ranges",), ("process",), nested_lanes, "Start/end ranges", is_start_end=True),
     _Sort("range", ("ranges",), _ON_THREAD, nested_lanes, _NVTX),
     _Sort("mark", (MARKS,), _ON_THREAD, separate_lanes, "NVTX marks"),
+    _Sort("mark", ("cpu_page_faults",), ("process",), separate_lanes, "CPU page faults"),
     _Sort("op", ("cpu_ops",), _ON_THREAD, nested_lanes, "operators"),
     _Sort("api", ("api_calls",), _ON_THREAD, nested_lanes, "CUDA API"),
+    _Sort("os", (OS_CALLS,), _ON_THREAD, nested_lanes, "OS runtime"),
 )
+_OF_GPUS: Final = ("kernel", "fault")
+# calls of the operating system: on threads that have events of these tables, from the first event to the last, and at
+# most so many of them, or a quarter of these events. Without a limit they would make the events of large captures
+# inexact
+_AT_WORK: Final = ("api_calls", "ranges", "cpu_ops")
+_MOST_OS_CALLS: Final = 20_000
+_OS_CALLS_NS: Final = {
+    0: "",
+    1_000: " of at least 1 µs",
+    10_000: " of at least 10 µs",
+    100_000: " of at least 100 µs",
+    1_000_000: " of at least 1 ms",
+    10_000_000: " of at least 10 ms",
+    100_000_000: " of at least 100 ms",
+}
 
 
 @dataclass(frozen=True)
@@ -114,8 +135,50 @@ def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS) -> Events:
     return _joined(profile, laid, chosen, places)
 
 
+def beside(sides: Sequence[tuple[str, Events]]) -> Events:
+    """Put the events of several profiles on one time axis: the GPUs of all sides, then the processes of all.
+
+    Each side has a title, which stands in front of the names of its groups.
+    """
+    every = [events for _, events in sides]
+    # of each side, the rows of GPUs come first
+    gpus = [sum(row.kind in _OF_GPUS for row in events.rows) for events in every]
+    pieces = [(side, 0, gpus[side]) for side in range(len(every))]
+    pieces += [(side, gpus[side], len(events.rows)) for side, events in enumerate(every)]
+    spans = [(int(every[side].bounds[first]), int(every[side].bounds[last])) for side, first, last in pieces]
+    places = np.cumsum([0, *(end - begin for begin, end in spans)])
+    labels = np.cumsum([0, *(len(events.labels.names) for events in every)])
+    # where each event of a side went; one more, for the launch -1
+    moved = [np.full(len(events.start) + 1, -1, dtype=np.int64) for events in every]
+    for (side, _, _), (begin, end), place in zip(pieces, spans, places, strict=False):
+        moved[side][begin:end] = np.arange(place, place + end - begin)
+
+    def gathered(values: Sequence[Ints]) -> Ints:
+        return np.concatenate(
+            [values[side][begin:end] for (side, _, _), (begin, end) in zip(pieces, spans, strict=True)]
+        )
+
+    counts = [np.diff(every[side].bounds[first : last + 1]) for side, first, last in pieces]
+    return Events(
+        tuple(
+            replace(row, group=f"{sides[side][0]}: {row.group}")
+            for side, first, last in pieces
+            for row in every[side].rows[first:last]
+        ),
+        np.concatenate(([0], np.cumsum(np.concatenate(counts)))).astype(np.int64),
+        gathered([events.start for events in every]),
+        gathered([events.end for events in every]),
+        gathered([events.label + shift for events, shift in zip(every, labels, strict=False)]),
+        together(events.labels for events in every),
+        gathered([moved[side][events.launch] for side, events in enumerate(every)]),
+        sum(events.total for events in every),
+        sum(events.total_rows for events in every),
+        tuple(dict.fromkeys(sentence for events in every for sentence in events.left_out)),
+    )
+
+
 def _lay(profile: Profile, sort: _Sort) -> _Laid:
-    frames = [(name, profile.tables[name]) for name in sort.tables if len(profile.tables.get(name, ()))]
+    frames = [(name, _drawn(profile, name)) for name in sort.tables if len(profile.tables.get(name, ()))]
     rows = [_rows(frame, sort) for _, frame in frames]
 
     def joined(columns: Iterable[Ints]) -> Ints:
@@ -124,7 +187,7 @@ def _lay(profile: Profile, sort: _Sort) -> _Laid:
 
     start, end = (joined(frame[name].to_numpy() for _, frame in frames) for name in ("start_ns", "end_ns"))
     end = np.maximum(start, end)
-    codes, labels = _labels(frames)
+    codes, labels = _labels(profile, frames)
     group, owners = _groups([joined(_key(frame, key) for _, frame in frames) for key in sort.keys])
     # separate lanes need short events first, nested lanes long ones
     order = _order(group, start, end if sort.lanes is separate_lanes else -end)
@@ -134,6 +197,43 @@ def _lay(profile: Profile, sort: _Sort) -> _Laid:
     label = joined(codes)
     order = order[again]
     return _Laid(sort, start[again], end[again], label[order], order, bounds, owner, lane, owners, labels)
+
+
+def _drawn(profile: Profile, name: str) -> pd.DataFrame:
+    """Return the events of a table that are drawn."""
+    frame = profile.tables[name]
+    if name == "cpu_page_faults":
+        return frame.assign(start_ns=frame["time_ns"], end_ns=frame["time_ns"])
+    return frame[_os_calls(profile)[0]] if name == OS_CALLS else frame
+
+
+@once
+def _os_calls(profile: Profile) -> tuple[Flags, tuple[str, ...]]:
+    """Return which calls of the operating system are drawn, and a sentence on those that are not.
+
+    Most threads only wait. Of the others, short calls are left out where there are too many.
+    """
+    calls = profile.tables.get(OS_CALLS, empty(OS_CALLS))
+    tables = [profile.tables[name] for name in _AT_WORK if name in profile.tables]
+    threads = pd.unique(np.concatenate([np.empty(0, dtype=np.int64), *(table["thread"] for table in tables)]))
+    drawn: Flags = calls["thread"].isin(threads).to_numpy() if len(threads) else np.ones(len(calls), dtype=bool)
+    if bounds := _bounds(profile, (*_AT_WORK, *GPU_TABLES)):
+        drawn = drawn & ((calls["start_ns"] >= bounds[0]) & (calls["end_ns"] <= bounds[1])).to_numpy()
+    length = (calls["end_ns"] - calls["start_ns"]).to_numpy()
+    most = max(_MOST_OS_CALLS, sum(map(len, tables)) // 4)
+    least = next((least for least in _OS_CALLS_NS if (drawn & (length >= least)).sum() <= most), max(_OS_CALLS_NS))
+    drawn = drawn & (length >= least)
+    if drawn.all():
+        return drawn, ()
+    which = f"{_OS_CALLS_NS[least]}{' on threads with CUDA calls, ranges or operators' if len(threads) else ''}"
+    return drawn, (f"Of calls of the operating system, only those{which} are drawn, from the first event to the last.",)
+
+
+def _bounds(profile: Profile, names: Sequence[str]) -> tuple[int, int] | None:
+    frames = [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
+    if not frames:
+        return None
+    return min(int(frame["start_ns"].min()) for frame in frames), max(int(frame["end_ns"].max()) for frame in frames)
 
 
 _Order = Ints | slice
@@ -154,12 +254,27 @@ def _key(frame: pd.DataFrame, column: str) -> Ints:
     return gpus(frame) if column == "gpu" else integers(frame[column])
 
 
-def _labels(frames: Sequence[tuple[str, pd.DataFrame]]) -> tuple[list[Ints], Labels]:
-    labelled = [label_events(table, frame) for table, frame in frames]
+def _labels(profile: Profile, frames: Sequence[tuple[str, pd.DataFrame]]) -> tuple[list[Ints], Labels]:
+    labelled = [label_events(table, frame, _categories(profile, table, len(frame))) for table, frame in frames]
     shift = np.cumsum([0, *(len(labels.names) for _, labels in labelled)])
     # the labels of all tables are concatenated, so each table's label numbers are shifted
     codes = [code + before for (code, _), before in zip(labelled, shift, strict=False)]
     return codes, together(labels for _, labels in labelled)
+
+
+def _categories(profile: Profile, table: str, count: int) -> Ints:
+    """Return the category of each event of a table: a position in (*BUSY, *IDLE), -1 for none, as for other calls."""
+    if table in GPU_TABLES:
+        before = sum(len(profile.tables.get(name, ())) for name in GPU_TABLES[: GPU_TABLES.index(table)])
+        return operation_categories(profile)[before : before + count]
+    if table != "api_calls":
+        return np.full(count, -1, dtype=np.int64)
+    cause, call = call_causes(profile).astype(np.int64), launching_calls(profile)
+    launches = np.zeros(count, dtype=bool)
+    launches[call[call >= 0]] = True
+    is_other = cause == IDLE.index(OTHER_CALL)
+    cause[launches & is_other] = IDLE.index(LAUNCH)
+    return np.where(is_other & ~launches, -1, cause + len(BUSY))
 
 
 def _groups(keys: Sequence[Ints]) -> tuple[Ints, list[tuple[int, ...]]]:
@@ -207,23 +322,31 @@ def _busiest(laid: Sequence[_Laid], most: int) -> list[_Place]:
     places = [(sort, row) for sort, some in enumerate(laid) for row in range(len(some.owner))]
     if len(places) <= most:
         return places
-    busy = np.concatenate([_of_marks(some, laid) if some.sort.kind == "mark" else some.busy for some in laid])
+    busy = np.concatenate([_rank(some, laid) if some.sort.kind in _BY_THREAD else some.busy for some in laid])
     by_time = [places[place] for place in np.argsort(-busy, kind="stable")]
-    of_gpus = [place for place in by_time if laid[place[0]].sort.kind == "kernel"]
-    of_threads = [place for place in by_time if laid[place[0]].sort.kind != "kernel"]
+    of_gpus = [place for place in by_time if laid[place[0]].sort.kind in _OF_GPUS]
+    of_threads = [place for place in by_time if laid[place[0]].sort.kind not in _OF_GPUS]
     # GPU rows also get the places that threads do not need
     for_gpus = max(most - len(of_threads), most // 2)
     return of_gpus[:for_gpus] + of_threads[: most - len(of_gpus[:for_gpus])]
 
 
-def _of_marks(marks: _Laid, laid: Sequence[_Laid]) -> Ints:
-    """Return the rank of rows of marks, which have no duration: the busy time of their thread's busiest row."""
+_BY_THREAD: Final = ("mark", "os")
+
+
+def _rank(some: _Laid, laid: Sequence[_Laid]) -> Ints:
+    """Return the rank of rows of marks, which have no duration, and of waits: that of their thread's busiest other row.
+
+    Page faults of the CPU belong to no thread, and come first.
+    """
     busiest: dict[tuple[int, ...], int] = {}
-    for some in laid:
-        for owner, busy in zip(some.owner.tolist(), some.busy.tolist(), strict=True):
-            busiest[some.owners[owner]] = max(busy, busiest.get(some.owners[owner], 0))
-    of_owner = np.array([busiest[owner] for owner in marks.owners], dtype=np.int64)
-    return np.where(marks.lane == 0, of_owner[marks.owner], 0)
+    for other in laid:
+        if other.sort.kind not in _BY_THREAD:
+            for owner, busy in zip(other.owner.tolist(), other.busy.tolist(), strict=True):
+                busiest[other.owners[owner]] = max(busy, busiest.get(other.owners[owner], 0))
+    most = max(busiest.values(), default=0)
+    of_owner = np.array([busiest.get(owner, most if len(owner) == 1 else 0) for owner in some.owners], dtype=np.int64)
+    return np.where(some.lane == 0, of_owner[some.owner], 0)
 
 
 class _Naming:
@@ -234,9 +357,11 @@ class _Naming:
         self._laid = laid
         self._busy: dict[tuple[int, ...], int] = {}
         for some in laid:
-            sums = np.bincount(some.owner, some.busy, len(some.owners)).tolist() if len(some.owner) else []
-            for owner, busy in zip(some.owners, sums, strict=True):
-                self._busy[owner] = self._busy.get(owner, 0) + busy
+            # waits say nothing of how busy a thread is
+            busy = some.busy * (some.sort.kind != "os")
+            sums = np.bincount(some.owner, busy, len(some.owners)).tolist() if len(some.owner) else []
+            for owner, total in zip(some.owners, sums, strict=True):
+                self._busy[owner] = self._busy.get(owner, 0) + total
         gpus = {owner[:3] for some in laid if some.sort.kind == "kernel" for owner in some.owners}
         self._many_processes = len({process for _, process, _ in gpus}) > 1
         self._many_contexts = len({context for _, _, context in gpus}) > 1
@@ -250,10 +375,12 @@ class _Naming:
     def order(self, place: _Place) -> tuple[float, ...]:
         """Return the sort key of a row."""
         sort, owner, lane = self._of(place)
-        where = (0, owner[0]) if sort.kind == "kernel" else (1, self._places.pids[owner[0]])
-        whose = -1 if sort.is_start_end else 0
-        # start/end ranges come first in their process, then owners by busy time, then kinds of rows
-        return (*where, *owner[: 0 if sort.kind == "kernel" else 1], whose, -self._busy[owner], *owner, place[0], lane)
+        is_of_gpu = sort.kind in _OF_GPUS
+        where = (0, owner[0]) if is_of_gpu else (1, self._pid(owner[0]))
+        # what belongs to no thread comes first in its process, page faults of a GPU come last; then owners by busy
+        # time, then kinds of rows
+        whose = sort.kind == "fault" if is_of_gpu else len(owner) - len(_ON_THREAD)
+        return (*where, *owner[: 0 if is_of_gpu else 1], whose, -self._busy[owner], *owner, place[0], lane)
 
     def row(self, place: _Place) -> Row:
         """Return the group and label of a row."""
@@ -261,9 +388,15 @@ class _Naming:
         further = f" ({lane + 1})" if lane else ""
         if sort.kind == "kernel":
             return Row(self._places.gpu(owner[0])[1], f"{self._stream(owner)}{further}", sort.kind)
+        if sort.kind == "fault":
+            return Row(self._places.gpu(owner[0])[1], f"{sort.title}{further}", sort.kind)
         thread = f"{self._thread(owner)}, " if len(owner) > 1 else ""
         title = self._ranges if sort.title == _NVTX else sort.title
-        return Row(f"Process {self._places.pids[owner[0]]}", f"{thread}{title}{further}", sort.kind)
+        return Row(f"Process {self._pid(owner[0])}", f"{thread}{title}{further}", sort.kind)
+
+    def _pid(self, process: int) -> int:
+        # a process can have page faults and nothing else
+        return self._places.pids.get(process, process)
 
     def _stream(self, owner: Sequence[int]) -> str:
         _, process, context, stream = owner
@@ -302,6 +435,7 @@ def _joined(profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], n
         _launches(profile, rows, bounds, gather("source")),
         sum(len(some.start) for some in laid),
         sum(len(some.owner) for some in laid),
+        _os_calls(profile)[1],
     )
 
 

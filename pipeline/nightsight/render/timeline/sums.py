@@ -173,7 +173,7 @@ def sums_of(events: Events, *, span_ns: int, origin_ns: int) -> Sums | None:
     most = min(MOST_BINS, _MOST_SUMS // len(sections))
     if most < _LEAST_BINS:
         return None
-    begin, width = _scale(span_ns, origin_ns, most)
+    begin, width = scale(span_ns, origin_ns, most)
     bins = (span_ns - begin) // width + 1
     slot, slots = _slots(events, section)
     place = events.start - begin
@@ -196,7 +196,7 @@ def _sections(events: Events) -> tuple[tuple[Section, ...], Ints]:
     return tuple(places), np.array([places[key] for key in keys], dtype=np.int64)
 
 
-def _scale(span_ns: int, origin_ns: int, most: int) -> tuple[int, int]:
+def scale(span_ns: int, origin_ns: int, most: int) -> tuple[int, int]:
     """Return the begin and the width of the bins; the width is a round number of ns, and the origin is a bin edge."""
     # the first bin can start before the capture, so that the origin stays an edge when bins are doubled
     least = span_ns // (most - (1 << DOUBLINGS) - 2) + 1

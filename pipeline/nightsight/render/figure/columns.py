@@ -1,0 +1,251 @@
+"""Geometry of step columns: one stacked column per repetition, outliers marked, many repetitions put together."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.render.figure.axes import Tick, level_ticks, measured, percent, round_steps, step_scale
+from nightsight.render.figure.curves import GRID
+from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.table.view import Floats, counted
+from nightsight.results import BUSY, OUTLIER, STEP_CATEGORIES
+from nightsight.units import format_value
+
+Frame = pd.DataFrame
+
+_SLOWEST: Final = ("slowest", "slowest_ns", "slowest_start_ns")
+_NEEDED: Final = ("device", "number", "steps", "start_ns", "time_ns", "outliers", *_SLOWEST)
+_PANELS: Final = 8
+_BEYOND: Final = 3.0  # times the median: a longer step would flatten all others
+_NAMED: Final = 5
+_TICKS: Final = 6
+_GAP: Final = 0.15  # of a column
+_SAID: Final = 6
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The part of all columns that is one category: a path on the GRID."""
+
+    label: str
+    series: str
+    is_idle: bool
+    path: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """One step, or several: in percent from the left, its idle part in percent from the top, and its span in ns.
+
+    mark: "" for none, "outlier", or "beyond" if it is longer than the scale. slowest: the span of the slowest of
+    several, which `mark` is about.
+    """
+
+    x: float
+    width: float
+    top: float
+    idle: float
+    title: str
+    span: str
+    mark: str
+    mark_y: float
+    slowest: str
+
+    @property
+    def middle(self) -> float:
+        """Where a mark stands, in percent from the left."""
+        return round(self.x + self.width / 2, 2)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The steps of one device; `median` in percent from the top."""
+
+    label: str
+    remark: str
+    summary: str
+    layers: tuple[Layer, ...]
+    columns: tuple[Column, ...]
+    median: float
+    levels: tuple[Tick, ...]
+    numbers: tuple[Tick, ...]
+
+
+@dataclass(frozen=True)
+class StepColumns:
+    """The steps of all devices on one scale; `keys`: label, series and whether it is idle time, as in the split."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    keys: tuple[tuple[str, str, bool], ...]
+    notes: tuple[str, ...]
+    grid: int = GRID
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The median of a device, and the scale of all: its highest value and its ticks."""
+
+    median: float
+    top: float
+    levels: tuple[Tick, ...]
+
+
+def step_columns(frame: Frame, medians: Frame) -> tuple[StepColumns, ...]:
+    """Return the columns of step_times; none if there are no steps or a column lacks.
+
+    medians: the rows of step_split about whole steps: the median of all, where columns are means of several.
+    """
+    if not set(_NEEDED) <= set(frame.columns):
+        return ()
+    numbers = {name: measured(frame[name]) for name in frame.columns if name != "device"}
+    known = pd.DataFrame({**numbers, "device": frame["device"].astype("str")})
+    known = known.dropna(subset=list(_NEEDED))
+    known = known[(known["time_ns"] > 0) & (known["steps"] > 0) & (known["number"] >= 0)]
+    devices = [(str(device), rows) for device, rows in known.groupby("device", sort=False)]
+    if not devices:
+        return ()
+    present = {
+        category: name
+        for category, name in STEP_CATEGORIES.items()
+        if name in known and np.nan_to_num(known[name]).any()
+    }
+    middles = {device: _median(rows, medians, device) for device, rows in devices}
+    highest = max(_highest(rows, middles[device]) for device, rows in devices[:_PANELS])
+    top, levels = level_ticks(highest, unit="ns")
+    panels = tuple(
+        _panel(rows, present, _Scale(middles[device], top, levels), f"Device {device}" if len(devices) > 1 else "")
+        for device, rows in devices[:_PANELS]
+    )
+    keys = tuple((category, CAUSE_COLORS[category], category not in BUSY) for category in present)
+    notes = tuple(_notes(known, len(devices), panels))
+    return (StepColumns("Each step, and where its time went", panels, keys, notes),)
+
+
+def _median(rows: Frame, medians: Frame, device: str) -> float:
+    if {"device", "med_ns"} <= set(medians.columns):
+        found = measured(medians.loc[medians["device"].astype("str") == device, "med_ns"])
+        if len(found) and found[0] > 0:
+            return float(found[0])
+    return float(np.median(rows["time_ns"]))
+
+
+def _highest(rows: Frame, median: float) -> float:
+    """Return what the scale must hold: all but steps that are far beyond the usual."""
+    tops = np.maximum(rows["time_ns"], rows["slowest_ns"])
+    return float(tops[tops <= _BEYOND * median].max()) if (tops <= _BEYOND * median).any() else median
+
+
+def _panel(rows: Frame, present: Mapping[str, str], scale: _Scale, label: str) -> Panel:
+    median, top = scale.median, scale.top
+    number, steps = rows["number"].to_numpy(), rows["steps"].to_numpy()
+    count = float((number + steps).max())
+    left, right = 100.0 * number / count, 100.0 * (number + steps) / count
+    gap = _GAP * (right - left)
+    left, right = left + gap / 2, right - gap / 2
+    layers, low = [], np.zeros(len(rows))
+    busy = np.zeros(len(rows))
+    for category, name in present.items():
+        high = low + np.nan_to_num(rows[name].to_numpy())
+        path = _bars(left, right, low / top, high / top)
+        layers.append(Layer(category, CAUSE_COLORS[category], category not in BUSY, path))
+        low = high
+        busy = high if category in BUSY else busy
+    outliers = int(rows["outliers"].sum())
+    remark = f"{counted(float(steps.sum()), 'step')}, median {format_value(median, 'time_ns')}"
+    said = ", ".join(_outliers(rows, median)) or "none"
+    summary = f"{label and label + ', '}{remark}; outliers: {said}"
+    columns = tuple(_columns(rows, present, (left, right), (busy / top, low / top), scale))
+    more = f"; {counted(outliers, 'outlier')}: {said}" if outliers else ""
+    return Panel(
+        label,
+        remark + more,
+        summary,
+        tuple(layers),
+        columns,
+        percent(1 - median / top),
+        scale.levels,
+        tuple(_numbers(count)),
+    )
+
+
+def _bars(left: Floats, right: Floats, low: Floats, high: Floats) -> str:
+    """Return a path of upright bars on the GRID; what is above the scale is cut."""
+    x, far = (np.rint(GRID / 100.0 * values).astype(int) for values in (left, right))
+    up, down = (np.rint(GRID * (1 - np.clip(values, 0, 1))).astype(int) for values in (high, low))
+    drawn = zip(x.tolist(), np.maximum(far - x, 1).tolist(), up.tolist(), (down - up).tolist(), strict=True)
+    return "".join(f"M{at} {begin}h{width}v{height}h-{width}z" for at, width, begin, height in drawn if height > 0)
+
+
+def _columns(
+    rows: Frame, present: Mapping[str, str], edges: tuple[Floats, Floats], sums: tuple[Floats, Floats], scale: _Scale
+) -> Iterator[Column]:
+    """Yield the columns. edges: left and right, in percent. sums: busy and total time, as shares of the scale."""
+    (left, right), (busy, total), median, top = edges, sums, scale.median, scale.top
+    for place, row in enumerate(rows.to_dict("records")):
+        is_one, is_slow = row["steps"] == 1, row["outliers"] > 0
+        tall = max(row["slowest_ns"], row["time_ns"])
+        mark = "" if not is_slow else "beyond" if tall > top else "outlier"
+        span = (row["start_ns"], row["start_ns"] + row["time_ns"] * row["steps"])
+        slowest = (row["slowest_start_ns"], row["slowest_start_ns"] + row["slowest_ns"])
+        yield Column(
+            round(float(left[place]), 2),
+            round(float(right[place] - left[place]), 2),
+            percent(1 - min(float(total[place]), 1.0)),
+            percent(min(float(total[place]), 1.0) - min(float(busy[place]), 1.0)),
+            _title(row, present, median),
+            "{:.0f} {:.0f}".format(*(slowest if is_slow and not is_one else span)),
+            mark,
+            percent(1 - min(tall / top, 1.0)),
+            "" if is_one else "{:.0f} {:.0f}".format(*slowest),
+        )
+
+
+def _title(row: dict[Any, Any], present: Mapping[str, str], median: float) -> str:
+    spent = {category: row[name] for category, name in present.items() if row[name] > 0}
+    largest = sorted(spent, key=lambda category: -spent[category])[:_SAID]
+    parts = ", ".join(f"{category} {format_value(spent[category], 'time_ns')}" for category in largest)
+    first, last = row["number"], row["number"] + row["steps"] - 1
+    named = f"#{first:,.0f}" if row["steps"] == 1 else f"#{first:,.0f} to #{last:,.0f}, mean"
+    title = f"{named}: {format_value(row['time_ns'], 'time_ns')} ({parts})"
+    if row["outliers"] and median > 0:
+        slow = f"{row['slowest_ns'] / median:,.1f} times the median"
+        title += (
+            f"; {slow}"
+            if row["steps"] == 1
+            else (f"; slowest #{row['slowest']:,.0f}: {format_value(row['slowest_ns'], 'time_ns')}, {slow}")
+        )
+    return title
+
+
+def _outliers(rows: Frame, median: float) -> Iterator[str]:
+    """Yield the slowest outliers: `#0 (12.5×)`."""
+    slow = rows[rows["outliers"] > 0].sort_values("slowest_ns", ascending=False, kind="stable")
+    for row in slow.head(_NAMED).to_dict("records"):
+        yield f"#{row['slowest']:,.0f} ({row['slowest_ns'] / median:,.1f}×)"
+    if (more := int(rows["outliers"].sum()) - min(len(slow), _NAMED)) > 0:
+        yield f"{more:,} more"
+
+
+def _numbers(count: float) -> Iterator[Tick]:
+    last = count - 1
+    step = next((step for step in round_steps(max(last, 1)) if last / step <= _TICKS), max(last, 1))
+    scale = step_scale("", max(last, 1), step)
+    for number in np.arange(0, count, step):
+        yield Tick(percent((number + 0.5) / count), f"#{scale.format(float(number))}")
+
+
+def _notes(known: Frame, devices: int, panels: tuple[Panel, ...]) -> Iterator[str]:
+    most = int(known["steps"].max())
+    yield "Solid: busy. Hatched: idle, by cause. The line is the median of all steps."
+    if most > 1:
+        yield f"Each column is the mean of up to {most:,} steps that follow one another; marks are of the slowest."
+    if any(column.mark for panel in panels for column in panel.columns):
+        yield f"Marks: steps that take more than {OUTLIER} times the median."
+    if any(column.mark == "beyond" for panel in panels for column in panel.columns):
+        yield f"Marks at the top edge are beyond the scale, which ends at {_BEYOND:.0f} times the median at most."
+    if devices > len(panels):
+        yield f"The first {len(panels)} of {devices} devices; report.json (step_times) has them all."

@@ -1,0 +1,171 @@
+"""Geometry of flame graphs: where Python was while a GPU was idle, its causes on top, callers above what they call."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pandas as pd
+
+from nightsight.render.figure.axes import measured
+from nightsight.render.figure.boxes import LINE, Box, fits, written
+from nightsight.render.figure.shares import CAUSE_COLORS
+from nightsight.render.table.view import counted, short_text
+from nightsight.stacks import of_library, split
+from nightsight.texts import printable
+from nightsight.units import format_value
+
+Frame = pd.DataFrame
+
+_NEEDED: Final = ("device", "cause", "time_ns", "stack")
+_DEVICES: Final = 4
+_LEVELS: Final = 20
+# percent of the idle time: narrower boxes are drawn as one
+_LEAST: Final = 0.5
+_OTHERS: Final = "others"
+_PLACE: Final = re.compile(r"(.*\S)(\s+\([^()]*\))")
+
+
+@dataclass(frozen=True)
+class Flame:
+    """The idle time of one device; `height` in em, `summary` describes it in words."""
+
+    label: str
+    idle: str
+    boxes: tuple[Box, ...]
+    height: float
+    summary: str
+
+
+@dataclass(frozen=True)
+class Flames:
+    """The flame graphs of all devices, or of those with the most idle time."""
+
+    flames: tuple[Flame, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Node:
+    """A function, or a cause, and what it calls; its time with all of that."""
+
+    time: float = 0.0
+    called: dict[str, "_Node"] = field(default_factory=dict)
+
+
+def flames(frame: Frame) -> tuple[Flames, ...]:
+    """Return the flame graphs of idle_stacks; none if no row has a stack, or the table lacks a column."""
+    if not set(_NEEDED) <= set(frame.columns):
+        return ()
+    time = measured(frame["time_ns"])
+    # a column of a damaged report can hold anything, but all of it of one type
+    stacks = frame["stack"].astype(object).where(frame["stack"].notna(), "").astype("str")
+    known = frame.assign(time_ns=time, stack=stacks)[time > 0].dropna(subset="device")
+    known = known[known.groupby("device")["stack"].transform(lambda stacks: (stacks != "").any()).astype(bool)]
+    idle = known.groupby("device", sort=True)["time_ns"].sum()
+    if idle.empty:
+        return ()
+    drawn = idle.nlargest(_DEVICES).sort_index()
+    trees = {device: _tree(known[known["device"] == device]) for device in drawn.index}
+    notes = [
+        "Width: idle time. On top its cause, below it what Python did: functions above those that they call. Blank: "
+        f"the function above it is itself at work, or no stack is known. Less than {_LEAST} % is drawn as others."
+    ]
+    if any(_depth(tree) > _LEVELS for tree in trees.values()):
+        notes.append(f"Only {_LEVELS} levels are drawn; the table has them all.")
+    if len(idle) > _DEVICES:
+        notes.append(f"The {_DEVICES} of {len(idle)} devices with the most idle time.")
+    shown = tuple(_flame(tree, f"Device {device}" if len(idle) > 1 else "") for device, tree in trees.items())
+    return (Flames(shown, tuple(notes)),)
+
+
+def _tree(rows: Frame) -> _Node:
+    root = _Node()
+    for cause, stack, time in zip(rows["cause"], rows["stack"], rows["time_ns"].tolist(), strict=True):
+        node = root
+        node.time += time
+        for name in (printable(cause), *split(stack)):
+            node = node.called.setdefault(name, _Node())
+            node.time += time
+    return root
+
+
+def _depth(tree: _Node) -> int:
+    """Return the number of levels below the root."""
+    depth, level = 0, list(tree.called.values())
+    while level:
+        depth, level = depth + 1, [child for node in level for child in node.called.values()]
+    return depth
+
+
+def _flame(tree: _Node, label: str) -> Flame:
+    boxes, level, depth = list[Box](), [(tree, 0.0)], 0
+    while level and depth < _LEVELS:
+        following = []
+        for node, left in level:
+            for name, child, x in _placed(node, left, tree.time):
+                boxes.append(_box(name, child, tree.time, x=x, depth=depth))
+                following.append((child, x))
+        level, depth = following, depth + 1
+    levels = 1 + max(round(box.y / LINE) for box in boxes)
+    idle = format_value(tree.time, "time_ns")
+    return Flame(label and short_text(label), idle, tuple(boxes), levels * LINE, _summary(tree, label, idle))
+
+
+def _placed(node: _Node, left: float, whole: float) -> Iterator[tuple[str, _Node, float]]:
+    """Yield what a function calls, the largest first, and the rest as one; with its place in percent."""
+    ordered = sorted(node.called.items(), key=lambda item: (-item[1].time, item[0]))
+    large = [(name, child) for name, child in ordered if 100.0 * child.time >= _LEAST * whole]
+    small = [child for _, child in ordered[len(large) :]]
+    rest = _Node(sum(child.time for child in small))
+    if 100.0 * rest.time >= _LEAST * whole:
+        large.append((f"{_OTHERS}: {counted(len(small), 'function')}", rest))
+    for name, child in large:
+        yield name, child, left
+        left += 100.0 * child.time / whole
+
+
+def _box(name: str, node: _Node, whole: float, *, x: float, depth: int) -> Box:
+    width, share, is_cause = 100.0 * node.time / whole, _share(node.time, whole), depth == 0
+    text = short_text(name[1:-1] if of_library(name) else name)
+    title = f"{text}: {format_value(node.time, 'time_ns')}, {share} of the idle time"
+    itself = node.time - sum(child.time for child in node.called.values())
+    if node.called and not is_cause and itself > 0:
+        title += f"; itself {format_value(itself, 'time_ns')}"
+    is_rest = name.startswith(f"{_OTHERS}: ")
+    kind = CAUSE_COLORS.get(name, _OTHERS) if is_cause else "library" if of_library(name) else "own"
+    box = Box(round(x, 3), depth * LINE, round(width, 3), _OTHERS if is_rest else kind, is_cause, title)
+    return box if is_rest else _written(box, text, share if is_cause else "")
+
+
+def _written(box: Box, text: str, share: str) -> Box:
+    """Return a box with what there is room for: of a function its name and place, of a cause its name and share."""
+    found = _PLACE.fullmatch(text)
+    if not share:
+        return written(box, *((found[1], found[2]) if found else (text, "")))
+    return written(box, text, f" {share}") if fits(box, text) else written(box, share, "")
+
+
+def _share(time: float, whole: float) -> str:
+    return format_value(100.0 * time / whole, "share_pct")
+
+
+def _summary(tree: _Node, label: str, idle: str) -> str:
+    """Say what the causes are, and for each where most of it is."""
+    words = []
+    for cause, node in sorted(tree.called.items(), key=lambda item: (-item[1].time, item[0])):
+        if 100.0 * node.time >= _LEAST * tree.time:
+            way = _longest(node)
+            words.append(f"{cause} {_share(node.time, tree.time)}" + (f", most in {' → '.join(way)}" if way else ""))
+    return f"{label and label + ', '}idle {idle}: {'; '.join(words)}"
+
+
+def _longest(node: _Node) -> Sequence[str]:
+    """Return the functions that have at least half of the time of a cause, the outermost first; only the last three."""
+    way, least = list[str](), node.time / 2
+    while node.called:
+        name, node = max(node.called.items(), key=lambda item: (item[1].time, item[0]))
+        if node.time < least:
+            break
+        way.append(short_text(name.strip("[]")))
+    return way[-3:]

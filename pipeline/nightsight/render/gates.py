@@ -1,0 +1,101 @@
+"""The gate metrics of a comparison for CI systems: JUnit, which GitLab and Jenkins show, and OpenMetrics for GitLab."""
+
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from nightsight.comparison import Comparison, unit_of
+from nightsight.texts import middle_cut, printable
+from nightsight.units import scale_for
+
+_FAMILIES: Final = {
+    "ns": ("nightsight_time_seconds", "seconds", 1e-9),
+    "bytes": ("nightsight_size_bytes", "bytes", 1.0),
+    "pct": ("nightsight_share_ratio", "ratio", 0.01),
+    "": ("nightsight_count", "", 1.0),
+}
+_LENGTH: Final = 1000
+
+
+def junit(comparison: Comparison) -> str:
+    """Return a test case for the decision, and one for each gate metric.
+
+    A metric that regressed is a failure only if the gate failed: what is accepted, or within its limit, is none.
+    """
+    decision = comparison.decision
+    suite = ET.Element("testsuite", name=_printable(f"nightsight {comparison.workload}"))
+    case = _case(suite, comparison, "gate")
+    said = "\n".join((decision.line, *decision.broken, *decision.accepted))
+    if decision.status:
+        kind = {1: "failure", 4: "skipped"}.get(decision.status, "error")
+        _outcome(case, kind, decision.line, "" if kind == "skipped" else said)
+    else:
+        ET.SubElement(case, "system-out").text = _printable(said, lines=True)
+    for row in _gates(comparison):
+        case, line = _case(suite, comparison, str(row["name"])), _line(row)
+        if row["verdict"] == "regressed" and decision.status == 1:
+            _outcome(case, "failure", line, str(row["note"] or ""))
+        elif row["verdict"] == "inconclusive":
+            _outcome(case, "skipped", line, "")
+        else:
+            ET.SubElement(case, "system-out").text = _printable(line)
+    suite.set("tests", str(len(suite)))
+    for kind, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(name, str(len(suite.findall(f"testcase/{kind}"))))
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def openmetrics(comparison: Comparison) -> str:
+    """Return the gate metrics of the candidate, rounded: GitLab shows every digit that differs as a change."""
+    values = {str(row["name"]): float(str(row["candidate"])) for row in _gates(comparison)}
+    workload = _label(comparison.workload)
+    lines: list[str] = []
+    for unit, (family, word, factor) in _FAMILIES.items():
+        samples = [
+            f'{family}{{workload="{workload}",name="{_label(name)}"}} {value * factor:.3g}'
+            for name, value in values.items()
+            if unit_of("gate", name) == unit and math.isfinite(value)
+        ]
+        if samples:
+            lines += [f"# TYPE {family} gauge", *([f"# UNIT {family} {word}"] if word else []), *samples]
+    return "\n".join((*lines, "# EOF", ""))
+
+
+def _gates(comparison: Comparison) -> Iterator[Mapping[Hashable, object]]:
+    # sorted, since a file that is compared with another must not change by the order of impacts
+    changes = comparison.changes
+    yield from changes[changes["kind"] == "gate"].sort_values("name").to_dict("records")
+
+
+def _case(suite: ET.Element, comparison: Comparison, name: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", classname=_printable(comparison.workload), name=_printable(name))
+
+
+def _outcome(case: ET.Element, kind: str, message: str, text: str) -> None:
+    ET.SubElement(case, kind, message=_printable(message)).text = _printable(text, lines=True) if text else None
+
+
+def _line(row: Mapping[Hashable, object]) -> str:
+    before, after, change, low, high = (
+        float(str(row[name])) for name in ("baseline", "candidate", "change_pct", "low_pct", "high_pct")
+    )
+    scale = scale_for(unit_of("gate", str(row["name"])), [value for value in (before, after) if math.isfinite(value)])
+    interval = f" [{low:+.1f}, {high:+.1f}]" if math.isfinite(low) and math.isfinite(high) else ""
+    changed = f", {change:+.1f} %{interval}" if math.isfinite(change) else ""
+    return f"{row['verdict']}: {scale.with_unit(before)} -> {scale.with_unit(after)}{changed}"
+
+
+def _printable(text: str, *, lines: bool = False) -> str:
+    """Return text without what XML cannot hold."""
+    if lines:
+        return "\n".join(_printable(line) for line in text.splitlines())
+    # what is no character by itself is none in a file either
+    return middle_cut(printable(text.encode(errors="replace").decode()), _LENGTH)
+
+
+def _label(text: str) -> str:
+    return _printable(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,60 @@
+"""Text in lines for terminals: how wide a text is in cells, and cutting, wrapping and aligning by that width.
+
+A Chinese character is two cells wide and an accent none, so `len` would spoil columns.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+
+from nightsight.texts import printable
+
+_ELLIPSIS: Final = "…"
+
+
+def cut(text: object, width: int) -> str:
+    """Return printable text of at most `width` cells; its middle is left out if it is longer."""
+    plain = printable(text)
+    if cell_len(plain) <= width:
+        return plain
+    if width < 2:
+        return _ELLIPSIS[:width]
+    tail = (width - 1) // 2
+    # cutting off the beginning of a text is cutting off the end of the reversed one
+    end = set_cell_size(plain[::-1], tail)[::-1].lstrip(" ")
+    return f"{set_cell_size(plain, width - 1 - tail).rstrip(' ')}{_ELLIPSIS}{end}"
+
+
+def clipped(text: object, width: int) -> str:
+    """Return printable text of at most `width` cells; its end is left out if it is longer."""
+    plain = printable(text)
+    if cell_len(plain) <= width:
+        return plain
+    return f"{set_cell_size(plain, width - 1).rstrip(' ')}{_ELLIPSIS}"
+
+
+def wrapped(text: str, width: int, *, indent: str = "  ") -> Iterator[str]:
+    """Yield printable text in lines of at most `width` cells; all but the first begin with `indent`."""
+    line, start = "", ""
+    for word in printable(text).split():
+        room = width - cell_len(start)
+        fits = cell_len(line) + 1 + cell_len(word) <= room
+        if line and not fits:
+            yield f"{start}{line}"
+            line, start = "", indent
+        line = f"{line} {word}" if line else cut(word, width - cell_len(start))
+    yield f"{start}{line}"
+
+
+def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """Return rows of cells as lines with columns, two spaces apart; the columns `right` end at the same place."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        padded = (
+            f"{' ' * (width - cell_len(text))}{text}" if place in right else f"{text}{' ' * (width - cell_len(text))}"
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(padded).rstrip())
+    return lines

@@ -1,0 +1,77 @@
+"""Kernel time by family, range and operator: trees of the rows of *Kernel time*, for readers who choose to group it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from nightsight.events.kernel_labels import family_of
+from nightsight.model import Report
+from nightsight.results import CUDA_GPU_KERN_SUM, KERNEL_OPERATORS, RANGE_KERNELS
+
+Frame = pd.DataFrame
+
+_SEPARATOR: Final = " / "
+_NO_OPERATOR: Final = "(no operator)"
+# of the rows inside, how a row that holds them says the same; medians of several kernels are not known
+_SUMMED: Final = {"time_pct": "sum", "total_ns": "sum", "instances": "sum", "min_ns": "min", "max_ns": "max"}
+
+
+def kernel_groups(report: Report) -> dict[str, Frame]:
+    """Return what *Kernel time* can be grouped by: a tree of rows for each, with the columns of that table and `level`.
+
+    Only what the capture tells: ranges, operators, and families if there is more than one.
+    """
+    kernels = report.rows(CUDA_GPU_KERN_SUM)
+    if not len(kernels):
+        return {}
+    found: dict[str, Frame] = {}
+    families = kernels["name"].astype("str").map(family_of)
+    if families.nunique() > 1:
+        found["family"] = _tree(kernels, ((family,) for family in families))
+    ranges = report.rows(RANGE_KERNELS)
+    if len(ranges):
+        found["range"] = _tree(ranges, (path.split(_SEPARATOR) for path in ranges["path"].astype("str")))
+    operators = report.rows(KERNEL_OPERATORS)
+    if len(operators):
+        keys = ["operator", "name"]
+        named = operators.assign(operator=operators["operator"].astype("str").replace("", _NO_OPERATOR))
+        summed = named.groupby(keys, sort=False, observed=True)[["time_pct", "total_ns", "instances"]].sum()
+        summed = summed.reset_index()
+        found["operator"] = _tree(summed, ((operator,) for operator in summed["operator"]))
+    return {by: frame.reindex(columns=[*kernels.columns, "level"]) for by, frame in found.items()}
+
+
+def _tree(rows: Frame, places: Iterable[Sequence[str]]) -> Frame:
+    """Return rows as a tree: each place holds the sums of its rows and of the places inside, the most time first."""
+    places = [tuple(place) for place in places]
+    paths = list(dict.fromkeys(place[:depth] for place in places for depth in range(1, len(place) + 1)))
+    number = {path: at for at, path in enumerate(paths)}
+    inside = pd.DataFrame(
+        [(at, number[place[:depth]]) for at, place in enumerate(places) for depth in range(1, len(place) + 1)],
+        columns=["row", "place"],
+    )
+    known = {name: how for name, how in _SUMMED.items() if name in rows}
+    sums = rows.iloc[inside["row"]].groupby(inside["place"].to_numpy())[list(known)].agg(known)
+    sums = sums.assign(avg_ns=sums["total_ns"] / sums["instances"].clip(lower=1), name=[path[-1] for path in paths])
+    kernels = rows.assign(avg_ns=rows["total_ns"] / rows["instances"].clip(lower=1))
+    both = pd.concat([sums, kernels], ignore_index=True)
+    of: dict[int, list[int]] = {}
+    for at, path in enumerate(paths):
+        of.setdefault(number.get(path[:-1], -1), []).append(at)
+    for at, place in enumerate(places):
+        of.setdefault(number[place], []).append(len(paths) + at)
+    order, levels = _in_order(of, both["total_ns"].tolist())
+    return both.iloc[order].assign(level=levels).reset_index(drop=True)
+
+
+def _in_order(of: Mapping[int, Sequence[int]], total: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """Return the rows of a tree in the order to print them, the most time first, and how deep each is."""
+    order, levels = [], []
+    waiting = [(row, 0) for row in sorted(of.get(-1, ()), key=lambda row: total[row])]
+    while waiting:
+        row, level = waiting.pop()
+        order.append(row)
+        levels.append(level)
+        waiting += [(below, level + 1) for below in sorted(of.get(row, ()), key=lambda row: total[row])]
+    return order, levels

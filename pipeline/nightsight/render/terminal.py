@@ -1,0 +1,262 @@
+"""A report on one screen: doubts about it, the verdict, what costs most and what to do, what takes most of the time.
+
+Terminals get it as lines, notebooks as HTML. All texts are printable: no name of a kernel or file controls a terminal.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from html import escape
+from typing import Final, Literal
+
+import pandas as pd
+from rich.cells import cell_len
+
+from nightsight.model import Report
+from nightsight.render.lines import aligned, clipped, cut, wrapped
+from nightsight.render.page.findings import banners
+from nightsight.render.page.summary import Numbers, numbers
+from nightsight.render.table.layouts import labels_of
+from nightsight.render.table.view import counted, floats, operation_names
+from nightsight.render.verdict import Verdict, cause_of, gain_of, verdict
+from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS, NCU_KERNELS
+from nightsight.texts import printable
+from nightsight.units import format_cell, format_value, heading, scale_for, split
+
+Frame = pd.DataFrame
+Tone = Literal["", "strong", "faint", "error", "warning"]
+
+_CAUSES: Final = 3
+_ROWS: Final = 5
+_DOUBTS: Final = 3
+_TITLE: Final = 60
+# sentences in longer lines are hard to read
+_PROSE: Final = 120
+# names get at least so many cells before a further column of numbers is shown
+_NAME: Final = 36
+_LONGEST_NAME: Final = 160
+_COLUMNS: Final = {
+    CUDA_GPU_KERN_SUM.name: ("time_pct", "total_ns", "instances", "avg_ns", "med_ns", "max_ns"),
+    NCU_KERNELS.name: ("replay_ns", "sm_pct", "memory_pct", "dram_pct", "occupancy_pct", "registers"),
+    MEMORY_OPERATIONS.name: ("time_pct", "total_ns", "count", "total_bytes", "rate_bytes_per_s", "avg_ns"),
+    CPU_OPS.name: ("own_pct", "own_ns", "calls", "total_ns", "max_ns"),
+}
+_NOUNS: Final = {
+    CUDA_GPU_KERN_SUM.name: "kernel",
+    NCU_KERNELS.name: "replayed kernel",
+    MEMORY_OPERATIONS.name: "kind",
+    CPU_OPS.name: "operator",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a terminal, and how it is to look where that is possible."""
+
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What costs time and what to do about it, in one line, and the change of the time: "−15 %", "" if unknown."""
+
+    gain: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Top:
+    """What takes most of the time, the largest first: headings and cells of its numbers, and the names.
+
+    label: shortens a name. others: how many further rows the report has, in words; "" for none.
+    """
+
+    header: str
+    headings: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
+    names: tuple[str, ...]
+    label: Callable[[str, int], str]
+    others: str = ""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What the first screen of a report says.
+
+    doubts: why not to trust it, as (severity, text). other_doubts, other_causes: how many more the report has.
+    """
+
+    title: str
+    facts: tuple[str, ...]
+    doubts: tuple[tuple[Tone, str], ...]
+    other_doubts: int
+    verdict: Verdict
+    causes: tuple[Cause, ...]
+    other_causes: int
+    top: Top | None
+
+
+def first_screen(report: Report) -> Screen:
+    """Return what the first screen of a report says."""
+    run = numbers(report)
+    doubts = [banner for banner in banners(report.findings) if banner.severity != "info"]
+    found = [finding for finding in report.findings if finding.severity == "advice"]
+    causes = (
+        Cause(gain_of(one), f"{cause_of(one)}{f' → {printable(one.action)}' if one.action else ''}") for one in found
+    )
+    return Screen(
+        printable(report.title),
+        tuple(_facts(report, run)),
+        tuple((_TONES[banner.severity], f"{banner.word}: {banner.title}") for banner in doubts[:_DOUBTS]),
+        len(doubts[_DOUBTS:]),
+        verdict(report, run),
+        tuple(causes)[:_CAUSES],
+        len(found[_CAUSES:]),
+        _top(report),
+    )
+
+
+_TONES: Final[dict[str, Tone]] = {"error": "error", "warning": "warning"}
+
+
+def _facts(report: Report, run: Numbers) -> Iterator[str]:
+    """Yield what was measured: the GPU, the repetitions or the window, and how long a step takes."""
+    if report.environment.gpu:
+        yield printable(report.environment.gpu)
+    step = "" if run.profiled_step_ns is None else f" of {format_value(run.profiled_step_ns, 'step_ns')}"
+    if run.repeated:
+        yield f"{printable(run.repeated)}{step}"
+    elif run.window_ns is not None:
+        yield f"window {format_value(run.window_ns, 'window_ns')}"
+    if run.step_ns is not None:
+        yield f"step without a profiler {format_value(run.step_ns, 'step_ns')}"
+
+
+def _top(report: Report) -> Top | None:
+    """Return the kernels; without any, those that ncu replayed, the copies, or the operators."""
+    entries = (CUDA_GPU_KERN_SUM, NCU_KERNELS, MEMORY_OPERATIONS, CPU_OPS)
+    found = next(((entry, rows) for entry in entries if len(rows := report.rows(entry))), None)
+    if found is None:
+        return None
+    entry, frame = found
+    shown = frame.head(_ROWS)
+    is_named = entry is not MEMORY_OPERATIONS
+    names = (shown["name"] if is_named else operation_names(shown)).astype("str")
+    known = [name for name in _COLUMNS[entry.name] if name in shown and shown[name].notna().any()]
+    columns = [_column(shown, name) for name in known]
+    rest = len(frame) - len(shown)
+    return Top(
+        entry.header,
+        tuple(title for title, _ in columns),
+        tuple(zip(*(texts for _, texts in columns), strict=True)),
+        tuple(names),
+        labels_of(report.results).short if entry.kernels else cut,
+        counted(rest, f"more {_NOUNS[entry.name]}") if rest else "",
+    )
+
+
+def _column(frame: Frame, name: str) -> tuple[str, list[str]]:
+    """Return the heading of a column of numbers, with its unit, and its cells."""
+    values = floats(frame[name])
+    scale = scale_for(split(name)[1], values)
+    return f"{heading(name)} {scale.symbol}".strip(), [format_cell(value, name, scale=scale) for value in values]
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+
+def screen_lines(screen: Screen, *, width: int) -> list[Line]:
+    """Return the lines of the screen, each of at most `width` cells, with an empty line before and after."""
+    prose = min(width, _PROSE)
+    facts = f": {', '.join(screen.facts)}" if screen.facts else ""
+    lines = [Line(""), Line(cut(f"{cut(screen.title, _TITLE)}{facts}", width), "faint")]
+    for tone, text in screen.doubts:
+        lines += [Line(line, tone) for line in wrapped(text, prose)]
+    lines += _more(screen.other_doubts, "warning")
+    lines += [Line(line, "strong") for line in wrapped(screen.verdict.text, prose, indent="")]
+    # the verdict has said all of a single one
+    if len(screen.causes) > 1:
+        lines += [Line(""), *_cause_lines(screen.causes, width), *_more(screen.other_causes, "cause")]
+    if screen.top:
+        lines += [Line(""), *_table(screen.top, width)]
+    return [*lines, Line("")]
+
+
+def brief_line(screen: Screen, *, width: int) -> Line:
+    """Return the screen in one line: what it is of, how busy the GPU was, and what to do first."""
+    count = len(screen.doubts) + screen.other_doubts
+    doubts = f" ({counted(count, 'warning')})" if count else ""
+    said = screen.verdict
+    text = " ".join(part for part in (said.state, said.first or said.cause) if part)
+    tone: Tone = screen.doubts[0][0] if count else ""
+    return Line(clipped(f"{cut(screen.title, _TITLE)}{doubts}: {text}", width), tone)
+
+
+def _cause_lines(causes: tuple[Cause, ...], width: int) -> Iterator[Line]:
+    has_gains = any(cause.gain for cause in causes)
+    gains = aligned([("Time",), *((cause.gain,) for cause in causes)], right=(0,)) if has_gains else [""] * 4
+    start = max(map(len, gains)) + 4 if has_gains else 2
+    yield Line(f"{f'  {gains[0]}':{start}}Cause → what to do", "faint")
+    for cause, gain in zip(causes, gains[1:], strict=False):
+        first, *rest = wrapped(cause.text, min(width, _PROSE) - start, indent="")
+        yield Line(f"{f'  {gain}':{start}}{first}")
+        yield from (Line(f"{' ' * start}{line}") for line in rest)
+
+
+def _more(count: int, noun: str) -> Iterator[Line]:
+    if count:
+        yield Line(f"  … {counted(count, f'more {noun}')}", "faint")
+
+
+def _table(top: Top, width: int) -> Iterator[Line]:
+    """Yield a table with as many columns as leave room for the names."""
+    needed = min(max(cell_len(top.label(name, _NAME)) for name in (*top.names, top.header)), _NAME)
+    fitting = [count for count in range(len(top.headings) + 1) if _extent(top, count) + needed <= width or count <= 1]
+    count = fitting[-1]
+    room = max(width - _extent(top, count), 1)
+    names = [cut(top.label(name, min(room, _LONGEST_NAME)), room) for name in top.names]
+    rows = [(*cells[:count], name) for cells, name in zip(top.cells, names, strict=True)]
+    head, *body = aligned([(*top.headings[:count], cut(top.header, room)), *rows], right=range(count))
+    yield Line(f"  {head}", "faint")
+    yield from (Line(f"  {line}") for line in body)
+    if top.others:
+        yield Line(f"  … {top.others}", "faint")
+
+
+def _extent(top: Top, count: int) -> int:
+    """Return how wide the first columns of numbers are, with the spaces beside them."""
+    return 2 + sum(2 + max(len(row[place]) for row in (top.headings, *top.cells)) for place in range(count))
+
+
+# -- HTML -------------------------------------------------------------------------------------------------------------
+
+
+def screen_html(screen: Screen) -> str:
+    """Return the screen as HTML, for a notebook."""
+    return "".join(_html(screen))
+
+
+def _html(screen: Screen) -> Iterator[str]:
+    facts = f" <small>{escape(', '.join(screen.facts))}</small>" if screen.facts else ""
+    yield f"<h3>{escape(screen.title)}{facts}</h3>"
+    yield from (f"<p>{escape(text)}</p>" for _, text in screen.doubts)
+    yield f"<p><b>{escape(screen.verdict.text)}</b></p>"
+    if len(screen.causes) > 1:
+        rows = (f"<tr><td>{escape(cause.gain)}</td><td>{_left(cause.text)}</td></tr>" for cause in screen.causes)
+        yield f"<table><tr><th>Time</th><th>{_left('Cause → what to do')}</th></tr>{''.join(rows)}</table>"
+    if screen.top:
+        yield f"<table>{''.join(_html_rows(screen.top))}</table>"
+
+
+def _html_rows(top: Top) -> Iterator[str]:
+    headings = "".join(f"<th>{escape(title)}</th>" for title in top.headings)
+    yield f"<tr>{headings}<th>{_left(top.header)}</th></tr>"
+    for cells, name in zip(top.cells, top.names, strict=True):
+        numbers_ = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        label = escape(top.label(name, _LONGEST_NAME // 2))
+        yield f'<tr>{numbers_}<td title="{escape(printable(name))}">{_left(label, is_html=True)}</td></tr>'
+
+
+def _left(text: str, *, is_html: bool = False) -> str:
+    # notebooks align tables to the right
+    return f'<div style="text-align:left">{text if is_html else escape(text)}</div>'

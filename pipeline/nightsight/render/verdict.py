@@ -1,0 +1,161 @@
+"""A report in two sentences: how busy the GPU was and what costs most, then what to do first and what that gains."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pandas as pd
+
+from nightsight.model import Finding, Report, View
+from nightsight.render.page.summary import Numbers
+from nightsight.render.table.view import counted
+from nightsight.results import (
+    BUSY,
+    COMMUNICATION,
+    CPU_OPS,
+    IDLE,
+    NCU_KERNELS,
+    REMEDIES,
+    REPLAY,
+    TIME_SPLIT,
+    WHAT_IF,
+)
+from nightsight.texts import middle_cut, printable
+from nightsight.units import format_value
+
+Frame = pd.DataFrame
+
+_LONG: Final = 90
+_LONGEST: Final = 160
+_LAST_BRACKETS: Final = re.compile(r" \([^()]*\)$")
+# an idle GPU of which nothing else is known: the least share that is worth naming
+_LEAST_PCT: Final = 5.0
+# a prediction from here on has no use for decimals
+_WHOLE_PCT: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """state: how busy the GPU was, or what else there is. cause: what costs most. first: what to do, and its gain.
+
+    Each is a sentence, or "" if there is nothing to say.
+    """
+
+    state: str
+    cause: str = ""
+    first: str = ""
+
+    @property
+    def text(self) -> str:
+        """The sentences in a row."""
+        return " ".join(part for part in (self.state, self.cause, self.first) if part)
+
+
+def verdict(report: Report, run: Numbers) -> Verdict:
+    """Return the verdict on the window that a report is about."""
+    found = [finding for finding in report.findings if finding.severity == "advice"]
+    split = report.rows(TIME_SPLIT)
+    if not run.busy_pct_by_device:
+        return _without_gpu(report, run, found)
+    state = _state(run.busy_pct_by_device)
+    return _on(state, found[0]) if found else Verdict(state, *_nothing(report, split))
+
+
+def verdict_on(view: View) -> Verdict:
+    """Return the verdict on another window of the capture."""
+    split = pd.DataFrame() if view.split is None else view.split
+    state = _state(_shares(split).reindex(columns=list(BUSY)).sum(axis=1).tolist()) if _devices(split) else ""
+    return _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
+
+
+def cause_of(finding: Finding) -> str:
+    """Return in one short clause what costs time; long lists of names in brackets are left out."""
+    cause = printable(finding.cause or finding.title)
+    if len(cause) > _LONG:
+        cause = _LAST_BRACKETS.sub("", cause)
+    return middle_cut(cause, _LONGEST)
+
+
+def gain_of(finding: Finding) -> str:
+    """Return the gain of a remedy as a change of time: "−15 %"; "" if it is not known."""
+    if finding.gain_pct is None:
+        return ""
+    gain = round(finding.gain_pct, 1)
+    return f"\N{MINUS SIGN}{gain:.{0 if gain >= _WHOLE_PCT else 1}f} %"
+
+
+def _on(state: str, finding: Finding) -> Verdict:
+    gain = gain_of(finding)
+    first = (
+        f"First: {middle_cut(printable(finding.action), _LONG)}{f', about {gain}' if gain else ''}."
+        if finding.action
+        else ""
+    )
+    return Verdict(state, f"{cause_of(finding)}.", first)
+
+
+def _devices(split: Frame) -> int:
+    return split["device"].nunique() if {"device", "category", "time_ns"} <= set(split.columns) else 0
+
+
+def _shares(split: Frame) -> Frame:
+    """Return the share of each category in percent, one row per device."""
+    times = split.pivot_table("time_ns", "device", "category", "sum", fill_value=0).astype("float64")
+    return 100.0 * times.div(times.sum(axis=1).where(lambda whole: whole > 0), axis=0)
+
+
+def _state(busy: Sequence[float]) -> str:
+    low, high = (format_value(which(busy), "busy_pct") for which in (min, max))
+    if len(busy) == 1:
+        return f"GPU {low} busy."
+    return f"{len(busy)} GPUs {low if low == high else f'{low[:-2]} to {high}'} busy."
+
+
+def _mostly(split: Frame) -> str:
+    """Say what an idle GPU waits for, or communicates, if that is worth a word."""
+    waits = largest_wait(split)
+    if waits is None or waits[1] < _LEAST_PCT:
+        return ""
+    name, share = waits
+    return f"The largest wait: {name}, {format_value(share, 'share_pct')} of the window."
+
+
+def largest_wait(split: Frame) -> tuple[str, float] | None:
+    """Return the largest wait of the GPUs and its mean share in percent: idle time by cause, or communication."""
+    if not _devices(split):
+        return None
+    mean = _shares(split).reindex(columns=[*IDLE, COMMUNICATION]).fillna(0.0).mean()
+    return (str(mean.idxmax()), float(mean.max())) if mean.max() > 0 else None
+
+
+def _nothing(report: Report, split: Frame) -> tuple[str, str]:
+    """Return what to say if there is no advice: what was looked for, and the most that any of it costs."""
+    waits = _mostly(split)
+    if not len(report.rows(REPLAY)) or REMEDIES[0][0] in report.unchecked:
+        reason = next(iter(report.unchecked.values()), "")
+        return waits, f"Causes could not be looked for: {printable(reason).rstrip('.')}." if reason else ""
+    gains = report.rows(WHAT_IF)
+    looked = f"Looked for {len(REMEDIES)} causes of lost time"
+    if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
+        return waits, f"{looked}, and found none."
+    most: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
+    gain = format_value(float(most["gain_pct"]), "gain_pct")
+    return waits, f"{looked}. None costs enough to act on: the most is {gain} ({most['rule']})."
+
+
+def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verdict:
+    """Return the verdict on single kernels, or on a program without GPU work."""
+    kernels = len(report.rows(NCU_KERNELS))
+    if kernels:
+        state = f"{counted(kernels, 'kernel')} replayed by ncu, without a timeline."
+        noted = [finding for finding in report.findings if finding.source.startswith("ncu_")]
+        if found or noted:
+            return _on(state, (found or noted)[0])
+        return Verdict(state, "Nothing about them is worth a change.")
+    if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
+        share = format_value(run.top_operator_pct, "own_pct")
+        name = middle_cut(printable(run.top_operator), _LONG)
+        cause = f"{share} of the time of all operators is in `{name}` itself."
+        return Verdict("No work on a GPU.", cause, "On a GPU, a report also has kernels, copies, launches and causes.")
+    return _on("", found[0]) if found else Verdict("No work on a GPU.")

@@ -1,0 +1,132 @@
+// Draws what a GPU did as columns of pixels: busy parts solid, idle parts striped, as in *Where the time went*.
+
+import { context2d } from "../dom.js";
+import { EVENT_HEIGHT } from "./canvas.js";
+
+/**
+ * @import { TimelineCanvas } from "./canvas.js"
+ * @import { TimelineSpent } from "./spent.js"
+ */
+
+const STRIPE = 3; // px
+const LEAST_LABEL = 44; // px
+const PALE = 0.26;
+
+/** `solid` and `pale`: of each category, as 32-bit pixels. @typedef {{ solid: number[], pale: number[] }} SplitPaints */
+
+/**
+ * Fills an image with the time of each category in each column, from the bottom up. Returns the category of columns that
+ * have only one, -1 for others.
+ * @param {{ pixels: Uint32Array, width: number, height: number, ratio: number }} image
+ * @param {TimelineSpent} spent
+ * @param {number} device
+ * @param {{ from: number, to: number }} view
+ * @param {SplitPaints} paints
+ */
+export function paintSplit({ pixels, width, height, ratio }, spent, device, view, { solid, pale }) {
+  const account = spent.accountFor(view.from, view.to);
+  const step = (view.to - view.from) / width;
+  const { times, categories } = spent;
+  const only = new Int8Array(width).fill(-1);
+  const stripe = Math.max(Math.round(STRIPE * ratio), 1);
+  pixels.fill(0);
+  for (let column = 0; column < width; column++) {
+    const from = Math.max(view.from + column * step, account.from);
+    const to = Math.min(view.from + (column + 1) * step, account.to);
+    if (to <= from) continue;
+    times.fill(0);
+    account.add(device, from, to, times);
+    let [below, total] = [0, 0];
+    for (const time of times) total += time;
+    for (let category = 0; total > 0 && category < times.length; category++) {
+      if (!times[category]) continue;
+      const bottom = Math.round((below / total) * height);
+      below += times[category];
+      const top = Math.round((below / total) * height);
+      if (top - bottom === height) only[column] = category;
+      const isBusy = categories[category][2];
+      for (let row = bottom; row < top; row++) {
+        const isSolid = isBusy || (column + row) % (2 * stripe) < stripe;
+        pixels[(height - 1 - row) * width + column] = isSolid ? solid[category] : pale[category];
+      }
+    }
+  }
+  return only;
+}
+
+/**
+ * @param {string[]} paints
+ * @param {(paint: string, opacity: number) => number} pixel
+ * @returns {SplitPaints}
+ */
+export function splitPaints(paints, pixel) {
+  return { solid: paints.map((paint) => pixel(paint, 1)), pale: paints.map((paint) => pixel(paint, PALE)) };
+}
+
+// The lane of a GPU in the timeline.
+export class SplitPainter {
+  /** @type {{ pixels: Uint32Array, width: number, height: number, ratio: number }} */
+  image;
+  /** @type {ImageData} */
+  data;
+
+  /**
+   * @param {TimelineCanvas} canvas
+   * @param {TimelineSpent} spent
+   */
+  constructor(canvas, spent) {
+    this.canvas = canvas;
+    this.spent = spent;
+    this.picture = document.createElement("canvas");
+    this.context = context2d(this.picture);
+  }
+
+  resize() {
+    const { plotWidth, ratio } = this.canvas;
+    const width = (this.picture.width = Math.max(Math.round(plotWidth * ratio), 1));
+    const height = (this.picture.height = Math.max(Math.round(EVENT_HEIGHT * ratio), 1));
+    this.data = this.context.createImageData(width, height);
+    this.image = { pixels: new Uint32Array(this.data.data.buffer), width, height, ratio };
+  }
+
+  /**
+   * @param {number} device
+   * @param {number} y
+   * @param {SplitPaints} paints
+   */
+  draw(device, y, paints) {
+    const { context, gutter, ratio, view } = this.canvas;
+    const only = paintSplit(this.image, this.spent, device, view, paints);
+    this.context.putImageData(this.data, 0, 0);
+    context.save();
+    context.setTransform(1, 0, 0, 1, 0, 0); // device pixels, so that the image is not resampled
+    context.drawImage(this.picture, Math.round(gutter * ratio), Math.round(y * ratio));
+    context.restore();
+    this.#writeNames(only, y + EVENT_HEIGHT / 2 + 0.5);
+  }
+
+  /**
+   * Writes the names of categories where they have a piece of their own and there is room.
+   * @param {Int8Array} only
+   * @param {number} y
+   */
+  #writeNames(only, y) {
+    const { canvas } = this;
+    const { context, gutter, ratio, paints } = canvas;
+    canvas.font(11);
+    for (let first = 0, end = 0; first < only.length; first = end) {
+      while (end < only.length && only[end] === only[first]) end++;
+      const room = (end - first) / ratio - 10;
+      if (only[first] < 0 || room < LEAST_LABEL) continue;
+      const [name, , isBusy] = this.spent.categories[only[first]];
+      if (context.measureText(name).width > room) continue;
+      context.lineWidth = 4;
+      context.lineJoin = "round";
+      context.strokeStyle = paints.page;
+      // stripes are no ground for letters
+      if (!isBusy) context.strokeText(name, gutter + first / ratio + 5, y);
+      context.fillStyle = isBusy ? paints["event-text"] : paints.text;
+      context.fillText(name, gutter + first / ratio + 5, y);
+    }
+  }
+}

@@ -1,0 +1,130 @@
+"""The page of a comparison in a browser: silent, alone, readable at all widths, in both themes, without scripts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from nightsight.render import Source
+from nightsight.render.comparison import render_comparison
+from tests.comparisons import compared, hostile_comparison, runs, train_comparison
+from tests.recorded import Recorded
+
+pytestmark = pytest.mark.browser
+
+PAGES = ("steps", "single", "hostile")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[str, Path]:
+    report, other = recorded.report("train"), recorded.report("mlp")
+    sources = (Source(report, recorded.profile("train")),), (Source(other, recorded.profile("mlp")),)
+    single = compared(runs(report, "baseline", count=1), runs(report, "candidate", count=1))
+    pages = {
+        "steps": render_comparison(train_comparison(report), sources=sources),
+        "single": render_comparison(single),
+        "hostile": render_comparison(hostile_comparison()),
+    }
+    folder = tmp_path_factory.mktemp("comparisons")
+    for name, page in pages.items():
+        (folder / f"{name}.html").write_text(page, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in pages}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing(name: str, width: int, scheme: str, browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.goto(files[name].as_uri())
+    page.wait_for_timeout(300)
+    found = Axe().run(page).response
+    page.close()
+    assert len(found["passes"]) > 10
+    assert {each["id"]: [node["html"][:200] for node in each["nodes"][:3]] for each in found["violations"]} == {}
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280, 1920])
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_silent_and_fits(name: str, width: int, browser: Any, files: dict[str, Path]) -> None:
+    messages: list[str] = []
+    requests: list[str] = []
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(files[name].as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.close()
+    assert messages == []
+    assert requests == [files[name].as_uri()]
+
+
+def test_without_scripts_all_is_there(browser: Any, files: dict[str, Path]) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(files["steps"].as_uri())
+    for part in (
+        ".of-verdict",
+        ".causes",
+        ".forest",
+        ".both-columns",
+        ".lanes",
+        "#changes-kernel table",
+        "#runs table",
+    ):
+        assert page.locator(part).first.is_visible()
+    assert page.locator("#changes-kernel details table").first.is_hidden()
+    page.locator("#changes-kernel details.folded > summary").first.click()
+    assert page.locator("#changes-kernel details table").first.is_visible()
+    context.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_an_interval_stands_beside_or_above_its_words(width: int, browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(files["steps"].as_uri())
+    figure = page.locator(".forest").bounding_box()
+    for row in page.locator(".forest [role=listitem]").all():
+        plot, words = row.locator(".interval").bounding_box(), row.locator(".value").bounding_box()
+        assert plot["x"] + plot["width"] <= words["x"] + 1 or plot["y"] + plot["height"] <= words["y"] + 1
+        assert words["x"] + words["width"] <= figure["x"] + figure["width"] + 1
+        assert plot["width"] > 150
+    page.close()
+
+
+def test_the_columns_have_one_scale(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(files["steps"].as_uri())
+    heights = [
+        max(box["y"] + box["height"] for box in boxes) - min(box["y"] for box in boxes)
+        for side in page.locator(".column").all()
+        if (boxes := [each.bounding_box() for each in side.locator("rect").all()])
+    ]
+    assert len(heights) == 2
+    assert heights[1] > heights[0] > 200
+    page.close()
+
+
+def test_both_timelines_stand_on_one_axis(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(files["steps"].as_uri())
+    page.wait_for_selector(".timeline-live:not([hidden])")
+    page.locator("#timeline [data-do=list]").click()
+    listed = page.locator("#timeline-list").inner_text()
+    assert "Baseline: GPU 0" in listed
+    assert "Candidate: GPU 0" in listed
+    page.close()
+
+
+def test_rows_can_be_sorted_and_all_columns_shown(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(files["steps"].as_uri())
+    table = page.locator("#changes-kernel table").first
+    page.wait_for_selector("#changes-kernel thead button")
+    before = table.locator("tbody th").all_inner_texts()
+    table.locator("thead th", has_text="Candidate").first.locator("button").click()
+    assert sorted(table.locator("tbody th").all_inner_texts()) == sorted(before)
+    assert table.locator("tbody th").all_inner_texts() != before
+    page.close()

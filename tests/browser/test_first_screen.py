@@ -1,0 +1,108 @@
+"""The first screen of a report is the answer, and what is closed opens where a link leads."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightsight.render import render_html
+from tests.browser.table_pages import wait_until
+from tests.recorded import Recorded
+from tests.replay_tables import replay_report
+
+pytestmark = pytest.mark.browser
+
+LOW = "part => document.querySelector(part).getBoundingClientRect().bottom"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[str, Path]:
+    report = replay_report()
+    alone = replace(report, results=tuple(result for result in report.results if result.name != "gpu_time"))
+    texts = {**{name: recorded.page(name) for name in ("train", "ddp2", "cpu")}, "replays": render_html(alone)}
+    folder = tmp_path_factory.mktemp("first")
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in texts}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("train", "GPU 86.8\N{NO-BREAK SPACE}% busy. Matrix products run without tensor cores"),
+        ("ddp2", "2 GPUs 99.6\N{NO-BREAK SPACE}% busy. Matrix products run without tensor cores"),
+        ("cpu", "No work on a GPU."),
+        ("replays", "3 kernels replayed by ncu, without a timeline."),
+    ],
+)
+def test_the_answer_is_in_the_first_720_pixels(name: str, said: str, browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(files[name].as_uri())
+    assert page.locator(".answer:visible").inner_text().startswith(said)
+    parts = [part for part in (".answer", ".figures.first", ".split", ".causes") if page.locator(part).count()]
+    assert ".figures.first" in parts
+    assert {part: low for part in parts if (low := page.evaluate(LOW, part)) > 720} == {}
+    page.close()
+
+
+def test_the_answer_follows_the_window(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(files["train"].as_uri())
+    steady = page.locator(".answer:visible").inner_text()
+    page.get_by_role("button", name="Whole", exact=True).click()
+    whole = page.locator(".answer:visible").inner_text()
+    assert whole.startswith("GPU 1.9\N{NO-BREAK SPACE}% busy. The GPU waits for host code")
+    assert not page.locator(".figures.first").is_visible()  # they are of the chosen one
+    page.get_by_role("button", name="Steady", exact=True).click()
+    assert page.locator(".answer:visible").inner_text() == steady
+    page.close()
+
+
+def test_a_cause_leads_to_what_to_do_about_it(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(files["train"].as_uri())
+    page.locator(".causes a").nth(1).click()
+    target = page.locator("#advice-0-2")
+    wait_until(page, lambda: 0 <= target.bounding_box()["y"] < 300)
+    assert "Copies of pageable memory" in target.inner_text()
+    page.close()
+
+
+def test_a_link_opens_the_section_that_it_leads_to(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1600, "height": 900})
+    page.goto(files["train"].as_uri())
+    section = page.locator("#critical_path")
+    assert not section.locator("table").is_visible()
+    page.locator('.contents a[href="#critical_path"]').click()
+    section.locator("figure").first.wait_for()
+    wait_until(page, lambda: 0 <= section.bounding_box()["y"] < 300)
+    page.close()
+
+
+def test_an_address_opens_the_section_that_it_names(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(f"{files['train'].as_uri()}#method")
+    page.locator("#method .pairs").first.wait_for()
+    page.close()
+
+
+def test_without_scripts_what_is_closed_still_opens(browser: Any, files: dict[str, Path]) -> None:
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(files["train"].as_uri())
+        page.locator("#cuda_api_sum summary").first.click()
+        page.locator("#cuda_api_sum table").wait_for()
+
+
+@pytest.mark.parametrize("width", [390, 640, 1280])
+def test_the_contents_stay_in_view(width: int, browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 720})
+    page.goto(files["train"].as_uri())
+    page.evaluate("scrollTo(0, 2000)")
+    contents = page.locator(".contents")
+    wait_until(page, lambda: contents.bounding_box()["y"] == 0)
+    assert contents.bounding_box()["height"] < 60
+    contents.get_by_role("link", name="Verdict").click()
+    wait_until(page, lambda: page.evaluate("scrollY") == 0)
+    page.close()

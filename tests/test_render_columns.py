@@ -1,0 +1,138 @@
+"""Columns of steps: how high each part is, what is marked, and what many steps look like."""
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.render.figure.columns import Panel, StepColumns, step_columns
+from nightsight.render.figure.curves import GRID
+
+NO_MEDIANS = pd.DataFrame()
+
+
+def table(*times: tuple[float, float], device: int = 0, median: float | None = None, **changes: Any) -> pd.DataFrame:
+    """Return steps: their compute and host code in µs."""
+    lengths = [1000.0 * (busy + idle) for busy, idle in times]
+    middle = median or sorted(lengths)[len(lengths) // 2]
+    starts = [sum(lengths[:place]) for place in range(len(lengths))]
+    frame = pd.DataFrame(
+        {
+            "device": device,
+            "number": range(len(times)),
+            "steps": 1,
+            "start_ns": starts,
+            "time_ns": lengths,
+            "outliers": [int(length > 1.5 * middle) for length in lengths],
+            "slowest": range(len(times)),
+            "slowest_start_ns": starts,
+            "slowest_ns": lengths,
+            "compute_ns": [1000.0 * busy for busy, _ in times],
+            "host_ns": [1000.0 * idle for _, idle in times],
+        }
+    )
+    return frame.assign(**changes)
+
+
+def drawn(frame: pd.DataFrame, medians: pd.DataFrame = NO_MEDIANS) -> StepColumns:
+    (view,) = step_columns(frame, medians)
+    return view
+
+
+def panel(frame: pd.DataFrame, medians: pd.DataFrame = NO_MEDIANS) -> Panel:
+    (found,) = drawn(frame, medians).panels
+    return found
+
+
+def heights(path: str) -> list[tuple[float, float]]:
+    """Return top and height of each bar of a path, in percent."""
+    return [(100 * int(y) / GRID, 100 * int(height) / GRID) for y, height in re.findall(r"M\d+ (\d+)h\d+v(\d+)", path)]
+
+
+def test_parts_are_stacked_the_busy_ones_at_the_bottom() -> None:
+    found = panel(table((4, 4), (2, 6), (8, 0)))
+    assert [tick.text for tick in found.levels] == ["8 µs", "4 µs", "0"]
+    busy, idle = found.layers
+    assert (busy.label, busy.series, busy.is_idle) == ("compute", "kernel", False)
+    assert (idle.label, idle.series, idle.is_idle) == ("host code", "others", True)
+    assert heights(busy.path) == [(50, 50), (75, 25), (0, 100)]
+    assert heights(idle.path) == [(0, 50), (0, 75)]
+    assert [(column.top, column.idle) for column in found.columns] == [(0, 50), (0, 75), (0, 0)]
+
+
+def test_each_column_says_its_numbers_and_where_it_is() -> None:
+    found = panel(table((4, 4), (2, 6)))
+    assert [column.title for column in found.columns] == [
+        "#0: 8.000 µs (compute 4.000 µs, host code 4.000 µs)",
+        "#1: 8.000 µs (host code 6.000 µs, compute 2.000 µs)",
+    ]
+    assert [column.span for column in found.columns] == ["0 8000", "8000 16000"]
+    assert found.columns[0].x < 10 < found.columns[1].x < 60
+
+
+def test_outliers_are_marked_and_named() -> None:
+    found = panel(table((4, 4), (4, 4), (4, 12), (4, 4)))
+    assert [column.mark for column in found.columns] == ["", "", "outlier", ""]
+    assert found.columns[2].title.endswith("; 2.0 times the median")
+    assert found.remark == "4 steps, median 8.000 µs; 1 outlier: #2 (2.0×)"
+    assert found.summary.endswith("outliers: #2 (2.0×)")
+
+
+def test_what_would_press_the_others_to_the_ground_is_cut_and_marked() -> None:
+    found = drawn(table((4, 4), (4, 4), (4, 400), (4, 4)))
+    (one,) = found.panels
+    assert [column.mark for column in one.columns] == ["", "", "beyond", ""]
+    assert heights(one.layers[1].path)[0][1] > 30
+    assert "beyond the scale" in found.notes[-1]
+
+
+def test_of_columns_that_stand_for_several_steps_the_slowest_is_where_a_mark_leads() -> None:
+    frame = table(
+        (4, 4), (4, 6), median=8000.0, steps=100, number=[0, 100], slowest=[7, 150], slowest_ns=[9000, 30_000]
+    )
+    frame = frame.assign(slowest_start_ns=[56_000, 1_000_000], outliers=[0, 3])
+    medians = pd.DataFrame({"device": [0], "med_ns": [8000.0]})
+    found = panel(frame, medians)
+    assert found.columns[0].span == "0 800000"
+    assert found.columns[1].span == "1000000 1030000"
+    assert found.columns[1].title.startswith("#100 to #199, mean: 10.00 µs (")
+    assert found.columns[1].title.endswith("; slowest #150: 30.00 µs, 3.8 times the median")
+    assert found.remark == "200 steps, median 8.000 µs; 3 outliers: #150 (3.8×), 2 more"
+    assert drawn(frame, medians).notes[1].startswith("Each column is the mean of up to 100 steps")
+
+
+def test_devices_have_panels_on_one_scale() -> None:
+    found = drawn(pd.concat([table((4, 4), device=number) for number in range(10)]))
+    assert [one.label for one in found.panels] == [f"Device {number}" for number in range(8)]
+    assert found.notes[-1] == "The first 8 of 10 devices; report.json (step_times) has them all."
+
+
+@pytest.mark.parametrize("column", ["device", "number", "time_ns", "slowest_ns"])
+def test_without_a_column_there_is_no_picture(column: str) -> None:
+    assert step_columns(table((4, 4)).drop(columns=column), NO_MEDIANS) == ()
+
+
+def test_what_a_damaged_report_can_hold_is_drawn_or_left_out() -> None:
+    assert step_columns(table((4, 4)).assign(time_ns=None), NO_MEDIANS) == ()
+    assert step_columns(table((4, 4)).assign(steps=0), NO_MEDIANS) == ()
+    assert step_columns(table((4, 4)).iloc[:0], NO_MEDIANS) == ()
+    assert panel(table((4, 4), (4, 4), compute_ns=[float("nan"), 1e300])).columns
+    assert panel(table((4, 4)), pd.DataFrame({"device": [0], "med_ns": [float("nan")]})).remark == (
+        "1 step, median 8.000 µs"
+    )
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 1e4), st.floats(0, 1e4)), min_size=1, max_size=150))
+def test_columns_lie_side_by_side_and_inside_the_plot(times: list[tuple[float, float]]) -> None:
+    found = panel(table(*times))
+    edges = [(column.x, column.x + column.width) for column in found.columns]
+    assert all(one[1] <= other[0] + 0.02 for one, other in pairwise(edges))
+    assert edges[0][0] >= 0
+    assert edges[-1][1] <= 100.02
+    assert all(0 <= column.top <= 100 and 0 <= column.idle <= 100.01 - column.top for column in found.columns)
+    for layer in found.layers:
+        assert all(top >= 0 and top + height <= 100 for top, height in heights(layer.path))

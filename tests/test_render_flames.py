@@ -1,0 +1,168 @@
+"""Flame graphs: which boxes there are, how wide they are, what is written in them, and what is left out."""
+
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.render import render_html
+from nightsight.render.figure.boxes import Box
+from nightsight.render.figure.flames import Flame, flames
+from tests.recorded import Recorded
+
+Row = tuple[str, str, float]
+
+
+def table(*rows: Row, device: int = 0) -> pd.DataFrame:
+    return pd.DataFrame(
+        [{"device": device, "cause": cause, "stack": stack, "time_ns": 1e6 * time} for cause, stack, time in rows],
+        columns=["device", "cause", "stack", "time_ns"],
+    )
+
+
+def flame(*rows: Row) -> Flame:
+    ((found,),) = (shown.flames for shown in flames(table(*rows)))
+    return found
+
+
+def drawn(found: Flame) -> list[tuple[str, float, float, float]]:
+    """Return of each box the beginning of its title, its level, its left edge and its width."""
+    return [(box.title.split(":")[0], box.y / 1.5, box.x, box.width) for box in found.boxes]
+
+
+ROWS: tuple[Row, ...] = (
+    ("host code", "train (t.py:7);load (t.py:4)", 60),
+    ("host code", "train (t.py:7);[backward (_tensor.py)]", 20),
+    ("host code", "train (t.py:7)", 10),
+    ("launch", "", 10),
+)
+
+
+def test_causes_are_on_top_and_functions_below_their_callers_the_largest_first() -> None:
+    found = flame(*ROWS)
+    assert drawn(found) == [
+        ("host code", 0, 0, 90),
+        ("launch", 0, 90, 10),
+        ("train (t.py", 1, 0, 90),
+        ("load (t.py", 2, 0, 60),
+        ("backward (_tensor.py)", 2, 60, 20),
+    ]
+    assert [box.kind for box in found.boxes] == ["others", "api", "own", "own", "library"]
+    assert [box.title for box in found.boxes[2:4]] == [
+        "train (t.py:7): 90.00 ms, 90.0 % of the idle time; itself 10.00 ms",
+        "load (t.py:4): 60.00 ms, 60.0 % of the idle time",
+    ]
+    assert (found.idle, found.height, found.label) == ("100.0 ms", 4.5, "")
+    assert found.summary == "idle 100.0 ms: host code 90.0 %, most in train (t.py:7) → load (t.py:4); launch 10.0 %"
+
+
+def test_what_is_written_fits() -> None:
+    def written(name: str, share: float) -> tuple[str, str, str, str]:
+        box = flame(("host code", name, share), ("launch", "", 100 - share)).boxes[2]
+        return box.name, box.name_from, box.place, box.place_from
+
+    # 7.3 pixels a letter and 9 around: in plots of 320, 660 and 1080 pixels
+    assert written("collate (data.py:41)", 49) == ("collate", "", " (data.py:41)", "")
+    assert written("collate (data.py:41)", 48) == ("collate", "", " (data.py:41)", "wide")
+    assert written("collate (data.py:41)", 18) == ("collate", "wide", " (data.py:41)", "widest")
+    assert written("collate (data.py:41)", 10) == ("collate", "wide", "", "")
+    assert written("collate (data.py:41)", 6) == ("collate", "widest", "", "")
+    assert written("collate (data.py:41)", 5) == ("", "", "", "")
+    assert written("[step (adam.py)]", 50)[0] == "step"
+    assert written("aten::add", 50) == ("aten::add", "", "", "")
+
+
+def test_a_cause_without_room_for_its_name_has_its_share() -> None:
+    boxes = flame(("module load and JIT", "a", 10), ("host code", "a", 90)).boxes
+    assert [(box.name, box.place) for box in boxes if box.is_series] == [("host code", " 90.0 %"), ("10.0 %", "")]
+
+
+def test_small_functions_are_one_box_and_smaller_ones_none() -> None:
+    rows = [("host code", f"main;f{number}", 0.3) for number in range(10)]
+    found = flame(*rows, ("host code", "main;load", 97))
+    assert drawn(found)[2:] == [("load", 2, 0, 97), ("others", 2, 97, 3)]
+    assert found.boxes[-1].title == "others: 10 functions: 3.000 ms, 3.0 % of the idle time"
+    assert (found.boxes[-1].kind, found.boxes[-1].name) == ("others", "")
+    assert len(flame(("host code", "main;load", 99.6), ("host code", "main;f", 0.4)).boxes) == 3
+
+
+def test_deep_stacks_are_cut_and_this_is_said() -> None:
+    deep = ";".join(f"f{number}" for number in range(30))
+    (shown,) = flames(table(("host code", deep, 1)))
+    assert len(shown.flames[0].boxes) == 20
+    assert shown.notes[1:] == ("Only 20 levels are drawn; the table has them all.",)
+
+
+def test_the_devices_with_the_most_idle_time_are_drawn() -> None:
+    of_six = pd.concat([table(("host code", "main", 1 + device), device=device) for device in range(6)])
+    (shown,) = flames(of_six)
+    assert [one.label for one in shown.flames] == ["Device 2", "Device 3", "Device 4", "Device 5"]
+    assert shown.notes[1:] == ("The 4 of 6 devices with the most idle time.",)
+    assert shown.flames[0].summary.startswith("Device 2, idle 3.000 ms: ")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame(),
+        table(),
+        table(("host code", "", 5)),
+        table(("host code", "main", float("nan"))),
+        table(("host code", "main", -1)),
+        table(("host code", "main", 1)).drop(columns="cause"),
+    ],
+)
+def test_without_stacks_there_is_no_picture(frame: pd.DataFrame) -> None:
+    assert flames(frame) == ()
+
+
+def test_what_a_damaged_report_can_hold_is_drawn_or_left_out() -> None:
+    frame = table(("host code", "main", 1), ("host code", "load", 2))
+    assert flames(frame.assign(device=None)) == ()
+    (numbers,) = flames(frame.assign(stack=[5, 7.5]))
+    assert [box.title[:3] for box in numbers.flames[0].boxes[1:]] == ["7.5", "5.0"]
+    (missing,) = flames(frame.assign(stack=pd.Series(["main", None]), cause=pd.Series([None, 3], dtype="object")))
+    assert [box.title for box in missing.flames[0].boxes if box.is_series] == [
+        "(no name): 3.000 ms, 100.0 % of the idle time"
+    ]
+    assert flames(frame.assign(device=["a", "b"]))[0].flames[0].label == "Device a"
+
+
+NAMES = st.sampled_from(["a", "b", "[c (x.py)]", "d (y.py:3)", "others: 1 function", ""]) | st.text(max_size=5)
+TIMES = st.floats(1e-3, 1e6)
+
+
+@given(st.lists(st.tuples(NAMES, st.lists(NAMES, max_size=25).map(";".join), TIMES), min_size=1, max_size=20))
+def test_boxes_lie_in_their_callers_and_beside_one_another(rows: list[Row]) -> None:
+    for shown in flames(table(*rows)):
+        levels: dict[float, list[Box]] = {}
+        for box in shown.flames[0].boxes:
+            levels.setdefault(box.y, []).append(box)
+        assert levels
+        for level, boxes in levels.items():
+            assert all(one.x + one.width <= other.x + 0.01 for one, other in pairwise(boxes))
+            above = levels.get(level - 1.5, [Box(0, 0, 100, "", is_series=True, title="")])
+            assert all(any(is_inside(box, other) for other in above) for box in boxes)
+
+
+def is_inside(box: Box, other: Box) -> bool:
+    return other.x - 0.01 <= box.x and box.x + box.width <= other.x + other.width + 0.01
+
+
+def test_the_page_of_a_program_without_annotations_has_one(recorded: Recorded) -> None:
+    page = recorded.page("python_names")
+    assert '<svg class="flame" role="img" aria-label="idle ' in page
+    assert "collate (line 4): " in page
+    assert page.count("<title>&lt;module&gt; (line 9): ") == 1
+
+
+def test_names_are_escaped(recorded: Recorded) -> None:
+    report = recorded.report("python_names")
+    rows: Any = report.result("idle_stacks").table
+    rows["stack"] = "<script>alert(1)</script>"
+    page = render_html(report)
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page

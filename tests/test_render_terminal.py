@@ -1,0 +1,181 @@
+"""The first screen of a report, in a terminal and in a notebook."""
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from nightsight.model import Environment, Finding, Report, Result
+from nightsight.render.lines import aligned, clipped, cut, wrapped
+from nightsight.render.terminal import Screen, brief_line, first_screen, screen_html, screen_lines
+from tests.properties import examples
+from tests.recorded import Recorded
+
+# pandas holds no half of a surrogate pair, so no table of a report does
+NAMES = st.text(st.characters(codec="utf-8"), max_size=200)
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def advice(action: str, gain: float | None, title: str = "Something costs time") -> Finding:
+    return Finding("rule", "advice", title, "", action=action, gain_pct=gain)
+
+
+def texts(screen: Screen, width: int = 100) -> list[str]:
+    return [line.text for line in screen_lines(screen, width=width)]
+
+
+@pytest.fixture
+def trained(recorded: Recorded) -> Report:
+    return recorded.report("train")
+
+
+def test_the_verdict_comes_first_then_causes_by_gain_then_kernels(trained: Report) -> None:
+    lines = texts(first_screen(trained))
+    assert lines[1] == "train: NVIDIA H200, 19 × iteration # of 3.182 ms"
+    assert lines[2].startswith("GPU 86.8 % busy. Matrix products run without tensor cores")
+    gains = [found[1] for line in lines if (found := re.match(r" +(−[\d.]+) %  ", line))]
+    assert gains == ["−20", "−14", "−5.6"]
+    (head,) = (line for line in lines if line.endswith("  Kernel"))
+    assert head.split("  ")[1:4] == ["Time %", "Total ms", "Instances"]
+    first = lines[lines.index(head) + 1]
+    assert first.split()[:3] == ["29.1", "14.186", "120"]
+    assert lines[-2] == f"  … {len(trained.result('cuda_gpu_kern_sum').rows) - 5} more kernels"
+    assert (lines[0], lines[-1]) == ("", "")
+
+
+def test_only_what_leads_to_the_answer_is_emphasized(trained: Report) -> None:
+    lines = screen_lines(first_screen(trained), width=200)
+    assert [line.text for line in lines if line.tone == "strong"] == [lines[2].text]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 250])
+def test_the_table_is_as_wide_as_the_terminal(trained: Report, width: int) -> None:
+    lines = texts(first_screen(trained), width)
+    assert max(map(cell_len, lines)) <= width
+    (head,) = (line for line in lines if line.endswith("  Kernel"))
+    assert len(head.split("  ")) >= (3 if width == 40 else 4 if width == 80 else 0)
+    names = {line[head.index("Kernel") :] for line in lines[lines.index(head) + 1 : -2]}
+    # labels differ, however short
+    assert len(names) == 5
+
+
+def test_a_wide_terminal_shows_more_columns_and_whole_names(trained: Report) -> None:
+    narrow, wide = ("\n".join(texts(first_screen(trained), width)) for width in (60, 250))
+    assert ("Median µs" in narrow, "Median µs" in wide) == (False, True)
+    assert "gemm f32 nt 256x128x8" in wide
+
+
+def test_a_single_cause_is_in_the_verdict_and_not_repeated(trained: Report) -> None:
+    one = replace(trained, findings=(advice("stop it", 12.0),))
+    lines = texts(first_screen(one))
+    assert lines[2].endswith("Something costs time. First: stop it, about −12 %.")
+    assert sum("stop it" in line for line in lines) == 1
+    four = replace(trained, findings=tuple(advice(f"stop {number}", 12.0 - number) for number in range(4)))
+    assert "  … 1 more cause" in texts(first_screen(four))
+
+
+def test_doubts_come_before_the_verdict(trained: Report) -> None:
+    doubts = [
+        Finding("partial", "error", "This is only a part", ""),
+        *[Finding("odd", "warning", "Odd \x1b[31m", "")] * 4,
+    ]
+    report = replace(trained, findings=(*doubts, Finding("note", "info", "A note", "")))
+    lines = screen_lines(first_screen(report), width=100)
+    assert [(line.tone, line.text) for line in lines[2:6]] == [
+        ("error", "Error: This is only a part"),
+        ("warning", "Warning: Odd \N{REPLACEMENT CHARACTER}[31m"),
+        ("warning", "Warning: Odd \N{REPLACEMENT CHARACTER}[31m"),
+        ("faint", "  … 2 more warnings"),
+    ]
+    assert lines[6].text.startswith("GPU 86.8 % busy.")
+    assert not any("A note" in line.text for line in lines)
+    brief = brief_line(first_screen(report), width=100)
+    assert (brief.tone, brief.text.startswith("train (5 warnings): GPU 86.8 % busy.")) == ("error", True)
+
+
+def test_in_one_line_there_is_what_to_do(trained: Report) -> None:
+    line = brief_line(first_screen(trained), width=80).text
+    assert line == "train: GPU 86.8 % busy. First: use tensor cores, about −20 %."
+
+
+def test_replayed_kernels_have_no_gains_and_their_own_columns(recorded: Recorded) -> None:
+    report = recorded.report("measure.ncu-rep")
+    findings = (advice("do this", None), advice("do that", None))
+    lines = texts(first_screen(replace(report, findings=findings)))
+    assert "  Something costs time → do this" in lines
+    assert any(line.split()[:2] == ["Replay", "µs"] and line.endswith("  Kernel") for line in lines)
+
+
+def test_without_a_gpu_there_are_operators(recorded: Recorded) -> None:
+    lines = texts(first_screen(recorded.report("mini_torch")))
+    assert any(line.endswith("  Kernel") for line in lines)
+    report = recorded.report("mini_torch")
+    left = tuple(result for result in report.results if result.name in ("cpu_ops",))
+    without = texts(first_screen(replace(report, results=left, findings=())))
+    assert without[2].startswith("No work on a GPU.")
+    assert any(line.endswith("  Operator") for line in without)
+
+
+def test_a_report_of_nothing_is_still_said() -> None:
+    lines = texts(first_screen(Report("", Environment(), ())))
+    assert lines == ["", "(no name)", "No work on a GPU.", ""]
+
+
+@given(names=st.lists(NAMES, min_size=1, max_size=6), width=st.integers(40, 250), title=NAMES, action=NAMES)
+@examples(40)
+def test_no_text_breaks_a_line_or_reaches_the_terminal(names: list[str], width: int, title: str, action: str) -> None:
+    report = _of_kernels(names, title, action)
+    lines = [*texts(first_screen(report), width), brief_line(first_screen(report), width=width).text]
+    assert all(cell_len(line) <= width for line in lines)
+    assert not CONTROLS.search("".join(lines))
+
+
+@given(name=NAMES, title=NAMES, action=NAMES)
+@examples(20)
+def test_no_text_becomes_markup_of_a_notebook(name: str, title: str, action: str) -> None:
+    html = screen_html(first_screen(_of_kernels([name], title, action)))
+    root = ElementTree.fromstring(f"<div>{html}</div>")
+    assert {element.tag for element in root.iter()} <= {"div", "h3", "small", "p", "b", "table", "tr", "th", "td"}
+    assert not CONTROLS.search(html)
+
+
+def _of_kernels(names: list[str], title: str, action: str) -> Report:
+    count = len(names)
+    frame = pd.DataFrame(
+        {
+            "time_pct": [100 / count] * count,
+            "total_ns": [10**6] * count,
+            "instances": [3] * count,
+            "avg_ns": [333333.3] * count,
+            "name": names,
+        }
+    )
+    result = Result("cuda_gpu_kern_sum", "Kernel time", "", frame)
+    return Report(title, Environment(), (result,), (advice(action, 3.0, title), advice("b", 2.0, action)))
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+
+def test_columns_count_cells_not_characters() -> None:
+    lines = aligned([("漢字", "1", "a"), ("abc", "22", "b")], right=(1,))
+    assert lines == ["漢字   1  a", "abc   22  b"]
+    assert {cell_len(line) for line in lines} == {11}
+
+
+@given(text=NAMES, width=st.integers(1, 60))
+@examples(60)
+def test_cut_texts_fit(text: str, width: int) -> None:
+    assert cell_len(cut(text, width)) <= width
+    assert cell_len(clipped(text, width)) <= width
+    assert all(cell_len(line) <= max(width, 4) for line in wrapped(text, max(width, 4)))
+
+
+def test_cutting_keeps_both_ends_or_the_beginning() -> None:
+    assert (cut("abcdefghij", 5), clipped("abcdefghij", 5), cut("abc", 5)) == ("ab…ij", "abcd…", "abc")
+    assert list(wrapped("one two three", 7)) == ["one two", "  three"]

@@ -1,0 +1,129 @@
+"""The verdict: a report in two sentences."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from nightsight.model import Finding, Result, View
+from nightsight.render.page.summary import numbers
+from nightsight.render.verdict import Verdict, cause_of, gain_of, largest_wait, verdict, verdict_on
+from nightsight.results import COMMUNICATION, COMPUTE, HOST, LAUNCH, NCU_KERNELS, REPLAY, TIME_SPLIT, WHAT_IF
+from tests.reports import HOSTILE, gpu_table, result, small_report
+
+
+def split(*times: tuple[int, str, int]) -> pd.DataFrame:
+    frame = pd.DataFrame(times, columns=["device", "category", "time_ns"])
+    return frame.assign(group="", share_pct=0.0, hidden_ns=0, functions="")
+
+
+def waits(gain: float | None = 14.6, **fields: Any) -> Finding:
+    told = {"cause": "The GPU waits for launches in `forward`", "action": "launch it as a CUDA graph", **fields}
+    title = "The GPU waits for launches in `forward`: 1 ms of the 7 ms of each step"
+    return Finding("launch_bound", "advice", title, "", gain_ns=1, gain_pct=gain, **told)
+
+
+def said(*results: Any, **changes: Any) -> Verdict:
+    report = small_report(results=results, **changes)
+    return verdict(report, numbers(report))
+
+
+def on_gpus(*times: tuple[int, str, int]) -> tuple[Result, Result]:
+    """Return the split of a window, and how busy each GPU was in it."""
+    frame = split(*times)
+    whole = frame.groupby("device")["time_ns"].sum()
+    busy = frame[frame["category"] == COMPUTE].groupby("device")["time_ns"].sum()
+    return result(TIME_SPLIT.name, frame), result("gpu_time", gpu_table(*(100 * busy / whole)))
+
+
+BUSY = on_gpus((0, COMPUTE, 190), (0, HOST, 650), (0, LAUNCH, 160))
+
+
+def test_the_cause_comes_after_how_busy_the_gpu_was_and_before_what_to_do() -> None:
+    assert said(*BUSY, findings=(waits(), waits(5.0))).text == (
+        "GPU 19.0 % busy. The GPU waits for launches in `forward`. First: launch it as a CUDA graph, about −15 %."
+    )
+
+
+def test_a_finding_that_is_not_advice_is_not_the_cause() -> None:
+    note = Finding("lost_events", "warning", "Events were lost", "")
+    assert said(*BUSY, findings=(note, waits())).cause == "The GPU waits for launches in `forward`."
+
+
+def test_several_gpus_are_given_from_the_least_to_the_most_busy() -> None:
+    both = on_gpus((0, COMPUTE, 19), (0, HOST, 81), (1, COMPUTE, 99), (1, HOST, 1))
+    assert said(*both, findings=(waits(),)).state == "2 GPUs 19.0 to 99.0 % busy."
+    alike = on_gpus((0, COMPUTE, 99), (0, HOST, 1), (3, COMPUTE, 198), (3, HOST, 2))
+    assert said(*alike, findings=(waits(),)).state == "2 GPUs 99.0 % busy."
+
+
+def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
+    whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
+    replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
+    gains = result(WHAT_IF.name, pd.DataFrame({"rule": ["fusion", "wait"], "gain_pct": [7.5, 0.1]}))
+    healthy = said(*whole, replay, gains)
+    assert healthy.cause == ""  # 1 % of idle time is not worth a word
+    assert "None costs enough to act on: the most is 7.5 % (fusion)." in healthy.first
+
+
+def test_an_idle_gpu_without_advice_is_not_called_healthy() -> None:
+    idle = said(*BUSY, unchecked={"host_code": "no CUDA calls were recorded."})
+    assert idle.text == (
+        "GPU 19.0 % busy. The largest wait: host code, 65.0 % of the window. "
+        "Causes could not be looked for: no CUDA calls were recorded."
+    )
+
+
+def test_single_kernels_have_a_verdict_of_their_own() -> None:
+    replayed = result(NCU_KERNELS.name, pd.DataFrame({"name": ["a", "b"]}))
+    assert said(replayed).text == (
+        "2 kernels replayed by ncu, without a timeline. Nothing about them is worth a change."
+    )
+    far = Finding("uncoalesced", "advice", "Threads access memory that is far apart", "", source="ncu_limits")
+    roof = Finding("at_roof", "info", "Kernels at the peak", "", source="ncu_limits")
+    assert said(replayed, findings=(roof, far)).cause == "Threads access memory that is far apart."
+    assert said(replayed, findings=(roof,)).cause == "Kernels at the peak."
+
+
+def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
+    assert said().text == "No work on a GPU."
+    operators = pd.DataFrame(
+        {"name": ["aten::mm", "aten::add"], "calls": [2, 2], "own_ns": [9, 1], "own_pct": [90.0, 10.0]}
+    )
+    assert said(result("cpu_ops", operators)).text == (
+        "No work on a GPU. 90.0 % of the time of all operators is in `aten::mm` itself. "
+        "On a GPU, a report also has kernels, copies, launches and causes."
+    )
+
+
+def test_another_window_has_its_own_verdict() -> None:
+    view = View("start-up", 0, 10, "", split=split((0, COMPUTE, 2), (0, HOST, 98)))
+    assert verdict_on(view).text == "GPU 2.0 % busy. The largest wait: host code, 98.0 % of the window."
+    assert verdict_on(View("whole", 0, 10, "")).text == ""
+
+
+def test_the_largest_wait_is_idle_time_or_communication_that_nothing_hides() -> None:
+    frame = split((0, COMPUTE, 50), (0, COMMUNICATION, 30), (0, HOST, 20))
+    assert largest_wait(frame) == (COMMUNICATION, 30.0)
+    assert largest_wait(split((0, COMPUTE, 50))) is None
+    assert largest_wait(pd.DataFrame()) is None
+
+
+@pytest.mark.parametrize(("gain", "text"), [(None, ""), (3.21, "−3.2 %"), (9.96, "−10 %"), (48.7, "−49 %")])
+def test_a_gain_is_given_as_a_change_of_time(gain: float | None, text: str) -> None:
+    assert gain_of(waits(gain)) == text
+
+
+def test_a_long_list_of_names_is_left_out_of_a_sentence() -> None:
+    names = ", ".join(f"cutlass sgemm {number}" for number in range(20))
+    assert cause_of(waits(cause=f"Products run without tensor cores ({names})")) == "Products run without tensor cores"
+    assert cause_of(waits(cause="Calls in `f` (f.py:3)")) == "Calls in `f` (f.py:3)"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_cause_stays_one_short_line(text: str) -> None:
+    sentence = said(*BUSY, findings=(waits(cause=text, action=text),)).text
+    assert len(cause_of(waits(cause=text))) <= 160
+    assert len(sentence) <= 400
+    assert "\n" not in sentence
+    assert "\x00" not in sentence
