@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +15,10 @@ from nightsight.collect.workloads import Request, registered, resolve
 from nightsight.errors import MissingTable
 from nightsight.events.window import AUTO
 from nightsight.model import Finding
+from nightsight.progress import silent
 from nightsight.read import MOST_BYTES
 from nightsight.render import FORMATS, Source
-from nightsight.render.page.page import page
+from nightsight.render.terminal import first_screen, screen_html
 from nightsight.runs import write_file
 from nightsight.workflow import Plan, Reading, open_file, profile_program
 
@@ -61,15 +61,8 @@ class Report:
         return Path(path)
 
     def _repr_html_(self) -> str:
-        """Show key figures and findings in a notebook."""
-        view = page(self.source.report)
-        figures = "".join(
-            f"<tr><td>{escape(figure.label)}</td><td><b>{escape(figure.value)}</b></td><td>{escape(figure.note)}</td></tr>"
-            for figure in view.figures
-        )
-        said = [*(banner.title for banner in view.banners), *(f"{item.of_window} {item.title}" for item in view.advice)]
-        found = "".join(f"<li>{escape(text.strip())}</li>" for text in said)
-        return f"<h3>{escape(view.title)}</h3><table>{figures}</table><ul>{found}</ul>"
+        """Show the first screen in a notebook: the verdict, the top causes with their gains, and the top kernels."""
+        return screen_html(first_screen(self.source.report))
 
 
 def report(
@@ -81,7 +74,7 @@ def report(
     about, as on the command line (UsageError if there is none). CaptureError for anything else, and for a trace larger
     than `most_bytes` uncompressed.
     """
-    reading = Reading(Path(nsys) if nsys else None, most_bytes, progress=lambda _: None, window=window)
+    reading = Reading(Path(nsys) if nsys else None, most_bytes, progress=silent, window=window)
     return Report(open_file(Path(path), _HTML, reading))
 
 
@@ -94,11 +87,13 @@ def profile(  # noqa: PLR0913 (all by name)
     timeout_s: float = 3600.0,
     ncu: bool = True,
     window: str = AUTO,
+    attach: Sequence[str | Path] = (),
 ) -> Report:
     """Profile a workload, a script or a command (`["train.py", "--epochs", "1"]`) and open its report.
 
     The run is kept in the folder `reports`, as with `nightsight profile`. WorkloadError if the program fails, after
-    the report was written. With `ncu=False`, no kernels are replayed.
+    the report was written. With `ncu=False`, no kernels are replayed. `attach`: result files of serving benchmarks that
+    the program writes.
     """
     first, *rest = command
     chosen = interpreter(python)
@@ -107,5 +102,6 @@ def profile(  # noqa: PLR0913 (all by name)
     target, arguments = (first, rest) if is_named else (None, list(command))
     program = resolve(target, arguments, python=chosen.path)
     request = Request(timeout_s=timeout_s, replay=Replay() if ncu else None)
-    path = profile_program(Plan(program, collector, Path(reports), window=window), request)
-    return report(path.with_name("report.json"))
+    plan = Plan(program, collector, Path(reports), window=window, attach=tuple(map(Path, attach)))
+    made = profile_program(plan, request)
+    return report(made.path.with_name("report.json"))

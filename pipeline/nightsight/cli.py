@@ -7,24 +7,39 @@ import atexit
 import errno
 import gc
 import shlex
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
 from nightsight import __version__
+from nightsight.commands.captures import prune, sanitize
+from nightsight.commands.ci import ci
+from nightsight.commands.compare import compare
+from nightsight.commands.console import Told, say, show_report, shown_progress
+from nightsight.commands.history import history
+from nightsight.commands.shared import (
+    TOOL,
+    input_option,
+    keep_memory,
+    nsys_option,
+    quiet_option,
+    stopped_by_signals,
+    window_option,
+)
+from nightsight.commands.trials import REST, WithRest, ab, bisect
 from nightsight.errors import PipelineError, ToolError
 from nightsight.options import (
+    RECORDED,
     Number,
     ProfileOptions,
     ReportOptions,
     StatsOptions,
+    Words,
     command_line,
     expression,
     names,
@@ -33,12 +48,12 @@ from nightsight.options import (
     standard_output,
 )
 
+if TYPE_CHECKING:
+    from nightsight.runs import Turn
+    from nightsight.workflow import Made, Reading
+
 FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "perfetto", "speedscope")
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
-_TOOL: Final = click.Path(dir_okay=False, path_type=Path)
-_REST: Final = "nightsight.rest"
-# M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX of malloc.h
-_MALLOC: Final = {-1: 2**31 - 1, -4: 0, -8: 1}
 
 
 class _Group(click.Group):
@@ -52,9 +67,9 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except PipelineError as error:
-            click.echo(f"Error: {error.message}", err=True)
+            say(f"Error: {error.message}", err=True)
             if error.hint:
-                click.echo(f"Hint: {error.hint}", err=True)
+                say(f"Hint: {error.hint}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             click.echo("Error: interrupted", err=True)
@@ -66,15 +81,6 @@ class _Group(click.Group):
             ctx.exit(PipelineError.exit_code)
         finally:
             gc.enable()
-
-
-class _WithRest(click.Command):
-    """A command that keeps everything after `--` for the program it starts."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        cut = args.index("--") if "--" in args else len(args)
-        ctx.meta[_REST] = tuple(args[cut + 1 :])
-        return super().parse_args(ctx, args[:cut])
 
 
 def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,7 +96,7 @@ def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Collect these instead of the default set.",
     )
     decorators = (
-        click.option("--ncu", type=_TOOL, metavar="PATH", help="The ncu to use (default: detected)."),
+        click.option("--ncu", type=TOOL, metavar="PATH", help="The ncu to use (default: detected)."),
         click.option("--no-ncu", is_flag=True, help="Do not replay kernels with ncu after the nsys run."),
         shown("--ncu-coverage", type=share, default=90, metavar="PERCENT", help=_COVERAGE),
         shown("--ncu-kernels", type=count, default=12, metavar="N", help=_MOST),
@@ -164,14 +170,51 @@ attach_option = click.option(
     help="The result file of a serving benchmark (vLLM, TensorRT-LLM, SGLang, aiperf): its throughput, TTFT, TPOT and "
     "other latencies join the report. For several files, repeat the option.",
 )
-input_option = click.option(
-    "--max-input",
-    type=click.IntRange(min=1),
-    default=1_000_000_000,
-    show_default=True,
-    metavar="BYTES",
-    help="Refuse torch.profiler traces larger than this, uncompressed. Reading takes about 5 times the size in memory.",
+
+
+def _torch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of torch.profiler."""
+    shown = partial(click.option, show_default=True)
+    natural, count = click.IntRange(min=0), click.IntRange(min=1)
+    several = partial(click.option, multiple=True, metavar="NAME", callback=no_empty_name)
+    words = partial(click.option, default=(), metavar="WORD,...")
+    decorators = (
+        click.option("--active", type=count, metavar="N", help=_ACTIVE),
+        shown("--wait", type=natural, default=0, metavar="N", help="With --active: leave out so many steps before."),
+        shown("--warmup", type=natural, default=1, metavar="N", help=_WARMUP),
+        shown("--cycles", type=natural, default=1, metavar="N", help=_CYCLES),
+        click.option("--step-range", default="", metavar="NAME", help=_STEP_RANGE),
+        several("--skip-range", help=_SKIP_RANGE),
+        words("--record", type=Words(RECORDED, everything=RECORDED[:-1], others=_OF_TORCH), help=_RECORD),
+        words("--activities", type=Words(("cpu", "cuda")), help=_ACTIVITIES),
+    )
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+_OF_TORCH: Final = {
+    "record_shapes": "It is called shapes here.",
+    "with_stack": "It is called stack here.",
+    "profile_memory": "It is called memory here.",
+    "with_modules": "It is called modules here.",
+    "flops": "torch writes no FLOPs into a trace: record shapes.",
+    "with_flops": "torch writes no FLOPs into a trace: record shapes.",
+}
+_ACTIVE: Final = (
+    "Record so many steps with torch.profiler, and end the program then. Steps are found by a range named step, the "
+    "optimizer, or the calls of the model (default: record all of the run)."
 )
+_WARMUP: Final = "With --active: then let the profiler run for so many steps, without recording."
+_CYCLES: Final = "With --active: repeat that so often, with a trace for each; 0: until the program ends."
+_STEP_RANGE: Final = "The range of NVTX or record_function that is a step, for torch.profiler."
+_SKIP_RANGE: Final = "Record nothing in this range, such as the generation of data (torch.profiler of torch 2.5)."
+_RECORD: Final = (
+    "What torch.profiler records beyond its default: shapes, stack, memory, modules, sync, or all of these; threads: "
+    "operators of all threads, without memory. stack makes large traces."
+)
+_ACTIVITIES: Final = "What torch.profiler records: cpu, cuda (default: all that there are)."
+
 _python_option = click.option(
     "--python",
     metavar="PATH",
@@ -184,16 +227,6 @@ _workloads_option = click.option(
     help="Folder of your own workloads: each script in it, by its name (default: [tool.nightsight] in the nearest "
     "pyproject.toml).",
 )
-_window_option = click.option(
-    "--window",
-    default="auto",
-    show_default=True,
-    metavar="auto|whole|RANGE[@DOMAIN][/FIRST:LAST]|START/END",
-    help="The part that the report is about. auto: the range `measure`, else the steady part: the repetitions of the "
-    "program's loop, without its slow beginning. RANGE: all ranges of that name, or those from FIRST to LAST, counted "
-    "from 0 in each process: step/10:19. START/END: a span in the time of the capture: 1.2s/3s.",
-)
-nsys_option = click.option("--nsys", type=_TOOL, metavar="PATH", help="The nsys to use (default: detected).")
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -205,7 +238,7 @@ def main() -> None:
     """
 
 
-@main.command(cls=_WithRest, options_metavar="[OPTIONS]", short_help="Profile a workload, script or command.")
+@main.command(cls=WithRest, options_metavar="[OPTIONS]", short_help="Profile a workload, script or command.")
 @click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]")
 @click.option(
     "--collector",
@@ -255,6 +288,7 @@ def main() -> None:
 )
 @_part_options
 @_ncu_options
+@_torch_options
 @click.option("--nsys-arg", multiple=True, metavar="ARG", help="Additional option for nsys profile.")
 @click.option(
     "--keep-env",
@@ -273,7 +307,7 @@ def main() -> None:
 @attach_option
 @_python_option
 @_workloads_option
-@_window_option
+@window_option
 @click.option(
     "--reports",
     type=click.Path(file_okay=False, path_type=Path),
@@ -282,12 +316,40 @@ def main() -> None:
     metavar="DIR",
     help="Folder for the runs.",
 )
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Profile the program so often, each time in a process and a run folder of its own, for `nightsight compare`. "
+    "ncu replays kernels only of the last.",
+)
+@click.option(
+    "--keep",
+    type=click.Choice(["captures", "reports", "nothing"]),
+    default="captures",
+    show_default=True,
+    help="What stays of a run that succeeds. captures: everything; reports: no captures and logs; nothing: the report "
+    "is printed as Markdown. A run that fails is kept.",
+)
+@click.option(
+    "--stats",
+    multiple=True,
+    metavar="REPORT,...",
+    callback=no_empty_name,
+    help="Print these tables of `nsys stats` right after the run, such as cuda_gpu_kern_sum,cuda_api_sum. true: those "
+    "that nsys profile --stats=true prints.",
+)
+@quiet_option
 @click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
 @click.pass_context
 def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
     """Run a workload, a script or any command under a profiler and write its report.
 
-    Arguments after -- go to the program. Without a target before it, they are the command to run.
+    Arguments after -- go to the program. Without a target before it, they are the command to run. In the end, the
+    verdict, the top causes and the top kernels are printed to standard error, and the path of the report to standard
+    output.
 
     \b
     Examples:
@@ -298,7 +360,10 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
       nightsight profile --names modules,shapes,python train.py
       nightsight profile --window whole train.py
       nightsight profile --time-steps train.py
+      nightsight profile --stats cuda_gpu_kern_sum,cuda_api_sum train.py
       nightsight profile --workloads bench/ train
+      nightsight profile --repeat 5 mlp
+      nightsight profile --collector torch --wait 5 --active 3 --record shapes,modules train.py
       nightsight profile -- torchrun --nproc-per-node 2 train.py
       nightsight profile --delay 60 --duration 10 train.py
       nightsight profile --server "python serve.py" --ready 8000 --client "python load.py" --attach results.json
@@ -308,9 +373,10 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.tools import withheld
     from nightsight.collect.workloads import resolve
-    from nightsight.workflow import Plan, profile_program
+    from nightsight.trials import repeated
+    from nightsight.workflow import Plan
 
-    rest = ctx.meta[_REST]
+    rest = ctx.meta[REST]
     options = ProfileOptions(**values)
     if options.server and (target or rest):
         raise click.UsageError("--server is the program to profile: name no other.")
@@ -321,21 +387,58 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     )
     python = interpreter(options.python)
     program = resolve(target, options.server or rest, python=python.path, folder=options.workloads)
-    parameters = {}
+    parameters, notes = {}, []
     if program.command[0] == python.path and not python.is_own:
-        click.echo(f"Python: {python.path} ({python.reason}), not nightsight's own", err=True)
+        notes.append(f"Python: {python.path} ({python.reason}), not nightsight's own")
         parameters["interpreter"] = python.reason
-    if names := withheld(options.keep_env):
-        click.echo(f"Not passed to the program: {', '.join(names)}. To pass one: --keep-env NAME", err=True)
-    plan = Plan(program, options.chosen_collector, options.reports, parameters, options.window, options.attach)
-    # a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) stop the program and keep the capture, as Ctrl-C does;
-    # not if the signal is ignored, as under nohup
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
-    with _progress() as progress:
-        path = profile_program(plan, options.request(progress))
-    click.echo(f"report: {path}")
+    if unseen := withheld(options.keep_env):
+        notes.append(f"Not passed to the program: {', '.join(unseen)}. To pass one: --keep-env NAME")
+    for note in () if options.quiet else notes:
+        say(note, err=True)
+    stopped_by_signals()
+    with shown_progress(is_quiet=options.quiet) as progress:
+        show = _shown(options, progress)
+        plan = Plan(
+            program, options.chosen_collector, options.reports, parameters, options.window, options.attach, show=show
+        )
+        for said in repeated(plan, options.request(progress), options.repeat, keep=options.keep):
+            with progress.paused():
+                say(said)
+
+
+def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], None]":
+    """Return what prints the tables of a run and its first screen: of repeats only of the last, of others a line.
+
+    UsageError if there is no such table.
+    """
+    from nightsight.progress import silent
+    from nightsight.read import MOST_BYTES
+    from nightsight.workflow import Reading
+
+    tables = options.tables
+
+    def show(made: "Made", turn: "Turn") -> None:
+        with progress.paused():
+            if tables and made.file:
+                _print_tables(made.file, tables, Reading(options.nsys, MOST_BYTES, silent))
+            if not options.quiet and options.keep != "nothing":
+                show_report(made.report, is_brief=0 <= turn.order < options.repeat - 1)
+
+    return show
+
+
+def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None:
+    """Print tables of `nsys stats` on standard output; what cannot be printed is said, and the run is complete."""
+    from nightsight.workflow import tables_of
+
+    try:
+        for name, text, reason in tables_of(file, tables, reading):
+            if reason:
+                say(f"{name}: {reason}", err=True)
+            else:
+                say(f"{name}:\n\n{text}")
+    except PipelineError as error:
+        say(f"--stats: {error.message}", err=True)
 
 
 @main.command(short_help="Create reports from capture files.")
@@ -362,14 +465,23 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     metavar="N",
     help="Size limit of the page; the timeline is as detailed as this allows.",
 )
-@_window_option
+@click.option(
+    "--assets",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write style and script into this folder, for hosts that forbid them inside a page (Jenkins).",
+)
+@window_option
 @attach_option
 @input_option
 @nsys_option
+@quiet_option
 def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     """Create reports from capture files.
 
-    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, CSV pages of ncu, and torch traces.
+    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, CSV pages of ncu, and torch traces. The
+    verdict, the top causes and the top kernels are printed to standard error, for several files a line each, and the
+    paths of the reports to standard output.
 
     \b
     Examples:
@@ -378,17 +490,20 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
       nightsight report train.sqlite --window step/10:19
       nightsight report train.nsys-rep --format perfetto     # for ui.perfetto.dev
       nightsight report vllm.sqlite --attach results.json
+      nightsight report train.sqlite -o site/train.html --assets site/assets
     """
     from nightsight.workflow import Output, Reading, render_files
 
-    _keep_memory()
+    keep_memory()
     options = ReportOptions(**values)
-    output = Output(options.output, options.style or "", options.max_bytes)
-    with _progress() as progress:
+    output = Output(options.output, options.style or "", options.max_bytes, options.assets)
+    with shown_progress(is_quiet=options.quiet) as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window, options.attach)
-        written = list(render_files(files, output, reading))
-    for path in written:
-        click.echo(f"report: {path}")
+        for made in render_files(files, output, reading):
+            with progress.paused():
+                if not options.quiet:
+                    show_report(made.report, is_brief=len(files) > 1)
+                say(f"report: {made.path}")
 
 
 @main.command(short_help="Print the tables of `nsys stats`.")
@@ -428,17 +543,21 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     from nightsight.stats import details_of
     from nightsight.workflow import Reading, print_stats, profile_of
 
-    _keep_memory()
+    keep_memory()
     options = StatsOptions(**values)
     selection = options.selection
     with (
-        _progress() as progress,
+        shown_progress() as progress,
         profile_of(file, Reading(options.nsys, options.max_input, progress), details=details_of(selection)) as profile,
     ):
         texts = list(print_stats(profile, selection, path=file, output=options.output))
     for finding in profile.findings:
-        click.echo(f"Warning: {finding.title}. {finding.detail}", err=True)
-    click.echo(("\n" if options.output == "-" else "").join(texts), nl=False)
+        say(f"Warning: {finding.title}. {finding.detail}", err=True)
+    say(("\n" if options.output == "-" else "").join(texts), nl=False)
+
+
+for _command in (compare, ab, bisect, history, ci, sanitize, prune):
+    main.add_command(_command)
 
 
 @main.command(short_help="List the workloads.")
@@ -504,28 +623,3 @@ def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
         click.echo(f"{check.status:8} {check.name:12} {check.detail}")
         if check.remedy:
             click.echo(f"{'':22}{check.remedy}")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Show progress on stderr: a live line on a terminal, plain lines elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda message: click.echo(f"{message} ...", err=True)
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("starting") as status:
-        yield status.update
-
-
-def _keep_memory() -> None:
-    """Reuse the memory of freed arrays: glibc returns large ones to the system, which must then zero new pages.
-
-    For short-lived commands only, since memory use stays at its peak. Has no effect without glibc.
-    """
-    import ctypes
-
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if set_option is not None:
-        for option, value in _MALLOC.items():
-            set_option(option, value)

@@ -32,5 +32,9 @@ class CaptureError(PipelineError):
     """A file cannot be read as a capture, or a place cannot be written to."""
 
 
+class NotMeasured(PipelineError):
+    """What was to be compared could not be measured, so nothing is known of it."""
+
+
 class MissingTable(PipelineError):
     """The events of a requested result were not captured."""

@@ -1,6 +1,7 @@
 """The values that the stages pass on: Capture -> Profile -> Report."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from math import inf, isfinite
@@ -18,11 +19,14 @@ REPORT_FORMAT: Final = 1
 Severity = Literal["error", "warning", "info", "advice"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
 """The worst first. Advice is about the program; the others say how far the report can be trusted."""
+ARGUMENTS: Final = "arguments"
+"""The parameter of a report that holds a digest of the program's arguments, which may hold anything."""
 Json = Any
 """A value of a JSON document whose type has not been checked yet."""
 MAKE_AGAIN: Final = "Make it again from the capture: nightsight report FILE --format json"
 """The hint for a report.json that cannot be read."""
 _LARGEST: Final = 2**63 - 1
+_SLOWED: Final = re.compile(r"slowdown|thermal|brake", re.IGNORECASE)
 _IN_WORDS: Final = {
     str: "a string",
     bool: "true or false",
@@ -61,7 +65,8 @@ class Finding:
 
     `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns`: how much
     shorter the window is predicted to get, all repetitions together; `gain_pct`: in percent of it, or of a repetition,
-    without the profiler. None if unknown.
+    without the profiler. None if unknown. `cause`: the title without its amounts; `action`: the remedy in a few words;
+    "" where the title says it.
     """
 
     rule: str
@@ -73,6 +78,8 @@ class Finding:
     gain_ns: int | None = None
     gain_pct: float | None = None
     source: str = ""
+    cause: str = ""
+    action: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,34 @@ class Benchmark:
 
     step_ns: tuple[float, ...]
     steps_per_trial: int
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How a GPU ran while it was measured, as NVML says: medians of the samples taken while it was busy.
+
+    device: its number in the machine. Clocks in MHz, the lowest one too; degrees Celsius; watts; None where the driver
+    does not say. throttled: what slowed it down, in NVML's words, without the prefix. mig: the profile of the slice, ""
+    if none. is_shared: other processes used the GPU. clock_policy: "locked" if application or locked clocks were set
+    before, else "default". samples: how many the medians are of.
+    """
+
+    device: int
+    sm_mhz: float | None = None
+    lowest_sm_mhz: float | None = None
+    memory_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttled: tuple[str, ...] = ()
+    mig: str = ""
+    is_shared: bool = False
+    clock_policy: str = ""
+    samples: int = 0
+
+    @property
+    def slowdowns(self) -> tuple[str, ...]:
+        """Of `throttled`, heat and faults of the hardware: a power limit is the usual state of a busy GPU."""
+        return tuple(reason for reason in self.throttled if _SLOWED.search(reason))
 
 
 @dataclass(frozen=True)
@@ -101,6 +136,7 @@ class Capture:
     stages_s: Mapping[str, float] = field(default_factory=dict)
     failure: str = ""
     serving: Mapping[str, Json] = field(default_factory=dict)
+    conditions: tuple[Conditions, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +230,7 @@ class Report:
     generator: str = ""
     unchecked: Mapping[str, str] = field(default_factory=dict)
     windows: tuple[View, ...] = ()
+    conditions: tuple[Conditions, ...] = ()
 
     def result(self, name: str) -> Result:
         """Return a result by name; KeyError if the report does not have it."""
@@ -212,6 +249,7 @@ class Report:
         fields = {name: value for name, value in vars(self).items() if name not in apart}
         fields["findings"] = [asdict(finding) for finding in self.findings]
         fields["benchmark"] = self.benchmark and asdict(self.benchmark)
+        fields["conditions"] = [asdict(condition) for condition in self.conditions]
         document = {
             "format": REPORT_FORMAT,
             **_without_infinite(fields),

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -14,11 +14,16 @@ from click.core import ParameterSource
 if TYPE_CHECKING:
     from nightsight.collect import Choice
     from nightsight.collect.replay import Replay
+    from nightsight.collect.tracing import Tracing
     from nightsight.collect.workloads import Load, Request, Span
+    from nightsight.progress import Progress
+    from nightsight.pruning import Keep
     from nightsight.stats import Selection
 
 RECORDINGS: Final = ("gpu_metrics", "python_backtrace", "memory_usage", "page_faults")
 NAMES: Final = ("modules", "operators", "shapes", "python")
+RECORDED: Final = ("shapes", "stack", "memory", "modules", "sync", "threads")
+"""What torch.profiler can record beyond its default, as workloads/traced.py takes it."""
 
 # escaped characters and bracket expressions: nothing in them is special
 _PLAIN: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -79,7 +84,29 @@ class ReplayOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileOptions(ReplayOptions):
+class TracingOptions:
+    """The options of `profile` for torch.profiler, named as on the command line."""
+
+    wait: int
+    warmup: int
+    active: int | None
+    cycles: int
+    activities: tuple[str, ...]
+    record: tuple[str, ...]
+    skip_range: tuple[str, ...]
+    step_range: str
+
+    @property
+    def tracing(self) -> "Tracing":
+        """What torch.profiler is asked to record."""
+        from nightsight.collect.tracing import Schedule, Tracing
+
+        given = Schedule(self.wait, self.warmup, self.active, self.cycles) if self.active else None
+        return Tracing(given, self.activities, self.record, self.skip_range, self.step_range)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(ReplayOptions, TracingOptions):
     """The options of `profile`, named as on the command line."""
 
     collector: "Choice"
@@ -105,9 +132,23 @@ class ProfileOptions(ReplayOptions):
     attach: tuple[Path, ...]
     python: str | None
     reports: Path
+    keep: "Keep"
     workloads: Path | None
     window: str
+    repeat: int
+    stats: tuple[str, ...]
+    quiet: bool
     verbose: bool
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The reports of `nsys stats` to print after the run; UsageError if one is unknown."""
+        from nightsight.stats import DEFAULT, refuse_unknown
+
+        given = tuple(name.strip() for words in self.stats for name in words.split(","))
+        tables = tuple(dict.fromkeys(name for word in given for name in (DEFAULT if word == "true" else (word,))))
+        refuse_unknown(tables)
+        return tables
 
     @property
     def chosen_collector(self) -> "Choice":
@@ -123,7 +164,7 @@ class ProfileOptions(ReplayOptions):
             return Load(resolve(None, self.client), self.ready, self.ready_timeout)
         return Span(self.delay or 0.0, self.duration) if self.delay or self.duration else None
 
-    def request(self, progress: Callable[[str], None]) -> "Request":
+    def request(self, progress: "Progress") -> "Request":
         """Return these options as the collectors take them."""
         from nightsight.collect.workloads import Request
 
@@ -144,6 +185,7 @@ class ProfileOptions(ReplayOptions):
             calibrate=self.calibrate,
             time_steps=self.time_steps,
             part=self.part,
+            tracing=self.tracing,
         )
 
     def refuse_contradictions(self, given: Collection[str]) -> None:
@@ -165,12 +207,11 @@ class ProfileOptions(ReplayOptions):
         meaningless = (
             (_OF_NCU, without),
             ({"no_ncu"}, alone),
-            ({"trace", "nsys_arg", "time_steps", "attach", "names"}, alone),
-            # torch.profiler has options of its own for that
-            ({"names"}, "--collector torch" if self.collector == "torch" else ""),
+            ({"trace", "nsys_arg", "time_steps", "attach", "names", "stats"}, alone),
             ({"calibrate", "delay", "duration", "server"}, others),
             ({"delay", "duration", "time_steps", "workloads", *_OF_NCU}, "--server" if self.server else ""),
             ({"capture_range"} if self.capture_range in ("cudaProfilerApi", "nvtx") else set(), part),
+            (_OF_TORCH, f"--collector {self.collector}" if self.collector in ("nsys", "ncu") else part),
             ({"ncu_coverage"}, chosen or alone),
             ({"ncu_kernel", "ncu_range", "ncu_kernels"}, every),
             ({"ncu_all", "ncu_kernel", "ncu_kernels", "ncu_coverage", "graph_profiling"}, as_whole),
@@ -179,13 +220,57 @@ class ProfileOptions(ReplayOptions):
             if other and names & on_line:
                 said = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(names & on_line))
                 raise click.UsageError(f"{said} has no effect with {other}.")
+        if "names" in on_line and self.collector == "torch":
+            raise click.UsageError("--names is for nsys. torch.profiler has --record modules,shapes,stack for that.")
+        if {"memory", "threads"} <= set(self.record):
+            raise click.UsageError(
+                "--record memory and threads exclude each other: torch records memory of one thread."
+            )
+        if self.step_range and self.step_range in self.skip_range:
+            raise click.UsageError("--skip-range leaves out all of --step-range.")
 
 
 _NEEDED: Final = (
     *((name, "server") for name in ("ready", "client", "ready_timeout")),
     *(("server", name) for name in ("ready", "client")),
+    *((name, "active") for name in ("wait", "warmup", "cycles")),
 )
 _OF_NCU: Final = frozenset(ReplayOptions.__dataclass_fields__) - {"no_ncu"}
+_OF_TORCH: Final = frozenset(TracingOptions.__dataclass_fields__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions:
+    """What `ab` and `bisect` measure at each commit, named as on the command line."""
+
+    build: str
+    collector: "Choice"
+    nsys: Path | None
+    trace: str
+    names: tuple[str, ...] | None
+    time_steps: bool
+    keep_env: tuple[str, ...]
+    timeout: float
+    python: str | None
+    workloads: Path | None
+    window: str
+    reports: Path
+    verbose: bool
+
+    def request(self, progress: "Progress") -> "Request":
+        """Return these options as the collectors take them; paths are absolute, as each commit has its own folder."""
+        from nightsight.collect.workloads import Request
+
+        return Request(
+            timeout_s=self.timeout,
+            keep_env=self.keep_env,
+            progress=progress,
+            verbose=self.verbose,
+            nsys=self.nsys and self.nsys.absolute(),
+            trace=self.trace,
+            names=self.names,
+            time_steps=self.time_steps,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +281,25 @@ class ReportOptions:
     style: str | None
     window: str
     attach: tuple[Path, ...]
+    assets: Path | None
     max_bytes: int
+    max_input: int
+    nsys: Path | None
+    quiet: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """The options of `compare`, named as on the command line."""
+
+    baseline: tuple[Path, ...]
+    candidate: tuple[Path, ...]
+    output: Path | None
+    style: str | None
+    gate: bool
+    strict: bool
+    workload: str
+    window: str
     max_input: int
     nsys: Path | None
 
@@ -292,6 +395,29 @@ def no_empty_name(_: click.Context, __: click.Parameter, value: Any) -> Any:  # 
         if not all(name.strip() for name in given.split(",")):
             raise click.BadParameter(f"{given!r} contains an empty name.")
     return value
+
+
+class Words(click.ParamType[tuple[str, ...]]):
+    """Some of a few words, with commas, as a tuple in their order. `others`: what to say of some that are none."""
+
+    name = "words"
+
+    def __init__(
+        self, words: tuple[str, ...], *, everything: tuple[str, ...] = (), others: Mapping[str, str] | None = None
+    ) -> None:
+        self.words, self.everything, self.others = words, everything, others or {}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:  # noqa: ANN401
+        """Return the words; `all` stands for `everything`."""
+        if isinstance(value, tuple):
+            return value
+        given = {word.strip() for word in value.split(",")}
+        if self.everything and "all" in given:
+            given = given - {"all"} | set(self.everything)
+        for word in sorted(given - set(self.words)):
+            offered = ", ".join((*self.words, *(["all"] if self.everything else [])))
+            self.fail(f"{word!r} is not one of {offered}. {self.others.get(word, '')}".rstrip(), param, ctx)
+        return tuple(word for word in self.words if word in given)
 
 
 def standard_output(_: click.Context, __: click.Parameter, value: Any) -> Any:  # noqa: ANN401 (a path, or its text)

@@ -34,6 +34,7 @@ Jump = Literal[
     "memory",
     "counter",
     "place",
+    "part",
 ]
 """What a row is in the page's timeline, and so how the page finds it there (templates/scripts/tables/jumps.js)."""
 
@@ -191,6 +192,25 @@ _STALLS: Final = (
     ("wait", "a fixed latency between dependent instructions"),
     ("warpgroup arrive", "waits for a tensor core operation of its whole warpgroup"),
 )
+
+STEP_CATEGORIES: Final = {
+    COMPUTE: "compute_ns",
+    COMMUNICATION: "communication_ns",
+    COPIES: "copies_ns",
+    GRAPHS: "graphs_ns",
+    MODULE: "module_ns",
+    ALLOCATION: "allocation_ns",
+    BLOCKING_COPY: "blocking_copy_ns",
+    LAUNCH: "launch_ns",
+    DEPENDENCY: "dependency_ns",
+    SYNC: "sync_ns",
+    OTHER_CALL: "other_call_ns",
+    UNKNOWN: "unknown_ns",
+    HOST: "host_ns",
+}
+"""The columns of STEP_TIMES, by category."""
+OUTLIER: Final = 1.5
+"""A repetition that takes more than this many times the median is an outlier."""
 
 GPU: Final = "GPU"
 LAUNCHES: Final = "Launches"
@@ -484,12 +504,123 @@ STEP_SPLIT: Final = Entry(
     header="Category",
     named_by="category",
     group=GPU,
-    short="steps",
+    short="each step",
     constant=("device", "step", "steps"),
     bars=("avg_ns",),
+    is_folded=True,
 )
 WHOLE_STEP: Final = "whole step"
 """The category of STEP_SPLIT that is the step itself."""
+
+STEP_TIMES: Final = Entry(
+    "step_times",
+    "Steps one by one",
+    "The steps of each device in the order they ran, and where the time of each went. Of more than 150 steps, a row "
+    "holds several that follow one another: their means, and the slowest of them.",
+    _OPERATIONS,
+    (
+        _DEVICE,
+        Column("number", WHOLE, "of the first step in the row, counted from 0 in the window"),
+        Column("steps", WHOLE, "how many steps the row holds", is_plain=True),
+        Column("start_ns", WHOLE, "when the first of them begins, since the start of the window"),
+        Column("time_ns", NUMBER, "length of a step: mean"),
+        Column("outliers", WHOLE, "how many of them take more than 1.5 times the median of all"),
+        Column("slowest", WHOLE, "number of the slowest", is_plain=True),
+        Column("slowest_start_ns", WHOLE, "when it begins, since the start of the window"),
+        Column("slowest_ns", WHOLE, "its length", is_plain=True),
+        *(
+            Column(name, NUMBER, f"time in the category *{category}* of *Where the time went*: mean", is_optional=True)
+            for category, name in STEP_CATEGORIES.items()
+        ),
+    ),
+    rows="steps",
+    place="points",
+)
+
+STEP_PARTS: Final = Entry(
+    "step_parts",
+    "What a step is made of",
+    "Which ranges and kernels a repetition of the window consists of, and what the device waits for in between; of the "
+    "whole window if nothing repeats. The rows of a device add up to exactly the mean step.",
+    (),
+    (
+        Column("device", WHOLE, "number of the GPU in the machine; none without GPU work", is_plain=True),
+        Column("tid", WHOLE, "without GPU work: the thread", is_optional=True),
+        Column("step", TEXT, "what repeats: a range, with `#` for its number, or a sequence of launches"),
+        Column("steps", WHOLE, "number of repetitions; 0 if nothing repeats", is_plain=True),
+        Column(
+            "path",
+            TEXT,
+            "the ranges in which the work was launched, outermost first, with `#` for numbers; `(no range)` if there "
+            "are none. Work outside of all ranges of a step stands under its module or its outermost operator. Idle "
+            "time: the ranges in which the CPU was then; for *launch* and *dependency* those of the work that "
+            "the GPU waited for. A range that takes less than 0.1 % counts for the one around it",
+        ),
+        Column("group", TEXT, "`busy` or `idle`", is_plain=True),
+        Column(
+            "category",
+            TEXT,
+            "the category of *Where the time went*. Without GPU work: `operators`, and `host code` for what is outside "
+            "of them",
+        ),
+        Column("family", TEXT, "kernels that do the same; of operators the outermost"),
+        Column("name", TEXT, "the kernel, copy or operator; the category if idle"),
+        Column(
+            "time_ns",
+            NUMBER,
+            "time in a repetition: mean. Each instant counts once: of those that run together, the first category gets "
+            "it, and kernels of one category share it",
+        ),
+        Column("time_pct", NUMBER, "the same in percent of the mean step"),
+        Column("hidden_ns", NUMBER, "time in a repetition that others got: mean"),
+        Column("count", NUMBER, "how often in a repetition: mean"),
+        Column("longest_ns", WHOLE, "the longest", is_plain=True),
+        Column("longest_at_ns", WHOLE, "when it begins, since the start of the window"),
+    ),
+    rows="parts of a step",
+    header="Part",
+    group=GPU,
+    short="step",
+    constant=("device", "tid", "step", "steps"),
+    bars=("time_pct",),
+    minor=("group", "hidden_ns", "longest_at_ns"),
+    is_folded=True,
+    jump="part",
+    names="kernel",
+    kernels=("name",),
+)
+OPERATORS: Final = "operators"
+"""The category of STEP_PARTS for the time of PyTorch operators on the CPU."""
+OTHER_PARTS: Final = "(others)"
+"""The path, family or name of what is too small for a row of its own in STEP_PARTS."""
+
+STEP_WORK: Final = Entry(
+    "step_work",
+    "Work of a step",
+    "What a repetition of the window runs, or the window if nothing repeats: for comparisons of runs, whose start-up "
+    "and number of repetitions may differ. Work belongs to the repetition in which the CPU launched it.",
+    (),
+    (
+        Column(
+            "kind",
+            TEXT,
+            "what it is",
+            (
+                ("kernel", "a kernel, or a CUDA graph that was traced as a whole"),
+                ("copy", "copies or memsets, by the kinds of memory"),
+                ("call", "a CUDA function"),
+                ("operator", "a PyTorch operator, without what runs inside"),
+                ("range", "a range, with `#` for numbers"),
+            ),
+        ),
+        Column("count", NUMBER, "how often in a repetition: mean"),
+        Column("time_ns", NUMBER, "its time in a repetition: median, or mean if not all repetitions have it"),
+        Column("place", TEXT, "of kernels: the ranges and the operator in which most of its time is launched"),
+        Column("name", TEXT, "its name", is_plain=True),
+    ),
+    rows="kinds of work",
+    place="points",
+)
 
 REQUESTS: Final = "requests"
 FAILED_REQUESTS: Final = "failed requests"
@@ -584,6 +715,46 @@ GPU_GAPS: Final = Entry(
     kernels=("before", "after"),
 )
 
+IDLE_STACKS: Final = Entry(
+    "idle_stacks",
+    "Python while the GPU waits",
+    "Where Python was while a GPU was idle, from samples of its stack or from the calls that torch.profiler records: "
+    "on the thread that launched the work after the gap. If that thread runs no Python, as in PyTorch's backward pass, "
+    "on the thread of its process that launches most. The rows of a device and cause add up to its idle time in "
+    "*Where the time went*.",
+    _LAUNCHED,
+    (
+        _DEVICE,
+        Column("cause", TEXT, "the idle category of *Where the time went*"),
+        Column("time_ns", WHOLE, "idle time with this stack; with samples, their number times their distance"),
+        Column("share_pct", NUMBER, "the same in percent of the device's idle time"),
+        Column("samples", WHOLE, "samples of Python with this stack in that time", is_optional=True),
+        Column(
+            "function",
+            TEXT,
+            "the innermost function that is not of a library, and its line: where it is defined in a torch.profiler "
+            "trace, else the most frequent one; `(not recorded)`: idle time without a stack",
+        ),
+        Column("calls", TEXT, "the function of a library that it calls, and where that led"),
+        Column(
+            "stack",
+            TEXT,
+            "its callers, outermost first, and what it calls; functions of libraries in brackets, only the first of "
+            "those between two others, and the last of those at the end. A stack that takes less than 0.1 % counts for "
+            "its caller",
+        ),
+    ),
+    rows="stacks",
+    header="Function",
+    named_by="function",
+    full="stack",
+    group=GPU,
+    short="Python while idle",
+    bars=("share_pct",),
+    constant=("device",),
+    names="code",
+)
+
 GPU_UTILIZATION: Final = Entry(
     "gpu_utilization",
     "Utilization over time",
@@ -647,7 +818,7 @@ MEMORY_OPERATIONS: Final = Entry(
     rows="copies and memsets",
     header="Operation",
     group=GPU,
-    short="memory operations",
+    short="copies",
     is_core=True,
     bars=("time_pct",),
     jump="copy",
@@ -756,7 +927,7 @@ LAUNCH_OVERHEAD: Final = Entry(
     rows="launches",
     header="Kernel",
     group=LAUNCHES,
-    short="overhead",
+    short="launches",
     is_core=True,
     bars=("api_total_ns",),
     constant=("device",),
@@ -1286,6 +1457,26 @@ NVTX_RANGES: Final = Entry(
     names="code",
 )
 
+RANGE_KERNELS: Final = Entry(
+    "range_kernels",
+    "Kernels of ranges",
+    "Execution time on the GPU, per kernel and range in which it was launched: *Kernel time* by range.",
+    ("kernels", "api_calls", "ranges"),
+    (
+        Column(
+            "path",
+            TEXT,
+            "the innermost range and those around it, outermost first, joined by ` / `, with `#` for numbers; `(no "
+            "range)` if there are none",
+        ),
+        *_times("kernels"),
+        Column("name", TEXT, "the kernel", is_plain=True),
+    ),
+    rows="kernels of ranges",
+    place="points",
+    kernels=("name",),
+)
+
 RANGE_COVERAGE: Final = Entry(
     "range_coverage",
     "GPU work in ranges",
@@ -1329,28 +1520,6 @@ RANGE_ITERATIONS: Final = Entry(
     bars=("med_ns",),
     constant=("pid",),
     jump="repetition",
-)
-
-ITERATION_TIMES: Final = Entry(
-    "iteration_times",
-    "Repetition times",
-    "Instances of the three outermost repeated ranges, in the order they began: at most 2,000 of each, evenly spaced, "
-    "and always the slowest five.",
-    ("ranges",),
-    (
-        Column("path", TEXT, "the range, as in *Range repetitions*"),
-        _PID,
-        Column("number", WHOLE, "counted from 0", is_plain=True),
-        Column("start_ns", WHOLE, "since the start of the window", is_plain=True),
-        Column("time_ns", WHOLE, "CPU time", is_plain=True),
-        Column(
-            "gpu_busy_ns",
-            WHOLE,
-            "time in which the GPU ran work launched inside it; overlaps count once, devices are added up",
-        ),
-    ),
-    rows="repetitions",
-    place="points",
 )
 
 NVTX_MARKS: Final = Entry(
@@ -1552,6 +1721,30 @@ GPU_METRICS: Final = Entry(
     short="GPU metrics",
     constant=("device",),
     jump="counter",
+)
+
+RANGE_COUNTERS: Final = Entry(
+    "range_counters",
+    "Counters of kernels",
+    "What CUPTI's range profiler counted under torch.profiler: for each kernel, or for ranges of the program if it was "
+    "not told to measure single kernels. All of the trace, because these events have no times of their own.",
+    ("range_counters",),
+    (
+        _DEVICE,
+        Column("metric", TEXT, "the metric, as CUPTI calls it", is_plain=True),
+        Column("ranges", WHOLE, "how many kernels or ranges of this name were measured", is_plain=True),
+        Column("mean", NUMBER, "of their values", is_plain=True),
+        Column("min", NUMBER, "of their values", is_plain=True),
+        Column("max", NUMBER, "of their values", is_plain=True),
+        Column("name", TEXT, "the kernel or range"),
+    ),
+    rows="counters",
+    header="Kernel",
+    named_by="name",
+    group=PROGRAM,
+    short="Counters",
+    constant=("device",),
+    kernels=("name",),
 )
 
 CUDA_API_SUM: Final = Entry(

@@ -146,6 +146,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     # samples of the GPU's counters; device: its number on the machine; metric: with the unit of `value` in brackets
     "gpu_metrics": {"start_ns": INT, "device": INT, "metric": TEXT, "value": "float64"},
+    # counters of kernels, or of ranges of the program, that a profiler collected without times; range: its number
+    "range_counters": {"range": INT, "name": TEXT, "device": INT, "metric": TEXT, "value": "float64"},
     # the most telling frame of the call stack of the CUDA call that this thread began at this time
     "call_frames": {"thread": INT, "start_ns": INT, "frame": TEXT},
     # calls of Python functions that are not of a library, with the line where they are defined: "load (train.py:12)"

@@ -38,7 +38,17 @@ from nightsight.stats.unified_memory import um_cpu_page_faults_sum, um_sum, um_t
 from nightsight.stats.window import narrowed, range_window, time_window
 from nightsight.tables import AS_RECORDED, DETAILS
 
-__all__ = ["EXTENSIONS", "REPORTS", "Selection", "details_of", "stats_table", "stats_texts", "write_stats"]
+__all__ = [
+    "DEFAULT",
+    "EXTENSIONS",
+    "REPORTS",
+    "Selection",
+    "details_of",
+    "refuse_unknown",
+    "stats_table",
+    "stats_texts",
+    "write_stats",
+]
 
 _NAMES: Final = {"base": "short_name", "mangled": "mangled_name"}
 _KERNEL_NAMES: Final = tuple(_NAMES)
@@ -104,6 +114,23 @@ REPORTS: Final[Mapping[str, Report]] = {
 }
 
 
+DEFAULT: Final = (
+    "nvtx_sum",
+    "osrt_sum",
+    "cuda_api_sum",
+    "cuda_gpu_kern_sum",
+    "cuda_gpu_mem_time_sum",
+    "cuda_gpu_mem_size_sum",
+)
+"""What `nsys profile --stats=true` prints of what we trace."""
+
+
+def refuse_unknown(reports: Sequence[str]) -> None:
+    """Raise UsageError for reports, `NAME[:ARGUMENT...]`, that do not exist or do not take their argument."""
+    for report in reports:
+        _options(report)
+
+
 def details_of(selection: Selection) -> frozenset[str]:
     """Return the columns of DETAILS that are needed for these reports; of those that are not known, none.
 
@@ -132,8 +159,7 @@ def stats_texts(profile: Profile, selection: Selection) -> Iterator[tuple[str, s
     UsageError for invalid reports, units or filters, before the first one; MissingTable if its events are missing.
     """
     unit = time_unit(selection.timeunit)
-    for report in selection.reports:
-        _options(report)
+    refuse_unknown(selection.reports)
     profile, filters = _filtered(profile, selection)
     joins = Joins(profile)
 

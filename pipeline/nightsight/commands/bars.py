@@ -1,0 +1,90 @@
+"""Progress on a terminal: a line for a series and one for its stage, each with a bar, the time, and what is left."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Column
+from rich.text import Text
+
+from nightsight.commands.console import Told
+from nightsight.progress import Clock, written
+from nightsight.texts import printable
+
+_WIDTH: Final = 20
+
+
+class Bars(Told):
+    """Shows what is being done."""
+
+    def __init__(self, shown: Progress) -> None:
+        super().__init__()
+        self._shown = shown
+        self._tasks: dict[bool, TaskID] = {}
+
+    def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
+        """Show it from now on."""
+        self._shown.start()
+        clock, is_new = self._clock(time.monotonic(), done, of, is_series=is_series)
+        if is_series:
+            self._end(is_series=False)
+        if is_new:
+            self._end(is_series=is_series)
+            self._tasks[is_series] = self._shown.add_task(printable(message), total=None, clock=clock)
+        else:
+            self._shown.update(self._tasks[is_series], description=printable(message))
+
+    def _end(self, *, is_series: bool) -> None:
+        if is_series in self._tasks:
+            self._shown.remove_task(self._tasks.pop(is_series))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Take the bars away while something is printed, and until there is more to tell."""
+        self._clocks.pop(False, None)
+        self._end(is_series=False)
+        self._shown.stop()
+        yield
+
+
+class _Bar(ProgressColumn):
+    def render(self, task: Task) -> ProgressBar:
+        """Draw how much is done; a bar that moves if that is not known."""
+        share = _clock(task).share
+        return ProgressBar(1.0, share or 0.0, width=_WIDTH, pulse=share is None, animation_time=task.get_time())
+
+
+class _Times(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """Write how long it has taken, and will."""
+        now_s, clock = time.monotonic(), _clock(task)
+        left_s = clock.left_s(now_s)
+        left = "" if left_s is None else f", about {written(left_s)} left"
+        return Text(f"{written(now_s - clock.began_s)}{left}", no_wrap=True)
+
+
+def _clock(task: Task) -> Clock:
+    clock = task.fields["clock"]
+    assert isinstance(clock, Clock)
+    return clock
+
+
+@contextmanager
+def shown_bars() -> Iterator[Bars]:
+    """Show bars on standard error, and take them away in the end."""
+    words = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+    with Progress(
+        words,
+        _Bar(),
+        _Times(),
+        console=Console(stderr=True),
+        transient=True,
+        # what goes to standard output would end on standard error
+        redirect_stdout=False,
+        refresh_per_second=4,
+    ) as shown:
+        yield Bars(shown)

@@ -1,0 +1,107 @@
+"""The commands about what runs leave: `sanitize` before a capture is given to others, `prune` before a disk is full."""
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import Final
+
+import click
+
+from nightsight.commands.shared import input_option
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_AGE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhdw])")
+
+
+def _age(_: click.Context, __: click.Parameter, value: str | None) -> dt.timedelta | None:
+    if value is None:
+        return None
+    given = _AGE.fullmatch(value)
+    try:
+        return dt.timedelta(seconds=float(given[1]) * _UNITS[given[2]]) if given else _no_age(value)
+    except OverflowError:
+        return _no_age(value)
+
+
+def _no_age(value: str) -> dt.timedelta:
+    raise click.BadParameter(f"{value!r} is not an age such as 30d, 12h or 2w.")
+
+
+@click.command(short_help="Take what is private out of a capture.")
+@click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="Output file, of the same format; a trace is packed if the name ends with .gz.",
+)
+@input_option
+def sanitize(*, capture: Path, output: Path, max_input: int) -> None:
+    """Write a copy of a capture without environment, command line, user and host names, and paths.
+
+    For SQLite exports of nsys, torch.profiler traces, and CSV pages of ncu. The report of the copy is the same; names
+    of ranges and kernels stay. What was taken out is said on stderr, by kind and number. docs/privacy.md says what is
+    kept.
+
+    Example: nightsight sanitize train.sqlite -o attached.sqlite
+    """
+    from nightsight.sanitize import sanitize as sanitized
+
+    removed = sanitized(capture, output, most_bytes=max_input)
+    for kind, count in sorted(removed.items()):
+        click.echo(f"taken out: {count:,} {kind}", err=True)
+    click.echo(f"capture: {output}")
+
+
+@click.command(short_help="Delete old runs, or only their captures.")
+@click.argument(
+    "reports", type=click.Path(exists=True, file_okay=False, path_type=Path), default=Path("reports"), required=False
+)
+@click.option("--keep-runs", type=click.IntRange(min=0), metavar="N", help="Keep the newest N runs of each workload.")
+@click.option("--older-than", callback=_age, metavar="AGE", help="Only runs that started longer ago: 30d, 12h, 2w.")
+@click.option("--captures", is_flag=True, help="Delete only captures and logs; reports stay.")
+@click.option("--latest", is_flag=True, help="Also the latest run of each workload, which stays otherwise.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+def prune(  # noqa: PLR0913 (options)
+    *,
+    reports: Path,
+    keep_runs: int | None,
+    older_than: dt.timedelta | None,
+    captures: bool,
+    latest: bool,
+    dry_run: bool,
+) -> None:
+    """Delete old runs in REPORTS (default: reports), and say what that freed.
+
+    Only runs that nightsight wrote and finished. Links are not followed, and files that others put into a run stay.
+
+    \b
+    Examples:
+      nightsight prune --older-than 30d --keep-runs 5
+      nightsight prune --captures --keep-runs 1 --dry-run
+    """
+    from nightsight.pruning import Choice, Skipped
+    from nightsight.pruning import prune as pruned
+    from nightsight.units import format_value
+    from nightsight.workflow import list_runs
+
+    if keep_runs is None and older_than is None and not captures:
+        raise click.UsageError("Say which runs: --keep-runs N, --older-than AGE, or only their files with --captures.")
+    skipped, freed, count = Skipped(), 0, 0
+    choice = Choice(keep_runs, older_than, captures, latest)
+    would = "would delete" if dry_run else "deleted"
+    for done in pruned(reports, choice, now=dt.datetime.now(dt.UTC), skipped=skipped, is_dry=dry_run):
+        freed, count = freed + done.freed_bytes, count + 1
+        what = f" ({', '.join(done.names)})" if captures or done.left else ""
+        left = f"; not ours, left: {', '.join(done.left)}" if done.left else ""
+        click.echo(f"{would}: {done.folder}{what}, {format_value(done.freed_bytes, 'freed_bytes')}{left}")
+    index = reports / "index.html"
+    # a page of somebody else stays
+    if count and not dry_run and (not index.exists() or b"nightsight" in index.read_bytes()):
+        list_runs(reports)
+    for reason, folders in sorted(skipped.reasons.items()):
+        click.echo(f"not touched: {folders:,} {reason}", err=True)
+    verb = "would free" if dry_run else "freed"
+    click.echo(f"{verb} {format_value(freed, 'freed_bytes')} of {count:,} runs")

@@ -1,0 +1,155 @@
+"""The commands `nightsight ci`: what a CI job needs beside measuring, and what would be long in YAML."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from nightsight.errors import UsageError
+
+_FOLDER: Final = click.Path(file_okay=False, path_type=Path)
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_branch_option = click.option("--branch", default="nightsight-history", show_default=True, metavar="NAME")
+_remote_option = click.option("--remote", default="origin", show_default=True, metavar="NAME")
+_repository_option = click.option(
+    "--repository", envvar="GITHUB_REPOSITORY", required=True, metavar="OWNER/NAME", help="Default: $GITHUB_REPOSITORY."
+)
+_author_option = click.option(
+    "--author",
+    default="github-actions[bot]",
+    show_default=True,
+    metavar="LOGIN",
+    help="Whose token this is: only what this user wrote is edited.",
+)
+
+
+@click.group(short_help="Keep a history on a branch, comment on pull requests, open issues.")
+def ci() -> None:
+    """What a CI job needs beside measuring: docs/ci.md has the workflows around it.
+
+    Example: nightsight ci fetch history
+    """
+
+
+@ci.command(short_help="Fetch a branch for the history into a folder.")
+@click.argument("folder", type=_FOLDER)
+@_branch_option
+@_remote_option
+def fetch(*, folder: Path, branch: str, remote: str) -> None:
+    """Fetch the branch of the history into FOLDER, as a worktree; if there is none, FOLDER is the beginning of one.
+
+    The branch has no commit in common with the program's.
+
+    \b
+    Example:
+      nightsight ci fetch history
+      nightsight history add --history history reports/mlp/latest
+      nightsight ci push history
+    """
+    from nightsight.publish.branch import fetch_branch
+
+    fetch_branch(folder, branch, remote=remote)
+    click.echo(f"history: {folder}")
+
+
+@ci.command(short_help="Commit the history and push it.")
+@click.argument("folder", type=_FOLDER)
+@_branch_option
+@_remote_option
+@click.option("-m", "--message", default="Add runs", show_default=True, help="The message of the commit.")
+def push(*, folder: Path, branch: str, remote: str, message: str) -> None:
+    """Commit what is new in FOLDER, and push it to the branch that it was fetched from.
+
+    If somebody else has pushed meanwhile, what is new is put on top of that, and pushed again.
+
+    Example: nightsight ci push history
+    """
+    from nightsight.publish.branch import push_branch
+
+    is_new = push_branch(folder, branch, remote=remote, message=message)
+    click.echo(f"pushed: {branch}" if is_new else f"nothing new for {branch}")
+
+
+@ci.command(short_help="Write the one comment on a pull request.")
+@click.argument("files", nargs=-1, type=_FILE, metavar="[COMPARISON.md...]")
+@click.option("--number", type=click.IntRange(min=1), metavar="N", help="The pull request.")
+@click.option(
+    "--downloaded",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Instead of files and --number: what another workflow run left, a file `number` and comparisons as .md. It is "
+    "not trusted: needs --commit.",
+)
+@click.option("--commit", default="", metavar="SHA", help="Write only if this is the head of the pull request.")
+@click.option("--run", type=click.IntRange(min=1), metavar="ID", help="The workflow run whose artifacts are linked.")
+@_repository_option
+@_author_option
+@click.option("--dry-run", is_flag=True, help="Print the comment, and write nothing. Needs no token for files alone.")
+def comment(*, files: tuple[Path, ...], repository: str, author: str, **values: Any) -> None:  # noqa: ANN401 (Click's)
+    """Write what comparisons say as the one comment on a pull request, or edit it if it is there. Needs gh.
+
+    \b
+    Examples:
+      nightsight ci comment --number 12 out/comparison.md
+      nightsight ci comment --downloaded data --commit "$HEAD_SHA" --run "$RUN_ID"
+    """
+    from nightsight.publish import github
+
+    number, folder, commit, run = (values[name] for name in ("number", "downloaded", "commit", "run"))
+    if (folder is None) == (not files) or (folder is None and number is None):
+        raise UsageError("give either files and --number, or --downloaded", "See nightsight ci comment --help.")
+    if folder is not None and not (commit and number is None):
+        raise UsageError("--downloaded needs --commit, and no --number", "What was downloaded names the pull request.")
+    there = github.Repository(repository)
+    if folder is not None:
+        if (found := github.downloaded(folder)) is None:
+            click.echo(f"no comment: the other run left nothing in {folder}")
+            return
+        number, sections = found
+    else:
+        sections = [github.Section(path.stem, path.read_text(encoding="utf-8")) for path in files]
+    if commit:
+        github.require_head(there, number, commit)
+    if run is not None:
+        sections = github.linked(there, sections, run)
+    if values["dry_run"]:
+        click.echo(github.comment_text(sections), nl=False)
+        return
+    click.echo(f"comment: {github.comment(there, number, sections, author=author)}")
+
+
+@ci.command(short_help="Keep one issue for each confirmed regression.")
+@click.argument("events", type=click.File(encoding="utf-8"), metavar="EVENTS.json")
+@click.option("--link", default="", metavar="URL", help="Where the page of the history is.")
+@_repository_option
+@_author_option
+@click.option("--dry-run", is_flag=True, help="Print the issues that would be open, and write nothing.")
+def issues(*, events: Any, link: str, repository: str, author: str, dry_run: bool) -> None:  # noqa: ANN401 (Click's file)
+    """Open an issue for each regression that `nightsight history show --format json` calls confirmed. Needs gh.
+
+    The same regression is never two issues. When it has recovered, is accepted, or cannot be judged any more, its issue
+    is closed, says why, and stays closed. What the environment caused, by the canary, opens none.
+
+    \b
+    Example:
+      nightsight history show --format json > events.json
+      nightsight ci issues events.json
+    """
+    from nightsight.publish import github
+    from nightsight.publish.regressions import Regressions
+
+    try:
+        document = json.load(events)
+    except ValueError as error:
+        raise UsageError(f"{events.name} is no JSON: {error}", "nightsight history show --format json > FILE") from None
+    server = os.environ.get("GITHUB_SERVER_URL", "https://github.com")
+    found = Regressions(document, link=link, commits=f"{server}/{repository}/commit/")
+    if dry_run:
+        for issue in found.issues:
+            if issue.state == "open":
+                click.echo(f"open: {issue.title}\n\n{issue.text}")
+        return
+    for line in github.publish_issues(github.Repository(repository), found.issues, ended=found.ended, author=author):
+        click.echo(line)

@@ -1,0 +1,111 @@
+"""The command `compare`."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from nightsight.commands.console import say, shown_progress, width_of
+from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option
+from nightsight.options import CompareOptions, standard_output
+
+STYLES: Final = ("html", "markdown", "json", "junit", "openmetrics")
+_SIDES: Final = ("--baseline", "--candidate")
+_RUNS: Final[dict[str, Any]] = {
+    "multiple": True,
+    "required": True,
+    "type": click.Path(exists=True, path_type=Path),
+    "metavar": "PATH...",
+}
+
+
+class _ManyPaths(click.Command):
+    """A command whose two sides take all paths up to the next option, so that a shell can expand a pattern."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        parsed: list[str] = []
+        side = ""
+        for place, arg in enumerate(args):
+            if arg in _SIDES:
+                side = arg
+                if place + 1 == len(args) or args[place + 1].startswith("-"):
+                    raise click.UsageError(f"No run is named after {arg}: a pattern may match nothing.", ctx)
+            elif arg.startswith("-"):
+                side = ""
+                parsed.append(arg)
+            else:
+                parsed += [side, arg] if side else [arg]
+        return super().parse_args(ctx, parsed)
+
+
+@click.command(cls=_ManyPaths, short_help="Compare runs, and decide as a gate.")
+@click.option("--baseline", **_RUNS, help="The runs to compare with.")
+@click.option("--candidate", **_RUNS, help="The runs to judge.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    callback=standard_output,
+    help="Write the comparison to a file, or to standard output (-).",
+)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(STYLES),
+    help="Output format (default: from the file name extension; without a file, a summary for the terminal).",
+)
+@click.option(
+    "--gate", is_flag=True, help="Exit with 1 for a regression, 3 if it could not be measured, 4 if inconclusive."
+)
+@click.option("--strict", is_flag=True, help="With --gate: exit with 1 if inconclusive, too.")
+@click.option(
+    "--workload", default="", metavar="NAME", help="What captures are of that were not made by nightsight profile."
+)
+@window_option
+@input_option
+@nsys_option
+@click.pass_context
+def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Click's)
+    """Compare runs of a workload: run folders, report.json files or captures.
+
+    A difference counts only if it is larger than the runs of a side differ: give at least three of each, five are
+    better, and made in turns. Limits and accepted changes are read from nightsight.toml or [tool.nightsight].
+    Of several paths, what is not a run is skipped, and a link to a run that is there too: main/mlp/* names all runs.
+
+    \b
+    Examples:
+      nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* -o comparison.html
+      nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* --gate --strict
+      nightsight compare --baseline before.sqlite --candidate after.sqlite
+    """
+    from nightsight.comparing import STYLES as WRITERS
+    from nightsight.comparing import chosen, compared, load, sources_of, style_of
+    from nightsight.render.comparison import comparison_lines
+    from nightsight.runs import write_file
+    from nightsight.workflow import Reading
+
+    keep_memory()
+    options = CompareOptions(**values)
+    style = style_of(options.output, options.style)
+    if options.strict and not options.gate:
+        raise click.UsageError("--strict says how a gate decides: add --gate.")
+    sides = [chosen(paths) for paths in (options.baseline, options.candidate)]
+    for said in dict.fromkeys(text for side in sides for text in side.skipped):
+        click.echo(f"Skipped: {said}", err=True)
+    with shown_progress() as progress:
+        reading = Reading(options.nsys, options.max_input, progress, options.window)
+        baseline, candidate = (load(side.runs, reading, workload=options.workload) for side in sides)
+        comparison = compared(baseline, candidate)
+        sources = sources_of(baseline, candidate, reading) if style == "html" else ((), ())
+    decision = comparison.decision
+    if not style:
+        say("\n".join(comparison_lines(comparison, width=width_of())))
+    elif options.output is None or str(options.output) == "-":
+        click.echo(WRITERS[style](comparison, sources), nl=False)
+    else:
+        text = WRITERS[style](comparison, sources)
+        write_file(options.output, text.encode(), inputs=[run.file for run in (*baseline, *candidate)])
+        say(f"comparison: {options.output}\n{decision.line}")
+    if options.gate:
+        ctx.exit(1 if options.strict and decision.status == 4 else decision.status)

@@ -1,0 +1,154 @@
+"""What a person at a terminal sees: progress with bars, and lines as wide as the terminal.
+
+Standard output holds only what was asked for: paths, tables, reports. Scripts read these. Everything that is said to a
+person beside them goes to standard error, and so does the first screen of a report.
+"""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import click
+
+from nightsight.progress import Clock, written
+
+if TYPE_CHECKING:
+    from nightsight.model import Report
+    from nightsight.render.terminal import Line
+
+_PIPED: Final = 100
+_UNKNOWN: Final = 80
+_NARROWEST: Final = 40
+_WIDEST: Final = 300
+# one character for one, so that columns stay columns
+_TYPED: Final = str.maketrans("−–—µ…→×·“”’", '---u~>x*""\'')
+_CONTROLS: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+_STYLES: Final[dict[str, dict[str, Any]]] = {
+    "": {},
+    "strong": {"bold": True},
+    "faint": {"dim": True},
+    "error": {"fg": "red", "bold": True},
+    "warning": {"fg": "yellow"},
+}
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print a line or several in characters that the stream can take; to a terminal, without any that control it."""
+    stream = _stream(err=err)
+    shown = harmless(text) if stream.isatty() else text
+    click.echo(encodable(shown, stream.encoding or "utf-8"), err=err, nl=nl)
+
+
+def show_report(report: "Report", *, is_brief: bool) -> None:
+    """Print the first screen of a report on standard error, or one line that sums it up."""
+    from nightsight.render.terminal import brief_line, first_screen, screen_lines
+
+    screen, width = first_screen(report), width_of(err=True)
+    _say_lines([brief_line(screen, width=width)] if is_brief else screen_lines(screen, width=width))
+
+
+def _say_lines(lines: Iterable["Line"]) -> None:
+    """Print lines on standard error; bold and colours only to terminals, and not if NO_COLOR forbids them."""
+    stream = _stream(err=True)
+    is_styled = stream.isatty() and not os.environ.get("NO_COLOR") and not _is_dumb()
+    for line in lines:
+        text = encodable(line.text, stream.encoding or "utf-8")
+        style = _STYLES[line.tone] if is_styled else {}
+        click.echo(click.style(text, **style) if style else text, err=True)
+
+
+def width_of(*, err: bool = False) -> int:
+    """Return how many cells a line may have: those of the terminal, or a fixed number if there is none."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return min(max(int(columns), _NARROWEST), _WIDEST)
+    stream = _stream(err=err)
+    if not stream.isatty():
+        return _PIPED
+    try:
+        # some terminals say that they have no columns
+        wide = os.get_terminal_size(stream.fileno()).columns or _UNKNOWN
+    except OSError:
+        wide = _UNKNOWN
+    return min(max(wide, _NARROWEST), _WIDEST)
+
+
+def encodable(text: str, encoding: str) -> str:
+    """Return a text in the characters of an encoding: what people type for signs that it lacks, `?` for others."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        kept = (sign if _has(encoding, sign) else sign.translate(_TYPED) for sign in text)
+        return "".join(kept).encode(encoding, "replace").decode(encoding)
+    return text
+
+
+def _has(encoding: str, sign: str) -> bool:
+    try:
+        sign.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def harmless(text: str) -> str:
+    """Return a text of several lines without characters that control a terminal."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _stream(*, err: bool) -> TextIO:
+    return sys.stderr if err else sys.stdout
+
+
+def _is_dumb() -> bool:
+    return os.environ.get("TERM", "") in ("dumb", "unknown")
+
+
+class Told:
+    """A `Progress` that prints each message as a line on standard error, with the time left where that is known."""
+
+    def __init__(self) -> None:
+        self._clocks: dict[bool, Clock] = {}
+
+    def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
+        """Print it."""
+        now_s = time.monotonic()
+        clock, _ = self._clock(now_s, done, of, is_series=is_series)
+        left_s = clock.left_s(now_s) if done < of else None
+        say(f"{message}{'' if left_s is None else f', about {written(left_s)} left'} ...", err=True)
+
+    def _clock(self, now_s: float, done: float, of: float, *, is_series: bool) -> tuple[Clock, bool]:
+        """Return the clock of what is being done, and whether that is new: another part of the same is not."""
+        clock = self._clocks.get(is_series)
+        is_new = clock is None or not of or clock.of != of
+        if clock is None or is_new:
+            clock = self._clocks[is_series] = Clock(now_s, of, done, done, now_s)
+        clock.done, clock.told_s = done, now_s
+        if is_series:
+            self._clocks.pop(False, None)
+        return clock, is_new
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Keep out of the way of what is printed meanwhile."""
+        return nullcontext()
+
+
+class _Quiet(Told):
+    def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def shown_progress(*, is_quiet: bool = False) -> Iterator[Told]:
+    """Show progress on stderr: bars with the time on a terminal, plain lines elsewhere, nothing if `is_quiet`."""
+    if is_quiet or _is_dumb() or not sys.stderr.isatty():
+        yield _Quiet() if is_quiet else Told()
+        return
+    from nightsight.commands.bars import shown_bars
+
+    with shown_bars() as bars:
+        yield bars

@@ -1,0 +1,202 @@
+"""The commands `ab` and `bisect`, which measure commits."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from nightsight.commands.console import say, shown_progress, width_of
+from nightsight.commands.shared import nsys_option, stopped_by_signals, window_option
+from nightsight.errors import ToolError
+from nightsight.options import Number, TrialOptions, names
+
+if TYPE_CHECKING:
+    from nightsight.progress import Progress
+    from nightsight.trials import Compared, Trial
+
+REST: Final = "nightsight.rest"
+_FILES: Final = {
+    "html": "comparison.html",
+    "markdown": "comparison.md",
+    "json": "comparison.json",
+    "junit": "comparison.xml",
+    "openmetrics": "comparison.txt",
+}
+
+
+class WithRest(click.Command):
+    """A command that keeps everything after `--` for the program it starts."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words after `--`, and parse the others."""
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.meta[REST] = tuple(args[cut + 1 :])
+        return super().parse_args(ctx, args[:cut])
+
+
+def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what is the same for all commits: the program, and how it is measured."""
+    folder = click.Path(file_okay=False, path_type=Path)
+    shown = partial(click.option, show_default=True)
+    decorators = (
+        click.argument("target", required=False, metavar="[WORKLOAD|SCRIPT.py|PROGRAM] [-- ARGUMENTS]"),
+        click.option("--build", default="", metavar="COMMAND", help=_BUILD),
+        shown("--collector", type=click.Choice(["auto", "nsys", "torch"]), default="auto", help=_COLLECTOR),
+        nsys_option,
+        click.option("--trace", default="cuda,nvtx", show_default=True, help="APIs that nsys traces."),
+        click.option(
+            "--names",
+            default="auto",
+            show_default=True,
+            metavar="auto|off|NAME,...",
+            callback=names,
+            help="What nsys names of a Python program, as in `profile`.",
+        ),
+        click.option("--time-steps", is_flag=True, help="Time the steps without a profiler too, as in `profile`."),
+        click.option("--keep-env", multiple=True, metavar="NAME", help="Pass this variable to the program."),
+        click.option(
+            "--timeout",
+            type=Number(min=0, min_open=True),
+            metavar="SECONDS",
+            default=3600,
+            help="Stop a run after this time.  [default: 3600]",
+        ),
+        click.option("--python", metavar="PATH", help="The Python that runs workloads and scripts, as in `profile`."),
+        click.option("--workloads", type=folder, metavar="DIR", help="Folder of your own workloads, as in `profile`."),
+        window_option,
+        shown("--reports", type=folder, default=Path("reports"), metavar="DIR", help="Folder for the runs."),
+        click.option("-v", "--verbose", is_flag=True, help="Show the program's output."),
+    )
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+_BUILD: Final = "Run this command with sh in each commit's checkout before it is measured."
+_COLLECTOR: Final = "As in `profile`; ncu replays nothing."
+
+
+@click.command(cls=WithRest, options_metavar="[OPTIONS]", short_help="Compare two commits.")
+@click.option("--base", required=True, metavar="REF", help="The commit to compare with. A dot: the checkout as it is.")
+@click.option("--head", default="", metavar="REF", help="The commit to judge. A dot: the checkout as it is.")
+@click.option("--aa", is_flag=True, help="Compare the base with itself, and keep how much it differs: the noise.")
+@click.option("--pairs", type=click.IntRange(min=1), default=5, show_default=True, metavar="N", help="Pairs of runs.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder for the comparison (default: one beside the runs).",
+)
+@click.option("--gate", is_flag=True, help="Exit with 1 for a regression and 4 for no decision, instead of 0.")
+@click.option("--strict", is_flag=True, help="With --gate: exit with 1 if nothing could be decided.")
+@_trial_options
+@click.pass_context
+def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
+    """Measure two commits of this repository in turns, and compare them.
+
+    Each commit is checked out in a worktree of its own, which is removed afterwards. Runs are interleaved (base, head,
+    head, base), after one of each that does not count, and share caches of compiled kernels. It stops early when
+    everything that decides is settled. Exit status 3: it could not be measured.
+
+    \b
+    Examples:
+      nightsight ab --base main --head HEAD train.py --pairs 5 -- --steps 50
+      nightsight ab --base main --head . mlp
+      nightsight ab --base v1.2 --head v1.3 --build "make -j8" --gate -- ./build/bench
+      nightsight ab --base main --aa mlp --pairs 10
+    """
+    from nightsight.compare import settings
+    from nightsight.render.comparison import comparison_lines
+    from nightsight.trials import compared
+
+    base, head, pairs, output = (values.pop(name) for name in ("base", "head", "pairs", "output"))
+    is_itself, is_gate, is_strict = (values.pop(name) for name in ("aa", "gate", "strict"))
+    if bool(head) == is_itself:
+        raise click.UsageError("Name the commit to judge with --head, or compare the base with itself: --aa.")
+    if is_strict and not is_gate:
+        raise click.UsageError("--strict needs --gate.")
+    with shown_progress() as progress:
+        trial = _trial(ctx, target, TrialOptions(**values), progress)
+        found = compared(trial, base, head, pairs, settings=partial(settings, Path.cwd()))
+        page = _write(found, output, trial.reports, progress)
+    say("\n".join(comparison_lines(found.comparison, width=width_of())))
+    say(f"comparison: {page}")
+    status = found.comparison.decision.status
+    if is_gate:
+        ctx.exit(1 if is_strict and status == 4 else status)
+
+
+@click.command(cls=WithRest, options_metavar="[OPTIONS]", short_help="Find the commit that changed a metric.")
+@click.option("--good", required=True, metavar="REF", help="A commit before the change.")
+@click.option("--bad", required=True, metavar="REF", help="A commit after it.")
+@click.option(
+    "--metric", default="", metavar="METRIC", help="What changed, such as step_ns (default: what changed most)."
+)
+@click.option(
+    "--pairs",
+    type=click.IntRange(min=3),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Pairs of runs of each commit and the good one; twice as many where that decides nothing.",
+)
+@_trial_options
+@click.pass_context
+def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
+    """Find the first commit of this repository at which a metric changed, with git bisect.
+
+    Both ends are measured first: if they do not differ, it ends there. Commits are checked out in a worktree of their
+    own, so that the checkout stays as it is. A commit that does not build or fails is skipped.
+
+    \b
+    Examples:
+      nightsight bisect --good v1.2 --bad main train.py -- --steps 50
+      nightsight bisect --good HEAD~20 --bad HEAD --metric kernel_ns mlp
+    """
+    from nightsight.bisecting import bisected
+    from nightsight.compare import settings
+
+    good, bad, metric, pairs = (values.pop(name) for name in ("good", "bad", "metric", "pairs"))
+    with shown_progress() as progress:
+        trial = _trial(ctx, target, TrialOptions(**values), progress)
+        found = bisected(trial, (good, bad), metric, pairs, settings=partial(settings, Path.cwd()))
+    say(f"first bad commit: {found.commit} {found.subject}\n{found.sentence}")
+
+
+def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: "Progress") -> "Trial":
+    """Return what is to be measured at each commit."""
+    from nightsight.collect.interpreter import interpreter
+    from nightsight.collect.worktrees import Asked
+    from nightsight.trials import Trial
+
+    if sys.platform != "linux":
+        raise ToolError("Profiling works on Linux only", "To compare runs made there: nightsight compare")
+    rest = ctx.meta[REST]
+    if target is None and not rest:
+        raise click.UsageError("Name a workload or a script, or give a command after `--`.")
+    stopped_by_signals()
+    asked = Asked(target, rest, interpreter(options.python).path, options.workloads)
+    return Trial(
+        asked, options.reports.resolve(), options.request(progress), options.collector, options.window, options.build
+    )
+
+
+def _write(found: "Compared", output: Path | None, reports: Path, progress: "Progress") -> Path:
+    """Write a comparison in all of its forms; return the path of its page."""
+    from nightsight.comparing import STYLES, load, sources_of
+    from nightsight.read import MOST_BYTES
+    from nightsight.runs import write_file
+    from nightsight.workflow import Reading
+
+    comparison = found.comparison
+    folder = output or reports / comparison.workload / f"ab-{found.series}"
+    reading = Reading(None, MOST_BYTES, progress)
+    sources = sources_of(load(found.baseline, reading), load(found.candidate, reading), reading)
+    for style, name in _FILES.items():
+        if style in STYLES:
+            write_file(folder / name, STYLES[style](comparison, sources).encode())
+    return folder / _FILES["html"]
