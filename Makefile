@@ -37,7 +37,7 @@ PAGE := templates/node_modules
 NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile check test test-scripts lint docs bench planted doctor clean
+.PHONY: help profile check test test-scripts lint docs bench simulate planted doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,10 +63,13 @@ lint: $(READY_DEV) $(PAGE)/.ready ## style, types and import contracts; of the p
 	$(NPM) run --silent types
 
 docs: $(READY_DEV) ## write the parts of docs/ that follow from the program
-	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py -k current
+	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py tests/test_ci_parts.py -k current
 
 bench: $(READY_DEV) ## measure what docs/benchmarks.md lists, and mark what exceeds the allowed
 	$(RUN) -m tests.bench
+
+simulate: $(READY_DEV) ## how often a comparison is wrong, in worlds of made-up noise (docs/statistics.md)
+	$(RUN) -m tests.simulate
 
 planted: $(READY) ## on a GPU host: time and capture programs with a planted cause, and judge the advice on them
 	tests/planted/run.sh "$(RUN)"

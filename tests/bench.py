@@ -5,6 +5,7 @@ repeated (tests/tile.py). `python -m tests.bench --large` adds ten million kerne
 """
 
 import argparse
+import datetime as dt
 import lzma
 import os
 import platform
@@ -14,18 +15,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
+from nightsight.history import Row
 from nightsight.read import read
 from nightsight.render import FORMATS, Source, render_html
+from nightsight.trends import Key
 from nightsight.workflow import build_report
 from tests.browser.chromium import chromium
 from tests.browser.speed import ALLOWED, ALLOWED_TABLE_MS, page_speed, table_speed
 from tests.browser.table_pages import COUNT, kernels
 from tests.browser.timeline_page import many, timeline_page
-from tests.reports import result, small_report
+from tests.reports import result, small_report, with_gpu_time
 from tests.tile import Lanes, tile
 
 API = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -43,6 +49,8 @@ Allowed = tuple[float | None, float | None]
 ALLOWED_SMALL: Mapping[str, Allowed] = {"html": (1.5, None), "json": (1.5, None)}
 ALLOWED_REPORT: Mapping[str, Allowed] = {"html": (5.0, 1000.0), "json": (3.0, None)}
 ALLOWED_RENDERING_S = 2.0
+ALLOWED_HISTORY: Allowed = (10.0, None)
+ALLOWED_TRENDS_MB = 1.5
 ALLOWED_PAGE_MB = 2.0
 # of a million kernels each, with their calls: one loop, many threads and streams, and a process for each of many GPUs
 SHAPES = {
@@ -73,6 +81,7 @@ def main() -> None:
             call = f"from tests.bench import *; sys.exit(not rendering(Path({str(capture)!r})))"
             kept.append(not subprocess.run([sys.executable, "-c", call], check=False).returncode)
             stats(capture, options.nsys)
+            measure(f"`nightsight sanitize {capture.name}`", sanitizing(capture), runs=3)
             kept += browse(folder / "out.html", f"page of {capture.name}")
             capture.unlink()
         if options.large:
@@ -83,6 +92,8 @@ def main() -> None:
         (folder / "many.html").write_text(timeline_page(many(1_000_000)), encoding="utf-8")
         kept += browse(folder / "many.html", "1,000,000 events that do not repeat", allowed_mb=None)
         kept.append(tables(folder / "table.html"))
+        kept.append(comparing(folder))
+        kept += history(folder)
     sys.exit(not all(kept))
 
 
@@ -92,6 +103,11 @@ def large(folder: Path, name: str, copies: int, lanes: Lanes) -> Path:
     tile(unpacked(DATA / "mlp" / "mlp.sqlite.xz", folder), capture, copies, lanes)
     add_calls(capture, CALLS * copies)
     return capture
+
+
+def sanitizing(capture: Path) -> list[str]:
+    """Return the command that takes what is private out of a capture."""
+    return [*NIGHTSIGHT, "sanitize", str(capture), "-o", str(capture.with_suffix(".clean.sqlite"))]
 
 
 def add_calls(capture: Path, count: int) -> None:
@@ -129,6 +145,21 @@ def rendering(capture: Path) -> bool:
     return show(f"rendering the page of {capture.name}", times, "s", ALLOWED_RENDERING_S)
 
 
+def comparing(folder: Path) -> bool:
+    """Compare five runs a side, each with 2,000 kernels in its step and as many names."""
+    runs = []
+    for number in range(10):
+        times = np.random.default_rng(number).normal(50_000, 50, 2000)
+        names = [f"void kernel_{place}<{place}, float>(float*, int)" for place in range(2000)]
+        work = pd.DataFrame({"kind": "kernel", "count": 1.0, "time_ns": times, "place": "step", "name": names})
+        report = small_report(results=(*with_gpu_time(90.0).results, result("step_work", work)))
+        runs.append(folder / f"run_{number}.json")
+        runs[-1].write_text(report.to_json(), encoding="utf-8")
+    sides = ("--baseline", *map(str, runs[:5]), "--candidate", *map(str, runs[5:]))
+    command = [*NIGHTSIGHT, "compare", *sides, "-o", str(folder / "comparison.html")]
+    return measure("`nightsight compare`, 5 + 5 runs of 2,000 kernels", command, runs=3, allowed=(3.0, None))
+
+
 def stats(capture: Path, nsys: str | None) -> None:
     chosen = [option for name in FIVE for option in ("-r", name)]
     what = f"five tables of {capture.name}"
@@ -157,6 +188,35 @@ def tables(file: Path) -> bool:
     with chromium() as browser:
         times = [table_speed(browser, file, "cuda_gpu_kern_sum") for _ in range(3)]
     return show(f"a table of {COUNT:,} rows: sort and filter", times, "ms", ALLOWED_TABLE_MS)
+
+
+def history(folder: Path) -> list[bool]:
+    """Make the trend page of 365 nights, 3 runs each, of 7 workloads with 7 metrics and 50 kernels."""
+    place, page = folder / "history", folder / "history.html"
+    for row in year():
+        (place / row.file).parent.mkdir(parents=True, exist_ok=True)
+        with (place / row.file).open("a", encoding="utf-8") as file:
+            file.write(row.line())
+    command = [*NIGHTSIGHT, "history", "report", "--history", str(place), "-o", str(page)]
+    is_quick = measure("`nightsight history report`, 365 nights x 399 series", command, runs=3, allowed=ALLOWED_HISTORY)
+    return [is_quick, show("its page: size", [page.stat().st_size / 1e6], "MB", ALLOWED_TRENDS_MB)]
+
+
+def year() -> Iterator[Row]:
+    random = np.random.default_rng(1)
+    metrics = ("step_ns", "unprofiled_step_ns", "kernel_ns", "copy_ns", "compute", "launches", "copies")
+    names = {"gate": metrics, "kernel": [f"void at::native::elementwise_kernel<{n}, float>(int)" for n in range(50)]}
+    first = dt.datetime(2025, 11, 21, 2, tzinfo=dt.UTC)
+    for workload in range(7):
+        sizes = {name: random.uniform(1e5, 1e7) for kind in names.values() for name in kind}
+        for night in range(365):
+            slower = 1.05 if night > 330 and workload == 0 else 1.0
+            values = {
+                kind: {name: tuple(sizes[name] * slower * np.exp(random.normal(0, 0.01, 3))) for name in listed}
+                for kind, listed in names.items()
+            }
+            time = f"{first + dt.timedelta(days=night):%Y-%m-%dT%H:%M:%SZ}"
+            yield Row(f"w{workload}", Key("NVIDIA H200", driver="580"), time, values, f"{night:07x}" * 4)
 
 
 def unpacked(path: Path, folder: Path) -> Path:

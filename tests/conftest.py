@@ -18,15 +18,29 @@ from click.testing import CliRunner, Result
 from nightsight.cli import main
 from nightsight.collect import tools
 from tests.browser.chromium import chromium
+from tests.continuous import GitHub
 from tests.damage import Damage, damaged
 from tests.properties import keep_calm
 from tests.recorded import DATA, Recorded
 
 keep_calm()
+# what a script starts with & ignores interrupts, and so would all programs that tests interrupt
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAKE_NSYS = Path(__file__).parent / "fake_tools" / "nsys.py"
 FAKE_NCU = FAKE_NSYS.with_name("ncu.py")
 _REAL_TOOLS = ("nsys", "ncu", "nvidia-smi")
+
+
+def written_nsys(folder: Path, behaviour: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:
+    """Write a fake nsys into a folder."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "nsys"
+    program.write_text(f"#!{sys.executable}\n{FAKE_NSYS.read_text()}")
+    program.chmod(0o755)
+    settings = {"behaviour": behaviour, "export": export, "data": str(DATA / "nsys")}
+    program.with_name("fake.json").write_text(json.dumps(settings))
+    return program
 
 
 def is_alive(pid: int) -> bool:
@@ -105,6 +119,7 @@ def machine(
     root = tmp_path_factory.mktemp("machine")
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
     monkeypatch.setenv("PATH", path_without_tools)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.delenv("NSYS", raising=False)
     monkeypatch.delenv("NCU", raising=False)
     monkeypatch.setattr(tools, "ROOT", root)
@@ -122,12 +137,7 @@ def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     """Put a fake nsys on PATH: `fake_nsys("importer")` chooses how it behaves, `export` the recording it exports."""
 
     def install(behaviour: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:
-        program = tmp_path / "fake" / "nsys"
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!{sys.executable}\n{FAKE_NSYS.read_text()}")
-        program.chmod(0o755)
-        settings = {"behaviour": behaviour, "export": export, "data": str(DATA / "nsys")}
-        program.with_name("fake.json").write_text(json.dumps(settings))
+        program = written_nsys(tmp_path / "fake", behaviour, export=export)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
         return program
 
@@ -152,6 +162,20 @@ def fake_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
 
 
 @pytest.fixture
+def fake_gh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., GitHub]:
+    """Put a fake gh on PATH, with a token: `fake_gh(pulls={"12": ...})` chooses what GitHub knows."""
+
+    def install(**known: Any) -> GitHub:
+        github = GitHub(tmp_path / "fake-gh", **known)
+        monkeypatch.setenv("PATH", f"{github.folder}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("GH_TOKEN", "a token")
+        monkeypatch.setenv("GITHUB_REPOSITORY", "owner/program")
+        return github
+
+    return install
+
+
+@pytest.fixture
 def no_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put an unshare on PATH that says what the real one says where namespaces are forbidden."""
     program = tmp_path / "forbidden" / "unshare"
@@ -169,7 +193,7 @@ def interrupt() -> Iterator[Callable[..., None]]:
 
     def press(file: Path, *pauses_s: float) -> None:
         def wait_and_press() -> None:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while not file.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
             for pause_s in (0.0, *pauses_s):

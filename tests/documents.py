@@ -1,6 +1,7 @@
 """Parts of documents that are written by a program."""
 
 import os
+from difflib import unified_diff
 from pathlib import Path
 
 
@@ -13,4 +14,6 @@ def check(path: Path, written: str) -> None:
     current = f"{before}{begin}{comment}-->\n{written.rstrip()}\n{end}{after}"
     if os.environ.get("NIGHTSIGHT_DOCS") == "write":
         path.write_text(current, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == current, f"{path.name} is out of date: make docs"
+    there = path.read_text(encoding="utf-8")
+    changes = unified_diff(there.splitlines(), current.splitlines(), path.name, "make docs", lineterm="", n=0)
+    assert there == current, "\n".join([f"{path.name} is out of date: make docs", *changes])

@@ -146,6 +146,7 @@ def hostile_report() -> Report:
     """Put a hostile text wherever a report can hold one."""
     names = HOSTILE
     texts = pd.DataFrame({"text": names, "severity": names, "times": 1})
+    stacks = dict.fromkeys(("cause", "function", "calls", "stack"), names)
     operations = {"operation": names, "source_kind": names, "target_kind": names, "total_ns": 1, "total_bytes": 1}
     return small_report(
         title=names[0],
@@ -154,6 +155,7 @@ def hostile_report() -> Report:
             result("cuda_gpu_kern_sum", kernel_table(names), title=names[1], help=names[2], notes=names),
             result("memory_operations", pd.DataFrame({**operations, "time_pct": 1.0}), title=names[3]),
             result("launch_overhead", launch_table(names, devices=(0, 1)), title=names[4]),
+            result("idle_stacks", pd.DataFrame({**stacks, "device": 0, "time_ns": 1})),
             result("nvtx_ranges", range_table([(name, 0) for name in dict.fromkeys(names)])),
             result("cpu_ops", pd.DataFrame({"own_pct": 1.0, "own_ns": 5, "calls": 1, "name": names})),
             result(names[3], texts, title=names[0]),

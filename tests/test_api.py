@@ -38,14 +38,26 @@ def test_a_report_says_why_a_table_is_not_there(capture_file: Callable[[str], Pa
         report["no_such"]
 
 
-def test_a_notebook_shows_figures_and_findings_with_hostile_text_as_text(
+def test_a_notebook_shows_the_first_screen_with_hostile_text_as_text(
     capture_file: Callable[[str], Path], tmp_path: Path
 ) -> None:
     hostile = tmp_path / "<script>.sqlite"
     hostile.write_bytes(capture_file("graph").read_bytes())
     shown = ns.report(hostile)._repr_html_()
-    assert "GPU busy" in shown
+    assert "<b>GPU 55.3 % busy. The GPU waits for launches" in shown
+    assert shown.count("<tr>") == 1 + 4
     assert "<script>" not in shown
+
+
+@pytest.mark.slow
+def test_results_that_a_program_writes_join_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    Path("serve.py").write_text(
+        "import json, torch; torch.ones(8) + 1; json.dump({'output_throughput': 123.0}, open('out.json', 'w'))"
+    )
+    report = ns.profile(["serve.py"], collector="torch", python=sys.executable, attach=["out.json"])
+    assert 123.0 in report["serving"].select_dtypes("number").to_numpy()
 
 
 @pytest.mark.slow

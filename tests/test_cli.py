@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -32,8 +33,8 @@ def only_run(tmp_path: Path, workload: str = "train") -> Path:
 
 
 def error_lines(result: Result) -> tuple[str, str]:
-    """The error and its hint; what comes before them is progress."""
-    error, hint = result.stderr.split("Error: ", 1)[1].split("\nHint: ", 1)
+    """The error and its hint; what comes before them is progress, or the first screen."""
+    error, hint = result.stderr.rsplit("Error: ", 1)[1].split("\nHint: ", 1)
     return error, hint
 
 
@@ -57,6 +58,66 @@ def test_profile_leaves_a_run_and_prints_its_report(run: Any, script: Any, fake_
     assert report.title == "train"
     assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() == 769
     assert f"train/{folder.name}/report.html" in (tmp_path / "reports/index.html").read_text()
+
+
+def test_profile_ends_with_the_first_screen_and_tables_of_nvidia(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
+    fake_nsys()
+    done = run("profile", "--collector", "nsys", "--stats", "cuda_gpu_kern_sum,osrt_sum", script())
+    assert done.stdout.startswith("cuda_gpu_kern_sum:\n\nTime (%)  Total Time (ns)")
+    assert re.fullmatch(r"report: reports/train/\S+/report\.html", done.stdout.splitlines()[-1])
+    assert "osrt_sum: no os calls in this capture" in done.stderr
+    screen = done.stderr[done.stderr.index("\ntrain: ") :]
+    assert "% busy." in screen
+    assert "  Kernel\n" in screen
+
+
+def test_quiet_leaves_the_path(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
+    fake_nsys()
+    done = run("profile", "-q", "--no-ncu", "--collector", "nsys", script())
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+@pytest.mark.slow
+def test_a_program_that_fails_has_a_first_screen_too(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
+    fake_nsys()
+    done = run("profile", "--collector", "nsys", script("raise SystemExit(3)"), expect=FAILED)
+    assert "Error: This is only a part" in done.stderr
+    assert done.stderr.index("% busy.") < done.stderr.index("Error: train ended with exit status 3")
+
+
+@pytest.mark.slow
+def test_repeats_are_a_line_each_and_the_last_is_a_screen(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
+    fake_nsys()
+    done = run("profile", "--collector", "nsys", "--no-ncu", "--repeat", 2, script())
+    assert done.stderr.count("% busy.") == 2
+    assert done.stderr.count("  Kernel\n") == 1
+    assert done.stderr.index("  Kernel\n") > done.stderr.index("run 2 of 2")
+
+
+def test_profile_keeps_what_it_is_asked_to(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
+    fake_nsys()
+    said = run("profile", "--collector", "nsys", "--keep", "nothing", script()).stdout
+    assert said.startswith("#")
+    assert "train" in said
+    assert not (tmp_path / "reports").exists()
+    run("profile", "--collector", "nsys", script())
+    kept = only_run(tmp_path)
+    run("profile", "--collector", "nsys", "--keep", "nothing", script())
+    assert only_run(tmp_path) == kept
+    assert (tmp_path / "reports/train/latest").resolve() == kept
+    assert (tmp_path / "reports/index.html").read_text().count("report.html") == 1
+    said = run("profile", "--collector", "nsys", "--keep", "reports", script()).stdout
+    folder = (tmp_path / "reports/train/latest").resolve()
+    assert said == f"report: reports/train/{folder.name}/report.html\n"
+    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.json", "run.json"]
+
+
+def test_a_run_that_fails_is_kept(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
+    fake_nsys()
+    run("profile", "--collector", "nsys", "--keep", "nothing", script("raise SystemExit(3)"), expect=1)
+    folder = only_run(tmp_path)
+    assert (folder / "log").is_dir()
+    assert (folder / "capture").is_dir()
 
 
 @pytest.mark.slow
@@ -149,8 +210,29 @@ def test_without_nsys_the_error_names_the_way_out(run: Any, script: Any, tmp_pat
         ([], "Name a workload or a script"),
         (["mlp", "extra"], "unexpected extra argument"),
         (["--timeout", "0", "mlp"], "--timeout"),
+        (["--stats", "kernsum", "mlp"], "unknown report 'kernsum'"),
+        (["--stats", "cuda_gpu_kern_sum,", "mlp"], "contains an empty name"),
+        (["--stats", "nvtx_sum", "--collector", "ncu", "mlp"], "--stats has no effect with --collector ncu"),
         (["--gpu-metrics", "mlp"], "--gpu-metrics: only nsys can record this"),
         (["--collector", "torch", "--python-backtrace", "mlp"], "only nsys can record this"),
+        (["--collector", "nsys", "--record", "stack", "mlp"], "--record has no effect with --collector nsys"),
+        (
+            ["--collector", "ncu", "--active", "3", "--wait", "0", "mlp"],
+            "--active, --wait has no effect with --collector ncu",
+        ),
+        (["--record", "stack", "--", "sh"], "only torch.profiler knows --active"),
+        (["--wait", "3", "--cycles", "2", "mlp"], "--wait needs --active."),
+        (["--record", "all,threads", "mlp"], "--record memory and threads exclude each other"),
+        (
+            ["--record", "with_stack", "mlp"],
+            "'with_stack' is not one of shapes, stack, memory, modules, sync, threads, all",
+        ),
+        (["--record", "flops", "mlp"], "torch writes no FLOPs into a trace: record shapes"),
+        (["--record", "", "mlp"], "'' is not one of"),
+        (["--activities", "cpu,xpu", "mlp"], "'xpu' is not one of cpu, cuda."),
+        (["--active", "0", "mlp"], "0 is not in the range x>=1"),
+        (["--skip-range", "", "mlp"], "'' contains an empty name"),
+        (["--skip-range", "step", "--step-range", "step", "mlp"], "--skip-range leaves out all of --step-range"),
     ],
 )
 def test_what_cannot_be_run_is_a_usage_error(run: Any, arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -321,7 +403,10 @@ def test_every_example_of_profile_stands_on_its_own_line(run: Any) -> None:
         "nightsight profile --names modules,shapes,python train.py",
         "nightsight profile --window whole train.py",
         "nightsight profile --time-steps train.py",
+        "nightsight profile --stats cuda_gpu_kern_sum,cuda_api_sum train.py",
         "nightsight profile --workloads bench/ train",
+        "nightsight profile --repeat 5 mlp",
+        "nightsight profile --collector torch --wait 5 --active 3 --record shapes,modules train.py",
         "nightsight profile -- torchrun --nproc-per-node 2 train.py",
         "nightsight profile --delay 60 --duration 10 train.py",
         'nightsight profile --server "python serve.py" --ready 8000 --client "python load.py" --attach results.json',

@@ -43,11 +43,17 @@ def described(entry: Entry) -> Iterator[str]:
     yield ""
 
 
+def all_commands(group: click.Group = main, before: str = "") -> dict[str, click.Command]:
+    """Return all commands by their names, those of groups too: `history add`."""
+    named = {f"{before}{name}": command for name, command in sorted(group.commands.items())}
+    inner = (all_commands(command, f"{name} ") for name, command in named.items() if isinstance(command, click.Group))
+    return dict(sorted({**named, **{name: command for each in inner for name, command in each.items()}}.items()))
+
+
 def commands() -> Iterator[str]:
     """Write what every command says of itself."""
-    for name in ("", *sorted(main.commands)):
-        arguments = [name, "--help"] if name else ["--help"]
-        said = CliRunner().invoke(main, arguments, prog_name="nightsight", terminal_width=110)
+    for name in ("", *all_commands()):
+        said = CliRunner().invoke(main, [*name.split(), "--help"], prog_name="nightsight", terminal_width=110)
         yield f"## nightsight {name}".rstrip() + f"\n\n```\n{said.output.rstrip()}\n```\n"
 
 
@@ -87,7 +93,7 @@ def test_what_is_written_from_help_is_current() -> None:
     [
         ("docs/advice.md", [rule.name for rule in RULES]),
         ("docs/stats.md", list(REPORTS)),
-        ("docs/command-line.md", [*FORMATS, *COLLECTORS, *main.commands]),
+        ("docs/command-line.md", [*FORMATS, *COLLECTORS, *all_commands()]),
         ("docs/page.md", list(FORMATS)),
         ("README.md", [workload.name for workload in registered()]),
     ],
@@ -97,10 +103,10 @@ def test_a_document_names_all_there_is(document: str, names: list[str]) -> None:
     assert [name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)] == []
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+@pytest.mark.parametrize("name", all_commands())
 def test_the_help_of_a_command_ends_with_an_example(name: str) -> None:
-    command = main.commands[name]
-    said = command.get_help(click.Context(command, info_name=name))
+    command = all_commands()[name]
+    said = command.get_help(click.Context(command, click.Context(main, **main.context_settings), info_name=name))
     assert f"nightsight {name}" in said.partition("Options:")[0]
 
 

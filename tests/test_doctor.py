@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from nightsight.collect.doctor import Check, examine
+from tests.fake_tools.nvml import Gpu, nvml
 
-NAMES = ["nsys", "privacy", "ncu", "counters", "gpu", "python", "torch", "triton", "nvtx"]
+NAMES = ["nsys", "privacy", "ncu", "counters", "gpu", "conditions", "python", "torch", "triton", "nvtx"]
 PACKAGES = ("torch", "triton", "nvtx")
 SMI_ANSWER = "case $1 in -L) echo 'GPU 0: NVIDIA H200';; *) echo 'NVIDIA H200, 580.159.04';; esac"
 RESTRICTED = "RmMsg: \nRmProfilingAdminOnly: 1\n"
@@ -75,12 +76,15 @@ def test_bare_machine_lacks_everything_and_is_told_what_to_do() -> None:
     assert all(check.detail and check.remedy for check in missing)
 
 
-def test_complete_machine_is_all_ok(machine: Path, program: Install, module: Install) -> None:
+def test_complete_machine_is_all_ok(
+    machine: Path, program: Install, module: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proc(machine, RESTRICTED, "000001ffffffffff")
     for name, body in {"nsys": "echo 2025.3.1", "ncu": "echo 2025.3.1", "nvidia-smi": SMI_ANSWER}.items():
         program(name, body)
     for name in PACKAGES:
         module(name, fake_torch("2.11.0", "13.0", available=True))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(Gpu()))
 
     assert {check.status for check in examine() if check.name != "privacy"} == {"ok"}
 

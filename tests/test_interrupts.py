@@ -54,7 +54,7 @@ def interrupted_at(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(("stage", "ending"), [("exporting", ".nsys-rep"), ("writing the report", ".sqlite")])
+@pytest.mark.parametrize(("stage", "ending"), [("exporting", ".nsys-rep"), ("looking for causes", ".sqlite")])
 def test_an_interrupt_after_the_measurement_names_the_capture_and_the_command_that_makes_the_report(
     *,
     script: Any,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nightsight.intervals import (
     contained,
     covered,
+    cut,
     depth,
     gaps,
     grouped_busy,
@@ -18,6 +19,7 @@ from nightsight.intervals import (
     open_time,
     outer,
     shared,
+    shares,
     touches,
     union,
     without,
@@ -136,3 +138,27 @@ def test_depth_and_open_time_count_open_spans(spans: list[tuple[int, int]], time
 def test_open_time_is_right_where_its_sums_exceed_64_bits() -> None:
     start = np.full(5, 4 * 10**18, dtype=np.int64)
     assert open_time(start, start + 7, np.array([4 * 10**18 + 3, 4 * 10**18 + 9])).tolist() == [15, 35]
+
+
+@given(SPANS, SPANS)
+def test_spans_that_are_open_together_share_what_is_left(
+    spans: list[tuple[int, int]], rest: list[tuple[int, int]]
+) -> None:
+    free = union(*columns([span for span in rest if span[0] < span[1]]))
+    left = {time for low, high in zip(*free, strict=True) for time in range(low, high)}
+    expected = [
+        sum(1 / sum(low <= time < high for low, high in spans) for time in range(start, end) if time in left)
+        for start, end in spans
+    ]
+    assert np.allclose(shares(*columns(spans), free), expected)
+
+
+@given(SPANS, st.lists(st.integers(-1, 95), max_size=20))
+def test_pieces_of_a_cut_span_make_it_up_and_hold_no_cut(spans: list[tuple[int, int]], times: list[int]) -> None:
+    whole = union(*columns([span for span in spans if span[0] < span[1]]))
+    start, end, of = cut(whole, np.array(times, dtype=np.int64))
+    assert (start < end).all()
+    assert not any(low < time < high for low, high in zip(start, end, strict=True) for time in times)
+    assert np.bincount(of, end - start, len(whole[0])).tolist() == (whole[1] - whole[0]).tolist()
+    assert (start[1:] >= end[:-1]).all()
+    assert all(whole[0][one] <= low for one, low in zip(of, start, strict=True))

@@ -1,15 +1,19 @@
 """Advice on programs with a planted cause: captures and step times of a GPU host are in tests/data/planted."""
 
 import lzma
+import re
 from functools import cache
 
 import pytest
 
+from nightsight.render.page.summary import numbers
+from nightsight.render.verdict import verdict as first_sentence
 from tests.documents import check
 from tests.planted.__main__ import DATA, ROOT
 from tests.planted.cases import CASES, OTHERS
-from tests.planted.judge import Verdict, judged, table
+from tests.planted.judge import Verdict, judged, number, table
 from tests.planted.store import times
+from tests.recorded import Recorded
 
 pytestmark = pytest.mark.slow
 
@@ -95,3 +99,38 @@ def test_causes_in_programs_of_others_are_named() -> None:
 def test_what_is_written_from_the_captures_is_current() -> None:
     written = f"{table(verdicts())}\n\n### Programs of others\n\n{table(of_others())}"
     check(ROOT / "docs" / "causes.md", written)
+
+
+WORKED = ("launch", "loader", "fp32", "pageable", "unfused")
+
+
+def worked() -> dict[str, str]:
+    """Return the parts of docs/cases.md by their headings; what comes before the first has none."""
+    before, *parts = re.split(r"^## ", (ROOT / "docs" / "cases.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {"": before, **{part.partition("\n")[0]: part for part in parts}}
+
+
+@pytest.mark.parametrize("name", WORKED)
+def test_a_worked_case_quotes_the_first_sentence_of_its_report(name: str, recorded: Recorded) -> None:
+    (capture,) = re.findall(r"^Capture: `(.+)\.sqlite\.xz`", worked()[name], flags=re.MULTILINE)
+    assert (ROOT / f"{capture}.sqlite.xz").is_file()
+    report = recorded.report(name)
+    assert f"\n> {first_sentence(report, numbers(report)).text}\n" in worked()[name]
+
+
+@pytest.mark.parametrize("name", WORKED)
+def test_a_worked_case_gives_what_was_predicted_and_measured(name: str) -> None:
+    (found,) = (verdict for verdict in of_others() if verdict.case.name == name)
+    assert found.first
+    predicted_ms, gain_pct = found.unprofiled_ms, found.first.gain_pct
+    assert predicted_ms
+    assert gain_pct
+    rows = {
+        "predicted": (predicted_ms, predicted_ms * (1 - gain_pct / 100), gain_pct),
+        "measured": (found.bad_ms, found.fixed_ms, found.gain_pct),
+    }
+    for word, (before, after, gain) in rows.items():
+        steps = f"{number(before, 2)} ms | {number(after, 2)} ms"
+        assert f"| {word} | {steps} | {number(gain, 1)} % |" in worked()[name]
+    gains = f"{number(gain_pct, 1)} % | {number(found.gain_pct, 1)} % |"
+    assert re.search(rf"^\| \[{name}\].*\| {re.escape(gains)}$", worked()[""], flags=re.MULTILINE)

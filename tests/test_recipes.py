@@ -33,7 +33,8 @@ def parsed(line: str) -> click.Context:
     *_, command, name = words[: words.index("nightsight") + 2]
     assert command == "nightsight"
     arguments = words[words.index("nightsight") + 2 :]
-    return main.commands[name].make_context(name, arguments)
+    # a command keeps its --help from the first context, so this one is like that of a command line
+    return main.commands[name].make_context(name, arguments, parent=click.Context(main, **main.context_settings))
 
 
 def test_the_recipes_have_command_lines() -> None:
@@ -63,6 +64,9 @@ def test_a_command_line_in_a_document_is_accepted(
         if re.search(r"\.(sqlite|nsys-rep|json\.gz)$", word):
             (tmp_path / word).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / word).touch()
+        elif "*" in word:
+            (tmp_path / word).mkdir(parents=True, exist_ok=True)
+    (tmp_path / "reports").mkdir()
     context = parsed(line)
     if context.info_name == "profile":
         values = {name: value for name, value in context.params.items() if name != "target"}

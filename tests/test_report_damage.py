@@ -30,7 +30,7 @@ VALUES = st.sampled_from([None, "", "x", [], ["x"], {}, {"x": 1}, True, *NUMBERS
 def documents(recorded: Recorded) -> list[dict[str, Any]]:
     """Reports that have a row or two of all results between them."""
     replays = recorded.profile("lines.ncu-rep")
-    profiles = [recorded.profile(name) for name in ("train", "unified_memory")]
+    profiles = [recorded.profile(name) for name in ("train", "unified_memory", "python_names")]
     reports = [build_report(profile.joined(replays), "damaged") for profile in profiles]
     return [json.loads(_cut(report).to_json()) for report in (*reports, small_report())]
 

@@ -17,9 +17,9 @@ import pytest
 from nightsight.events.ranges import NUMBER, without_numbers
 from nightsight.model import Profile
 from nightsight.render.page.scripts import bundle
-from nightsight.render.table.view import middle_cut
 from nightsight.render.timeline.columns import columns
 from nightsight.render.timeline.payload import timeline_payload
+from nightsight.texts import middle_cut
 from nightsight.units import SCALES, format_cell, format_value, scale_for, split
 from tests.test_render_timeline_detail import busy_profile
 from tests.timeline_payload import decode
@@ -271,12 +271,16 @@ def test_a_wheel_has_what_the_page_is_made_of_and_not_the_tools_that_check_it() 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     of_page = {file.name for file in (ROOT / "templates").iterdir() if file.suffix == ".html" or file.is_dir()}
-    assert {Path(path).name for path in included if path != "workloads"} == of_page - {"node_modules", "__pycache__"}
+    assert {Path(path).name for path in included if path != "workloads"} == of_page - {
+        "node_modules",
+        "__pycache__",
+        "ci",
+    }
     assert all(target == f"nightsight/{path}" for path, target in included.items())
 
 
 def test_all_scripts_are_in_the_page() -> None:
-    text = bundle(SCRIPTS / "main.js")
+    text = "".join(bundle(entry) for entry in (SCRIPTS / "main.js", SCRIPTS / "trend" / "main.js"))
     files = list(SCRIPTS.rglob("*.js"))
     assert len(files) > 25
     for file in files:

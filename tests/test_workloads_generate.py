@@ -65,6 +65,28 @@ def test_decoding_with_kept_keys_and_values_is_as_computing_all_again(
 
 
 @pytest.mark.slow
+def test_what_another_decodes_is_compared_token_by_token(generate: ModuleType, torch: ModuleType) -> None:
+    torch.manual_seed(0)
+    model = generate.Gpt(SIZES)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    prompts = torch.randint(SIZES.vocab, (SIZES.batch, SIZES.prompt))
+
+    class Shifted:
+        """Takes each token to be one place further on, as a graph that was recorded with the wrong position."""
+
+        def prefill(self, prompt: Any) -> Any:
+            return model.prefill(prompt)
+
+        def decode(self, token: Any) -> Any:
+            model.position.clamp_(min=SIZES.prompt + 1)
+            return (model.decode(token) + 1) % SIZES.vocab
+
+    assert generate.worst_choice(model, model, prompts, SIZES.tokens) == 0.0
+    assert generate.worst_choice(model, Shifted(), prompts, SIZES.tokens) > 0.25
+
+
 def test_figures_are_those_of_serving_benchmarks(generate: ModuleType) -> None:
     # two batches of three requests: the tokens of the first come after 1, 2 and 4 s, its answer after 5 s
     batches = [generate.Answered((1.0, 2.0, 4.0), 5.0), generate.Answered((3.0, 4.0, 5.0), 7.0)]

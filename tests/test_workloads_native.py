@@ -316,7 +316,6 @@ def test_how_the_program_fails_is_how_the_workload_fails(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--torch-trace", "trace.json"), "torch.profiler sees nothing of a native program"),
         (("--device", "cpu"), "without a GPU no pages move"),
         (("--size", "0"), "argument --size: 0 is less than 1"),
         (("--size", 1 << 60), f"argument --size: {1 << 60} is more than"),

@@ -27,11 +27,12 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoded:
-    """The header, and the events of each layer and row."""
+    """The header, the events of each layer and row, and what each device did (group: accounts, coarse first)."""
 
     header: dict[str, Any]
     layers: list[list[list[Event]]]
     sums: "DecodedSums | None" = None
+    spent: dict[int, list["DecodedAccount"]] = field(default_factory=dict)
 
     def row(self, label: str, layer: int = 0) -> list[Event]:
         """The events of a row by its label."""
@@ -46,12 +47,15 @@ def decode(payload: bytes | None) -> Decoded:
     size = int.from_bytes(data[:4], "little")
     header, binary = json.loads(data[4 : 4 + size]), data[4 + size :]
     layers = [_rows(header, layer, binary) for layer in header["layers"]]
-    return Decoded(header, layers, header["sums"] and decode_sums(header["sums"], header["names"], binary))
+    sums = header["sums"] and decode_sums(header["sums"], header["names"], binary)
+    accounts = [_accounts(account, header, binary) for account in header["spent"]]
+    spent = {group: [account[at] for account in accounts] for at, group in enumerate(header["spent_groups"])}
+    return Decoded(header, layers, sums, spent)
 
 
 def decode_layer(events: Events, layer: Layer) -> list[list[Event]]:
     """Read one layer back, without a page around it."""
-    labels = [[label, detail] for label, detail in enumerate(events.labels.details)]
+    labels = [[label, detail, -1] for label, detail in enumerate(events.labels.details)]
     header = {"names": list(events.labels.names), "labels": labels}
     return _rows(header, layer.header(0), layer.columns.body.data)
 
@@ -80,7 +84,7 @@ def _rows(header: dict[str, Any], layer: dict[str, Any], binary: bytes) -> list[
         for gap, length, label, count, launch in islice(columns_of_events, size):
             start = end + gap
             end = start + length
-            name, details = header["labels"][label]
+            name, details, _ = header["labels"][label]
             begin, stop = (layer["from_ns"] + time * layer["quantum_ns"] for time in (start, end))
             row.append(Event(begin, stop, header["names"][name], details, launch, count))
         rows.append(row)
@@ -172,6 +176,49 @@ def decode_sums(header: dict[str, Any], names: list[str], binary: bytes) -> Deco
         inside[keys[place]][number] = next(columns["surplus"])
     assert not any(list(column) for column in columns.values())
     return DecodedSums(header, slots, cells, list(rows.values()), inside)
+
+
+class DecodedAccount(NamedTuple):
+    """What a device did: (from, to, category) one after the other, or by bin, if `width`, the time of each category."""
+
+    begin: int
+    width: int
+    pieces: list[tuple[int, int, str]]
+    bins: dict[int, Counter[str]]
+
+    def during(self, begin: int, end: int) -> Counter[str]:
+        """The time by category of a span, which begins and ends at edges of bins if there are bins."""
+        found: Counter[str] = Counter()
+        for start, stop, category in self.pieces:
+            found[category] += max(min(stop, end) - max(start, begin), 0)
+        for number, times in self.bins.items():
+            if begin <= self.begin + number * self.width < end:
+                found += times
+        return +found
+
+
+def _accounts(account: dict[str, Any], header: dict[str, Any], binary: bytes) -> list[DecodedAccount]:
+    columns = read_columns(account, binary)
+    categories = [category for category, *_ in header["categories"]]
+    found = []
+    if not account["width_ns"]:
+        lengths, names = iter(columns["length"]), iter(columns["category"])
+        for count in account["counts"]:
+            edges = [account["from_ns"], *accumulate(islice(lengths, count), initial=account["from_ns"])][1:]
+            said = [categories[name] for name in islice(names, count)]
+            pieces = list(zip(edges, edges[1:], said, strict=False))
+            found.append(DecodedAccount(account["from_ns"], 0, pieces, {}))
+        return found
+    bins = (account["to_ns"] - account["from_ns"]) // account["width_ns"]
+    all_bins: dict[int, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for place, time in zip(accumulate(columns["cell"]), columns["time"], strict=True):
+        owner, number = divmod(place, bins)
+        device, category = divmod(owner, len(categories))
+        all_bins[device][number][categories[category]] += time
+    return [
+        DecodedAccount(account["from_ns"], account["width_ns"], [], dict(all_bins[device]))
+        for device in range(len(header["spent_groups"]))
+    ]
 
 
 def _places(steps: Iterator[int], bins: int) -> Iterator[tuple[int, int]]:

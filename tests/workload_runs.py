@@ -8,8 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -26,13 +26,17 @@ class Ended(NamedTuple):
 
 
 def run_together(
-    commands: Sequence[tuple[str, ...]], folder: Path, environment: dict[str, str] | None = None
+    commands: Sequence[tuple[str, ...]],
+    folder: Path,
+    environment: dict[str, str] | None = None,
+    *,
+    is_traced: bool = False,
 ) -> list[Ended]:
-    """Run workloads, given as the name of one and its arguments, in a folder."""
+    """Run workloads, given as the name of one and its arguments, in a folder; traced, each leaves NAME.json there."""
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT), **(environment or {})}
     done = subprocess.run(
         [sys.executable, str(Path(__file__).absolute())],
-        input=json.dumps(commands),
+        input=json.dumps([is_traced, commands]),
         cwd=folder,
         env=variables,
         capture_output=True,
@@ -44,11 +48,21 @@ def run_together(
     return [Ended(*ended) for ended in json.loads(done.stdout.splitlines()[-1])]
 
 
-def _run(name: str, arguments: Sequence[str]) -> Ended:
+@contextmanager
+def _traced(name: str) -> Iterator[None]:
+    """Leave a trace, with the ranges that a workload makes where there is no nvtx."""
+    sys.modules["nvtx"] = None  # type: ignore[assignment]
+    profiler = import_module("torch.profiler").profile()
+    with profiler:
+        yield
+    profiler.export_chrome_trace(f"{name}.json")
+
+
+def _run(name: str, arguments: Sequence[str], traced: AbstractContextManager[None]) -> Ended:
     out, err = io.StringIO(), io.StringIO()
     status = 0
     sys.argv = [f"{name}.py", *arguments]
-    with redirect_stdout(out), redirect_stderr(err):
+    with redirect_stdout(out), redirect_stderr(err), traced:
         try:
             import_module(f"workloads.{name}").main()
         except SystemExit as end:
@@ -59,4 +73,6 @@ def _run(name: str, arguments: Sequence[str]) -> Ended:
 
 
 if __name__ == "__main__":
-    json.dump([_run(name, arguments) for name, *arguments in json.load(sys.stdin)], sys.stdout)
+    is_traced, commands = json.load(sys.stdin)
+    ended = [_run(name, given, _traced(name) if is_traced else nullcontext()) for name, *given in commands]
+    json.dump(ended, sys.stdout)

@@ -2,6 +2,8 @@
 
 Runs tests/data/kineto/make.py there, which writes a trace and torch's figures into the folder: they can join the tests.
 Prints a line for each figure that differs, and how many do not. Exit status 1 if any time, count or size differs.
+Those of cudnn_convolution do on a GPU: torch counts waits of streams as its work, and the profiler's overhead as an
+operator.
 """
 
 import csv

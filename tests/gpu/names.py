@@ -3,11 +3,13 @@
 Two programs are timed without nsys and with it in each mode of `--names`: the one of the capture `python_names`, and a
 small transformer in training. Each line has the time of a step in the program itself, against that under nsys without
 names, the size of the capture, what was named, how the steps were found, and the first finding. Exit status 1 if a run
-failed, or lacks what its mode should name.
+failed, or lacks what its mode should name. PROGRAM=transformer in the environment runs only that one; PAIRS=4 also
+compares so many runs with `auto` and without names.
 """
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ from nightsight.read import read
 from nightsight.tables import MODULE
 
 ROOT: Final = Path(__file__).parents[2]
+PAIRS: Final = int(os.environ.get("PAIRS", "0"))
 MODES: Final = ("off", "auto", "modules", "shapes", "python", "modules,shapes,python")
 _TIMED: Final = """
 import json, os, time
@@ -98,6 +101,8 @@ def main(modes: Sequence[str]) -> int:
     failed = 0
     with TemporaryDirectory() as folder:
         for name, code in PROGRAMS.items():
+            if os.environ.get("PROGRAM", name) != name:
+                continue
             script = Path(folder) / f"{name}.py"
             script.write_text(code, encoding="utf-8")
             _say(f"{name} without nsys: {_alone(script):.3f} ms a step")
@@ -107,12 +112,26 @@ def main(modes: Sequence[str]) -> int:
                 base = base or step_ms
                 _say(f"{name} --names {mode}: {line}")
                 failed += not is_good
+            if PAIRS:
+                _say(f"{name} {cost(script, PAIRS)}")
     return int(failed > 0)
 
 
-def summary(script: Path, mode: str, base_ms: float) -> tuple[str, float, bool]:
+def cost(script: Path, pairs: int) -> str:
+    """Return what `auto` costs: the median over interleaved pairs of runs, because the host's times vary by run."""
+    ratios = list[float]()
+    for pair in range(pairs):
+        modes = ("off", "auto") if pair % 2 == 0 else ("auto", "off")
+        times = {mode: summary(script, mode, 0.0, label=f"{pair}")[1] for mode in modes}
+        ratios.append(times["auto"] / times["off"] if all(times.values()) else float("nan"))
+    percent = sorted(100 * ratio - 100 for ratio in ratios)
+    middle = statistics.median(percent)
+    return f"auto against off, {pairs} pairs: {middle:+.1f} % ({percent[0]:+.1f} to {percent[-1]:+.1f})"
+
+
+def summary(script: Path, mode: str, base_ms: float, *, label: str = "") -> tuple[str, float, bool]:
     """Profile a program in a mode; return a line on what came of it, the time of its step in ms, and if all is well."""
-    begin, folder = time.monotonic(), script.parent / f"{script.stem}-{mode.replace(',', '-')}"
+    begin, folder = time.monotonic(), script.parent / f"{script.stem}-{mode.replace(',', '-')}{label}"
     times = folder.with_suffix(".json")
     done = subprocess.run(
         [
