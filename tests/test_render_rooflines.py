@@ -1,4 +1,5 @@
 import math
+import re
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ from nightsight.events.kernel_labels import Labels
 from nightsight.render.figure.bars import Dot
 from nightsight.render.figure.charts import pictures_of
 from nightsight.render.figure.rooflines import MOST, SHAPES, Roof, Roofline, rooflines
+from nightsight.render.table import replayed
 from tests.replay_tables import H200, points, roofs
 from tests.reports import result, small_report
 
@@ -86,6 +88,19 @@ def test_only_the_kinds_that_occur_have_roofs_and_equal_ones_share_a_line() -> N
     drawn = chart(points((0, "FP32", 1e13, 100.0, math.nan), (1, "FP64", 1e13, 100.0, math.nan)))
     labels = [text(roof) for roof in drawn.roofs if roof.position != "slope"]
     assert labels == ["FP32, FP64: 100.0 TFLOP/s"]
+
+
+def test_operations_on_integers_are_not_floating_point() -> None:
+    above = roofs(("FP32", None, 6e13), ("tensor INT8", None, 2e15))
+    rows = points((0, "FP32", 1e13, 10.0, math.nan), (1, "tensor INT8", 9e14, 100.0, math.nan))
+    drawn = chart(rows, above)
+    labels = [text(roof) for roof in drawn.roofs if roof.position != "slope"]
+    assert labels == ["FP32: 60.00 TFLOP/s", "tensor INT8: 2.000 POP/s"]
+    assert [re.findall(r"[\d.]+ \w+/s", point.title) for point in drawn.points] == [["10.00 TFLOP/s"], ["900.0 TOP/s"]]
+    assert drawn.rate == "OP/s"
+    assert "rate_op_per_s" in replayed.points(rows)
+    assert "rate_flop_per_s" in replayed.points(rows[rows["kind"] == "FP32"])
+    assert "arithmetic_op_per_s" in replayed.roofs(above)
 
 
 def test_a_label_between_two_near_roofs_goes_below_the_lower_one() -> None:

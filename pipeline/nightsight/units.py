@@ -5,7 +5,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-SUFFIXES: Final = ("bytes_per_s", "flop_per_s", "flop_per_byte", "per_s", "bytes", "flop", "pct", "ns", "hz")
+SUFFIXES: Final = (
+    "bytes_per_s",
+    "flop_per_s",
+    "op_per_s",
+    "flop_per_byte",
+    "per_s",
+    "bytes",
+    "flop",
+    "pct",
+    "ns",
+    "hz",
+)
 
 SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
     "ns": ((1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")),
@@ -20,6 +31,8 @@ SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
         (1e12, "TFLOP/s"),
         (1e15, "PFLOP/s"),
     ),
+    # arithmetic on integers too
+    "op_per_s": ((1, "OP/s"), (1e3, "kOP/s"), (1e6, "MOP/s"), (1e9, "GOP/s"), (1e12, "TOP/s"), (1e15, "POP/s")),
     "flop_per_byte": ((1, "FLOP/byte"),),
     "per_s": ((1, "/s"), (1e3, "k/s"), (1e6, "M/s")),
     "hz": ((1, "Hz"), (1e3, "kHz"), (1e6, "MHz"), (1e9, "GHz")),
@@ -76,6 +89,11 @@ def split(column: str) -> tuple[str, str]:
         if column.endswith("_" + suffix):
             return column[: -len(suffix) - 1], suffix
     return column, ""
+
+
+def arithmetic_rate(kinds: Iterable[str]) -> str:
+    """Return the unit of operations per second of these types of arithmetic: of integers too, or of floats alone."""
+    return "op_per_s" if any("INT" in kind for kind in kinds) else "flop_per_s"
 
 
 def heading(column: str) -> str:

@@ -15,7 +15,7 @@ from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.bars import MIX_COLORS, Dot
 from nightsight.render.table.replayed import number_of
 from nightsight.render.table.view import counted, floats, short_text
-from nightsight.units import format_value, scale_for
+from nightsight.units import SCALES, arithmetic_rate, format_value, scale_for
 
 Frame = pd.DataFrame
 _Place = tuple[Dot, float, float]  # a dot, and an offset from it in pixels
@@ -88,12 +88,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Roofline:
-    """The plot of one GPU; `summary` describes it in words."""
+    """The plot of one GPU; `summary` describes it in words, and `rate` is the unit of its `rates` without a prefix."""
 
     title: str
     keys: tuple[Key, ...]
     roofs: tuple[Roof, ...]
     points: tuple[Point, ...]
+    rate: str
     rates: tuple[Tick, ...]
     intensities: tuple[Tick, ...]
     summary: str
@@ -181,6 +182,7 @@ def _roofline(points: Frame, roofs: Frame, words: Words) -> Roofline:
         tuple(keys.values()),
         (*_slope_roofs(slopes, levels, axes), *_level_roofs(slopes, levels, axes, drawn)),
         drawn,
+        SCALES[arithmetic_rate(kinds)][0][1],
         tuple(Tick(axes.dot(0, place).y, _rate_text(place)) for place in _decades(axes.bottom, axes.top)),
         tuple(Tick(axes.dot(place, 0).x, f"{10.0**place:,.10g}") for place in _decades(axes.left, axes.right)),
         _summary(gpu, shown),
@@ -204,7 +206,7 @@ def _levels(roofs: Frame, kinds: Sequence[str]) -> dict[float, tuple[str, str]]:
         # levels are ascending, so only roofs slightly below can be merged with this one
         near = next((level for level in levels if log - level <= _SAME), log)
         levels.setdefault(near, []).append(short_text(kind))
-        texts[near] = (", ".join(levels[near]), format_value(rate, _RATE))
+        texts[near] = (", ".join(levels[near]), format_value(rate, arithmetic_rate(levels[near])))
     return texts
 
 
@@ -335,7 +337,9 @@ def _title(row: Mapping[Any, Any], words: Words) -> str:
         intensity += f", {format_value(row['l2_flop_per_byte'], 'flop_per_byte')} of L2"
     peak = f", {format_value(row['peak_pct'], 'peak_pct')} of its roof" if pd.notna(row["peak_pct"]) else ""
     kind = short_text(str(row["kind"]))
-    return f"{row['label']}, {kind}: {format_value(row[_RATE], _RATE)}{peak}, {intensity}{row['limit']}"
+    return (
+        f"{row['label']}, {kind}: {format_value(row[_RATE], arithmetic_rate([kind]))}{peak}, {intensity}{row['limit']}"
+    )
 
 
 def _limit(row: Mapping[Any, Any], slopes: Mapping[str, float]) -> str:
@@ -369,7 +373,8 @@ def _rate_text(place: int) -> str:
 
 
 def _summary(gpu: str, points: Frame) -> str:
-    low, high = (format_value(rate, _RATE) for rate in (points[_RATE].min(), points[_RATE].max()))
+    unit = arithmetic_rate(points["kind"].astype("str"))
+    low, high = (format_value(rate, unit) for rate in (points[_RATE].min(), points[_RATE].max()))
     return f"Roofline of {gpu}: {counted(len(points), 'point')}, {low} to {high}; see the table for their values"
 
 

@@ -11,7 +11,7 @@ from nightsight.events.kernel_names import normalised
 from nightsight.model import Result
 from nightsight.render.table.view import floats
 from nightsight.results import CUDA_GPU_KERN_SUM, NCU_KERNELS
-from nightsight.units import split
+from nightsight.units import arithmetic_rate, split
 
 Frame = pd.DataFrame
 
@@ -109,13 +109,19 @@ def kernels(frame: Frame) -> Frame:
 
 def points(frame: Frame) -> Frame:
     """Rename columns to say per which byte (DRAM, L2) they count; drop the device if all rows have the same."""
-    return _present(frame.drop(columns=["device"] if _is_one(frame, "device") else [])).rename(columns=HEADINGS)
+    unused = ["device"] if _is_one(frame, "device") else []
+    names = HEADINGS | {"flop_per_s": f"rate_{_rate_of(frame, 'kind')}"}
+    return _present(frame.drop(columns=unused)).rename(columns=names)
+
+
+def _rate_of(frame: Frame, column: str) -> str:
+    return arithmetic_rate(frame[column].astype("str") if column in frame else ())
 
 
 def roofs(frame: Frame) -> Frame:
     """Rename the columns of the two kinds of roofs; drop the device if all rows have the same."""
     unused = ["device"] if _is_one(frame, "device") else []
-    names = {"bytes_per_s": "bandwidth_bytes_per_s", "flop_per_s": "arithmetic_flop_per_s"}
+    names = {"bytes_per_s": "bandwidth_bytes_per_s", "flop_per_s": f"arithmetic_{_rate_of(frame, 'roof')}"}
     return frame.drop(columns=unused).rename(columns=names)
 
 
