@@ -396,6 +396,28 @@ def test_kernels_that_vanished_are_missed_whatever_the_profiler_says(recorded: R
     assert trust(Timeline(Profile(gone)))[0].title == "No GPU work was saved"
 
 
+@pytest.mark.parametrize("emptied", [("kernels",), ("kernels", "memory_ops"), ("kernels", "memory_ops", "api_calls")])
+def test_kernels_in_a_table_of_another_name_are_not_lost(recorded: Recorded, emptied: tuple[str, ...]) -> None:
+    tables = {**recorded.profile("train").tables, **{name: empty(name) for name in emptied}}
+
+    def found(kind: str, source: str) -> list[str]:
+        unread = conform("unread", pd.DataFrame({"kind": [kind], "events": [1_224], "source": [source]}))
+        (finding, *_) = trust(Timeline(Profile({**tables, "unread": unread})))
+        return [finding.rule, finding.detail]
+
+    newer = "CUPTI_ACTIVITY_KIND_KERNEL_V2"
+    rule, detail = found(newer, newer)
+    assert rule == "unknown_tables"
+    assert f"{newer} (1,224 rows)" in detail
+    assert found("spans of CUPTI overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD")[0] in ("lost_events", "no_gpu_work")
+
+
+def test_a_table_that_nobody_knows_is_not_worth_a_word_while_nothing_is_missing(recorded: Recorded) -> None:
+    profile, newer = recorded.profile("train"), "CUPTI_ACTIVITY_KIND_CLOCKS"
+    unread = conform("unread", pd.DataFrame({"kind": [newer], "events": [5], "source": [newer]}))
+    assert trust(Timeline(Profile({**profile.tables, "unread": unread}))) == ()
+
+
 def test_without_api_calls_nothing_is_missed() -> None:
     tables = lossy(draw("cpu  L.L...\ns7   ..a...")).profile.tables
     assert trust(Timeline(Profile({name: table for name, table in tables.items() if name != "api_calls"}))) == ()

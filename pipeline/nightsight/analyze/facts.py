@@ -56,6 +56,9 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     edges = _edges(timeline, calls)
     cut = _cut(int(edges.calls.sum()), int(edges.operations.sum())) if edges.operations.any() else None
     lost = _lost_work(timeline, calls[~edges.calls])
+    unknown = _unknown_activities(profile)
+    if lost and unknown:
+        lost = _not_read(lost, unknown)
     found = (lost, cut, _lost_calls(timeline, edges.operations), _early_work(timeline), graphs)
     return tuple(finding for finding in found if finding)
 
@@ -92,6 +95,16 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
 
 def _no_calls() -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _CALL.items()})
+
+
+def _unknown_activities(profile: Profile) -> list[tuple[str, int]]:
+    """Return names and rows of tables of CUDA events that no reader knows, as in an export of a newer nsys."""
+    table = profile.tables.get("unread")
+    if table is None:
+        return []
+    source = table["source"].astype("str")
+    is_unknown = source.str.startswith(_ACTIVITIES) & (source == table["kind"].astype("str"))
+    return list(zip(source[is_unknown].tolist(), table["events"][is_unknown].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -237,6 +250,7 @@ _RANGE_CALLS: Final = "^cu(?:da)?Profiler(?:Start|Stop)"
 _LAUNCHING: Final = "Launch(?:Cooperative)?Kernel|GraphLaunch"
 _COPYING: Final = "^cu(?:da)?Mem(?:cpy|set)"
 _BEGIN: Final = "StreamBeginCapture"
+_ACTIVITIES: Final = "CUPTI_ACTIVITY_KIND_"
 _NEVER: Final = -1
 _CALL: Final = {"start": "int64", "time": "int64", "process": "int64", "is_copy": "bool", "has_work": "bool"}
 # host-to-host copies are in every step of a loop, so they form many runs; lost buffers form few
@@ -288,6 +302,17 @@ def _lost(lost: list[tuple[str, int, int]]) -> Finding:
         "The profiler lost events",
         f"No GPU work is recorded for {counts}. Sums and counts are too small.",
         "Capture a shorter stretch (a capture range, fewer iterations) and see the diagnostics table.",
+    )
+
+
+def _not_read(lost: Finding, unknown: list[tuple[str, int]]) -> Finding:
+    tables = ", ".join(f"{name} ({count:,} rows)" for name, count in unknown)
+    return Finding(
+        "unknown_tables",
+        "warning",
+        "GPU work may be in tables that nightsight does not know",
+        f"The capture looks as if events were lost, but it has events that are not read: {tables}. {lost.detail}",
+        "Update nightsight. If it is the newest, report the names of these tables (docs/support.md).",
     )
 
 
