@@ -23,8 +23,8 @@ KERNEL_RULES: Final[Mapping[str, Words]] = {
         "infer in BF16 (torch.autocast).",
     ),
     "fusion": Words(
-        "A chain of elementwise kernels moves the same data again and again",
-        "fuse it into one kernel",
+        "Elementwise kernels in a row move the same data again and again",
+        "fuse them into one kernel",
         "Each kernel reads its inputs from memory and writes its output for the next one to read. One kernel would "
         "read and write once.",
         "Compile the function around it (torch.compile, jax.jit), or write the chain as one kernel (Triton, "

@@ -331,8 +331,7 @@ def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
             f"{length} kernels in a row, {count:,} ×: {format_value(before / count, 'time_ns')} each time",
             f"as one kernel: about {format_value(after / count, 'time_ns')}",
         )
-        kind = "Adam, one operation at a time" if is_adam else "elementwise chain"
-        place = f"{kind} ({said}){' on one tensor after the other' if is_loop and not is_adam else ''}"
+        place = f"Adam ({said})" if is_adam else f"{said}{' on one tensor after the other' if is_loop else ''}"
         yield _remedy("fused_optimizer" if is_adam else "fusion", place, work, (rows, new), evidence)
 
 
