@@ -27,9 +27,10 @@ def test_others_and_their_environment_cannot_be_seen() -> None:
 def test_a_command_can_be_run_beside_the_isolated_program(tmp_path: Path) -> None:
     prefix = isolation()
     command = [*prefix, "sh", "-c", f"trap 'exit 3' TERM; echo $$ > {tmp_path}/inner; while :; do sleep 0.1; done"]
-    kill = ["sh", "-c", f"kill -TERM $(cat {tmp_path}/inner); sleep 1"]
-    child = Child(command, {"PATH": os.environ["PATH"]}, lambda pid: inside(prefix, pid, kill))
-    outcome = run_logged(child, log=tmp_path / "log", timeout_s=1)
+    # a busy machine takes its time to start the program
+    kill = ["sh", "-c", f"until [ -s {tmp_path}/inner ]; do sleep 0.1; done; kill -TERM $(cat {tmp_path}/inner)"]
+    child = Child(command, {"PATH": os.environ["PATH"]}, lambda pid: inside(prefix, pid, kill), patience_s=30)
+    outcome = run_logged(child, log=tmp_path / "log", timeout_s=2)
     assert (outcome.status, outcome.timed_out) == (3, True)
 
 
