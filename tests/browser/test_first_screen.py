@@ -30,8 +30,8 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("train", "GPU 86.8\N{NO-BREAK SPACE}% busy. Matrix products run without tensor cores"),
-        ("ddp2", "2 GPUs 99.6\N{NO-BREAK SPACE}% busy. Matrix products run without tensor cores"),
+        ("train", "GPU 86.8\N{NO-BREAK SPACE}% busy. Tensor cores are not used"),
+        ("ddp2", "2 GPUs 99.6\N{NO-BREAK SPACE}% busy. Tensor cores are not used"),
         ("cpu", "No work on a GPU."),
         ("replays", "3 kernels replayed by ncu, without a timeline."),
     ],

@@ -3,6 +3,7 @@
 A Chinese character is two cells wide and an accent none, so `len` would spoil columns.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
@@ -34,10 +35,14 @@ def clipped(text: object, width: int) -> str:
     return f"{set_cell_size(plain, width - 1).rstrip(' ')}{_ELLIPSIS}"
 
 
+# a number stays with its unit
+_WORDS: Final = re.compile(r"[\N{MINUS SIGN}\d][\d,.]* (?:%|[nµm]?s|[kMGT]?B)(?!\w)\S*|\S+")
+
+
 def wrapped(text: str, width: int, *, indent: str = "  ") -> Iterator[str]:
     """Yield printable text in lines of at most `width` cells; all but the first begin with `indent`."""
     line, start = "", ""
-    for word in printable(text).split():
+    for word in _WORDS.findall(printable(text)):
         room = width - cell_len(start)
         fits = cell_len(line) + 1 + cell_len(word) <= room
         if line and not fits:
