@@ -43,6 +43,8 @@ _WINDOW: Final = "What the window is made of"
 _LEAST_RANGE: Final = 0.001
 _LEAST_PART: Final = 0.0002
 _MOST_THREADS: Final = 4
+_NEVER: Final = np.iinfo(np.int64).max
+_OF_LAUNCHED: Final = np.isin(IDLE, (LAUNCH, DEPENDENCY))
 # of the thread with the most operators
 _LEAST_THREAD: Final = 0.01
 
@@ -226,21 +228,20 @@ def _idle(timeline: Timeline, bounds: tuple[int, int], names: _Names, *, device:
         busy = inside(operations.start[here], operations.end[here], bounds)
         found = waits(timeline, device=device, idle=gaps(busy, bounds))
     # what explains an instant does not depend on the bounds
-    order = np.flatnonzero((found.start < bounds[1]) & (found.end > bounds[0]))
-    order = order[np.argsort(found.start[order], kind="stable")]
-    found = Waits(*(column[order] for column in found))
-    found = found._replace(start=np.maximum(found.start, bounds[0]), end=np.minimum(found.end, bounds[1]))
-    is_launched = np.isin(found.cause, [IDLE.index(LAUNCH), IDLE.index(DEPENDENCY)]) & (found.call >= 0)
+    begun, over = np.maximum(found.start, bounds[0]), np.minimum(found.end, bounds[1])
+    is_here, is_launched = begun < over, _OF_LAUNCHED[found.cause] & (found.call >= 0)
     columns: list[tuple[Ints, ...]] = []
-    for process, mine in positions(found.process).items():
-        waiting = mine[~is_launched[mine]]
-        start, end, span = cut((found.start[waiting], found.end[waiting]), _edges(timeline, process))
-        of = waiting[span]
-        owner = owners_at(timeline, found.thread[of], found.process[of], start)[0]
+    waiting = np.flatnonzero(is_here & ~is_launched)
+    waiting = waiting[np.argsort(begun[waiting], kind="stable")]
+    for process, places in positions(found.process[waiting]).items():
+        mine = waiting[places]
+        start, end, span = cut((begun[mine], over[mine]), _edges(timeline, process))
+        of = mine[span]
+        owner = owners_at(timeline, found.thread[of], np.full(len(of), process), start)[0]
         columns.append((owner, found.cause[of], start, end))
-    launched = np.flatnonzero(is_launched)
+    launched = np.flatnonzero(is_here & is_launched)
     owner = owner_rows(timeline, found.call[launched])
-    columns.append((owner, found.cause[launched], found.start[launched], found.end[launched]))
+    columns.append((owner, found.cause[launched], begun[launched], over[launched]))
     owner, cause, start, end = map(np.concatenate, zip(*columns, strict=True))
     name, category = cause + names.add(IDLE, IDLE), cause + _CATEGORIES.index(IDLE[0])
     return _Pieces(_paths(timeline)[0][owner], category, name, start, end - start, (end - start).astype(np.float64))
@@ -323,32 +324,48 @@ def _column(timeline: Timeline, column: str) -> Ints:
 
 def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) -> pd.DataFrame:
     """Add up the pieces of a device or thread by place, category and name."""
-    columns = {name: [getattr(pieces, name) for pieces in whole.pieces] for name in _Pieces.__annotations__}
-    frame = pd.DataFrame({name: np.concatenate(arrays) for name, arrays in columns.items()})
+    place, category, name, start, length, own = (
+        np.concatenate([getattr(pieces, column) for pieces in whole.pieces])
+        for column in ("place", "category", "name", "start", "length", "own")
+    )
+    part, known = pd.factorize((place * len(_CATEGORIES) + category) * len(names.names) + name, sort=True)
+    rest, of_name = np.divmod(known, len(names.names))
+    of_place, of_category = np.divmod(rest, len(_CATEGORIES))
+    longest, longest_at, first = np.zeros(len(known), dtype=np.int64), *np.full((2, len(known)), _NEVER)
+    np.maximum.at(longest, part, length)
     # of pieces that are equally long the first one, whatever the order of rows in the capture
-    frame = frame.iloc[np.argsort(frame["start"].to_numpy(), kind="stable")].reset_index(drop=True)
-    grouped = frame.groupby(["place", "category", "name"], sort=True)
-    table = grouped.agg(own=("own", "sum"), whole=("length", "sum"), count=("own", "size")).reset_index()
-    longest = frame.loc[grouped["length"].idxmax().to_numpy(), ["start", "length"]].reset_index(drop=True)
-    table = table.assign(longest_ns=longest["length"], longest_at_ns=longest["start"] - timeline.window.start_ns)
-    table["path"] = [places[place] for place in table["place"]]
-    table["first"] = grouped["start"].min().to_numpy()
+    is_longest = length == longest[part]
+    np.minimum.at(longest_at, part[is_longest], start[is_longest])
+    np.minimum.at(first, part, start)
+    table = pd.DataFrame(
+        {
+            "path": [places[position] for position in of_place],
+            "category": of_category,
+            "name": of_name,
+            "own": np.bincount(part, own, len(known)),
+            "whole": np.bincount(part, length, len(known)).astype(np.int64),
+            "count": np.bincount(part, minlength=len(known)),
+            "longest_ns": longest,
+            "longest_at_ns": longest_at - timeline.window.start_ns,
+            "first": first,
+        }
+    )
     table["family"] = [names.family(name) for name in table["name"]]
     table["name"] = [names.names[name] for name in table["name"]]
-    length = whole.bounds[1] - whole.bounds[0]
-    table = _merged(_folded(table, length), length)
+    bounded = whole.bounds[1] - whole.bounds[0]
+    table = _merged(_folded(table, bounded), bounded)
     table = table.iloc[_ordered(table)].reset_index(drop=True)
     steps = max(whole.steps, 1)
-    category = [_CATEGORIES[position] for position in table["category"]]
+    said = [_CATEGORIES[position] for position in table["category"]]
     return table.assign(
         device=whole.key.get("device"),
         **{name: key for name, key in whole.key.items() if name != "device"},
         step=timeline.window.family if whole.steps else "",
         steps=whole.steps,
-        group=["idle" if one in IDLE else "busy" for one in category],
-        category=category,
+        group=["idle" if one in IDLE else "busy" for one in said],
+        category=said,
         time_ns=table["own"] / steps,
-        time_pct=100.0 * table["own"] / length,
+        time_pct=100.0 * table["own"] / bounded,
         hidden_ns=(table["whole"] - table["own"]).clip(lower=0) / steps,
         count=table["count"] / steps,
     )
@@ -397,9 +414,7 @@ def _ordered(table: pd.DataFrame) -> list[int]:
     for path, first in zip(table["path"], table["first"].tolist(), strict=True):
         for above in _prefixes(path):
             began[above] = min(began.get(above, first), first)
-    place = {
-        path: (*((began[above], above) for above in _prefixes(path)), (np.iinfo(np.int64).max, "")) for path in began
-    }
+    place = {path: (*((began[above], above) for above in _prefixes(path)), (_NEVER, "")) for path in began}
     of_family = table.groupby(["path", "category", "family"])["own"].transform("sum").tolist()
     rows = table[["path", "category", "family", "name", "own"]].to_dict("records")
 
