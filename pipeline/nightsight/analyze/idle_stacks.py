@@ -218,11 +218,11 @@ def _rows(found: _Samples | _Calls, explained: Waits, stand_in: Mapping[int, int
 def _weights(found: _Samples | _Calls, explained: Waits, stand_in: Mapping[int, int]) -> tuple[Ints, Ints, Ints]:
     """Return for each cause and stack its weight: how many samples, or ns."""
     keys, weights = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for launching, mine in positions(explained.thread).items():
+    for launching, mine in positions(explained.thread[explained.piece]).items():
         if (thread := stand_in.get(launching)) is not None:
             ordered = mine[np.argsort(explained.start[mine], kind="stable")]
             span, stack, weight = found.during(thread, explained.start[ordered], explained.end[ordered])
-            keys.append(explained.cause[ordered[span]] * len(found.texts) + stack)
+            keys.append(explained.cause[ordered[span]].astype(np.int64) * len(found.texts) + stack)
             weights.append(weight)
     key, row = np.unique(np.concatenate(keys), return_inverse=True)
     summed = np.zeros(len(key), dtype=np.int64)

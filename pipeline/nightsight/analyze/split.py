@@ -4,7 +4,7 @@ Categories take their time from the window one after the other. Each gets only w
 up to exactly the window.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -112,8 +112,8 @@ class Part(NamedTuple):
 class Waits(NamedTuple):
     """What a device waited for while it was idle: disjoint spans, in no order, each in one idle piece.
 
-    `piece`: which. `cause`: a position in IDLE. `process`: that of the operation that ends the piece. `call`, `thread`:
-    the call that launched this operation (a row in api_calls), and its thread; -1 if no call did.
+    `piece`: which. `cause`: a position in IDLE, 8 bits wide. For each piece, `process`: that of the operation that ends
+    it. `call`, `thread`: the call that launched this operation (a row in api_calls), and its thread; -1 if no call did.
     """
 
     start: Ints
@@ -176,12 +176,12 @@ def _of_device(timeline: Timeline, device: int) -> Split:
     calls, facts, steps = causing_calls(timeline), _facts(timeline), _device_steps(timeline, device)
     parts, idle = _busy(timeline, facts, steps, device=device)
     gaps = _gaps(timeline, facts, calls, device=device, idle=idle)
-    layers = list(_layers(gaps, calls))
-    parts += [
-        Part(category, length(rest) - length(left), 0, by_function, _by_step(rest, left, steps))
-        for category, rest, left, by_function in layers
-    ]
-    return Split(list(_added(parts)), steps, _explained(gaps, layers))
+    found = []
+    # one layer after the other: all of them take much memory
+    for category, rest, left, by_function in _layers(gaps, calls):
+        parts.append(Part(category, length(rest) - length(left), 0, by_function, _by_step(rest, left, steps)))
+        found.append(_taken(category, rest, left))
+    return Split(list(_added(parts)), steps, _explained(gaps, found))
 
 
 def _of_pieces(timeline: Timeline, device: int) -> Split:
@@ -226,18 +226,19 @@ def waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
     """Return what explains each instant of the idle pieces of a device."""
     calls = causing_calls(timeline)
     gaps = _gaps(timeline, _facts(timeline), calls, device=device, idle=idle)
-    return _explained(gaps, _layers(gaps, calls))
+    return _explained(gaps, [_taken(category, rest, left) for category, rest, left, _ in _layers(gaps, calls)])
 
 
-def _explained(gaps: _Gaps, layers: Iterable[_Taken]) -> Waits:
-    found: list[tuple[Ints, ...]] = [(_NONE, _NONE, _NONE)]
-    for category, rest, left, _ in layers:
-        if rest is not left:
-            start, end = without(rest, left)
-            found.append((start, end, np.full(len(start), IDLE.index(category))))
-    start, end, cause = map(np.concatenate, zip(*found, strict=True))
+def _taken(category: str, rest: Spans, left: Spans) -> tuple[Ints, Ints, Ints]:
+    """Return start, end and cause of what a category took."""
+    start, end = (_NONE, _NONE) if rest is left else without(rest, left)
+    return start, end, np.full(len(start), IDLE.index(category), dtype=np.int8)
+
+
+def _explained(gaps: _Gaps, found: Sequence[tuple[Ints, Ints, Ints]]) -> Waits:
+    start, end, cause = map(np.concatenate, zip(*(found or [(_NONE, _NONE, _NONE)]), strict=True))
     piece = np.searchsorted(gaps.start, start, side="right") - 1
-    return Waits(start, end, piece, cause, gaps.process[piece], gaps.call[piece], gaps.thread[piece])
+    return Waits(start, end, piece, cause, gaps.process, gaps.call, gaps.thread)
 
 
 def idle_causes(timeline: Timeline, *, device: int, idle: Spans) -> Ints:
@@ -272,7 +273,7 @@ def _spent(timeline: Timeline, device: int, bounds: tuple[int, int]) -> Spent:
         found.append((start, np.full(len(start), position, dtype=np.int8)))
         rest = left
     waited = waits(timeline, device=device, idle=rest)
-    causes = (waited.cause + len(BUSY)).astype(np.int8)
+    causes = waited.cause + np.int8(len(BUSY))
     start, category = map(np.concatenate, zip(*found, (waited.start, causes), strict=True))
     order = np.argsort(start, kind="stable")
     start, category = start[order], category[order]

@@ -80,7 +80,7 @@ class _Pieces:
     name: Ints
     start: Ints
     length: Ints
-    own: Floats
+    own: Floats | Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,22 +229,23 @@ def _idle(timeline: Timeline, bounds: tuple[int, int], names: _Names, *, device:
         found = waits(timeline, device=device, idle=gaps(busy, bounds))
     # what explains an instant does not depend on the bounds
     begun, over = np.maximum(found.start, bounds[0]), np.minimum(found.end, bounds[1])
-    is_here, is_launched = begun < over, _OF_LAUNCHED[found.cause] & (found.call >= 0)
+    is_here, is_launched = begun < over, _OF_LAUNCHED[found.cause] & (found.call >= 0)[found.piece]
     columns: list[tuple[Ints, ...]] = []
     waiting = np.flatnonzero(is_here & ~is_launched)
     waiting = waiting[np.argsort(begun[waiting], kind="stable")]
-    for process, places in positions(found.process[waiting]).items():
+    for process, places in positions(found.process[found.piece[waiting]]).items():
         mine = waiting[places]
         start, end, span = cut((begun[mine], over[mine]), _edges(timeline, process))
         of = mine[span]
-        owner = owners_at(timeline, found.thread[of], np.full(len(of), process), start)[0]
+        owner = owners_at(timeline, found.thread[found.piece[of]], np.full(len(of), process), start)[0]
         columns.append((owner, found.cause[of], start, end))
     launched = np.flatnonzero(is_here & is_launched)
-    owner = owner_rows(timeline, found.call[launched])
+    owner = owner_rows(timeline, found.call[found.piece[launched]])
     columns.append((owner, found.cause[launched], begun[launched], over[launched]))
     owner, cause, start, end = map(np.concatenate, zip(*columns, strict=True))
+    cause, length = cause.astype(np.int64), end - start
     name, category = cause + names.add(IDLE, IDLE), cause + _CATEGORIES.index(IDLE[0])
-    return _Pieces(_paths(timeline)[0][owner], category, name, start, end - start, (end - start).astype(np.float64))
+    return _Pieces(_paths(timeline)[0][owner], category, name, start, length, length)
 
 
 def _edges(timeline: Timeline, process: int) -> Ints:
@@ -299,7 +300,7 @@ def _on_thread(
     here, mother, kind = (np.full(len(start), value) for value in (thread, process, _CATEGORIES.index(category)))
     owner = owners_at(timeline, here, mother, start)[0]
     named = np.broadcast_to(np.asarray(name, dtype=np.int64), start.shape)
-    return _Pieces(_paths(timeline)[0][owner], kind, named, start, end - start, own.astype(np.float64))
+    return _Pieces(_paths(timeline)[0][owner], kind, named, start, end - start, own)
 
 
 def _operator_names(timeline: Timeline, outermost: Ints, names: _Names) -> Ints:
@@ -324,32 +325,11 @@ def _column(timeline: Timeline, column: str) -> Ints:
 
 def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) -> pd.DataFrame:
     """Add up the pieces of a device or thread by place, category and name."""
-    place, category, name, start, length, own = (
-        np.concatenate([getattr(pieces, column) for pieces in whole.pieces])
-        for column in ("place", "category", "name", "start", "length", "own")
-    )
-    part, known = pd.factorize((place * len(_CATEGORIES) + category) * len(names.names) + name, sort=True)
-    rest, of_name = np.divmod(known, len(names.names))
-    of_place, of_category = np.divmod(rest, len(_CATEGORIES))
-    longest, longest_at, first = np.zeros(len(known), dtype=np.int64), *np.full((2, len(known)), _NEVER)
-    np.maximum.at(longest, part, length)
-    # of pieces that are equally long the first one, whatever the order of rows in the capture
-    is_longest = length == longest[part]
-    np.minimum.at(longest_at, part[is_longest], start[is_longest])
-    np.minimum.at(first, part, start)
-    table = pd.DataFrame(
-        {
-            "path": [places[position] for position in of_place],
-            "category": of_category,
-            "name": of_name,
-            "own": np.bincount(part, own, len(known)),
-            "whole": np.bincount(part, length, len(known)).astype(np.int64),
-            "count": np.bincount(part, minlength=len(known)),
-            "longest_ns": longest,
-            "longest_at_ns": longest_at - timeline.window.start_ns,
-            "first": first,
-        }
-    )
+    # no category is in two of them
+    table = pd.concat([_sums(pieces, len(names.names)) for pieces in whole.pieces], ignore_index=True)
+    table = table.sort_values(["place", "category", "name"], ignore_index=True)
+    table["longest_at_ns"] -= timeline.window.start_ns
+    table["path"] = [places[place] for place in table["place"]]
     table["family"] = [names.family(name) for name in table["name"]]
     table["name"] = [names.names[name] for name in table["name"]]
     bounded = whole.bounds[1] - whole.bounds[0]
@@ -369,6 +349,27 @@ def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) 
         hidden_ns=(table["whole"] - table["own"]).clip(lower=0) / steps,
         count=table["count"] / steps,
     )
+
+
+def _sums(pieces: _Pieces, names: int) -> pd.DataFrame:
+    """Add up pieces of the same place, category and name; `names`: how many there are."""
+    key = (pieces.place.astype(np.int64) * len(_CATEGORIES) + pieces.category) * names + pieces.name
+    part, known = pd.factorize(key)
+    rest, name = np.divmod(known, names)
+    place, category = np.divmod(rest, len(_CATEGORIES))
+    longest, longest_at, first = np.zeros(len(known), dtype=np.int64), *np.full((2, len(known)), _NEVER)
+    np.maximum.at(longest, part, pieces.length)
+    # of pieces that are equally long the first one, whatever the order of rows in the capture
+    is_longest = pieces.length == longest[part]
+    np.minimum.at(longest_at, part[is_longest], pieces.start[is_longest])
+    np.minimum.at(first, part, pieces.start)
+    sums = {
+        "own": np.bincount(part, pieces.own, len(known)),
+        "whole": np.bincount(part, pieces.length, len(known)).astype(np.int64),
+        "count": np.bincount(part, minlength=len(known)),
+    }
+    longest_ones = {"longest_ns": longest, "longest_at_ns": longest_at}
+    return pd.DataFrame({"place": place, "category": category, "name": name, **sums, **longest_ones, "first": first})
 
 
 def _folded(table: pd.DataFrame, length: int) -> pd.DataFrame:
