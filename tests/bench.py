@@ -51,7 +51,7 @@ ALLOWED_REPORT: Mapping[str, Allowed] = {"html": (5.0, 1000.0), "json": (3.0, No
 ALLOWED_RENDERING_S = 2.0
 ALLOWED_HISTORY: Allowed = (10.0, None)
 ALLOWED_TRENDS_MB = 1.5
-ALLOWED_PAGE_MB = 2.0
+ALLOWED_PAGE_MB = 1.5
 # of a million kernels each, with their calls: one loop, many threads and streams, and a process for each of many GPUs
 SHAPES = {
     "1M": Lanes(),

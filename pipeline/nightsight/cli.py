@@ -460,7 +460,7 @@ def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None
 @click.option(
     "--max-bytes",
     type=click.IntRange(min=200_000),
-    default=2_000_000,
+    default=1_500_000,
     show_default=True,
     metavar="N",
     help="Size limit of the page; the timeline is as detailed as this allows.",

@@ -26,7 +26,7 @@ from nightsight.render.timeline.spending import Spending, unknown
 from nightsight.shipped import shipped
 
 TEMPLATES: Final = shipped("templates")
-MOST_BYTES: Final = 2_000_000
+MOST_BYTES: Final = 1_500_000
 _POLICY: Final = "content-security-policy"
 _NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
 _UTC: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?: UTC)?")
