@@ -6,7 +6,7 @@ share it equally. So the parts of a device add up to its mean step. Without GPU 
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import numpy as np
@@ -85,12 +85,12 @@ class _Pieces:
 
 @dataclass(frozen=True, eq=False)
 class _Whole:
-    """What is divided into parts: a device or a thread (`key`), its bounds, its repetitions, and the pieces."""
+    """What is divided into parts, a device or a thread (`key`): its bounds, its repetitions, its pieces added up."""
 
     key: Mapping[str, int]
     bounds: tuple[int, int]
     steps: int
-    pieces: tuple[_Pieces, ...]
+    sums: pd.DataFrame
 
 
 def step_parts(timeline: Timeline) -> Table:
@@ -124,7 +124,7 @@ def _devices(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
         if bounds[0] < bounds[1]:
             busy = _busy(timeline, bounds, place, name, device=device)
             idle = _idle(timeline, bounds, names, device=device, found=split.waits)
-            yield _Whole({"device": device}, bounds, len(begin), (busy, idle))
+            yield _Whole({"device": device}, bounds, len(begin), _added(chain([busy], idle), names))
 
 
 def _paths(timeline: Timeline) -> tuple[Ints, list[str]]:
@@ -218,8 +218,10 @@ def _busy(timeline: Timeline, bounds: tuple[int, int], place: Ints, name: Ints, 
     return _Pieces(place[here], category[here], name[here], start, end - start, own)
 
 
-def _idle(timeline: Timeline, bounds: tuple[int, int], names: _Names, *, device: int, found: Waits | None) -> _Pieces:
-    """Return the idle spans of a device, cut where the range changes in which the CPU was.
+def _idle(
+    timeline: Timeline, bounds: tuple[int, int], names: _Names, *, device: int, found: Waits | None
+) -> Iterator[_Pieces]:
+    """Yield the idle spans of a device, cut where the range changes in which the CPU was.
 
     found: what explains the idle time of the window, if that is known.
     """
@@ -230,7 +232,12 @@ def _idle(timeline: Timeline, bounds: tuple[int, int], names: _Names, *, device:
     # what explains an instant does not depend on the bounds
     begun, over = np.maximum(found.start, bounds[0]), np.minimum(found.end, bounds[1])
     is_here, is_launched = begun < over, _OF_LAUNCHED[found.cause] & (found.call >= 0)[found.piece]
-    columns: list[tuple[Ints, ...]] = []
+    first_name, first_category = names.add(IDLE, IDLE), _CATEGORIES.index(IDLE[0])
+
+    def pieces(owner: Ints, cause: Ints, start: Ints, end: Ints) -> _Pieces:
+        cause, length = cause.astype(np.int64), end - start
+        return _Pieces(_paths(timeline)[0][owner], cause + first_category, cause + first_name, start, length, length)
+
     waiting = np.flatnonzero(is_here & ~is_launched)
     waiting = waiting[np.argsort(begun[waiting], kind="stable")]
     for process, places in positions(found.process[found.piece[waiting]]).items():
@@ -238,14 +245,10 @@ def _idle(timeline: Timeline, bounds: tuple[int, int], names: _Names, *, device:
         start, end, span = cut((begun[mine], over[mine]), _edges(timeline, process))
         of = mine[span]
         owner = owners_at(timeline, found.thread[found.piece[of]], np.full(len(of), process), start)[0]
-        columns.append((owner, found.cause[of], start, end))
+        yield pieces(owner, found.cause[of], start, end)
     launched = np.flatnonzero(is_here & is_launched)
     owner = owner_rows(timeline, found.call[found.piece[launched]])
-    columns.append((owner, found.cause[launched], begun[launched], over[launched]))
-    owner, cause, start, end = map(np.concatenate, zip(*columns, strict=True))
-    cause, length = cause.astype(np.int64), end - start
-    name, category = cause + names.add(IDLE, IDLE), cause + _CATEGORIES.index(IDLE[0])
-    return _Pieces(_paths(timeline)[0][owner], category, name, start, length, length)
+    yield pieces(owner, found.cause[launched], begun[launched], over[launched])
 
 
 def _edges(timeline: Timeline, process: int) -> Ints:
@@ -285,9 +288,12 @@ def _threads(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
             {"tid": int(_column(timeline, "tid")[mine[0]])},
             bounds,
             0,
-            (
-                _on_thread(timeline, of, OPERATORS, name[mine], (begun[mine], over[mine], own[mine])),
-                _on_thread(timeline, of, HOST, idle_name, (start, end, end - start)),
+            _added(
+                (
+                    _on_thread(timeline, of, OPERATORS, name[mine], (begun[mine], over[mine], own[mine])),
+                    _on_thread(timeline, of, HOST, idle_name, (start, end, end - start)),
+                ),
+                names,
             ),
         )
 
@@ -325,10 +331,7 @@ def _column(timeline: Timeline, column: str) -> Ints:
 
 def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) -> pd.DataFrame:
     """Add up the pieces of a device or thread by place, category and name."""
-    # no category is in two of them
-    table = pd.concat([_sums(pieces, len(names.names)) for pieces in whole.pieces], ignore_index=True)
-    table = table.sort_values(["place", "category", "name"], ignore_index=True)
-    table["longest_at_ns"] -= timeline.window.start_ns
+    table = whole.sums.assign(longest_at_ns=whole.sums["longest_at_ns"] - timeline.window.start_ns)
     table["path"] = [places[place] for place in table["place"]]
     table["family"] = [names.family(name) for name in table["name"]]
     table["name"] = [names.names[name] for name in table["name"]]
@@ -349,6 +352,12 @@ def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) 
         hidden_ns=(table["whole"] - table["own"]).clip(lower=0) / steps,
         count=table["count"] / steps,
     )
+
+
+def _added(whole: Iterable[_Pieces], names: _Names) -> pd.DataFrame:
+    """Return a row for each place, category and name, in order; pieces are dropped as soon as they are added up."""
+    table = pd.concat([_sums(pieces, len(names.names)) for pieces in whole], ignore_index=True)
+    return table.sort_values(["place", "category", "name"], kind="stable", ignore_index=True)
 
 
 def _sums(pieces: _Pieces, names: int) -> pd.DataFrame:
