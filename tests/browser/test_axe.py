@@ -35,7 +35,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
     return {name: folder / f"{name}.html" for name in texts}
 
 
-@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+# 640 px: a window of 1280 px at 200 %
+@pytest.mark.parametrize(("scheme", "width"), [*LOOKS, ("light", 1920), ("dark", 640)])
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_nothing(name: str, scheme: str, width: int, browser: Any, pages: dict[str, Path]) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
