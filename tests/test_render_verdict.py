@@ -8,7 +8,17 @@ import pytest
 from nightsight.model import Finding, Result, View
 from nightsight.render.page.summary import numbers
 from nightsight.render.verdict import Verdict, cause_of, gain_of, largest_wait, verdict, verdict_on
-from nightsight.results import COMMUNICATION, COMPUTE, HOST, LAUNCH, NCU_KERNELS, REPLAY, TIME_SPLIT, WHAT_IF
+from nightsight.results import (
+    COMMUNICATION,
+    COMPUTE,
+    HOST,
+    LAUNCH,
+    NCU_KERNELS,
+    NCU_LIMITS,
+    REPLAY,
+    TIME_SPLIT,
+    WHAT_IF,
+)
 from tests.reports import HOSTILE, gpu_table, result, small_report
 
 
@@ -76,8 +86,14 @@ def test_an_idle_gpu_without_advice_is_not_called_healthy() -> None:
 
 def test_single_kernels_have_a_verdict_of_their_own() -> None:
     replayed = result(NCU_KERNELS.name, pd.DataFrame({"name": ["a", "b"]}))
-    assert said(replayed).text == (
-        "2 kernels replayed by ncu, without a timeline. Nothing about them is worth a change."
+    assert said(replayed).text == ("2 kernels replayed by ncu, without a timeline. What limits them was not collected.")
+    limits = pd.DataFrame({"name": ["a", "b"], "replay_ns": [1.0, 2.0], "unit": "DRAM", "used_pct": [90.0, 30.0]})
+    assert said(replayed, result(NCU_LIMITS.name, limits)).cause == (
+        "The longest, `b`, waits for latencies: it uses no unit to more than 30.0 % (DRAM)."
+    )
+    near = limits.assign(replay_ns=[2.0, 1.0])
+    assert said(replayed, result(NCU_LIMITS.name, near)).cause == (
+        "The longest, `a`, uses DRAM to 90.0 %: near what the GPU can do."
     )
     far = Finding("uncoalesced", "advice", "Threads access memory that is far apart", "", source="ncu_limits")
     roof = Finding("at_roof", "info", "Kernels at the peak", "", source="ncu_limits")

@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nightsight.events.kernel_labels import label_of
 from nightsight.model import Finding, Report, View
+from nightsight.render.figure.rooflines import LIMITED_PCT
 from nightsight.render.page.summary import Numbers
 from nightsight.render.table.view import counted
 from nightsight.results import (
@@ -16,6 +18,7 @@ from nightsight.results import (
     CPU_OPS,
     IDLE,
     NCU_KERNELS,
+    NCU_LIMITS,
     REMEDIES,
     REPLAY,
     TIME_SPLIT,
@@ -144,6 +147,19 @@ def _nothing(report: Report, split: Frame) -> tuple[str, str]:
     return waits, f"{looked}. None costs enough to act on: the most is {gain} ({most['rule']})."
 
 
+def _largest_replay(limits: Frame) -> str:
+    """Say what limits the kernel that takes the most time, if no rule has anything to say of it."""
+    known = limits[limits["used_pct"].notna()] if {"replay_ns", "unit", "used_pct"} <= set(limits) else Frame()
+    if not len(known):
+        return "What limits them was not collected."
+    row: dict[Any, Any] = known.nlargest(1, "replay_ns").to_dict("records")[0]
+    name, unit = label_of(str(row["name"]), _LONG), printable(row["unit"])
+    used = format_value(float(row["used_pct"]), "used_pct")
+    if row["used_pct"] >= LIMITED_PCT:
+        return f"The longest, `{name}`, uses {unit} to {used}: near what the GPU can do."
+    return f"The longest, `{name}`, waits for latencies: it uses no unit to more than {used} ({unit})."
+
+
 def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verdict:
     """Return the verdict on single kernels, or on a program without GPU work."""
     kernels = len(report.rows(NCU_KERNELS))
@@ -152,7 +168,7 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
         noted = [finding for finding in report.findings if finding.source.startswith("ncu_")]
         if found or noted:
             return _on(state, (found or noted)[0])
-        return Verdict(state, "Nothing about them is worth a change.")
+        return Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
         share = format_value(run.top_operator_pct, "own_pct")
         name = middle_cut(printable(run.top_operator), _LONG)

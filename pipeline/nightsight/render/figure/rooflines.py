@@ -25,7 +25,8 @@ _CHARTS: Final = 4
 _TICKS: Final = 7
 _RATE: Final = "flop_per_s"
 _MINOR: Final = 0.01  # of a kernel's highest rate: below that, a kind of arithmetic is not drawn
-_LIMITED_PCT: Final = 60.0  # the threshold of ncu's speed-of-light rules
+LIMITED_PCT: Final = 60.0
+"""From which share of its peak on a unit limits a kernel: the threshold of ncu's speed-of-light rules."""
 _LEAST, _HIGHEST = 1e-9, 1e21  # below and above anything measured; sums of their logarithms stay small
 _SAME: Final = 0.01  # decades: roofs this close look like one line and share a label
 _LABEL_HEIGHT: Final = 6.0
@@ -357,7 +358,7 @@ def _limit(row: Mapping[Any, Any], slopes: Mapping[str, float]) -> str:
         return ""
     nearest = max(shares, key=lambda name: shares[name])
     share = format_value(shares[nearest], "peak_pct")
-    if shares[nearest] >= _LIMITED_PCT:
+    if shares[nearest] >= LIMITED_PCT:
         return f"; limited by {nearest}, {share} of its roof"
     return f"; limited by no roof; the nearest is {nearest} at {share}"
 

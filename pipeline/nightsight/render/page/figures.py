@@ -11,6 +11,7 @@ import pandas as pd
 from nightsight.events.kernel_labels import family_of, label_of
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.model import Report
+from nightsight.render.figure.rooflines import LIMITED_PCT
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.view import counted, floats
@@ -128,8 +129,11 @@ def _single_kernels(limits: pd.DataFrame) -> Iterator[Figure]:
     share = format_value(100 * float(largest["replay_ns"]) / total, "share_pct")
     yield Figure("Largest kernel", share, f"of their time: {label_of(str(largest['name']), _NAME_LENGTH)}")
     if pd.notna(largest["used_pct"]):
-        unit = printable(largest["unit"])
-        yield Figure("It is limited by", unit, f"used at {format_value(float(largest['used_pct']), 'used_pct')}")
+        unit, used = printable(largest["unit"]), format_value(float(largest["used_pct"]), "used_pct")
+        if largest["used_pct"] >= LIMITED_PCT:
+            yield Figure("It is limited by", unit, f"used at {used}")
+        else:
+            yield Figure("It is limited by", "latencies", f"most used: {unit}, {used}")
 
 
 def key_figures(run: Numbers) -> tuple[Figure, ...]:
