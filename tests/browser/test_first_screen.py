@@ -1,5 +1,6 @@
 """The first screen of a report is the answer, and what is closed opens where a link leads."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,19 @@ def test_the_answer_is_in_the_first_720_pixels(name: str, said: str, browser: An
     parts = [part for part in (".answer", ".figures.first", ".split", ".causes") if page.locator(part).count()]
     assert ".figures.first" in parts
     assert {part: low for part in parts if (low := page.evaluate(LOW, part)) > 720} == {}
+    page.close()
+
+
+@pytest.mark.parametrize("name", ["train", "ddp2", "cpu", "replays"])
+def test_a_page_is_at_most_eight_screens_and_fourteen_printed_pages(
+    name: str, browser: Any, files: dict[str, Path]
+) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(files[name].as_uri())
+    page.wait_for_timeout(500)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 8 * 720
+    printed = page.pdf(format="A4")
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 14
     page.close()
 
 
