@@ -46,7 +46,7 @@ def test_matrix_products_get_as_fast_as_they_were_measured_with_tf32(recorded: R
     first, *others = kernel_remedies(timeline)
     before, after = before_after(timeline, first)
     assert first.rule == "tensor_cores"
-    assert first.place.startswith("FP32 matrix products (cuBLAS sgemm 256x64, cutlass sgemm 128x256")
+    assert first.place.startswith("matrix products (cuBLAS sgemm 256x64, cutlass sgemm 128x256")
     assert len(first.operations) == 5 * _STEPS
     assert not first.removed.any()
     # 13.97 ms a step in FP32 and 2.69 ms with TF32; the other kernels take 0.5 ms of either
@@ -154,7 +154,7 @@ def test_nothing_is_promised_for_gpus_whose_rates_are_not_known(gpu: str, capabi
 def test_products_and_convolutions_have_switches_of_their_own() -> None:
     timeline = one_after_the_other([(SGEMM, 1000.0), ("volta_scudnn_128x64_relu_interior_nn_v1", 500.0)] * 3)
     places = [found.place for found in kernel_remedies(timeline)]
-    assert places == ["FP32 matrix products (cuBLAS sgemm 128x64)", "FP32 convolutions (cuDNN convolution 128x64)"]
+    assert places == ["matrix products (cuBLAS sgemm 128x64)", "convolutions (cuDNN convolution 128x64)"]
 
 
 def test_tiny_products_gain_nothing() -> None:

@@ -59,7 +59,7 @@ def test_an_older_report_gives_totals_by_repetition(recorded: Recorded) -> None:
 def test_causes_are_told_apart_by_what_they_say_before_their_figures(recorded: Recorded) -> None:
     causes = measures(recorded.report("train")).causes
     assert causes["name"].tolist() == [
-        "Tensor cores are not used",
+        "FP32 work does not use tensor cores",
         "Copies of pageable memory in `io:h2d` (Host-to-Device)",
         "The CPU waits for the GPU in `iteration #` (cudaStreamSynchronize)",
     ]

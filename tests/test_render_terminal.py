@@ -37,7 +37,7 @@ def trained(recorded: Recorded) -> Report:
 def test_the_verdict_comes_first_then_causes_by_gain_then_kernels(trained: Report) -> None:
     lines = texts(first_screen(trained))
     assert lines[1] == "train: NVIDIA H200, 19 × iteration # of 3.182 ms"
-    assert lines[2].startswith("GPU 86.8 % busy. Tensor cores are not used")
+    assert lines[2].startswith("GPU 86.8 % busy. FP32 work does not use tensor cores")
     gains = [found[1] for line in lines if (found := re.match(r" +(−[\d.]+) %  ", line))]
     assert gains == ["−20", "−14", "−5.6"]
     (head,) = (line for line in lines if line.endswith("  Kernel"))
@@ -49,8 +49,9 @@ def test_the_verdict_comes_first_then_causes_by_gain_then_kernels(trained: Repor
 
 
 def test_only_what_leads_to_the_answer_is_emphasized(trained: Report) -> None:
-    lines = screen_lines(first_screen(trained), width=200)
-    assert [line.text for line in lines if line.tone == "strong"] == [lines[2].text]
+    screen = first_screen(trained)
+    lines = screen_lines(screen, width=200)
+    assert " ".join(line.text for line in lines if line.tone == "strong") == screen.verdict.text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 250])
@@ -100,7 +101,7 @@ def test_doubts_come_before_the_verdict(trained: Report) -> None:
 
 def test_in_one_line_there_is_what_to_do(trained: Report) -> None:
     line = brief_line(first_screen(trained), width=80).text
-    assert line == "train: GPU 86.8 % busy. First: multiply in TF32 or BF16, about −20 %."
+    assert line == "train: GPU 86.8 % busy. First: multiply in TF32, BF16 or FP16, about −20 %."
 
 
 def test_replayed_kernels_have_no_gains_and_their_own_columns(recorded: Recorded) -> None:
@@ -183,4 +184,5 @@ def test_cutting_keeps_both_ends_or_the_beginning() -> None:
 
 def test_a_number_stays_with_its_unit() -> None:
     said = "about −20 %. Then 3.5 ms (of 12,345 µs) more"
+    assert list(wrapped("took (625.0 µs), <1 %", 12, indent="")) == ["took", "(625.0 µs),", "<1 %"]
     assert list(wrapped(said, 11, indent="")) == ["about", "−20 %. Then", "3.5 ms (of", "12,345 µs)", "more"]

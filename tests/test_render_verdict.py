@@ -1,5 +1,6 @@
 """The verdict: a report in two sentences."""
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -76,6 +77,11 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     assert "None costs enough to act on: the most is 7.5 % (fusion)." in healthy.first
 
 
+def test_a_list_that_was_cut_ends_with_its_own_dots() -> None:
+    cause = "Kernels in a row: add, pow, ..."
+    assert said(*BUSY, findings=(waits(cause=cause),)).cause == cause
+
+
 def test_an_idle_gpu_without_advice_is_not_called_healthy() -> None:
     idle = said(*BUSY, unchecked={"host_code": "no CUDA calls were recorded."})
     assert idle.text == (
@@ -91,10 +97,11 @@ def test_single_kernels_have_a_verdict_of_their_own() -> None:
     assert said(replayed, result(NCU_LIMITS.name, limits)).cause == (
         "The longest, `b`, waits for latencies: it uses no unit to more than 30.0 % (DRAM)."
     )
-    near = limits.assign(replay_ns=[2.0, 1.0])
-    assert said(replayed, result(NCU_LIMITS.name, near)).cause == (
-        "The longest, `a`, uses DRAM to 90.0 %: near what the GPU can do."
-    )
+    near = limits.assign(replay_ns=[2.0, 1.0], used_pct=[61.0, 95.0])
+    limited = said(replayed, result(NCU_LIMITS.name, near))
+    assert limited.cause == "The longest, `a`, is limited by DRAM, used to 61.0 %."
+    unknown = limits.assign(used_pct=[61.0, math.nan])
+    assert said(replayed, result(NCU_LIMITS.name, unknown)).cause == "What limits the longest, `b`, was not collected."
     far = Finding("uncoalesced", "advice", "Threads access memory that is far apart", "", source="ncu_limits")
     roof = Finding("at_roof", "info", "Kernels at the peak", "", source="ncu_limits")
     assert said(replayed, findings=(roof, far)).cause == "Threads access memory that is far apart."

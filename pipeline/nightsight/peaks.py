@@ -29,6 +29,9 @@ def published(name: str) -> Peaks:
     return _NOT_KNOWN
 
 
+LIMITED_PCT: Final = 60.0
+"""From which share of its peak on a unit limits a kernel: the threshold of ncu's speed-of-light rules."""
+
 OF_TENSOR_PEAK: Final = 0.85
 """TF32 products reach a smaller share of their peak than FP32 products of theirs: on an H200, products of 2048 to 8192
 in each dimension got 5.7 to 8 times as fast where the peaks differ by 7.4, and training 6.1 times."""

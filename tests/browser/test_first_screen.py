@@ -31,8 +31,8 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("train", "GPU 86.8\N{NO-BREAK SPACE}% busy. Tensor cores are not used"),
-        ("ddp2", "2 GPUs 99.6\N{NO-BREAK SPACE}% busy. Tensor cores are not used"),
+        ("train", "GPU 86.8\N{NO-BREAK SPACE}% busy. FP32 work does not use tensor cores"),
+        ("ddp2", "2 GPUs 99.6\N{NO-BREAK SPACE}% busy. FP32 work does not use tensor cores"),
         ("cpu", "No work on a GPU."),
         ("replays", "3 kernels replayed by ncu, without a timeline."),
     ],

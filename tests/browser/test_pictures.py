@@ -41,7 +41,7 @@ def shown(request: pytest.FixtureRequest, browser: Any, files: dict[str, Path]) 
     name, width = request.param
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(files[name].as_uri())
-    page.evaluate("for (const each of document.querySelectorAll('details.folded')) each.open = true")
+    page.evaluate(OPEN_ALL)
     yield page
     page.close()
 

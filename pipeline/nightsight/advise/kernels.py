@@ -15,8 +15,8 @@ class Words(NamedTuple):
 
 KERNEL_RULES: Final[Mapping[str, Words]] = {
     "tensor_cores": Words(
-        "Tensor cores are not used",
-        "multiply in TF32 or BF16",
+        "FP32 work does not use tensor cores",
+        "multiply in TF32, BF16 or FP16",
         "CUDA cores multiply in FP32 at a fraction of the rate at which tensor cores multiply TF32, FP16 or BF16.",
         'Where 10 bits of mantissa are enough: torch.set_float32_matmul_precision("high") for products, '
         "torch.backends.cudnn.allow_tf32 = True for convolutions, CUBLAS_TF32_TENSOR_OP_MATH in CUDA. Or train and "

@@ -56,9 +56,6 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     edges = _edges(timeline, calls)
     cut = _cut(int(edges.calls.sum()), int(edges.operations.sum())) if edges.operations.any() else None
     lost = _lost_work(timeline, calls[~edges.calls])
-    unknown = _unknown_activities(profile)
-    if lost and unknown:
-        lost = _not_read(lost, unknown)
     found = (lost, cut, _lost_calls(timeline, edges.operations), _early_work(timeline), graphs)
     return tuple(finding for finding in found if finding)
 
@@ -98,7 +95,7 @@ def _no_calls() -> pd.DataFrame:
 
 
 def _unknown_activities(profile: Profile) -> list[tuple[str, int]]:
-    """Return names and rows of tables of CUDA events that no reader knows, as in an export of a newer nsys."""
+    """Return names and rows of tables of CUPTI's activities that no reader knows, as in an export of a newer nsys."""
     table = profile.tables.get("unread")
     if table is None:
         return []
@@ -150,12 +147,17 @@ def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
         lost.append(("launching calls", *launching))
     if copying[0] > _TOLERATED * copying[1] and (is_said or launching[0] or not _is_scattered(calls)):
         lost.append(("copying or setting calls", *copying))
+    unread = _unknown_activities(profile)
     if not any(len(profile.tables.get(name, ())) for name in GPU_TABLES):
+        if unread:
+            return _not_read("No kernel, copy or memset was found.", unread)
         # calls were saved, and none of them gives work: the program did nothing on the GPU
         is_idle = _has_capture_range(profile) and len(profile.tables.get("api_calls", ())) > 0
         return _LOST_ALL if lost or (is_said and not is_idle) else _NO_GPU_WORK
     if lost:
-        return _lost(lost)
+        missing = sum(unmatched for _, unmatched, _ in lost)
+        is_there = sum(rows for _, rows in unread) >= missing
+        return _not_read(f"No GPU work is recorded for {_counted(lost)}.", unread) if is_there else _lost(lost)
     return _SAID_LOST if is_said and not _has_capture_range(profile) else None
 
 
@@ -294,24 +296,28 @@ _SAID_LOST: Final = Finding(
 )
 
 
+def _counted(lost: list[tuple[str, int, int]]) -> str:
+    return " and ".join(f"{unmatched:,} of {total:,} {calls}" for calls, unmatched, total in lost)
+
+
 def _lost(lost: list[tuple[str, int, int]]) -> Finding:
-    counts = " and ".join(f"{unmatched:,} of {total:,} {calls}" for calls, unmatched, total in lost)
     return Finding(
         "lost_events",
         "warning",
         "The profiler lost events",
-        f"No GPU work is recorded for {counts}. Sums and counts are too small.",
+        f"No GPU work is recorded for {_counted(lost)}. Sums and counts are too small.",
         "Capture a shorter stretch (a capture range, fewer iterations) and see the diagnostics table.",
     )
 
 
-def _not_read(lost: Finding, unknown: list[tuple[str, int]]) -> Finding:
-    tables = ", ".join(f"{name} ({count:,} rows)" for name, count in unknown)
+def _not_read(seen: str, unread: list[tuple[str, int]]) -> Finding:
+    tables = ", ".join(f"{name} ({count:,} rows)" for name, count in unread)
     return Finding(
         "unknown_tables",
         "warning",
         "GPU work may be in tables that nightsight does not know",
-        f"The capture looks as if events were lost, but it has events that are not read: {tables}. {lost.detail}",
+        f"{seen} The capture has events that are not read: {tables}. If they are the missing work, sums, counts and "
+        "advice are wrong.",
         "Update nightsight. If it is the newest, report the names of these tables (docs/support.md).",
     )
 

@@ -119,7 +119,7 @@ class Waits(NamedTuple):
     start: Ints
     end: Ints
     piece: Ints
-    cause: Ints
+    cause: Categories
     process: Ints
     call: Ints
     thread: Ints
@@ -229,14 +229,14 @@ def waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
     return _explained(gaps, [_taken(category, rest, left) for category, rest, left, _ in _layers(gaps, calls)])
 
 
-def _taken(category: str, rest: Spans, left: Spans) -> tuple[Ints, Ints, Ints]:
+def _taken(category: str, rest: Spans, left: Spans) -> tuple[Ints, Ints, Categories]:
     """Return start, end and cause of what a category took."""
     start, end = (_NONE, _NONE) if rest is left else without(rest, left)
     return start, end, np.full(len(start), IDLE.index(category), dtype=np.int8)
 
 
-def _explained(gaps: _Gaps, found: Sequence[tuple[Ints, Ints, Ints]]) -> Waits:
-    start, end, cause = map(np.concatenate, zip(*(found or [(_NONE, _NONE, _NONE)]), strict=True))
+def _explained(gaps: _Gaps, found: Sequence[tuple[Ints, Ints, Categories]]) -> Waits:
+    start, end, cause = map(np.concatenate, zip(*(found or [(_NONE, _NONE, _NONE.astype(np.int8))]), strict=True))
     piece = np.searchsorted(gaps.start, start, side="right") - 1
     return Waits(start, end, piece, cause, gaps.process, gaps.call, gaps.thread)
 

@@ -17,6 +17,7 @@ from nightsight.analyze.ranges.callers import OUTSIDE, owner_rows
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.analyze.split import Waits, busy_categories, device_splits, waits
 from nightsight.analyze.step_work import copy_names
+from nightsight.events.categories import Categories
 from nightsight.events.kernel_kinds import family
 from nightsight.events.names import GRAPH
 from nightsight.events.operators import launching_operators, nested_operators, operator_modules
@@ -124,7 +125,7 @@ def _devices(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
         if bounds[0] < bounds[1]:
             busy = _busy(timeline, bounds, place, name, device=device)
             idle = _idle(timeline, bounds, names, device=device, found=split.waits)
-            yield _Whole({"device": device}, bounds, len(begin), _added(chain([busy], idle), names))
+            yield _Whole({"device": device}, bounds, len(begin), _added(chain(busy, idle), names))
 
 
 def _paths(timeline: Timeline) -> tuple[Ints, list[str]]:
@@ -203,7 +204,8 @@ def _copy(operation: str, source: str, target: str) -> str:
     return f"{operation}, {kinds}" if kinds else operation
 
 
-def _busy(timeline: Timeline, bounds: tuple[int, int], place: Ints, name: Ints, *, device: int) -> _Pieces:
+def _busy(timeline: Timeline, bounds: tuple[int, int], place: Ints, name: Ints, *, device: int) -> Iterator[_Pieces]:
+    """Yield the operations of a device, once asked: they take much memory."""
     operations, category = timeline.operations, busy_categories(timeline)
     here = by_device(timeline)[device]
     here = here[(operations.start[here] < bounds[1]) & (operations.end[here] > bounds[0])]
@@ -215,7 +217,7 @@ def _busy(timeline: Timeline, bounds: tuple[int, int], place: Ints, name: Ints, 
         if mine.any():
             own[mine] = shares(start[mine], end[mine], rest)
             rest = without(rest, inside(start[mine], end[mine], bounds))
-    return _Pieces(place[here], category[here], name[here], start, end - start, own)
+    yield _Pieces(place[here], category[here], name[here], start, end - start, own)
 
 
 def _idle(
@@ -234,8 +236,8 @@ def _idle(
     is_here, is_launched = begun < over, _OF_LAUNCHED[found.cause] & (found.call >= 0)[found.piece]
     first_name, first_category = names.add(IDLE, IDLE), _CATEGORIES.index(IDLE[0])
 
-    def pieces(owner: Ints, cause: Ints, start: Ints, end: Ints) -> _Pieces:
-        cause, length = cause.astype(np.int64), end - start
+    def pieces(owner: Ints, narrow: Categories, start: Ints, end: Ints) -> _Pieces:
+        cause, length = narrow.astype(np.int64), end - start
         return _Pieces(_paths(timeline)[0][owner], cause + first_category, cause + first_name, start, length, length)
 
     waiting = np.flatnonzero(is_here & ~is_launched)
@@ -355,7 +357,10 @@ def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) 
 
 
 def _added(whole: Iterable[_Pieces], names: _Names) -> pd.DataFrame:
-    """Return a row for each place, category and name, in order; pieces are dropped as soon as they are added up."""
+    """Return rows of places, categories and names, in order; pieces are dropped as soon as they are added up.
+
+    Pieces that come one after the other can have the same, in rows of their own; `_merged` puts these together.
+    """
     table = pd.concat([_sums(pieces, len(names.names)) for pieces in whole], ignore_index=True)
     return table.sort_values(["place", "category", "name"], kind="stable", ignore_index=True)
 
@@ -430,7 +435,8 @@ def _ordered(table: pd.DataFrame) -> list[int]:
 
     def key(row: int) -> tuple[Any, ...]:
         one = rows[row]
-        rank = (-of_family[row], one["family"], -one["own"], one["name"])
+        # sums of shares differ in their last digits with the order of what is added
+        rank = (-round(of_family[row]), one["family"], -round(one["own"]), one["name"])
         return (place[one["path"]], one["category"], *rank)
 
     return sorted(range(len(rows)), key=key)

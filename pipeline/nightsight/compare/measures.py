@@ -32,7 +32,7 @@ from nightsight.results import (
 
 CAUSES: Final = ("rule", "name", "gain_pct", "title")
 _NUMBERS: Final = ("count", "value", "spread")
-_FIGURES: Final = re.compile(r"(?<![A-Za-z])\d[\d,.]*(?![A-Za-z])")
+_FIGURES: Final = re.compile(r"(?<![A-Za-z\d])\d[\d,.]*(?![A-Za-z])")
 
 
 def measures(  # noqa: PLR0913 (all by name)

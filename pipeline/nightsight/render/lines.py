@@ -36,7 +36,9 @@ def clipped(text: object, width: int) -> str:
 
 
 # a number stays with its unit
-_WORDS: Final = re.compile(r"[\N{MINUS SIGN}\d][\d,.]* (?:%|[nµm]?s|[kMGT]?B)(?!\w)\S*|\S+")
+_WORDS: Final = re.compile(
+    r"[(<+~]*[\N{MINUS SIGN}\d][\d,.]* (?:%|[nµm]?s|[kMGT]?(?:B(?:/s)?|Hz|(?:FL)?OP(?:/s)?))(?!\w)\S*|\S+"
+)
 
 
 def wrapped(text: str, width: int, *, indent: str = "  ") -> Iterator[str]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import label_of
 from nightsight.model import Finding, Report, View
-from nightsight.render.figure.rooflines import LIMITED_PCT
+from nightsight.peaks import LIMITED_PCT
 from nightsight.render.page.summary import Numbers
 from nightsight.render.table.view import counted
 from nightsight.results import (
@@ -95,7 +95,9 @@ def _on(state: str, finding: Finding) -> Verdict:
         if finding.action
         else ""
     )
-    return Verdict(state, f"{cause_of(finding)}.", first)
+    cause = cause_of(finding)
+    # a list that is cut ends with dots
+    return Verdict(state, cause if cause.endswith("...") else f"{cause}.", first)
 
 
 def _devices(split: Frame) -> int:
@@ -149,14 +151,15 @@ def _nothing(report: Report, split: Frame) -> tuple[str, str]:
 
 def _largest_replay(limits: Frame) -> str:
     """Say what limits the kernel that takes the most time, if no rule has anything to say of it."""
-    known = limits[limits["used_pct"].notna()] if {"replay_ns", "unit", "used_pct"} <= set(limits) else Frame()
-    if not len(known):
+    if not len(limits) or limits["replay_ns"].isna().all():
         return "What limits them was not collected."
-    row: dict[Any, Any] = known.nlargest(1, "replay_ns").to_dict("records")[0]
+    row: dict[Any, Any] = limits.nlargest(1, "replay_ns").to_dict("records")[0]
     name, unit = label_of(str(row["name"]), _LONG), printable(row["unit"])
+    if pd.isna(row["used_pct"]):
+        return f"What limits the longest, `{name}`, was not collected."
     used = format_value(float(row["used_pct"]), "used_pct")
     if row["used_pct"] >= LIMITED_PCT:
-        return f"The longest, `{name}`, uses {unit} to {used}: near what the GPU can do."
+        return f"The longest, `{name}`, is limited by {unit}, used to {used}."
     return f"The longest, `{name}`, waits for latencies: it uses no unit to more than {used} ({unit})."
 
 

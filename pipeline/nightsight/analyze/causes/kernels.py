@@ -229,7 +229,7 @@ def _names(timeline: Timeline) -> _Names:
 def _tensor_cores(timeline: Timeline) -> Iterator[KernelRemedy]:
     """Find products of matrices and convolutions that CUDA cores do in FP32, where tensor cores do TF32."""
     names, work = _names(timeline), _work(timeline)
-    kinds: tuple[tuple[Kind, str], ...] = (("product", "FP32 matrix products"), ("convolution", "FP32 convolutions"))
+    kinds: tuple[tuple[Kind, str], ...] = (("product", "matrix products"), ("convolution", "convolutions"))
     for kind, words in kinds:
         is_kind = names.are(kind)[work.code]
         for rate, on_gpus in _tensor_rates(timeline, work.device):

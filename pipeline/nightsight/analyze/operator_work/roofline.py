@@ -22,7 +22,7 @@ from nightsight.events.operators import launching_operators
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Ints
 from nightsight.parallel import once
-from nightsight.peaks import arithmetic_tflop_per_s
+from nightsight.peaks import LIMITED_PCT, arithmetic_tflop_per_s
 from nightsight.results import NCU_ROOFLINE, OPERATOR_ROOFLINE, OPERATOR_ROOFS
 from nightsight.units import format_value
 
@@ -34,8 +34,6 @@ _MEASURED: Final = ["measured_ns", "measured_flop", "measured_bytes"]
 # calls with other arguments do as much work as long as their kernels take so many times as long at most
 _ALIKE: Final = 1.25
 _WITHIN: Final = "Device-to-Device"
-# like ncu's rules: below it, a kernel waits for something else
-_LIMITED_PCT: Final = 60.0
 _TENSOR: Final = {
     "c10::Half": "tensor FP16",
     "c10::BFloat16": "tensor BF16",
@@ -310,7 +308,7 @@ def _bound(table: Frame) -> "pd.Series[str]":
     highest = np.nan_to_num(shares, nan=-1.0).max(axis=1)
     words = np.where(np.nan_to_num(shares[:, 0], nan=-1.0) >= highest, "compute", "memory")
     others = np.where(np.isnan(shares).any(axis=1), "", "latency")
-    return pd.Series(np.where(highest >= _LIMITED_PCT, words, others), table.index, dtype="str")
+    return pd.Series(np.where(highest >= LIMITED_PCT, words, others), table.index, dtype="str")
 
 
 def _compared(table: Frame) -> Frame:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nightsight.peaks import LIMITED_PCT
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.bars import MIX_COLORS, Dot
 from nightsight.render.table.replayed import number_of
@@ -25,8 +26,6 @@ _CHARTS: Final = 4
 _TICKS: Final = 7
 _RATE: Final = "flop_per_s"
 _MINOR: Final = 0.01  # of a kernel's highest rate: below that, a kind of arithmetic is not drawn
-LIMITED_PCT: Final = 60.0
-"""From which share of its peak on a unit limits a kernel: the threshold of ncu's speed-of-light rules."""
 _LEAST, _HIGHEST = 1e-9, 1e21  # below and above anything measured; sums of their logarithms stay small
 _SAME: Final = 0.01  # decades: roofs this close look like one line and share a label
 _LABEL_HEIGHT: Final = 6.0

@@ -11,7 +11,7 @@ import pandas as pd
 from nightsight.events.kernel_labels import family_of, label_of
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.model import Report
-from nightsight.render.figure.rooflines import LIMITED_PCT
+from nightsight.peaks import LIMITED_PCT
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.view import counted, floats
