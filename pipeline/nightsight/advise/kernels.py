@@ -20,7 +20,7 @@ KERNEL_RULES: Final[Mapping[str, Words]] = {
         "CUDA cores multiply in FP32 at a fraction of the rate at which tensor cores multiply TF32, FP16 or BF16.",
         'Where 10 bits of mantissa are enough: torch.set_float32_matmul_precision("high") for products, '
         "torch.backends.cudnn.allow_tf32 = True for convolutions, CUBLAS_TF32_TENSOR_OP_MATH in CUDA. Or train and "
-        "infer in BF16 (torch.autocast).",
+        "infer in BF16 (torch.autocast). Before Ampere, tensor cores multiply FP16 only.",
     ),
     "fusion": Words(
         "Elementwise kernels in a row move the same data again and again",
