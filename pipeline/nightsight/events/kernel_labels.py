@@ -362,7 +362,7 @@ _LIBRARIES: Final[tuple[_Rule, ...]] = (
         ATTENTION,
         _attention,
     ),
-    (re.compile(r"(?i)xmma_fprop|\w*fprop_optimized|sfprop"), CONVOLUTIONS, _matrices("conv fprop")),
+    (re.compile(r"(?i)xmma_fprop|fprop_optimized|sfprop"), CONVOLUTIONS, _matrices("conv fprop")),
     (re.compile(r"(?i)xmma_dgrad|dgrad_optimized|sdgrad"), CONVOLUTIONS, _matrices("conv dgrad")),
     (re.compile(r"(?i)xmma_wgrad|wgrad_optimized|swgrad"), CONVOLUTIONS, _matrices("conv wgrad")),
     (re.compile(r"implicit_convolve_|_s?cudnn_\d|winograd"), CONVOLUTIONS, _matrices("conv")),

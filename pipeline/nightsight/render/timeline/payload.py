@@ -179,7 +179,7 @@ def _scene(
     begin = min(int(everything.start.min()), window[0], *(int(curve.time[0]) for curve in drawn))
     end = max(int(everything.end.max()), window[1], *(int(curve.time[-1]) for curve in drawn))
     label, labels, left_out = fold(everything.label, everything.labels, economy)
-    short = _kernel_labels(source, everything, economy)
+    short = _kernel_labels(source, everything, {*labels.names}, economy)
     known, everything = everything.label, _told(everything, begin, label, labels)
     if len(events.rows) == len(everything.rows):
         events = everything
@@ -227,14 +227,18 @@ def _names(labels: Labels, short: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _kernel_labels(source: _Source, events: Events, economy: Economy) -> dict[str, str]:
-    """Return the labels of kernels, by their names as an economy cuts them; without those that are as long."""
+def _kernel_labels(source: _Source, events: Events, kept: set[str], economy: Economy) -> dict[str, str]:
+    """Return labels of kernels by their names, as an economy cuts and keeps them; without those that are as long."""
     of_rows = (slice(*events.bounds[row : row + 2]) for row, of in enumerate(events.rows) if of.kind == "kernel")
     codes = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(np.unique(events.label[row]) for row in of_rows)]))
-    names = dict.fromkeys(events.labels.names[code] for code in codes.tolist())
-    kernels = source.kernels or KernelLabels(names)
-    short = {name: kernels.short(name, BRIEF) for name in names if not name.startswith("[")}
-    return {middle_cut(name, economy.name_length): label for name, label in short.items() if len(label) < len(name)}
+    drawn = {
+        name: middle_cut(name, economy.name_length) for name in (events.labels.names[code] for code in codes.tolist())
+    }
+    # of hundreds of thousands of names, few are kept
+    drawn = {name: said for name, said in drawn.items() if said in kept}
+    kernels = source.kernels or KernelLabels(drawn)
+    short = {name: kernels.short(name, BRIEF) for name in drawn if not name.startswith("[")}
+    return {drawn[name]: label for name, label in short.items() if len(label) < len(name)}
 
 
 def _groups(source: _Source, events: Events, drawn: Sequence[Curve], *, begin_ns: int) -> dict[str, Any]:
