@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +43,12 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def measure(tmp_path: Path, fake_nsys: FakeNsys) -> Measure:
+def measure(tmp_path: Path, fake_nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> Measure:
     """Compare two commits; afterwards nothing is left of it but the runs."""
+    # a folder of its own: other tests compare commits at the same time
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     fake_nsys(export=SMALL)
 
     def run(base: str = "HEAD~1", head: str = "HEAD", pairs: int = 3, **asked: Any) -> Compared:
@@ -52,11 +57,11 @@ def measure(tmp_path: Path, fake_nsys: FakeNsys) -> Measure:
         build = asked.pop("build", "")
         given = replace(Asked("train.py", (), sys.executable), **asked)
         trial = Trial(given, tmp_path / "reports", request, "nsys", build=build)
-        before = dict(os.environ), Path.cwd(), set(Path("/tmp").glob("nightsight-*"))
+        before: tuple[object, ...] = (dict(os.environ), Path.cwd(), [])
         try:
             return compared(trial, base, head, pairs, settings=lambda _: settings)
         finally:
-            assert (dict(os.environ), Path.cwd(), set(Path("/tmp").glob("nightsight-*"))) == before
+            assert (dict(os.environ), Path.cwd(), list(temporary.glob("nightsight-*"))) == before
             assert len(git(Path.cwd(), "worktree", "list").splitlines()) == 1
 
     told: list[str] = []

@@ -17,7 +17,7 @@ from nightsight.collect.tools import find_nsys, has_gpu
 from nightsight.errors import MissingTable
 from nightsight.model import Profile, Report
 from nightsight.read.nsys.tables import read_nsys
-from nightsight.stats import REPORTS, Selection, stats_texts
+from nightsight.stats import REPORTS, Selection, details_of, stats_texts
 from tests.reports import unpacked
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +100,8 @@ def test_mlp_has_kernels_ranges_and_step_times(mlp: Path) -> None:
     assert ranges["instances"].to_dict()["measure / step"] == 20
     assert kernels["measure / step / backward"] > kernels["measure / step / forward"] > 0
     assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() == kernels["measure"]
-    assert not distrusted(report)
+    # whether the machine is calm is not for this test to say
+    assert not set(distrusted(report)) - {"doubtful_benchmark"}
 
 
 def test_the_kernels_that_take_most_of_the_time_were_replayed(mlp: Path) -> None:
@@ -145,7 +146,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def profile(everything: Path) -> Profile:
-    return read_nsys(everything)
+    return recorded(everything)
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +160,11 @@ def theirs(everything: Path, profile: Profile, tmp_path_factory: pytest.TempPath
 
     with ThreadPoolExecutor(8) as pool:
         return dict(zip(VARIANTS, pool.map(answer, VARIANTS), strict=True))
+
+
+def recorded(database: Path) -> Profile:
+    """Read an export as `nightsight stats` does: ranges as they were recorded, not what they mean."""
+    return read_nsys(database, details=details_of(Selection(list(REPORTS))))
 
 
 def filled_in(variant: tuple[str, ...], profile: Profile) -> list[str]:
@@ -176,7 +182,7 @@ def test_stats_equal_nsys_stats(mlp: Path, report: str, tmp_path: Path) -> None:
     database = Path(shutil.copy(mlp / "capture" / "mlp.sqlite", tmp_path))
     theirs = nsys_stats(database, "-r", report)
     try:
-        ((_, ours),) = stats_texts(read_nsys(database), Selection([report]))
+        ((_, ours),) = stats_texts(recorded(database), Selection([report]))
     except MissingTable:
         assert without_rows(theirs)
     else:

@@ -154,7 +154,7 @@ _AS_THEY_ARE: Final = CASES[: len(PROGRAMS)]
 def main(words: Sequence[str]) -> int:
     """Run the parts that are named, or all; return the exit status."""
     if words[:1] == ["judge"]:
-        failed = sum(_judged(_kept(Path(word))) for word in words[1:])
+        failed = sum(_judged(kept(Path(word))) for word in words[1:])
     else:
         with TemporaryDirectory() as folder:
             failed = _run(words or ("rounds", *_RUNS), Path(folder))
@@ -193,22 +193,22 @@ def rounds(folder: Path, deadline: float, after: int) -> Runs:
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         kept = _Kept(pool)
         _collect(cases[0], folder / "first")
-        number, order, longest_s, of_run_s = 0, 0, 0.0, 0.0
+        number, order, of_run_s = 0, 0, 0.0
         while number < _ROUNDS:
             now = [case for case in cases if number < case.rounds]
             changed = {case.program for case in now if case not in _AS_THEY_ARE}
             now = [case for case in now if case.program in changed]
-            reserve_s = after * (of_run_s + _PAGE_S)
-            if not now or (number >= _ROUNDS_OF_CHANGES and time.monotonic() + longest_s + reserve_s > deadline):
+            needed_s = len(now) * of_run_s + after * (of_run_s + _PAGE_S)
+            if not now or (number >= _ROUNDS_OF_CHANGES and time.monotonic() + needed_s > deadline):
                 break
             began = time.monotonic()
             for case in now if number % 2 == 0 else now[::-1]:
                 kept.add(case, number, order, _collect(case, folder / str(order)))
                 order += 1
-            longest_s = time.monotonic() - began
-            of_run_s = longest_s / len(now)
+            took_s = time.monotonic() - began
+            of_run_s = took_s / len(now)
             number += 1
-            _say(f"round {number}: {len(now)} runs in {longest_s:.0f} s")
+            _say(f"round {number}: {len(now)} runs in {took_s:.0f} s")
         return kept.runs()
 
 
@@ -278,7 +278,7 @@ class _Kept:
         _add(self.found, line)
 
 
-def _kept(path: Path) -> Runs:
+def kept(path: Path) -> Runs:
     """Return the runs that were kept, up to where the file was cut off."""
     found: Runs = {}
     try:
@@ -319,20 +319,20 @@ def _judge(case: Case, runs: Mapping[str, Mapping[int, Measures]]) -> bool:
         _say(f"WRONG | {case.name} | no pairs")
         return False
     comparison = compare(before, after, settings=Settings())
-    flagged = _flagged(comparison)
-    named = [f"{kind} {name}"[:70] for kind, name in flagged if _names(case, kind, name)]
-    is_right = (bool(named) if case.kinds else not flagged) and len(both) >= case.rounds
+    found = flagged(comparison)
+    named = [f"{kind} {name}"[:70] for kind, name in found if named_by(case, kind, name)]
+    is_right = (bool(named) if case.kinds else not found) and len(both) >= case.rounds
     said = f"{comparison.verdict} | {comparison.sentence}"
-    by = f"{len(flagged)} flagged{f', named by {named[0]}' if named else ''}"
+    by = f"{len(found)} flagged{f', named by {named[0]}' if named else ''}"
     count = f"{len(both)} of {case.rounds} pairs{'' if comparison.is_paired else ', not paired'}"
     _say(f"{'ok' if is_right else 'WRONG'} | {case.name} | {count} | {said} | {by} | {_spread(before, after)}")
-    for kind, name in flagged if not is_right else ():
+    for kind, name in found if not is_right else ():
         row = _row(comparison, kind, name)
         _say(f"    {kind} {name[:80]}: {row['change_pct']:+.2f} % [{row['low_pct']:.2f}, {row['high_pct']:.2f}]")
     return is_right
 
 
-def _flagged(comparison: Comparison) -> list[tuple[str, str]]:
+def flagged(comparison: Comparison) -> list[tuple[str, str]]:
     """Return what changed for sure, by kind and name: measures, and causes that appeared or went."""
     changes = comparison.changes
     sure = changes[changes["verdict"].isin(["regressed", "improved", "added", "removed"])]
@@ -343,7 +343,8 @@ def _flagged(comparison: Comparison) -> list[tuple[str, str]]:
     ]
 
 
-def _names(case: Case, kind: str, name: str) -> bool:
+def named_by(case: Case, kind: str, name: str) -> bool:
+    """Whether this names the change of a case."""
     return kind in case.kinds and any(word.lower() in name.lower() for word in case.words)
 
 
@@ -380,8 +381,9 @@ def found_by_ab(folder: Path, left_s: float) -> bool:
     if (out := _out()) and text:
         for name in ("comparison.html", "comparison.md"):
             shutil.copy(folder / "out" / name, out / f"ab_{name}")
-    _say(f"{'ok' if 'sin_kernel' in text else 'WRONG'} | ab | {_last(done, 4)}")
-    return "sin_kernel" in text
+    is_found = any("sin" in line and "regressed" in line for line in (*text.splitlines(), *done.splitlines()))
+    _say(f"{'ok' if is_found else 'WRONG'} | ab | {_last(done, 4)}")
+    return is_found
 
 
 def found_by_bisect(folder: Path, left_s: float) -> bool:

@@ -1,6 +1,6 @@
 """A comparison, from the measures of two sides of runs: which runs belong together, what changed, and the verdicts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,9 +12,9 @@ from nightsight.compare.decision import decided, said
 from nightsight.compare.matching import matches
 from nightsight.compare.measures import CAUSES
 from nightsight.compare.settings import Settings
-from nightsight.compare.statistics import Floats, benjamini_hochberg, holm
+from nightsight.compare.statistics import is_of_one_side
 from nightsight.compare.verdicts import Court, Table
-from nightsight.comparison import CHANGES, GATE, KINDS, STEP, Comparison, Difference, Measures, Verdict
+from nightsight.comparison import CHANGES, GATE, STEP, Comparison, Difference, Measures, Verdict
 from nightsight.errors import UsageError
 
 
@@ -27,7 +27,7 @@ def compare(
     unlike = differences(runs.baseline, runs.candidate)
     matched = _matched(runs)
     changes = _changes(runs, matched, settings, unlike)
-    causes = _causes(runs, is_doubted=any(STEP in difference.affects for difference in unlike))
+    causes = _causes(runs, settings.alpha, is_doubted=any(STEP in difference.affects for difference in unlike))
     verdict = _overall(changes, settings)
     return Comparison(
         workload=candidate[0].workload,
@@ -115,19 +115,8 @@ def _changes(runs: _Runs, matched: "_Matched", settings: Settings, unlike: Seque
     """Return what became of each measure, with columns CHANGES."""
     table = Table.of(matched.baseline, matched.candidate, matched.of_kernels)
     repetitions = float(np.median([run.repetitions or 1 for run in (*runs.baseline, *runs.candidate)]))
-    court = Court(settings, runs.is_paired, table.step_ns(), repetitions)
-    parts = [court.judged(table.rows(rows), adjust) for rows, adjust in _classes(table, settings)]
-    changes = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(CHANGES))
+    changes = Court(settings, runs.is_paired, table.step_ns(), repetitions).judged(table)
     return _sorted(_doubted(changes, unlike))[list(CHANGES)]
-
-
-def _classes(table: "Table", settings: Settings) -> list[tuple[Any, Callable[[Floats], Floats]]]:
-    """Return the rows that are tested together: metrics that decide, other gate metrics, and each kind of groups."""
-    kind, name = table.keys["kind"], table.keys["name"]
-    decides = (kind == "gate") & name.isin(settings.judged)
-    chosen: list[tuple[Any, Callable[[Floats], Floats]]] = [(decides, holm), ((kind == "gate") & ~decides, holm)]
-    chosen += [(kind == of, benjamini_hochberg) for of in KINDS if of not in ("gate", "cause")]
-    return [(rows.to_numpy(), adjust) for rows, adjust in chosen if rows.any()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,19 +193,21 @@ def _overall(changes: pd.DataFrame, settings: Settings) -> Verdict:
     return next((verdict for verdict in order if verdict in verdicts), "inconclusive")
 
 
-def _causes(runs: _Runs, *, is_doubted: bool) -> pd.DataFrame:
-    """Return the advice of the two sides, each with its gain: what more than half of the runs of a side have."""
+def _causes(runs: _Runs, alpha: float, *, is_doubted: bool) -> pd.DataFrame:
+    """Return the advice of the two sides, each with its gain."""
     found = []
     for side, of_side in (("baseline", runs.baseline), ("candidate", runs.candidate)):
         frames = [run.causes.drop_duplicates(["rule", "name"]) for run in of_side if len(run.causes)]
         every = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(CAUSES))
         grouped = every.groupby(["rule", "name"], sort=False)
         usual = grouped.agg(gain_pct=("gain_pct", "median"), title=("title", "last"), runs=("title", "size"))
-        found.append(usual.assign(share=usual["runs"] / len(of_side)).add_prefix(f"{side}_"))
+        found.append(usual.add_prefix(f"{side}_"))
     both = found[0].join(found[1], how="outer").reset_index()
-    before, after = (both[f"{side}_share"].fillna(0).astype("float64") for side in ("baseline", "candidate"))
-    came, went = (before == 0) & (after > 0.5) & (not is_doubted), (after == 0) & (before > 0.5) & (not is_doubted)
-    stayed = (before > 0.5) & (after > 0.5)
+    before, after = (both[f"{side}_runs"].fillna(0).to_numpy(dtype=np.float64) for side in ("baseline", "candidate"))
+    few, many = len(runs.baseline), len(runs.candidate)
+    came = (before == 0) & is_of_one_side(after, many, few, alpha) & (not is_doubted)
+    went = (after == 0) & is_of_one_side(before, few, many, alpha) & (not is_doubted)
+    stayed = (2 * before > few) & (2 * after > many)
     verdict = np.select([came, went, stayed], ["added", "removed", "unchanged"], "inconclusive")
     gains = both[["baseline_gain_pct", "candidate_gain_pct"]].astype("float64")
     title = both["candidate_title"].fillna(both["baseline_title"])

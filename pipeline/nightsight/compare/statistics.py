@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from scipy.special import digamma, polygamma, stdtr, stdtrit
+import pandas as pd
+from scipy.special import comb, digamma, polygamma, stdtr, stdtrit
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -24,17 +25,17 @@ _TRIED: Final = (*range(LEAST_RUNS, 16), 20, 25, 30, 40, 50, 75, 100)
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """Estimates of one class of measures, in logs of ratios: NaN where there are too few runs.
+    """Estimates by measure, in logs of ratios: NaN where there are too few runs.
 
     error: standard error of `mean`; freedom: degrees of freedom of its t; spread: standard deviation of a single
-    difference (paired) or run (not paired), prior: the degrees of freedom that the class adds.
+    difference (paired) or run (not paired), prior: the degrees of freedom that its class adds.
     """
 
     mean: Floats
     error: Floats
     freedom: Floats
     spread: Floats
-    prior: float
+    prior: Floats
     is_paired: bool
 
     def p_values(self, least: float) -> Floats:
@@ -63,11 +64,13 @@ class Effects:
         return needed
 
 
-def effects(baseline: Floats, candidate: Floats, floor: Floats, *, is_paired: bool) -> Effects:
+def effects(
+    baseline: Floats, candidate: Floats, floor: Floats, *, is_paired: bool, classes: "pd.Series[str] | None" = None
+) -> Effects:
     """Estimate the change of each measure: a row of logs per measure, a column per run; NaN for what was not measured.
 
     `floor`: the least standard deviation of a run, by measure, such as that of the clock. With `is_paired`, columns of
-    the two sides belong together.
+    the two sides belong together. `classes`: which measures are alike in noise, all if None.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         if is_paired:
@@ -81,7 +84,11 @@ def effects(baseline: Floats, candidate: Floats, floor: Floats, *, is_paired: bo
             is_enough = np.minimum(few, many) >= LEAST_RUNS
         variance = np.maximum(squares / freedom, least)
         variance[~is_enough] = np.nan
-        variance, prior = _moderated(variance, freedom)
+        codes = pd.factorize(classes)[0] if classes is not None else np.zeros(len(variance), dtype=np.int64)
+        prior = np.zeros(len(variance))
+        for code in np.unique(codes):
+            of_class = codes == code
+            variance[of_class], prior[of_class] = _moderated(variance[of_class], freedom[of_class])
         known = np.where(is_enough, mean, np.nan)
         return Effects(known, np.sqrt(variance * scale), freedom + prior, np.sqrt(variance), prior, is_paired)
 
@@ -120,6 +127,17 @@ def _inverse_trigamma(value: float) -> float:
         if abs(step) < 1e-9 * x:
             break
     return x
+
+
+def is_of_one_side(having: Floats, of: int, others: int, alpha: float) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Whether what `having` runs of a side of `of` have, and none of the `others`, belongs to that side.
+
+    It does if all of its runs have it, or if as many would hardly fall on one side by chance (Fisher's exact test, in
+    both directions).
+    """
+    chance = 2 * comb(of, having) / comb(of + others, having)
+    belongs: np.ndarray[Any, np.dtype[np.bool_]] = (having > 0) & ((having == of) | (chance <= alpha))
+    return belongs
 
 
 def holm(p: Floats) -> Floats:

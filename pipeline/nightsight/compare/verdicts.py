@@ -1,6 +1,6 @@
 """The verdicts on measures: what is too small to test, what the tests say, and what would settle the rest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 
 from nightsight.compare.settings import Settings
-from nightsight.compare.statistics import LEAST_RUNS, Effects, Floats, effects, holm
+from nightsight.compare.statistics import LEAST_RUNS, Effects, Floats, benjamini_hochberg, effects, holm, is_of_one_side
 from nightsight.comparison import STEP, unit_of
 
-Adjust = Callable[[Floats], Floats]
 _Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 # of nsys's clock on a GPU: what it rounds times to
@@ -53,18 +52,6 @@ class Table:
         said = np.array([notes.get(name, "") if kind == "kernel" else "" for kind, name in named], dtype=object)
         return cls(keys, value[:, :few], value[:, few:], count[:, :few], count[:, few:], spread, said)
 
-    def rows(self, chosen: _Flags) -> "Table":
-        """Return some of the measures."""
-        return Table(
-            self.keys[chosen].reset_index(drop=True),
-            self.baseline[chosen],
-            self.candidate[chosen],
-            self.baseline_count[chosen],
-            self.candidate_count[chosen],
-            self.spread[chosen],
-            self.notes[chosen],
-        )
-
     def step_ns(self) -> float:
         """Return how long a step of the baseline takes; NaN if unknown."""
         found = np.flatnonzero((self.keys["kind"] == "gate") & (self.keys["name"] == STEP))
@@ -98,22 +85,24 @@ class Court:
     step_ns: float
     repetitions: float
 
-    def judged(self, table: Table, adjust: Adjust) -> pd.DataFrame:
-        """Test the measures of one class, whose p values are adjusted together; the columns are CHANGES."""
+    def judged(self, table: Table) -> pd.DataFrame:
+        """Test the measures; the columns are CHANGES."""
         before, after = _medians(table.baseline), _medians(table.candidate)
         counts = _medians(table.baseline_count), _medians(table.candidate_count)
         is_small, is_short = self._too_small(table, np.fmax(before, after))
         found = self._effects(table, counts, ~(is_small | is_short))
         p = found.p_values(self._least)
-        adjusted = adjust(p)
+        adjusted, level = self._adjusted(table, p)
         low, high = found.interval()
         is_found = adjusted < self.settings.alpha
         # a change that is sure, and of no weight
         is_tiny = is_found & _are_times(table) & self._is_tiny(before, after)
         is_change = is_found & ~is_tiny
         is_same = ((low > -self._same) & (high < self._same)) | is_small | is_tiny | ((before == 0) & (after == 0))
-        verdict = _verdicts(table, found, is_change, is_same)
-        needed = self._needed(found, p, adjusted, adjust)
+        verdict = _verdicts(table, found, is_change, is_same, self.settings.alpha)
+        needed = np.where(
+            np.isfinite(found.error), found.needed_runs(self._least, self._same, level), float(LEAST_RUNS)
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             estimate = np.where(np.isfinite(found.mean), np.expm1(found.mean), after / before - 1)
         estimate[~np.isfinite(estimate)] = np.nan
@@ -160,16 +149,28 @@ class Court:
             )
             clock = _CLOCK_NS / np.sqrt(12) / table.spread / np.sqrt(np.fmax(np.fmax(*counts), 1.0))
         floor = np.hypot(_STEADIEST, np.where(np.isfinite(clock), clock, 0.0))
-        return effects(before, after, floor, is_paired=self.is_paired)
+        classes = table.keys["kind"].mask(self._decides(table), "decides")
+        return effects(before, after, floor, is_paired=self.is_paired, classes=classes)
 
-    def _needed(self, found: Effects, p: Floats, adjusted: Floats, adjust: Adjust) -> Floats:
-        """Return how many runs a side would settle each measure, tested beside as many others as now."""
-        tests = max(int(np.isfinite(p).sum()), 1)
-        # a p value below this share of alpha counts, if as many are found as now
-        found_now = 1 if adjust is holm else max(int((adjusted < self.settings.alpha).sum()), 1)
-        level = np.full(len(p), self.settings.alpha * found_now / tests)
-        needed = found.needed_runs(self._least, self._same, level)
-        return np.where(np.isfinite(found.error), needed, LEAST_RUNS)
+    def _decides(self, table: Table) -> "pd.Series[bool]":
+        decides: pd.Series[bool] = (table.keys["kind"] == "gate") & table.keys["name"].isin(self.settings.judged)
+        return decides
+
+    def _adjusted(self, table: Table, p: Floats) -> tuple[Floats, Floats]:
+        """Adjust p values for how many were tested; also return below which value of its own each would count.
+
+        All groups are one family, of whatever kind: with one for each kind, unchanged code would be flagged at the
+        error rate of a family as often as there are kinds.
+        """
+        alpha, adjusted, level = self.settings.alpha, np.full(len(p), np.nan), np.full(len(p), np.nan)
+        decides, is_gate = self._decides(table).to_numpy(), (table.keys["kind"] == "gate").to_numpy()
+        for family, adjust in ((decides, holm), (is_gate & ~decides, holm), (~is_gate, benjamini_hochberg)):
+            adjusted[family] = adjust(p[family])
+            tests = max(int(np.isfinite(p[family]).sum()), 1)
+            # of BH: if as many are found as now
+            found_now = 1 if adjust is holm else max(int((adjusted[family] < alpha).sum()), 1)
+            level[family] = alpha * found_now / tests
+        return adjusted, level
 
     def _notes(self, table: Table, is_open: _Flags, is_small: _Flags, is_short: _Flags) -> Any:  # noqa: ANN401 (texts)
         """Say why a measure was not tested, or is not settled."""
@@ -193,11 +194,12 @@ def _are_times(table: Table) -> _Flags:
     return np.array([unit_of(kind, name) == "ns" for kind, name in keys], dtype=bool)
 
 
-def _verdicts(table: Table, found: Effects, is_change: _Flags, is_same: _Flags) -> Any:  # noqa: ANN401 (texts)
-    """Return the verdicts: added and removed are facts, if more than half of the runs of one side agree."""
+def _verdicts(table: Table, found: Effects, is_change: _Flags, is_same: _Flags, alpha: float) -> Any:  # noqa: ANN401
+    """Return the verdicts: that something is there or not is a fact, which needs no test of times."""
     few, many = ((side > 0).sum(axis=1) for side in (table.baseline, table.candidate))
-    is_added = (few == 0) & (2 * many > table.candidate.shape[1])
-    is_removed = (many == 0) & (2 * few > table.baseline.shape[1])
+    of = (table.baseline.shape[1], table.candidate.shape[1])
+    is_added = (few == 0) & is_of_one_side(many, of[1], of[0], alpha)
+    is_removed = (many == 0) & is_of_one_side(few, of[0], of[1], alpha)
     return np.select(
         [is_added, is_removed, is_change & (found.mean > 0), is_change, is_same],
         ["added", "removed", "regressed", "improved", "unchanged"],
