@@ -73,6 +73,14 @@ def test_ranges_become_a_tree_in_order_of_their_first_start() -> None:
     assert shown == [("b", 0), ("one", 1), ("deep", 2), ("two", 1), ("x", 0), ("a / b", 0)]
 
 
+def test_modules_are_children_of_the_range_around_the_model() -> None:
+    rows = [("f", 0), ("f / layers", 1), ("f / layers.0", 2), ("f / layers.0.mlp", 3), ("f / layers.0.mlp / mine", 4)]
+    section = section_of(small_report(results=(result("nvtx_ranges", range_table(rows)),)), "nvtx_ranges")
+    assert section.table is not None
+    shown = [(row.name.text, row.level) for row in section.table.rows]
+    assert shown == [("f", 0), ("layers", 1), ("layers.0", 1), ("layers.0.mlp", 1), ("mine", 2)]
+
+
 def test_columns_that_say_nothing_of_ranges_are_left_out() -> None:
     def titles(instances: int) -> list[str]:
         table = range_table([("a", 0), ("b", 0)], instances=instances)

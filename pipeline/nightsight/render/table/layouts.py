@@ -143,16 +143,20 @@ _Place = tuple[object, str]  # process and path of a range
 
 
 def _around(place: _Place, levels: Mapping[_Place, int]) -> _Place | None:
-    """Return the parent of a range: the longest prefix of its path that is one level up.
+    """Return the parent of a range: the longest prefix of its path that is one level up, else the longest further up.
 
-    The level decides, because a name can itself contain the separator.
+    The level decides, because a name can itself contain the separator. Further up is the parent of a module, whose path
+    leaves out the modules around it.
     """
-    process, above = place
+    (process, above), further = place, None
     while " / " in above:
         above = above.rpartition(" / ")[0]
-        if levels.get((process, above)) == levels[place] - 1:
+        level = levels.get((process, above))
+        if level == levels[place] - 1:
             return process, above
-    return None
+        if further is None and level is not None and level < levels[place]:
+            further = process, above
+    return further
 
 
 def _preorder(places: Sequence[_Place], around: Sequence[_Place | None]) -> tuple[list[int], list[int]]:
