@@ -182,7 +182,9 @@ def _range_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
         gpu_ns, total = _launched_between(work, process, mine)
         if not len(work.start):
             # a capture without GPU work: the family that covers the most time
-            gpu_ns, total = (mine["end"] - mine["start"]).to_numpy(), 0
+            recorded = ranges[ranges["process"] == process]
+            gpu_ns = (mine["end"] - mine["start"]).to_numpy()
+            total = int(recorded["end_ns"].max() - recorded["start_ns"].min())
         if gpu_ns.max() <= _LEAST_SHARE * total:
             continue
         # of siblings in a cycle, such as forward and backward, the first one marks where it begins; brief ones,
@@ -202,7 +204,7 @@ def _range_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
     return loops
 
 
-# of the GPU time of the process: a family that covers less is not the program's loop
+# of the GPU time of the process, or of the time of its ranges: a family that covers less is not the program's loop
 _LEAST_SHARE: Final = 0.25
 # families that cover this part of what the best one covers are in the same loop
 _AS_GOOD: Final = 0.9

@@ -33,7 +33,8 @@ FORWARD_BACKWARD: Final = "fwdbwd"
 """The category of arrows from operators of the forward pass to those of the backward pass."""
 # the process of all events in the traces of autograd's older profiler, which have no categories
 _OF_AUTOGRAD: Final = "CPU functions"
-_OPERATOR: Final = re.compile(r"\w+::|.*(?:Backward\d*|AccumulateGrad)$", re.DOTALL)
+_OPERATOR: Final = re.compile(r"\w+::|detach_?$|record_param_comms$|.*(?:Backward\d*|AccumulateGrad)$", re.DOTALL)
+_CALL: Final = re.compile(r"(?:cuda|hip|cu)[A-Z]\w+")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{1,16}")
 # metadata, and the ends of events that began in another row
 _CONTINUED: Final = ("M", "E", "e", "n", "f", "t")
@@ -211,7 +212,8 @@ def _kind(event: Fields) -> str:
         if category in MODULES and str(event.get("name")).startswith(OF_MODULE):
             return MODULES[category]
         if not category and event.get("pid") == _OF_AUTOGRAD:
-            return "cpu_op" if _OPERATOR.match(str(event.get("name"))) else "user_annotation"
+            name = str(event.get("name"))
+            return "cpu_op" if _OPERATOR.match(name) else "cuda_runtime" if _CALL.fullmatch(name) else "user_annotation"
         return category or ""
     # the first exporters gave instants no category
     if event.get("name") == MEMORY:
