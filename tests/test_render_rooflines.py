@@ -97,10 +97,24 @@ def test_operations_on_integers_are_not_floating_point() -> None:
     labels = [text(roof) for roof in drawn.roofs if roof.position != "slope"]
     assert labels == ["FP32: 60.00 TFLOP/s", "tensor INT8: 2.000 POP/s"]
     assert [re.findall(r"[\d.]+ \w+/s", point.title) for point in drawn.points] == [["10.00 TFLOP/s"], ["900.0 TOP/s"]]
-    assert drawn.rate == "OP/s"
-    assert "rate_op_per_s" in replayed.points(rows)
+    assert (drawn.rate, drawn.intensity) == ("OP/s", "OP/byte")
+    assert [re.findall(r"[\d.]+ \w+/byte", point.title) for point in drawn.points] == [
+        ["10 FLOP/byte"],
+        ["100 OP/byte"],
+    ]
+    assert {"rate_op_per_s", "per_DRAM_byte_op_per_byte"} <= {*replayed.points(rows)}
     assert "rate_flop_per_s" in replayed.points(rows[rows["kind"] == "FP32"])
     assert "arithmetic_op_per_s" in replayed.roofs(above)
+
+
+def test_columns_of_operators_are_of_operations_if_some_are_on_integers() -> None:
+    columns = ["kind", "work_flop", "work_flop_per_byte", "work_flop_per_s", "flop_difference_pct", "bytes_per_s"]
+    for kind, unit in (("tensor INT8", "op"), ("tensor BF16", "flop")):
+        frame = pd.DataFrame([[kind, 1e9, 10.0, 1e12, 0.0, 1e12]], columns=columns)
+        expected = ["kind", f"work_{unit}", f"work_{unit}_per_byte", f"work_{unit}_per_s", *columns[4:]]
+        assert list(replayed.of_operators(frame)) == expected
+    peaks = roofs(("DRAM", 4e12, None), ("tensor INT8", None, 2e15))
+    assert "op_per_s" in replayed.operator_roofs(peaks)
 
 
 def test_a_label_between_two_near_roofs_goes_below_the_lower_one() -> None:

@@ -10,9 +10,11 @@ SUFFIXES: Final = (
     "flop_per_s",
     "op_per_s",
     "flop_per_byte",
+    "op_per_byte",
     "per_s",
     "bytes",
     "flop",
+    "op",
     "pct",
     "ns",
     "hz",
@@ -31,7 +33,9 @@ SCALES: Final[dict[str, tuple[tuple[float, str], ...]]] = {
         (1e12, "TFLOP/s"),
         (1e15, "PFLOP/s"),
     ),
-    # arithmetic on integers too
+    # of arithmetic on integers too
+    "op": ((1, "OP"), (1e3, "kOP"), (1e6, "MOP"), (1e9, "GOP"), (1e12, "TOP"), (1e15, "POP")),
+    "op_per_byte": ((1, "OP/byte"),),
     "op_per_s": ((1, "OP/s"), (1e3, "kOP/s"), (1e6, "MOP/s"), (1e9, "GOP/s"), (1e12, "TOP/s"), (1e15, "POP/s")),
     "flop_per_byte": ((1, "FLOP/byte"),),
     "per_s": ((1, "/s"), (1e3, "k/s"), (1e6, "M/s")),
@@ -43,7 +47,23 @@ DIGITS: Final = 4
 MOST_DECIMALS: Final = 3
 ABSENT: Final = "–"
 _SLIVERS: Final = ("<", ">-")
-_ACRONYMS: Final = ("api", "cpu", "gpu", "sm", "dram", "l1", "l2", "fp64", "fp32", "fp16", "flop", "mio", "imc", "lg")
+_ACRONYMS: Final = (
+    "api",
+    "cpu",
+    "gpu",
+    "sm",
+    "dram",
+    "l1",
+    "l2",
+    "fp64",
+    "fp32",
+    "fp16",
+    "flop",
+    "op",
+    "mio",
+    "imc",
+    "lg",
+)
 _WORDS: Final = {
     **{word: word.upper() for word in _ACRONYMS},
     "med": "median",
@@ -91,9 +111,18 @@ def split(column: str) -> tuple[str, str]:
     return column, ""
 
 
-def arithmetic_rate(kinds: Iterable[str]) -> str:
-    """Return the unit of operations per second of these types of arithmetic: of integers too, or of floats alone."""
-    return "op_per_s" if any("INT" in kind for kind in kinds) else "flop_per_s"
+def arithmetic(name: str, kinds: Iterable[str]) -> str:
+    """Return a unit or column of floating-point operations, or that of operations if a type of arithmetic is integers.
+
+    `flop_per_s` is `op_per_s` for INT8.
+    """
+    return of_operations(name) if any("INT" in kind for kind in kinds) else name
+
+
+def of_operations(column: str) -> str:
+    """Return what a column of floating-point operations is called if some are on integers."""
+    unit = split(column)[1]
+    return f"{column.removesuffix(unit)}{unit.replace('flop', 'op')}"
 
 
 def heading(column: str) -> str:

@@ -17,6 +17,8 @@ export const SCALES = {
     [1e12, "TFLOP/s"],
     [1e15, "PFLOP/s"],
   ],
+  op: [[1, "OP"], [1e3, "kOP"], [1e6, "MOP"], [1e9, "GOP"], [1e12, "TOP"], [1e15, "POP"]],
+  op_per_byte: [[1, "OP/byte"]],
   op_per_s: [[1, "OP/s"], [1e3, "kOP/s"], [1e6, "MOP/s"], [1e9, "GOP/s"], [1e12, "TOP/s"], [1e15, "POP/s"]],
   flop_per_byte: [[1, "FLOP/byte"]],
   per_s: [[1, "/s"], [1e3, "k/s"], [1e6, "M/s"]],
@@ -26,7 +28,7 @@ export const SCALES = {
 };
 /** @type {Record<string, number>} */
 const PREFIXES = { "": 1, n: 1e-9, µ: 1e-6, m: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15 };
-const SYMBOL = /^([nµmkMGTP]?)(s|B|B\/s|FLOP|FLOP\/s|OP\/s|Hz|\/s)$/;
+const SYMBOL = /^([nµmkMGTP]?)(s|B|B\/s|FLOP|FLOP\/s|OP|OP\/s|Hz|\/s)$/;
 const TEXT = /^(<|>-|-)?(\d[\d,]*(?:\.\d+)?)(?: (.+))?$/;
 
 /**

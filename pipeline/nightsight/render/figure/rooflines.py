@@ -16,7 +16,7 @@ from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.bars import MIX_COLORS, Dot
 from nightsight.render.table.replayed import number_of
 from nightsight.render.table.view import counted, floats, short_text
-from nightsight.units import SCALES, arithmetic_rate, format_value, scale_for
+from nightsight.units import SCALES, arithmetic, format_value, scale_for
 
 Frame = pd.DataFrame
 _Place = tuple[Dot, float, float]  # a dot, and an offset from it in pixels
@@ -25,6 +25,7 @@ MOST: Final = 40
 _CHARTS: Final = 4
 _TICKS: Final = 7
 _RATE: Final = "flop_per_s"
+_INTENSITY: Final = "flop_per_byte"
 _MINOR: Final = 0.01  # of a kernel's highest rate: below that, a kind of arithmetic is not drawn
 _LEAST, _HIGHEST = 1e-9, 1e21  # below and above anything measured; sums of their logarithms stay small
 _SAME: Final = 0.01  # decades: roofs this close look like one line and share a label
@@ -88,13 +89,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Roofline:
-    """The plot of one GPU; `summary` describes it in words, and `rate` is the unit of its `rates` without a prefix."""
+    """The plot of one GPU; `summary` describes it in words.
+
+    rate, intensity: the units of `rates`, without a prefix, and of `intensities`.
+    """
 
     title: str
     keys: tuple[Key, ...]
     roofs: tuple[Roof, ...]
     points: tuple[Point, ...]
     rate: str
+    intensity: str
     rates: tuple[Tick, ...]
     intensities: tuple[Tick, ...]
     summary: str
@@ -182,7 +187,8 @@ def _roofline(points: Frame, roofs: Frame, words: Words) -> Roofline:
         tuple(keys.values()),
         (*_slope_roofs(slopes, levels, axes), *_level_roofs(slopes, levels, axes, drawn)),
         drawn,
-        SCALES[arithmetic_rate(kinds)][0][1],
+        SCALES[arithmetic(_RATE, kinds)][0][1],
+        SCALES[arithmetic(_INTENSITY, kinds)][0][1],
         tuple(Tick(axes.dot(0, place).y, _rate_text(place)) for place in _decades(axes.bottom, axes.top)),
         tuple(Tick(axes.dot(place, 0).x, f"{10.0**place:,.10g}") for place in _decades(axes.left, axes.right)),
         _summary(gpu, shown),
@@ -206,7 +212,7 @@ def _levels(roofs: Frame, kinds: Sequence[str]) -> dict[float, tuple[str, str]]:
         # levels are ascending, so only roofs slightly below can be merged with this one
         near = next((level for level in levels if log - level <= _SAME), log)
         levels.setdefault(near, []).append(short_text(kind))
-        texts[near] = (", ".join(levels[near]), format_value(rate, arithmetic_rate(levels[near])))
+        texts[near] = (", ".join(levels[near]), format_value(rate, arithmetic(_RATE, levels[near])))
     return texts
 
 
@@ -332,14 +338,14 @@ def _pixels(dot: Dot, across: float = 0.0, down: float = 0.0, *, size: tuple[int
 
 
 def _title(row: Mapping[Any, Any], words: Words) -> str:
-    intensity = f"{format_value(row['flop_per_byte'], 'flop_per_byte')}{words.per_byte}"
+    per_byte = arithmetic(_INTENSITY, [str(row["kind"])])
+    intensity = f"{format_value(row[_INTENSITY], per_byte)}{words.per_byte}"
     if _is_there(row):
-        intensity += f", {format_value(row['l2_flop_per_byte'], 'flop_per_byte')} of L2"
+        intensity += f", {format_value(row['l2_flop_per_byte'], per_byte)} of L2"
     peak = f", {format_value(row['peak_pct'], 'peak_pct')} of its roof" if pd.notna(row["peak_pct"]) else ""
     kind = short_text(str(row["kind"]))
-    return (
-        f"{row['label']}, {kind}: {format_value(row[_RATE], arithmetic_rate([kind]))}{peak}, {intensity}{row['limit']}"
-    )
+    rate = format_value(row[_RATE], arithmetic(_RATE, [kind]))
+    return f"{row['label']}, {kind}: {rate}{peak}, {intensity}{row['limit']}"
 
 
 def _limit(row: Mapping[Any, Any], slopes: Mapping[str, float]) -> str:
@@ -373,7 +379,7 @@ def _rate_text(place: int) -> str:
 
 
 def _summary(gpu: str, points: Frame) -> str:
-    unit = arithmetic_rate(points["kind"].astype("str"))
+    unit = arithmetic(_RATE, points["kind"].astype("str"))
     low, high = (format_value(rate, unit) for rate in (points[_RATE].min(), points[_RATE].max()))
     return f"Roofline of {gpu}: {counted(len(points), 'point')}, {low} to {high}; see the table for their values"
 

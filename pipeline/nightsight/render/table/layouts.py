@@ -28,12 +28,14 @@ from nightsight.results import (
     NCU_STALLS,
     NVTX_MARKS,
     NVTX_RANGES,
+    OPERATOR_ROOFLINE,
+    OPERATOR_ROOFS,
     SETUP_CALLS,
     Entry,
     entry_of,
 )
 from nightsight.texts import printable
-from nightsight.units import heading
+from nightsight.units import heading, of_operations
 
 Frame = pd.DataFrame
 
@@ -51,7 +53,7 @@ def layout_of(result: Result) -> Layout:
         entry.named_by,
         full=entry.full,
         bars=entry.bars,
-        minor=entry.minor,
+        minor=(*entry.minor, *map(of_operations, entry.minor)),
         prepare=lambda frame: _prepared(entry, frame),
         shorten=_SHORTENED.get(entry.name, short_text),
         is_folded=entry.is_folded,
@@ -185,6 +187,8 @@ _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     NCU_STALLS.name: replayed.by_reason,
     NCU_INSTRUCTIONS.name: replayed.by_kind,
     NCU_SOURCE.name: replayed.hottest,
+    OPERATOR_ROOFLINE.name: replayed.of_operators,
+    OPERATOR_ROOFS.name: replayed.operator_roofs,
     NVTX_RANGES.name: _tree,
     NVTX_MARKS.name: _marks,
     CUDA_API_SYNC.name: _waits,

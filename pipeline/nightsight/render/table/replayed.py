@@ -1,6 +1,6 @@
 """Tables of kernels that Nsight Compute replayed; each launch has one number, the same in every section."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import PureWindowsPath
 from typing import Any, Final
@@ -11,7 +11,7 @@ from nightsight.events.kernel_names import normalised
 from nightsight.model import Result
 from nightsight.render.table.view import floats
 from nightsight.results import CUDA_GPU_KERN_SUM, NCU_KERNELS
-from nightsight.units import arithmetic_rate, split
+from nightsight.units import arithmetic, split
 
 Frame = pd.DataFrame
 
@@ -110,18 +110,31 @@ def kernels(frame: Frame) -> Frame:
 def points(frame: Frame) -> Frame:
     """Rename columns to say per which byte (DRAM, L2) they count; drop the device if all rows have the same."""
     unused = ["device"] if _is_one(frame, "device") else []
-    names = HEADINGS | {"flop_per_s": f"rate_{_rate_of(frame, 'kind')}"}
+    names = {column: arithmetic(name, _kinds(frame, "kind")) for column, name in HEADINGS.items()}
     return _present(frame.drop(columns=unused)).rename(columns=names)
 
 
-def _rate_of(frame: Frame, column: str) -> str:
-    return arithmetic_rate(frame[column].astype("str") if column in frame else ())
+def of_operators(frame: Frame) -> Frame:
+    """Rename the columns of arithmetic if some of it is on integers."""
+    return frame.rename(columns=lambda name: arithmetic(name, _kinds(frame, "kind")))
+
+
+def operator_roofs(frame: Frame) -> Frame:
+    """Rename the column of rates if some are of integers."""
+    return frame.rename(columns=lambda name: arithmetic(name, _kinds(frame, "roof")))
+
+
+def _kinds(frame: Frame, column: str) -> Iterable[str]:
+    return frame[column].astype("str") if column in frame else ()
 
 
 def roofs(frame: Frame) -> Frame:
     """Rename the columns of the two kinds of roofs; drop the device if all rows have the same."""
     unused = ["device"] if _is_one(frame, "device") else []
-    names = {"bytes_per_s": "bandwidth_bytes_per_s", "flop_per_s": f"arithmetic_{_rate_of(frame, 'roof')}"}
+    names = {
+        "bytes_per_s": "bandwidth_bytes_per_s",
+        "flop_per_s": f"arithmetic_{arithmetic('flop_per_s', _kinds(frame, 'roof'))}",
+    }
     return frame.drop(columns=unused).rename(columns=names)
 
 
