@@ -1,5 +1,8 @@
 """What a step is made of: each instant once, in the right range, and all of it; and the steps one by one."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,10 +11,14 @@ from hypothesis import strategies as st
 
 from nightsight.analyze.step_parts import step_parts
 from nightsight.analyze.step_split import COLUMNS, step_split, step_times
+from nightsight.compare import measures
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
 from nightsight.model import Profile
+from nightsight.read import read
+from nightsight.render import render_html
 from nightsight.results import STEP_CATEGORIES, STEP_PARTS, STEP_TIMES, WHOLE_STEP
+from nightsight.workflow import build_report
 from tests.recorded import Recorded
 from tests.timeline import PROCESS, draw
 
@@ -230,6 +237,38 @@ def test_steps_of_real_captures_have_the_mean_of_the_split(name: str, recorded: 
     for device, rows in frame.groupby("device"):
         mean = split[(split["device"] == device) & (split["category"] == WHOLE_STEP)]["avg_ns"].item()
         assert (rows["time_ns"] * rows["steps"]).sum() / rows["steps"].sum() == pytest.approx(mean)
+
+
+def test_without_gpu_work_steps_are_those_of_the_cpu_and_of_its_operators(tmp_path: Path) -> None:
+    def event(category: str, name: str, thread: int, start: int, length: int) -> dict[str, object]:
+        return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": start, "dur": length}
+
+    lengths = [100, 100, 300, 100, 100]
+    starts = [1000 + sum(lengths[:number]) for number in range(len(lengths))]
+    events = [event("user_annotation", "step", 1, *step) for step in zip(starts, lengths, strict=True)]
+    # of two threads, 20 µs together: an instant counts once
+    events += [event("cpu_op", "aten::mm", 1, start + 10, 30) for start in starts]
+    events += [event("cpu_op", "aten::add", 2, start + 20, 40) for start in starts]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    report = build_report(read(path), "cpu")
+    frame, split = report.result("step_times").rows, report.result("step_split").rows
+    STEP_TIMES.check(frame)
+    assert frame["device"].isna().all()
+    assert frame["time_ns"].tolist() == [1000 * length for length in lengths]
+    assert frame["operators_ns"].tolist() == [50_000] * 5
+    assert (frame["operators_ns"] + frame["host_ns"]).tolist() == frame["time_ns"].tolist()
+    assert frame["outliers"].tolist() == [0, 0, 1, 0, 0]
+    assert split.set_index("category")["avg_ns"].to_dict() == {
+        WHOLE_STEP: 140_000,
+        "operators": 50_000,
+        "host code": 90_000,
+    }
+    # an odd step must not move what is compared
+    assert measures(report, source="").table.set_index("name")["value"]["step_ns"] == 100_000
+    page = render_html(report)
+    assert "In operators" in page
+    assert "Solid: in operators, on any thread. Hatched: outside. The line is the median of all steps." in page
 
 
 def test_captures_without_api_calls_have_parts_too() -> None:

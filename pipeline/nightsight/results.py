@@ -193,7 +193,10 @@ _STALLS: Final = (
     ("warpgroup arrive", "waits for a tensor core operation of its whole warpgroup"),
 )
 
+OPERATORS: Final = "operators"
+"""The category of a step for the time of PyTorch operators on the CPU, where no GPU is at work."""
 STEP_CATEGORIES: Final = {
+    OPERATORS: "operators_ns",
     COMPUTE: "compute_ns",
     COMMUNICATION: "communication_ns",
     COPIES: "copies_ns",
@@ -486,13 +489,14 @@ STEP_SPLIT: Final = Entry(
     "step_split",
     "Time of a step",
     "How long a repetition of the window takes on each device, and where its time goes. On a device, a step begins "
-    "with the first operation that was launched in it: the CPU can be many steps ahead.",
-    _OPERATIONS,
+    "with the first operation that was launched in it: the CPU can be many steps ahead. Without GPU work: on the CPU, "
+    "and how long any thread of the process was in a PyTorch operator.",
+    (),
     (
-        _DEVICE,
+        _DEVICE_OR_CPU,
         Column("step", TEXT, "what repeats: a range, with `#` for its number, or a sequence of launches"),
         Column("steps", WHOLE, "number of repetitions", is_plain=True),
-        Column("category", TEXT, "`whole step`, or a category of *Where the time went*"),
+        Column("category", TEXT, "`whole step`, or a category of *Where the time went*; `operators` without GPU work"),
         Column("avg_ns", NUMBER, "mean; those of the categories add up to that of the whole step"),
         Column("med_ns", NUMBER, "median; those of the categories do not add up", is_plain=True),
         Column("p25_ns", NUMBER, "25th percentile"),
@@ -517,9 +521,9 @@ STEP_TIMES: Final = Entry(
     "Steps one by one",
     "The steps of each device in the order they ran, and where the time of each went. Of more than 150 steps, a row "
     "holds several that follow one another: their means, and the slowest of them.",
-    _OPERATIONS,
+    (),
     (
-        _DEVICE,
+        _DEVICE_OR_CPU,
         Column("number", WHOLE, "of the first step in the row, counted from 0 in the window"),
         Column("steps", WHOLE, "how many steps the row holds", is_plain=True),
         Column("start_ns", WHOLE, "when the first of them begins, since the start of the window"),
@@ -529,7 +533,14 @@ STEP_TIMES: Final = Entry(
         Column("slowest_start_ns", WHOLE, "when it begins, since the start of the window"),
         Column("slowest_ns", WHOLE, "its length", is_plain=True),
         *(
-            Column(name, NUMBER, f"time in the category *{category}* of *Where the time went*: mean", is_optional=True)
+            Column(
+                name,
+                NUMBER,
+                f"time in the category *{category}* of *Where the time went*: mean"
+                if category != OPERATORS
+                else "without GPU work: time in which any thread of the process was in a PyTorch operator: mean",
+                is_optional=True,
+            )
             for category, name in STEP_CATEGORIES.items()
         ),
     ),
@@ -589,8 +600,6 @@ STEP_PARTS: Final = Entry(
     names="kernel",
     kernels=("name",),
 )
-OPERATORS: Final = "operators"
-"""The category of STEP_PARTS for the time of PyTorch operators on the CPU."""
 OTHER_PARTS: Final = "(others)"
 """The path, family or name of what is too small for a row of its own in STEP_PARTS."""
 

@@ -1,34 +1,64 @@
 """How long a step takes on each device, where its time goes, and how much that varies from step to step."""
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import device_splits
+from nightsight.events.operators import nested_operators
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import Ints
-from nightsight.results import OUTLIER, STEP_CATEGORIES, STEP_SPLIT, STEP_TIMES, WHOLE_STEP
+from nightsight.intervals import Ints, covered, inside
+from nightsight.results import HOST, OPERATORS, OUTLIER, STEP_CATEGORIES, STEP_SPLIT, STEP_TIMES, WHOLE_STEP
+from nightsight.tables import NULLABLE
 
 COLUMNS: Final = 150
 """The most rows of a device in `step_times`; more steps are put together."""
 
 
+class _Steps(NamedTuple):
+    """The steps of a device, or of the CPU (None): when each begins and ends, and its time by category; all in ns."""
+
+    device: int | None
+    begin: Ints
+    end: Ints
+    spent: Mapping[str, Ints]
+
+
+def _steps(timeline: Timeline) -> Iterator[_Steps]:
+    """Yield the steps of each device at work, else those of the CPU; none if the window has no repetitions."""
+    if {"kernels", "memory_ops"} <= timeline.profile.tables.keys() and len(timeline.operations.start):
+        for device, (parts, (begin, end), _) in device_splits(timeline).items():
+            if len(begin):
+                yield _Steps(device, begin, end, {part.category: part.by_step for part in parts})
+        return
+    window = timeline.window
+    begin, end = window.repetitions, np.append(window.repetitions[1:], window.end_ns)
+    if not len(begin):
+        return
+    spent = {}
+    if len(timeline.profile.tables.get("cpu_ops", ())):
+        nested = nested_operators(timeline)
+        mine = (nested.row >= 0) & (nested.process == next(iter(window.steps)))
+        busy = covered(inside(nested.start[mine], nested.end[mine], (window.start_ns, window.end_ns)), begin, end)
+        spent = {OPERATORS: busy, HOST: end - begin - busy}
+    yield _Steps(None, begin, end, spent)
+
+
 def step_split(timeline: Timeline) -> Table:
-    """Return for each device a row for the whole step and one per category that has time in steps; ns.
+    """Return for each device, else the CPU, a row for the whole step and one per category with time in steps; ns.
 
     Without rows if the window is not known to consist of repetitions.
     """
     rows = []
-    for device, (parts, (begin, end), _) in device_splits(timeline).items():
-        if not len(begin):
-            continue
+    for device, begin, end, spent in _steps(timeline):
         common = {"device": device, "step": timeline.window.family, "steps": len(begin)}
-        times = {WHOLE_STEP: end - begin, **{part.category: part.by_step for part in parts if part.by_step.any()}}
+        times = {WHOLE_STEP: end - begin, **{category: time for category, time in spent.items() if time.any()}}
         rows += [{**common, "category": category, **_statistics(time)} for category, time in times.items()]
     notes = () if rows else ("The window is not known to consist of repetitions.",)
-    return Table(pd.DataFrame(rows, columns=STEP_SPLIT.column_names), notes)
+    return Table(pd.DataFrame(rows, columns=STEP_SPLIT.column_names).astype({"device": NULLABLE}), notes)
 
 
 def _statistics(time: Ints) -> dict[str, float | int]:
@@ -44,18 +74,16 @@ def _statistics(time: Ints) -> dict[str, float | int]:
 
 
 def step_times(timeline: Timeline) -> Table:
-    """Return for each device a row per step, or, if there are many, per group of steps that follow one another."""
+    """Return for each device, else the CPU, a row per step, or, of many, per group of steps that follow one another."""
     tables = [pd.DataFrame(columns=[column.name for column in STEP_TIMES.columns if not column.is_optional])]
-    for device, (parts, (begin, end), _) in device_splits(timeline).items():
-        if not len(begin):
-            continue
+    for device, begin, end, by_category in _steps(timeline):
         time, size = end - begin, -(-len(begin) // COLUMNS)
         first = np.arange(0, len(begin), size)
         # of steps that take equally long the first one, so the sort is stable and in reverse
         order = np.lexsort((-np.arange(len(time)), time, np.arange(len(time)) // size))
         slowest = order[np.append(first[1:], len(time)) - 1]
         steps = np.diff(np.append(first, len(time)))
-        spent = {STEP_CATEGORIES[part.category]: np.add.reduceat(part.by_step, first) / steps for part in parts}
+        spent = {STEP_CATEGORIES[name]: np.add.reduceat(time, first) / steps for name, time in by_category.items()}
         columns = {
             "device": device,
             "number": first,
@@ -71,7 +99,7 @@ def step_times(timeline: Timeline) -> Table:
     table = pd.concat(tables, ignore_index=True) if len(tables) > 1 else tables[0]
     names = [name for name in STEP_TIMES.column_names if name in table]
     of_categories = [name for name in STEP_CATEGORIES.values() if name in table]
-    whole = dict.fromkeys(("device", "number", "steps", "start_ns", "outliers", "slowest"), "int64")
+    whole = {"device": NULLABLE} | dict.fromkeys(("number", "steps", "start_ns", "outliers", "slowest"), "int64")
     whole |= dict.fromkeys(("slowest_start_ns", "slowest_ns"), "int64")
     return Table(table[names].astype({**whole, "time_ns": "float64"}).fillna(dict.fromkeys(of_categories, 0.0)))
 

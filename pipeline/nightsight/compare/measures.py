@@ -75,6 +75,10 @@ def _gate(report: Report, view: View | None) -> pd.DataFrame:
 def _step(report: Report, view: View | None) -> dict[str, float]:
     """Return the time of a step and of its categories: means over the devices, of medians over the repetitions."""
     split, whole = report.rows(STEP_SPLIT), report.rows(TIME_SPLIT)
+    # without a device it is the CPU whose steps these are
+    is_on_cpu = len(split) > 0 and bool(split["device"].isna().all())
+    if is_on_cpu:
+        return {STEP: float(split.loc[split["category"] == WHOLE_STEP, "med_ns"].iloc[0])}
     if len(split):
         medians = split.groupby("category")["med_ns"].sum() / split["device"].nunique()
         return {STEP if name == WHOLE_STEP else str(name): float(time) for name, time in medians.items()}
@@ -84,11 +88,8 @@ def _step(report: Report, view: View | None) -> dict[str, float]:
         means = whole.groupby("category")["time_ns"].sum() / whole["device"].nunique() / (view.repetitions or 1)
         step = (view.end_ns - view.start_ns) / (view.repetitions or 1)
         return {STEP: step, **{str(name): float(time) for name, time in means.items()}}
-    ranges = report.rows(RANGE_ITERATIONS)
-    mine = ranges[ranges["path"].astype("str") == view.family] if len(ranges) else ranges
-    # without a GPU
-    step = float(mine["med_ns"].max()) if len(mine) else (view.end_ns - view.start_ns) / (view.repetitions or 1)
-    return {STEP: step}
+    # without a GPU, and without repetitions
+    return {STEP: (view.end_ns - view.start_ns) / (view.repetitions or 1)}
 
 
 def _unprofiled(report: Report) -> dict[str, float]:

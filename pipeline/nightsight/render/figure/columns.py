@@ -11,7 +11,7 @@ from nightsight.render.figure.axes import Tick, level_ticks, measured, percent, 
 from nightsight.render.figure.curves import GRID
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import Floats, counted
-from nightsight.results import BUSY, OUTLIER, STEP_CATEGORIES
+from nightsight.results import IDLE, OPERATORS, OUTLIER, STEP_CATEGORIES
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
@@ -102,7 +102,7 @@ def step_columns(frame: Frame, medians: Frame) -> tuple[StepColumns, ...]:
     if not set(_NEEDED) <= set(frame.columns):
         return ()
     numbers = {name: measured(frame[name]) for name in frame.columns if name != "device"}
-    known = pd.DataFrame({**numbers, "device": frame["device"].astype("str")})
+    known = pd.DataFrame({**numbers, "device": _named(frame)})
     known = known.dropna(subset=list(_NEEDED))
     known = known[(known["time_ns"] > 0) & (known["steps"] > 0) & (known["number"] >= 0)]
     devices = [(str(device), rows) for device, rows in known.groupby("device", sort=False)]
@@ -113,6 +113,8 @@ def step_columns(frame: Frame, medians: Frame) -> tuple[StepColumns, ...]:
         for category, name in STEP_CATEGORIES.items()
         if name in known and np.nan_to_num(known[name]).any()
     }
+    if not present:
+        return ()
     middles = {device: _median(rows, medians, device) for device, rows in devices}
     highest = max(_highest(rows, middles[device]) for device, rows in devices[:_PANELS])
     top, levels = level_ticks(highest, unit="ns")
@@ -120,14 +122,20 @@ def step_columns(frame: Frame, medians: Frame) -> tuple[StepColumns, ...]:
         _panel(rows, present, _Scale(middles[device], top, levels), f"Device {device}" if len(devices) > 1 else "")
         for device, rows in devices[:_PANELS]
     )
-    keys = tuple((category, CAUSE_COLORS[category], category not in BUSY) for category in present)
-    notes = tuple(_notes(known, len(devices), panels))
+    keys = tuple((category, CAUSE_COLORS[category], category in IDLE) for category in present)
+    notes = tuple(_notes(known, len(devices), panels, is_cpu=OPERATORS in present))
     return (StepColumns("Each step, and where its time went", panels, keys, notes),)
+
+
+def _named(frame: Frame) -> "pd.Series[str]":
+    """Return the devices as texts, "" for the CPU."""
+    named: pd.Series[str] = frame["device"].astype("str").fillna("")
+    return named
 
 
 def _median(rows: Frame, medians: Frame, device: str) -> float:
     if {"device", "med_ns"} <= set(medians.columns):
-        found = measured(medians.loc[medians["device"].astype("str") == device, "med_ns"])
+        found = measured(medians.loc[_named(medians) == device, "med_ns"])
         if len(found) and found[0] > 0:
             return float(found[0])
     return float(np.median(rows["time_ns"]))
@@ -151,9 +159,9 @@ def _panel(rows: Frame, present: Mapping[str, str], scale: _Scale, label: str) -
     for category, name in present.items():
         high = low + np.nan_to_num(rows[name].to_numpy())
         path = _bars(left, right, low / top, high / top)
-        layers.append(Layer(category, CAUSE_COLORS[category], category not in BUSY, path))
+        layers.append(Layer(category, CAUSE_COLORS[category], category in IDLE, path))
         low = high
-        busy = high if category in BUSY else busy
+        busy = high if category not in IDLE else busy
     outliers = int(rows["outliers"].sum())
     remark = f"{counted(float(steps.sum()), 'step')}, median {format_value(median, 'time_ns')}"
     said = ", ".join(_outliers(rows, median)) or "none"
@@ -238,9 +246,12 @@ def _numbers(count: float) -> Iterator[Tick]:
         yield Tick(percent((number + 0.5) / count), f"#{scale.format(float(number))}")
 
 
-def _notes(known: Frame, devices: int, panels: tuple[Panel, ...]) -> Iterator[str]:
+def _notes(known: Frame, devices: int, panels: tuple[Panel, ...], *, is_cpu: bool) -> Iterator[str]:
     most = int(known["steps"].max())
-    yield "Solid: busy. Hatched: idle, by cause. The line is the median of all steps."
+    parts = (
+        "Solid: in operators, on any thread. Hatched: outside." if is_cpu else "Solid: busy. Hatched: idle, by cause."
+    )
+    yield f"{parts} The line is the median of all steps."
     if most > 1:
         yield f"Each column is the mean of up to {most:,} steps that follow one another; marks are of the slowest."
     if any(column.mark for panel in panels for column in panel.columns):

@@ -31,7 +31,6 @@ _SEPARATOR: Final = " / "
 _OUTSIDE: Final = "(no range)"
 _MEASURED: Final = "measure"
 _SUMMED: Final = 5
-_COLORS: Final = {OPERATORS: "cpu", **CAUSE_COLORS}
 _EVALUATES: Final = "autograd::engine::evaluate_function: "
 
 
@@ -110,7 +109,7 @@ def icicles(frame: Frame, shorten: Callable[[str], str]) -> tuple[Icicles, ...]:
     drawn = [_icicle(_records(rows), str(of) if are_several else "", is_step) for of, rows in first]
     sums = [rows.groupby("category")["time_ns"].sum() for _, rows in first]
     categories = {name for times in sums for name in times.index[100.0 * times >= _LEAST * times.sum()]}
-    keys = tuple((name, color, name in IDLE) for name, color in _COLORS.items() if name in categories)
+    keys = tuple((name, color, name in IDLE) for name, color in CAUSE_COLORS.items() if name in categories)
     notes = tuple(_notes(frame, len(wholes), is_step=is_step))
     title = "Mean step" if is_step else "The window"
     return (Icicles(title, tuple(drawn), keys, notes),)
@@ -302,7 +301,7 @@ def _large(
 
 def _color(rows: _Rows) -> str:
     kinds = {row["category"] for row in rows}
-    return _COLORS.get(kinds.pop(), "others") if len(kinds) == 1 else "others"
+    return CAUSE_COLORS.get(kinds.pop(), "others") if len(kinds) == 1 else "others"
 
 
 def _titled(text: str, rows: _Rows, time: float, whole: float, unit: str) -> str:

@@ -27,6 +27,7 @@ _PATH_NOTE: Final = (
 )
 # busy parts are solid and idle parts striped, so both can use the same colors
 CAUSE_COLORS: Final[Mapping[str, str]] = {
+    results.OPERATORS: "cpu",
     results.COMPUTE: "kernel",
     results.COMMUNICATION: "set",
     results.COPIES: "copy",

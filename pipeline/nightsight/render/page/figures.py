@@ -16,7 +16,16 @@ from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.view import counted, floats
 from nightsight.render.verdict import largest_wait
-from nightsight.results import COMMUNICATION, CUDA_GPU_KERN_SUM, MEMORY_USAGE, NCU_LIMITS, TIME_SPLIT
+from nightsight.results import (
+    COMMUNICATION,
+    CUDA_GPU_KERN_SUM,
+    MEMORY_USAGE,
+    NCU_LIMITS,
+    OPERATORS,
+    STEP_SPLIT,
+    TIME_SPLIT,
+    WHOLE_STEP,
+)
 from nightsight.texts import middle_cut, printable
 from nightsight.units import Scale, format_value, scale_for
 
@@ -47,9 +56,9 @@ def first_figures(run: Numbers, report: Report) -> tuple[Figure, ...]:
     elif len(report.rows(NCU_LIMITS)):
         found = _single_kernels(report.rows(NCU_LIMITS))
     else:
-        found = chain(
-            _one_step(run) if run.step_ns or run.window_ns else _recorded(report), _cpu(run), _memory_use(report)
-        )
+        is_known = run.step_ns or run.window_ns or run.profiled_step_ns
+        of_window = _one_step(run) if is_known else _recorded(report)
+        found = chain(of_window, _in_operators(report.rows(STEP_SPLIT)), _cpu(run), _memory_use(report))
     return tuple(found)[:_FIRST]
 
 
@@ -184,10 +193,20 @@ def _memory(run: Numbers, over: str) -> Iterator[Figure]:
         yield Figure("Set time", set_time, _joined(sets, over))
 
 
+def _in_operators(steps: pd.DataFrame) -> Iterator[Figure]:
+    """Yield how much of a step on the CPU is in operators."""
+    means = dict(zip(steps["category"].astype("str"), floats(steps["avg_ns"]), strict=True)) if len(steps) else {}
+    if means.get(WHOLE_STEP) and OPERATORS in means:
+        share = format_value(100 * means[OPERATORS] / means[WHOLE_STEP], "share_pct")
+        yield Figure("In operators", share, "of a step, on any thread")
+
+
 def _cpu(run: Numbers) -> Iterator[Figure]:
     if run.top_operator_pct is None:
         return
     note = f"{counted(run.operator_calls or 0, 'call')} of {counted(run.operators or 0, 'operator')}"
+    # operators are counted as torch does: wherever they were recorded
+    note += ", start-up included" if run.repeated else ""
     yield Figure("Operator time", format_value(run.operator_ns, "own_ns"), note)
     name = middle_cut(printable(run.top_operator), _NAME_LENGTH)
     yield Figure("Top operator", format_value(run.top_operator_pct, "own_pct"), f"of all operator time: {name}")

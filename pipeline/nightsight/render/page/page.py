@@ -58,6 +58,7 @@ _OF_SINGLE_KERNELS: Final = (NCU_KERNELS.name, NCU_LIMITS.name, NCU_ROOFLINE.nam
 _ON_A_CPU: Final = (
     SERVING.name,
     STEP_PARTS.name,
+    STEP_SPLIT.name,
     RANGE_ITERATIONS.name,
     CPU_OPS.name,
     MEMORY_USAGE.name,

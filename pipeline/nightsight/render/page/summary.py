@@ -75,7 +75,7 @@ def numbers(report: Report) -> Numbers:
         summary = _with_devices(summary, devices)
         summary = _with_kernels(summary, report.rows(CUDA_GPU_KERN_SUM))
         summary = _with_waits(summary, report.rows(LAUNCH_BOUND))
-        summary = _with_steps(summary, report.rows(STEP_SPLIT))
+    summary = _with_steps(summary, report.rows(STEP_SPLIT))
     chosen = next((view for view in report.windows if view.is_chosen and view.repetitions), None)
     if chosen is not None:
         summary = replace(summary, repeated=f"{chosen.repetitions:,} × {chosen.family}")
