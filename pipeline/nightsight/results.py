@@ -1902,12 +1902,17 @@ KERNEL_OPERATORS: Final = Entry(
 COLLECTIVES: Final = Entry(
     "collectives",
     "Collectives",
-    "Collectives that PyTorch called, with the time of the kernels that they launched. A kernel also waits for the "
-    "other ranks.",
+    "Collectives that PyTorch or NCCL was called for, with the time of the kernels that they launched. A kernel also "
+    "waits for the other ranks.",
     ("collectives",),
     (
         _PID,
-        Column("total_ns", WHOLE, "time of their kernels on the GPU, added up; none if no kernel was recorded"),
+        Column(
+            "total_ns",
+            WHOLE,
+            "time of their kernels on the GPU, added up; none if no kernel was recorded that such a call launched "
+            "itself: those of a group are launched at its end",
+        ),
         _CALLS,
         Column("avg_ns", NUMBER, "the same, of one call"),
         Column("message_bytes", WHOLE, "what this rank gives in one call"),

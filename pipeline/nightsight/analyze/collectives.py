@@ -3,7 +3,6 @@
 from typing import Final
 
 import numpy as np
-import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.timeline import Timeline
@@ -29,9 +28,9 @@ def collectives(timeline: Timeline) -> Table:
         called["total_ns"] = np.bincount(row[row >= 0], time[row >= 0], len(called)).astype(np.int64)
     grouped = called.groupby(_KEYS, observed=True, dropna=False)["total_ns"]
     table = grouped.agg(calls="size", total_ns="sum", avg_ns="mean").reset_index()
-    if not len(launched):
-        unknown = pd.Series(pd.NA, index=table.index, dtype=NULLABLE)
-        table = table.assign(total_ns=unknown, avg_ns=unknown)
+    is_known = table["total_ns"] > 0
+    table["avg_ns"] = table["avg_ns"].where(is_known)
+    table["total_ns"] = table["total_ns"].astype(NULLABLE).where(is_known)
     table = table.rename(columns={"bytes": "message_bytes"})
     order = ["total_ns", "calls", "name", "message_bytes"]
     table = table.sort_values(order, ascending=[False, False, True, True], ignore_index=True)

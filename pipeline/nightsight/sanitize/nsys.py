@@ -15,6 +15,7 @@ from typing import Final
 
 from nightsight.errors import CaptureError
 from nightsight.read.nsys.export import OF_PROCESS
+from nightsight.read.nsys.nccl import facts_of, of_nccl
 from nightsight.read.nsys.samples import SAMPLES, frames_of
 from nightsight.read.nsys.tables import refuse_foreign
 from nightsight.read.sqlite import Database, decoded, read_only
@@ -98,7 +99,7 @@ _COUNTED: Final = re.compile(
 _NOT_COUNTED: Final = re.compile(r"NVTX_PAYLOAD_\w+")
 # the words of a command line, each in a row of its own
 _ARGUMENT: Final = re.compile(r"(.*ARG\D*?)_?(\d*)")
-_STACK: Final = "jsonText"
+_PAYLOAD: Final = "jsonText"
 _MARK: Final = 34
 _EVENTS: Final = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -157,6 +158,7 @@ class _Copy:
             "clean_text": lambda text: private.text(decoded(text)),
             "clean_message": lambda text: private.message(decoded(text)),
             "clean_stack": self._stack,
+            "clean_call": _call,
         }.items():
             connection.create_function(name, 1, function)
         for statement in (
@@ -228,8 +230,8 @@ class _Copy:
         numbers = [name for name, use in present.items() if use not in (_TEXT, _MESSAGE)]
         self._refuse_texts(table, numbers)
         chosen = {name: self._expression(table, name, use) for name, use in present.items()}
-        if table == "NVTX_EVENTS" and (stack := self._stacks()):
-            chosen[_STACK] = stack
+        if table == "NVTX_EVENTS" and (payload := self._payloads()):
+            chosen[_PAYLOAD] = payload
         self.private.left_out["columns"] += len(self.source.columns[table] - chosen.keys())
         kinds = {name: "INTEGER" if name in numbers else "TEXT" for name in chosen}
         self._insert(table, chosen, kinds)
@@ -281,8 +283,8 @@ class _Copy:
         ]
         return " UNION ".join(of) or "SELECT NULL"
 
-    def _stacks(self) -> str:
-        """Return the expression of the stacks of Python's samples: of all that a mark holds, only these are kept."""
+    def _payloads(self) -> str:
+        """Return the expression of what is kept of payloads: the stacks of Python's samples, and the sizes of NCCL."""
         registered = '(SELECT value FROM source."StringIds" WHERE id = "jsonTextId")'
         known = {"jsonText": '"jsonText"', "jsonTextId": registered}
         present = [text for column, text in known.items() if column in self.source.columns["NVTX_EVENTS"]]
@@ -290,7 +292,8 @@ class _Copy:
             return ""
         text = f"COALESCE({', '.join(present)}, '')"
         frames = f"""json_quote(json_extract({text}, '$."{SAMPLES}".Frames'))"""
-        return f'CASE WHEN "eventType" = {_MARK} AND json_valid({text}) THEN clean_stack(CAST({frames} AS BLOB)) END'
+        stack = f'WHEN "eventType" = {_MARK} AND json_valid({text}) THEN clean_stack(CAST({frames} AS BLOB))'
+        return f"CASE {stack} WHEN {of_nccl(text)} THEN clean_call(CAST({text} AS BLOB)) END"
 
     def _stack(self, text: bytes) -> str | None:
         frames = frames_of(text or b"")
@@ -349,6 +352,12 @@ def _tells(name: str) -> str:
     column = _quoted(name)
     found = " OR ".join(f"instr({column}, '{sign}')" for sign in _SIGNS)
     return f"(typeof({column}) IN ('text', 'blob') AND {column} NOT GLOB '{_OPERATOR}' AND ({found}))"
+
+
+def _call(text: bytes) -> str | None:
+    """Return what a report reads of the payload of a call of NCCL: whole numbers."""
+    facts = facts_of(text)
+    return json.dumps(facts, separators=(",", ":")) if facts else None
 
 
 def _of_html(clean: Callable[[str], str]) -> Callable[[str], str]:

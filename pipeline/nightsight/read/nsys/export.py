@@ -53,6 +53,16 @@ class Export:
         self.renumbered = self._renumbered()
         self.session_end = self._session_end()
 
+    def payload(self, source: str) -> str:
+        """Return what stands for the payload of an event in a query of a table: JSON, or ''; "" if it has no payloads.
+
+        An export has them if it was made with --include-json=true.
+        """
+        registered = '(SELECT value FROM "StringIds" WHERE id = "jsonTextId")'
+        known = {"jsonText": '"jsonText"', "jsonTextId": registered}
+        present = [text for column, text in known.items() if column in self.database.columns[source]]
+        return f"COALESCE({', '.join(present)}, '')" if present else ""
+
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def fetch(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:

@@ -11,6 +11,7 @@ from nightsight.intervals import Ints, outer
 from nightsight.model import Finding
 from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id, repeated, repeats
 from nightsight.read.nsys.names import OF_HOOK, Names, cost_of_names, folded, placed, understood
+from nightsight.read.nsys.nccl import NCCL, nccl_calls
 from nightsight.read.nsys.samples import SAMPLES, python_samples
 from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, MARKS, RANGE_STYLES, label
 from nightsight.tables import MODULE, NULLABLE, PUSH_POP
@@ -32,7 +33,10 @@ Frame = pd.DataFrame
 
 
 def ranges_and_marks(export: Export) -> dict[str, Frame]:
-    """Read ranges and marks in one pass: operators are cpu_ops, and marks with a stack of Python python_samples."""
+    """Read ranges and marks in one pass.
+
+    Operators are cpu_ops, marks with a stack of Python python_samples, and calls of NCCL are collectives, too.
+    """
     frame = export.fetch(NVTX, _COLUMNS, nullable=_NULLABLE)
     names = _names(export, frame)
     frame = frame.assign(**names._asdict())
@@ -44,7 +48,13 @@ def ranges_and_marks(export: Export) -> dict[str, Frame]:
     if not export.as_recorded and (told := cost_of_names(tables["marks"])):
         export.findings.append(told)
         tables["marks"] = tables["marks"][~tables["marks"]["name"].astype("str").str.startswith(OF_HOOK)]
-    return tables if samples is None else {**tables, "python_samples": samples}
+    if samples is not None:
+        tables["python_samples"] = samples
+    if not export.as_recorded:
+        of_nccl = tables["ranges"][tables["ranges"]["domain"] == NCCL]
+        if (calls := nccl_calls(export, NVTX, of_nccl)) is not None:
+            tables["collectives"] = calls
+    return tables
 
 
 def with_ids(frame: Frame) -> Frame:

@@ -57,12 +57,9 @@ def python_samples(export: Export, source: str, marks: Frame) -> Frame | None:
 
 def _stacks(export: Export, source: str, marks: Frame) -> tuple[Values, _Stacks | None]:
     """Return the stack of each mark, -1 for none, and these; None if no mark has a frame with a function."""
-    registered = '(SELECT value FROM "StringIds" WHERE id = "jsonTextId")'
-    known = {"jsonText": '"jsonText"', "jsonTextId": registered}
-    present = [text for column, text in known.items() if column in export.database.columns[source]]
-    if not present:
+    text = export.payload(source)
+    if not text:
         return np.full(len(marks), -1), None
-    text = f"COALESCE({', '.join(present)}, '')"
     # quoted: json_extract returns a text as it is, and not as JSON
     frames = f"""json_quote(json_extract({text}, '$."{SAMPLES}".Frames'))"""
     found = f'CASE WHEN "eventType" = 34 AND json_valid({text}) THEN {frames} END'

@@ -77,7 +77,9 @@ def refuse_foreign(database: Database) -> None:
 
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
-    missing = {"cpu_ops": _NO_OPERATORS, "collectives": _NO_COLLECTIVES}
+    missing = {
+        "cpu_ops": _NO_OPERATORS,
+    }
     missing |= {"python_functions": "nsys samples Python; torch.profiler.profile(with_stack=True) records its calls"}
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
@@ -341,8 +343,10 @@ _NO_USAGE: Final = (
 _NO_METRICS: Final = (
     "the GPU was not sampled (nightsight profile --gpu-metrics; nsys profile --gpu-metrics-devices=all)"
 )
-# its NVTX payloads (ncclNvtxRange...) hold the size of a message and the communicator: they could fill the table
-_NO_COLLECTIVES: Final = "what NCCL is called with is not read from nsys captures; --collector torch records it"
+_NO_COLLECTIVES: Final = (
+    "the program called no collective of NCCL, or the export lacks what it was called with (nsys export "
+    "--include-json=true)"
+)
 _NO_RECORDS: Final = "no CUDA event was recorded, or events were not traced (nsys profile --cuda-event-trace=true)"
 _NO_STACKS: Final = (
     "no stacks were recorded (nightsight profile --python-backtrace; nsys profile --python-backtrace=cuda)"
@@ -365,6 +369,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
     # no sources: these are read with the ranges
     "marks": ((), "NvtxEvents", _NO_NVTX, ranges_and_marks),
     "python_samples": ((), "never", _NO_SAMPLES, ranges_and_marks),
+    "collectives": ((), "never", _NO_COLLECTIVES, ranges_and_marks),
     "threads": (("ThreadNames",), "never", "this export names no threads", _threads),
     "os_calls": (("OSRT_API",), "OSRuntime", _NO_OS, _os_calls),
     "cpu_page_faults": (("CUDA_UM_CPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _cpu_page_faults),
