@@ -132,11 +132,13 @@ def _inverse_trigamma(value: float) -> float:
 def is_of_one_side(having: Floats, of: int, others: int, alpha: float) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     """Whether what `having` runs of a side of `of` have, and none of the `others`, belongs to that side.
 
-    It does if all of its runs have it, or if as many would hardly fall on one side by chance (Fisher's exact test, in
-    both directions).
+    It does if all of its runs have it, or if most do, and as many would hardly fall on one side by chance (Fisher's
+    exact test, in both directions).
     """
     chance = 2 * comb(of, having) / comb(of + others, having)
-    belongs: np.ndarray[Any, np.dtype[np.bool_]] = (having > 0) & ((having == of) | (chance <= alpha))
+    belongs: np.ndarray[Any, np.dtype[np.bool_]] = (having > 0) & (
+        (having == of) | ((2 * having > of) & (chance <= alpha))
+    )
     return belongs
 
 
