@@ -34,7 +34,7 @@ FORWARD_BACKWARD: Final = "fwdbwd"
 # the process of all events in the traces of autograd's older profiler, which have no categories
 _OF_AUTOGRAD: Final = "CPU functions"
 _OPERATOR: Final = re.compile(r"\w+::|detach_?$|record_param_comms$|.*(?:Backward\d*|AccumulateGrad)$", re.DOTALL)
-_CALL: Final = re.compile(r"(?:cuda|hip|cu)[A-Z]\w+")
+_CALL: Final = re.compile(r"(?:cuda|hip|cu)[A-Z][a-z]\w*")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{1,16}")
 # metadata, and the ends of events that began in another row
 _CONTINUED: Final = ("M", "E", "e", "n", "f", "t")
@@ -213,7 +213,9 @@ def _kind(event: Fields) -> str:
             return MODULES[category]
         if not category and event.get("pid") == _OF_AUTOGRAD:
             name = str(event.get("name"))
-            return "cpu_op" if _OPERATOR.match(name) else "cuda_runtime" if _CALL.fullmatch(name) else "user_annotation"
+            if _OPERATOR.match(name):
+                return "cpu_op"
+            return "cuda_runtime" if _CALL.fullmatch(name) else "user_annotation"
         return category or ""
     # the first exporters gave instants no category
     if event.get("name") == MEMORY:

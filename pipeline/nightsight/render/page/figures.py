@@ -206,7 +206,7 @@ def _cpu(run: Numbers) -> Iterator[Figure]:
         return
     note = f"{counted(run.operator_calls or 0, 'call')} of {counted(run.operators or 0, 'operator')}"
     # operators are counted as torch does: wherever they were recorded
-    note += ", start-up included" if run.repeated else ""
+    note += ", in all that was recorded" if run.repeated else ""
     yield Figure("Operator time", format_value(run.operator_ns, "own_ns"), note)
     name = middle_cut(printable(run.top_operator), _NAME_LENGTH)
     yield Figure("Top operator", format_value(run.top_operator_pct, "own_pct"), f"of all operator time: {name}")
