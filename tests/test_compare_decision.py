@@ -136,6 +136,14 @@ def test_a_sure_change_of_no_weight_is_unchanged() -> None:
     assert decision(SAME, SLOWER, rules).status == 0
 
 
+def test_what_is_new_and_too_small_to_be_tested_is_unchanged() -> None:
+    old, new = {"old": (1.0, 90_000.0)}, {"large": (1.0, 90_000.0), "small": (1.0, 400.0)}
+    sides = [[run({"step_ns": time}, kernels) for time in SAME] for kernels in (old, old | new)]
+    changes = compare(*sides, settings=Settings()).changes.set_index("name")
+    assert changes["verdict"][["old", "large", "small"]].tolist() == ["unchanged", "added", "unchanged"]
+    assert changes["note"]["small"] == "less than 0.05 % of a step: not tested"
+
+
 def test_sides_without_runs_and_other_workloads_are_refused() -> None:
     with pytest.raises(UsageError, match="the candidate has no runs"):
         compare(side(SAME), [], settings=Settings())

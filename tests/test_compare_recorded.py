@@ -1,13 +1,12 @@
 """Comparisons of runs that an H200 made in turns (tests/gpu/trials.py): what did not change, and what did."""
 
-import random
 from pathlib import Path
 
 import pytest
 
 from nightsight.compare import Settings, compare
 from nightsight.comparison import Comparison
-from tests.gpu.trials import CASES, PROGRAMS, Case, Runs, flagged, kept, named_by
+from tests.gpu.trials import CASES, PROGRAMS, Case, Runs, alarms, flagged, kept, named_by
 
 ROUNDS = Path(__file__).parent / "data" / "trials" / "rounds.jsonl.xz"
 CHANGED = {case.name: case for case in CASES if case.kinds}
@@ -36,18 +35,9 @@ def test_what_did_not_change_is_not_flagged(rounds: Runs, program: str) -> None:
 
 
 def test_pairs_of_unchanged_runs_are_flagged_as_rarely_as_in_made_up_noise(rounds: Runs) -> None:
-    # which run of a pair is called the baseline is of no consequence, so that ten pairs are many comparisons
-    drawn, alarms, asked = random.Random(1), 0, 0
-    for program in PROGRAMS:
-        pairs = list(zip(rounds[program].values(), rounds[f"{program} again"].values(), strict=True))
-        for runs in {3, 5, len(pairs)}:
-            for _ in range(12 if runs <= len(pairs) else 0):
-                chosen = [drawn.sample(pair, 2) for pair in drawn.sample(pairs, runs)]
-                before, after = zip(*chosen, strict=True)
-                alarms += bool(flagged(compare(before, after, settings=Settings())))
-                asked += 1
-    assert asked == 84
-    assert alarms <= 0.03 * asked
+    drawn = [flags for program in PROGRAMS for pairs in (3, 5, 10) for flags in alarms(rounds, program, pairs, 12)]
+    assert len(drawn) == 84
+    assert sum(map(bool, drawn)) <= 0.03 * len(drawn)
 
 
 @pytest.mark.parametrize("case", CHANGED.values(), ids=CHANGED)
@@ -64,9 +54,11 @@ def test_each_change_is_found_by_three_pairs_and_named(rounds: Runs, case: Case)
 def test_a_longer_kernel_is_found_by_its_share(rounds: Runs, share: int) -> None:
     found = compared(rounds, "mlp", f"kernel {share} % longer")
     is_kernel = (found.changes["kind"] == "kernel") & (found.changes["verdict"] == "regressed")
-    (row,) = (row for row in found.changes[is_kernel].to_dict("records") if "sin_kernel" in row["name"])
+    (row,) = found.changes[is_kernel].to_dict("records")
+    assert "sin_kernel" in row["name"]
     assert row["low_pct"] < share + 0.5
     assert row["high_pct"] > share - 0.5
+    assert row["high_pct"] - row["low_pct"] < 1
     assert "vectorized_elementwise_kernel (sin)" in found.sentence
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from nightsight.comparison import CHANGES, Comparison, Decision, Difference
 from nightsight.model import Environment
@@ -194,5 +195,5 @@ def test_a_terminal_gets_one_screen(trained: Comparison) -> None:
 @examples(40)
 def test_no_name_breaks_a_line(names: list[str], width: int) -> None:
     lines = comparison_lines(hostile_comparison(names), width=width)
-    assert all(len(line) <= width for line in lines)
+    assert all(cell_len(line) <= width for line in lines)
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202e]", "".join(lines))

@@ -12,18 +12,21 @@ slower kernel in a repository: 8 and 15 runs, for which the rounds leave time.
 A line for each comparison; exit status 1 if one says something else than it should. In the environment: SECONDS_LEFT is
 the time for all, ONLY programs or cases of the rounds ("copying,mlp again,synchronization"), NSYS the nsys. In $OUT, as
 they come: trials.txt, the lines; reports.jsonl.xz, each run; and the comparison that `ab` wrote. A command that was cut
-off loses nothing: `python -m tests.gpu.trials judge reports.jsonl.xz` says what its runs show.
+off loses nothing: `python -m tests.gpu.trials judge reports.jsonl.xz` says what its runs show, and `draw` how often
+comparisons flag something whose pairs are drawn from the unchanged ones.
 """
 
 import json
 import lzma
 import multiprocessing
 import os
+import random
 import shutil
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -153,7 +156,9 @@ _AS_THEY_ARE: Final = CASES[: len(PROGRAMS)]
 
 def main(words: Sequence[str]) -> int:
     """Run the parts that are named, or all; return the exit status."""
-    if words[:1] == ["judge"]:
+    if words[:1] == ["draw"]:
+        failed = sum(_say_alarms(kept(Path(word))) for word in words[1:])
+    elif words[:1] == ["judge"]:
         failed = sum(_judged(kept(Path(word))) for word in words[1:])
     else:
         with TemporaryDirectory() as folder:
@@ -346,6 +351,31 @@ def flagged(comparison: Comparison) -> list[tuple[str, str]]:
 def named_by(case: Case, kind: str, name: str) -> bool:
     """Whether this names the change of a case."""
     return kind in case.kinds and any(word.lower() in name.lower() for word in case.words)
+
+
+def alarms(runs: Runs, program: str, pairs: int, drawings: int) -> list[list[tuple[str, str]]]:
+    """Return what comparisons of unchanged runs flag: which pairs count, and which of a pair is called the baseline,
+    is drawn, so that ten pairs are many comparisons.
+    """
+    again = runs[f"{program} again"]
+    every = [(run, again[number]) for number, run in sorted(runs[program].items()) if number in again]
+    drawn, found = random.Random(f"{program} {pairs}"), []
+    for _ in range(drawings if pairs <= len(every) else 0):
+        before, after = zip(*(drawn.sample(pair, 2) for pair in drawn.sample(every, pairs)), strict=True)
+        found.append(flagged(compare(before, after, settings=Settings())))
+    return found
+
+
+def _say_alarms(runs: Runs) -> bool:
+    """Say how many comparisons of unchanged runs flag something; return whether these are more than 3 %."""
+    found = {(name, pairs): alarms(runs, name, pairs, 150) for name in PROGRAMS for pairs in (3, 5, 10)}
+    for (name, pairs), of_draws in found.items():
+        _say(f"{name}, {pairs} pairs: {sum(map(bool, of_draws))} of {len(of_draws)} flagged")
+    every = [flags for of_draws in found.values() for flags in of_draws]
+    _say(f"in all: {sum(map(bool, every))} of {len(every)} flagged")
+    for (kind, name), count in Counter(flag for flags in every for flag in flags).most_common(10):
+        _say(f"    {count} times {kind} {name[:90]}")
+    return sum(map(bool, every)) > 0.03 * len(every)
 
 
 def _row(comparison: Comparison, kind: str, name: str) -> dict[str, float]:

@@ -12,7 +12,7 @@ from nightsight.compare.decision import decided, said
 from nightsight.compare.matching import matches
 from nightsight.compare.measures import CAUSES
 from nightsight.compare.settings import Settings
-from nightsight.compare.statistics import is_of_one_side
+from nightsight.compare.statistics import of_one_side
 from nightsight.compare.verdicts import Court, Table
 from nightsight.comparison import CHANGES, GATE, STEP, Comparison, Difference, Measures, Verdict
 from nightsight.errors import UsageError
@@ -205,8 +205,7 @@ def _causes(runs: _Runs, alpha: float, *, is_doubted: bool) -> pd.DataFrame:
     both = found[0].join(found[1], how="outer").reset_index()
     before, after = (both[f"{side}_runs"].fillna(0).to_numpy(dtype=np.float64) for side in ("baseline", "candidate"))
     few, many = len(runs.baseline), len(runs.candidate)
-    came = (before == 0) & is_of_one_side(after, many, few, alpha) & (not is_doubted)
-    went = (after == 0) & is_of_one_side(before, few, many, alpha) & (not is_doubted)
+    came, went = (flags & (not is_doubted) for flags in of_one_side(before, after, (few, many), alpha))
     stayed = (2 * before > few) & (2 * after > many)
     verdict = np.select([came, went, stayed], ["added", "removed", "unchanged"], "inconclusive")
     gains = both[["baseline_gain_pct", "candidate_gain_pct"]].astype("float64")

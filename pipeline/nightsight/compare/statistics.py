@@ -14,6 +14,7 @@ import pandas as pd
 from scipy.special import comb, digamma, polygamma, stdtr, stdtrit
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 LEAST_RUNS: Final = 3
 """Runs a side below which nothing is tested."""
@@ -129,17 +130,32 @@ def _inverse_trigamma(value: float) -> float:
     return x
 
 
-def is_of_one_side(having: Floats, of: int, others: int, alpha: float) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Whether what `having` runs of a side of `of` have, and none of the `others`, belongs to that side.
+def of_one_side(few: Floats, many: Floats, of: tuple[int, int], alpha: float) -> tuple[Flags, Flags]:
+    """Return what only the candidate has, and what only the baseline has, of things that `few` and `many` runs have.
 
-    It does if all of its runs have it, or if most do, and as many would hardly fall on one side by chance (Fisher's
-    exact test, in both directions).
+    A side has what all of its runs have, or most of them and more than chance puts on one side (Fisher's exact test,
+    in both directions). Where things come and go by themselves, chance puts some on one side. How many, those tell
+    that as many runs have, and both sides do. What chance would explain more than `alpha` of is not said.
     """
-    chance = 2 * comb(of, having) / comb(of + others, having)
-    belongs: np.ndarray[Any, np.dtype[np.bool_]] = (having > 0) & (
-        (having == of) | ((2 * having > of) & (chance <= alpha))
-    )
-    return belongs
+    every = sum(of)
+    numbers = np.arange(every + 1)
+    of_both = np.bincount((few + many)[(few > 0) & (many > 0)].astype(np.int64), minlength=every + 1)
+    chances = [comb(side, numbers) / comb(every, numbers) for side in of]
+    # runs could have been dealt to the sides in any order
+    dealt = of_both / np.maximum(1 - chances[0] - chances[1], 1e-9)
+    sides, levels = [], []
+    for own, other, side, chance in zip((few, many), (many, few), of, chances, strict=True):
+        is_most = (numbers == side) | ((2 * numbers > side) & (numbers < side) & (2 * chance <= alpha))
+        is_alone = (own > 0) & (other == 0) & is_most[own.astype(np.int64)]
+        found = np.bincount(own[is_alone].astype(np.int64), minlength=every + 1)
+        levels.append(np.array([chance, chance * dealt, found])[:, is_most])
+        sides.append((is_alone, chance[own.astype(np.int64)]))
+    rarity, expected, count = np.concatenate(levels, axis=1)
+    limits = np.unique(rarity)
+    is_rarer = rarity <= limits[:, None]
+    limit = limits[(is_rarer * expected).sum(axis=1) <= alpha * (is_rarer * count).sum(axis=1)].max(initial=0.0)
+    is_old, is_new = (is_alone & (chance <= limit) for is_alone, chance in sides)
+    return is_new, is_old
 
 
 def holm(p: Floats) -> Floats:

@@ -8,10 +8,17 @@ import numpy as np
 import pandas as pd
 
 from nightsight.compare.settings import Settings
-from nightsight.compare.statistics import LEAST_RUNS, Effects, Floats, benjamini_hochberg, effects, holm, is_of_one_side
+from nightsight.compare.statistics import (
+    LEAST_RUNS,
+    Effects,
+    Flags,
+    Floats,
+    benjamini_hochberg,
+    effects,
+    holm,
+    of_one_side,
+)
 from nightsight.comparison import STEP, unit_of
-
-_Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 # of nsys's clock on a GPU: what it rounds times to
 _CLOCK_NS: Final = 32.0
@@ -98,8 +105,16 @@ class Court:
         # a change that is sure, and of no weight
         is_tiny = is_found & _are_times(table) & self._is_tiny(before, after)
         is_change = is_found & ~is_tiny
-        is_same = ((low > -self._same) & (high < self._same)) | is_small | is_tiny | ((before == 0) & (after == 0))
-        verdict = _verdicts(table, found, is_change, is_same, self.settings.alpha)
+        is_same = ((low > -self._same) & (high < self._same)) | is_tiny | ((before == 0) & (after == 0))
+        # that something is there or not is a fact, which needs no test of times
+        few, many = ((side > 0).sum(axis=1).astype(np.float64) for side in (table.baseline, table.candidate))
+        of = (table.baseline.shape[1], table.candidate.shape[1])
+        is_added, is_removed = of_one_side(few, many, of, self.settings.alpha)
+        verdict = np.select(
+            [is_small, is_added, is_removed, is_change & (found.mean > 0), is_change, is_same],
+            ["unchanged", "added", "removed", "regressed", "improved", "unchanged"],
+            "inconclusive",
+        )
         needed = np.where(
             np.isfinite(found.error), found.needed_runs(self._least, self._same, level), float(LEAST_RUNS)
         )
@@ -132,17 +147,17 @@ class Court:
     def _same(self) -> float:
         return float(np.log1p(self.settings.same_pct / 100))
 
-    def _is_tiny(self, before: Floats, after: Floats) -> _Flags:
-        tiny: _Flags = np.abs(after - before) < self.settings.least_ns
+    def _is_tiny(self, before: Floats, after: Floats) -> Flags:
+        tiny: Flags = np.abs(after - before) < self.settings.least_ns
         return tiny
 
-    def _too_small(self, table: Table, larger: Floats) -> tuple[_Flags, _Flags]:
+    def _too_small(self, table: Table, larger: Floats) -> tuple[Flags, Flags]:
         """Return which groups take too little of a step to matter, and which others ran too briefly to be tested."""
         is_group = (table.keys["kind"] != "gate").to_numpy()
         is_small = is_group & (100 * larger < self.settings.least_share_pct * self.step_ns)
         return is_small, is_group & ~is_small & (larger * self.repetitions < self.settings.least_total_ns)
 
-    def _effects(self, table: Table, counts: tuple[Floats, Floats], is_tested: _Flags) -> Effects:
+    def _effects(self, table: Table, counts: tuple[Floats, Floats], is_tested: Flags) -> Effects:
         with np.errstate(divide="ignore", invalid="ignore"):
             before, after = (
                 np.where(is_tested[:, None], np.log(side), np.nan) for side in (table.baseline, table.candidate)
@@ -172,7 +187,7 @@ class Court:
             level[family] = alpha * found_now / tests
         return adjusted, level
 
-    def _notes(self, table: Table, is_open: _Flags, is_small: _Flags, is_short: _Flags) -> Any:  # noqa: ANN401 (texts)
+    def _notes(self, table: Table, is_open: Flags, is_small: Flags, is_short: Flags) -> Any:  # noqa: ANN401 (texts)
         """Say why a measure was not tested, or is not settled."""
         sides = (table.baseline, table.candidate)
         (few, many), of = (np.isfinite(side).sum(axis=1) for side in sides), [side.shape[1] for side in sides]
@@ -189,22 +204,9 @@ class Court:
         return notes
 
 
-def _are_times(table: Table) -> _Flags:
+def _are_times(table: Table) -> Flags:
     keys = table.keys[_KEYS].itertuples(index=False, name=None)
     return np.array([unit_of(kind, name) == "ns" for kind, name in keys], dtype=bool)
-
-
-def _verdicts(table: Table, found: Effects, is_change: _Flags, is_same: _Flags, alpha: float) -> Any:  # noqa: ANN401
-    """Return the verdicts: that something is there or not is a fact, which needs no test of times."""
-    few, many = ((side > 0).sum(axis=1) for side in (table.baseline, table.candidate))
-    of = (table.baseline.shape[1], table.candidate.shape[1])
-    is_added = (few == 0) & is_of_one_side(many, of[1], of[0], alpha)
-    is_removed = (many == 0) & is_of_one_side(few, of[0], of[1], alpha)
-    return np.select(
-        [is_added, is_removed, is_change & (found.mean > 0), is_change, is_same],
-        ["added", "removed", "regressed", "improved", "unchanged"],
-        "inconclusive",
-    )
 
 
 def _parts(before: Floats, after: Floats, few: Floats, many: Floats) -> dict[str, Floats]:
