@@ -51,7 +51,7 @@ def test_all_tables_of_a_cuda_trace(recorded: Recorded) -> None:
         "unread": 0,
     }
     never = {"graph_launches", "marks", "overheads", "python_samples", *OF_REPLAY}
-    optional = {"memory_usage", "python_functions", "syncs", "event_records", "collectives", "range_counters"}
+    optional = {"memory_usage", "python_functions", "syncs", "event_records", "collectives", "range_counters", "ranks"}
     assert set(profile.missing) == {*optional, *never}
     assert profile.findings == ()
 

@@ -471,6 +471,7 @@ def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None
     metavar="DIR",
     help="Write style and script into this folder, for hosts that forbid them inside a page (Jenkins).",
 )
+@click.option("--apart", is_flag=True, help="Make a report of each rank, if the files are of one job.")
 @window_option
 @attach_option
 @input_option
@@ -479,15 +480,17 @@ def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None
 def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     """Create reports from capture files.
 
-    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, CSV pages of ncu, and torch traces. The
-    verdict, the top causes and the top kernels are printed to standard error, for several files a line each, and the
-    paths of the reports to standard output.
+    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, CSV pages of ncu, and torch traces.
+    Several files get a report each; captures of ranks that communicate get one of the whole job. The verdict, the top
+    causes and the top kernels are printed to standard error, for several reports a line each, and the paths of the
+    reports to standard output.
 
     \b
     Examples:
       nightsight report train.sqlite -o train.html
       nightsight report train.sqlite --format csv -o tables/
       nightsight report train.sqlite --window step/10:19
+      nightsight report rank*.json.gz -o job.html            # one report of all ranks
       nightsight report train.nsys-rep --format perfetto     # for ui.perfetto.dev
       nightsight report vllm.sqlite --attach results.json
       nightsight report train.sqlite -o site/train.html --assets site/assets
@@ -498,11 +501,11 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     options = ReportOptions(**values)
     output = Output(options.output, options.style or "", options.max_bytes, options.assets)
     with shown_progress(is_quiet=options.quiet) as progress:
-        reading = Reading(options.nsys, options.max_input, progress, options.window, options.attach)
+        reading = Reading(options.nsys, options.max_input, progress, options.window, options.attach, options.apart)
         for made in render_files(files, output, reading):
             with progress.paused():
                 if not options.quiet:
-                    show_report(made.report, is_brief=len(files) > 1)
+                    show_report(made.report, is_brief=made.is_one_of_several)
                 say(f"report: {made.path}")
 
 

@@ -283,6 +283,7 @@ class ReportOptions:
     attach: tuple[Path, ...]
     assets: Path | None
     max_bytes: int
+    apart: bool
     max_input: int
     nsys: Path | None
     quiet: bool

@@ -120,6 +120,17 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "ranks": TEXT,
         "rank": NULLABLE,
     },
+    # which rank of a job a process is, and of how many; source: what tells it. shift_ns: by how much its times were
+    # moved to those of the other ranks, missing if they have one clock; spread_ns: how far single collectives are from
+    # that
+    "ranks": {
+        "process": INT,
+        "rank": INT,
+        "world_size": NULLABLE,
+        "source": TEXT,
+        "shift_ns": NULLABLE,
+        "spread_ns": NULLABLE,
+    },
     "threads": {"thread": INT, "name": TEXT, "priority": NULLABLE},
     "os_calls": {**_SPAN, **_ON_THREAD, "name": TEXT},
     # page faults of unified memory: CPU faults one by one, GPU faults in groups
@@ -275,6 +286,9 @@ OF_REPLAY: Final = ("profiled_launches", "kernel_metrics", "kernel_rules", "kern
 """The tables that only ncu fills."""
 NOT_REPLAYED: Final = "no kernel was replayed with ncu"
 """Why a timeline without a replay lacks these tables."""
+
+NO_RANKS: Final = "the capture does not tell which rank of a job a process is"
+"""Why a capture lacks the table `ranks`."""
 
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
 # texts that are empty if not recorded

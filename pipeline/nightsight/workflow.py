@@ -25,9 +25,10 @@ from nightsight.collect.conditions import findings_of, logged
 from nightsight.collect.nsys import export_sqlite, required_nsys
 from nightsight.collect.timing import of_benchmark, time_ranges
 from nightsight.collect.workloads import Program, Request, arguments_of
-from nightsight.errors import MissingTable, UsageError, WorkloadError
+from nightsight.errors import CaptureError, MissingTable, UsageError, WorkloadError
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import AUTO, check_window, chosen_window, offered_windows
+from nightsight.job import Part, is_of_job, joined, title_of
 from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report, View
 from nightsight.progress import Progress
 from nightsight.pruning import Keep, discard
@@ -56,12 +57,13 @@ from nightsight.unprofiled import as_text, beside, with_unprofiled
 class Made:
     """A report, and the path of its file.
 
-    file: the capture that it was made from; None for a report.json.
+    file: the capture that it was made from; None for a report.json. is_one_of_several: other reports are made with it.
     """
 
     path: Path
     report: Report
     file: Path | None = None
+    is_one_of_several: bool = False
 
 
 @dataclass(frozen=True)
@@ -286,7 +288,7 @@ class Reading:
     """How to read captures: the nsys that exports a .nsys-rep, and the size limit of an uncompressed trace in bytes.
 
     window: the part of a capture that its report is about, as on the command line. attach: result files of serving
-    benchmarks.
+    benchmarks. is_apart: captures get a report each, even those of the ranks of one job.
     """
 
     nsys: Path | None
@@ -294,10 +296,14 @@ class Reading:
     progress: Progress
     window: str = AUTO
     attach: tuple[Path, ...] = ()
+    is_apart: bool = False
 
 
 def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Iterator[Made]:
-    """Render the report of each capture; yield each one written. UsageError for an impossible `output`."""
+    """Render the report of each capture, or one of all if they are of one job; yield each one written.
+
+    UsageError for an impossible `output`.
+    """
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
     if len(paths) > 1 and reading.attach:
@@ -307,11 +313,13 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
             f"{style} consists of several files and cannot go to standard output", "Name a folder with -o."
         )
     _refuse_assets(style, output)
-    targets = _targets(paths, output.path, form.suffix)
-    for done, (path, target) in enumerate(zip(paths, targets, strict=True)):
-        if len(paths) > 1:
+    job = None if len(paths) == 1 or reading.is_apart else open_job(paths, form, reading)
+    titles = [job.report.title] if job else [_title(path) for path in paths]
+    targets = _targets(titles, output.path, form)
+    for done, target in enumerate(targets):
+        if len(targets) > 1:
             reading.progress(f"file {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
-        source = open_file(path, form, reading)
+        source = job or open_file(paths[done], form, reading)
         reading.progress(f"writing {target.name}")
         contents = form.render(replace(source, most_bytes=output.most_bytes))
         if output.assets:
@@ -321,7 +329,7 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
             continue
         for name, content in contents.items():
             write_file(target / name if name else target, content, inputs=paths)
-        yield Made(target, source.report)
+        yield Made(target, source.report, is_one_of_several=len(targets) > 1)
 
 
 def _refuse_assets(style: str, output: Output) -> None:
@@ -337,12 +345,12 @@ def _with_assets(page: bytes, folder: Path, target: Path, inputs: Sequence[Path]
     return text.encode()
 
 
-def _targets(paths: Sequence[Path], output: Path | None, suffix: str) -> list[Path]:
-    if len(paths) == 1 and output:
+def _targets(titles: Sequence[str], output: Path | None, form: Format) -> list[Path]:
+    if len(titles) == 1 and output:
         return [output]
     if str(output) == "-":
         raise UsageError("cannot write several reports to standard output", "Name a folder with -o.")
-    targets = [(output or Path()) / f"{_title(path)}.report{suffix}" for path in paths]
+    targets = [(output or Path()) / f"{title}.report{form.suffix}" for title in titles]
     if len(set(targets)) < len(targets):
         raise UsageError(
             "some of these files have the same name, so their reports would overwrite each other",
@@ -466,6 +474,35 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
         return _source(build_report(chosen, _title(path)), chosen)
 
 
+def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | None:
+    """Read captures as the ranks of one job, and make one report of them; None if they are not of one.
+
+    A capture that cannot be read is a rank that is missing, unless no other is of a job either.
+    """
+    check_window(reading.window)
+    parts, findings = [], []
+    for done, path in enumerate(paths):
+        reading.progress(f"rank {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
+        try:
+            if recognize(path) not in _OF_RANKS:
+                return None
+            with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
+                part = Part(_title(path), profile)
+        except CaptureError as error:
+            said = f"{error.message[:1].upper()}{error.message[1:]}."
+            findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said, error.hint))
+            continue
+        if not is_of_job(part):
+            return None
+        parts.append(part)
+    if len(parts) < 2:
+        return None
+    reading.progress("looking for causes in all ranks")
+    chosen = with_attached(replace(joined(parts), window=reading.window), reading.attach)
+    title = title_of([_title(path) for path in paths])
+    return _source(build_report(chosen, title, findings=tuple(findings)), chosen)
+
+
 def _source(report: Report, profile: Profile) -> Source:
     return Source(report, profile, spent=partial(spent, profile))
 
@@ -538,3 +575,4 @@ TRENDS: Final = "history.html"
 """The trend page, beside the index."""
 _OF_FOLDER: Final = ("run_id", "href")
 _SMALL_BYTES: Final = 60_000_000
+_OF_RANKS: Final = ("nsys-rep", "nsys-sqlite", "kineto")

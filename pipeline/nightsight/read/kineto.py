@@ -35,6 +35,7 @@ from nightsight.read.vocabulary import cuda_version, list_gpus
 from nightsight.tables import (
     ANNOTATION,
     HOST_MEMORY,
+    NO_RANKS,
     NOT_REPLAYED,
     OF_REPLAY,
     categorical,
@@ -97,6 +98,12 @@ _NO_COLLECTIVES: Final = (
     "the program called no collective, or its torch does not record what they are (2.1 and later do)"
 )
 _NO_DEVICE: Final = "the trace names no GPU"
+_IF_EMPTY: Final = {
+    "devices": _NO_DEVICE,
+    "range_counters": _NO_COUNTERS,
+    "collectives": _NO_COLLECTIVES,
+    "ranks": NO_RANKS,
+}
 # prefixes of calls that start GPU work, in CUDA and HIP
 _GIVES_WORK: Final = (
     "cudaLaunch",
@@ -147,7 +154,7 @@ class _Trace(Events):
             self._refuse_foreign(tables["unread"])
             if tables["unread"].empty:
                 self.findings.append(_NOTHING_RECORDED)
-        tables |= {"devices": self._devices(), "diagnostics": empty("diagnostics")}
+        tables |= {"devices": self._devices(), "diagnostics": empty("diagnostics"), "ranks": self._ranks(tables)}
         missing = _NEVER | dict.fromkeys(OF_REPLAY, NOT_REPLAYED) | self._not_recorded(tables)
         kept = {name: conform(name, table) for name, table in tables.items() if name not in missing}
         if self.odd.total():
@@ -174,17 +181,13 @@ class _Trace(Events):
 
     def _not_recorded(self, tables: Mapping[str, Frame]) -> dict[str, str]:
         """Return the tables that were not recorded, with reasons. Inferred from events: the trace does not say it."""
-        missing = {"devices": _NO_DEVICE} if tables["devices"].empty else {}
+        missing = {name: why for name, why in _IF_EMPTY.items() if tables[name].empty}
         if MEMORY not in self.events:
             missing["memory_usage"] = _NO_USAGE
         if not {_FUNCTION, MODULES[_FUNCTION]} & self.events.keys():
             missing["python_functions"] = _NO_FUNCTIONS
         if _SYNC not in self.events:
             missing |= dict.fromkeys(("syncs", "event_records"), _NO_SYNCS)
-        if tables["range_counters"].empty:
-            missing["range_counters"] = _NO_COUNTERS
-        if tables["collectives"].empty:
-            missing["collectives"] = _NO_COLLECTIVES
         has_calls, has_work = bool(self.kinds_of_calls()), any(kind in self.events for kind in _GPU)
         gives_work = tables["api_calls"]["name"].astype("str").str.startswith(_GIVES_WORK).any()
         others = tables["unread"][~tables["unread"]["source"].isin(_OF_CPU)]
@@ -262,6 +265,22 @@ class _Trace(Events):
             multiprocessors=self.numbers(rows, "numSms"),
             memory_bytes=self.numbers(rows, "totalGlobalMem"),
         )
+
+    def _ranks(self, tables: Mapping[str, Frame]) -> Frame:
+        """Read which rank wrote the trace: what torch says of it, else its calls of the largest group."""
+        hosts = [tables[name] for name in _HOST_TABLES if "process" in tables[name] and len(tables[name])]
+        told = self.document.get("distributedInfo")
+        told = told if isinstance(told, dict) else {}
+        rank, size = told.get("rank"), told.get("world_size")
+        calls = tables["collectives"].dropna(subset=["rank", "group_size"])
+        if not is_id(rank) and len(calls):
+            largest = calls.sort_values("group_size", kind="stable").iloc[-1]
+            rank, size = int(largest["rank"]), int(largest["group_size"])
+        if not is_id(rank) or rank < 0 or not hosts:
+            return empty("ranks")
+        process = int(hosts[0]["process"].iloc[0])
+        size = size if is_id(size) and size > rank else None
+        return pd.DataFrame({"process": [process], "rank": [rank], "world_size": [size], "source": "torch.profiler"})
 
     def _environment(self, tables: Mapping[str, Frame]) -> Environment:
         version = self.document.get("schemaVersion")

@@ -98,6 +98,7 @@ VOCABULARY: Final = (
     *_OF_ARGUMENTS,
     *_TRACKS,
     *_PLACES,
+    "distributedInfo rank world_size",
     "deviceProperties traceEvents args true false null python_function user_annotation cpu_op kernel gpu_memcpy",
 )
 
@@ -128,6 +129,9 @@ def _written(document: Mapping[str, Json], events: list[Json], private: Private)
             _kept(private, device, _OF_DEVICE) if isinstance(device, dict) else _cleaned(private, device, _nothing)
             for device in given
         ]
+    told = document.get("distributedInfo")
+    if isinstance(told, dict):
+        head["distributedInfo"] = _kept(private, told, dict.fromkeys(("rank", "world_size"), _nothing))
     start = _json(head).removesuffix("}")
     yield f'{start}{"," if head else ""}"traceEvents":['
     for number, event in enumerate(events):

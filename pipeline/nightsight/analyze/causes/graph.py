@@ -21,7 +21,7 @@ import pandas as pd
 
 from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.split import causing_calls
-from nightsight.events.kernel_names import communicates
+from nightsight.events.communication import communicating, communication
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints
@@ -158,12 +158,7 @@ def _facts(timeline: Timeline) -> _Facts:
     process = operation_column(timeline, "process") if count else _NONE
     stream = (pd.factorize(process)[0].astype(np.int64) << 40) + (operations.device.astype(np.int64) << 33)
     kind, direction = operations.in_graph.astype(np.int64), np.full(count, -1, dtype=np.int64)
-    communicating, between = np.zeros((2, count), dtype=bool)
-    kernels, copies = tables.get("kernels"), tables.get("memory_ops")
-    if kernels is not None and len(kernels):
-        names = kernels["name"].cat
-        known = np.array([communicates(name) for name in names.categories], dtype=bool)
-        communicating[: len(kernels)] = known[names.codes]
+    between, copies = np.zeros(count, dtype=bool), tables.get("memory_ops")
     if copies is not None and len(copies):
         here = operations.of("memory_ops")
         ways = copies["operation"].cat
@@ -172,7 +167,7 @@ def _facts(timeline: Timeline) -> _Facts:
         known = np.array([_DIRECTIONS.get(name, -1) for name in ways.categories])
         direction[here] = known[ways.codes]
         between[here] = copies["operation"] == "Peer-to-Peer"
-    return _Facts(process, stream + operations.stream, kind, direction, communicating, between)
+    return _Facts(process, stream + operations.stream, kind, direction, communicating(timeline), between)
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
@@ -296,9 +291,9 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
     previous[np.append(True, stream[1:] != stream[:-1])[: len(previous)]] = -1
     # operations that overlap on a stream do not wait for each other: graphs traced node by node
     previous[(previous >= 0) & (end[previous] > start + _LATE_NS)] = -1
-    communicating, direction = facts.communicates[where], facts.direction[where]
+    is_communication, direction = facts.communicates[where], facts.direction[where]
     group = np.full(len(where), -1, dtype=np.int64)
-    group[communicating] = _collectives(timeline, where[communicating], start[communicating], end[communicating])
+    group[is_communication] = _collectives(timeline, where[is_communication])
     nothing, unknown = np.zeros(len(where), dtype=np.int64), np.full(len(where), -1, dtype=np.int64)
     work = Work(
         where,
@@ -312,9 +307,9 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
         other=unknown,
         group=group,
         direction=direction,
-        communicates=communicating,
+        communicates=is_communication,
         between=facts.between[where],
-        bypass=_bypass(previous, np.where(communicating, 2, np.where(direction >= 0, 1, 0))),
+        bypass=_bypass(previous, np.where(is_communication, 2, np.where(direction >= 0, 1, 0))),
         latency_ns=nothing,
         hop_ns=nothing,
     )
@@ -385,32 +380,12 @@ def _typical(keys: Ints, values: Ints, chosen: Flags, default: Ints | int) -> In
     return np.asarray(typical[codes], dtype=np.int64)
 
 
-def _collectives(timeline: Timeline, where: Ints, start: Ints, end: Ints) -> Ints:
-    """Number the collectives: kernels of one name on different GPUs that overlap and end nearly together.
-
-    Of the operations `where`, which communicate; -1 for those that have no partner in the capture.
-    """
-    group = np.full(len(where), -1, dtype=np.int64)
-    device = timeline.operations.device[where]
-    kernels = timeline.profile.tables.get("kernels")
-    if kernels is None or len(pd.unique(device)) < 2:
-        return group
-    codes = np.asarray(kernels["name"].cat.codes, dtype=np.int64)
-    for mine in positions(codes[where]).values():
-        ranks = list(positions(device[mine]).values())
-        if len(ranks) < 2:
-            continue
-        reference = mine[max(ranks, key=len)]
-        reference = reference[np.argsort(end[reference], kind="stable")]
-        group[reference] = reference
-        for rank in ranks:
-            members = mine[rank]
-            if device[members[0]] == device[reference[0]]:
-                continue
-            middle = (end[reference][1:] + end[reference][:-1]) // 2
-            nearest = reference[np.searchsorted(middle, end[members])]
-            overlaps = (start[members] < end[nearest]) & (start[nearest] < end[members])
-            group[members] = np.where(overlaps, nearest, -1)
+def _collectives(timeline: Timeline, where: Ints) -> Ints:
+    """Number the collectives among the operations `where`, which communicate; -1 for those without a partner there."""
+    found = communication(timeline)
+    of_operation = np.full(len(timeline.operations.kind), -1, dtype=np.int64)
+    of_operation[found["operation"].to_numpy()] = found["collective"].to_numpy()
+    group = of_operation[where]
     # a collective of one rank alone is not a group
     grouped = np.flatnonzero(group >= 0)
     _, inverse, count = np.unique(group[grouped], return_inverse=True, return_counts=True)

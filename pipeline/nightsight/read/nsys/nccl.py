@@ -35,17 +35,17 @@ _LARGEST: Final = 1 << 62
 Frame = pd.DataFrame
 
 
-def nccl_calls(export: Export, source: str, ranges: Frame) -> Frame | None:
-    """Return the collectives, sends and receives among these ranges of `source`; None if they have no payloads.
+def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
+    """Return the collectives, sends and receives among these ranges of `source`, and the ranks; {} without payloads.
 
     bytes: what this rank gives. NCCL tells the part that each rank ends up with of a reduce-scatter, and what a rank
-    gives in all else.
+    gives in all else. A rank is that in the largest communicator.
     """
     if not len(ranges):
-        return None
+        return {}
     payloads = _payloads(export, source, ranges)
     if payloads is None:
-        return None
+        return {}
     told = ranges.assign(**payloads)
     made = told.dropna(subset=["size", "rank"]).drop_duplicates(["process", "group"], keep="last")
     of_group = made.set_index(["process", "group"])[["size", "rank"]]
@@ -56,7 +56,12 @@ def nccl_calls(export: Export, source: str, ranges: Frame) -> Frame | None:
     is_part = (calls["name"] == "reduce_scatter").to_numpy()
     given = calls["bytes"].where(~is_part, calls["bytes"] * calls["size"])
     calls = calls.assign(bytes=given.where(calls["name"] != "recv", 0))
-    return conform("collectives", calls.rename(columns={"size": "group_size"}).reset_index(drop=True))
+    calls = calls.rename(columns={"size": "group_size"}).reset_index(drop=True)
+    tables = {"collectives": conform("collectives", calls)}
+    if len(made):
+        ranks = made.sort_values("size", kind="stable").drop_duplicates("process", keep="last")
+        tables["ranks"] = ranks.rename(columns={"size": "world_size"}).assign(source="NCCL")
+    return tables
 
 
 def _payloads(export: Export, source: str, ranges: Frame) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from nightsight.intervals import Ints, outer
 from nightsight.model import Finding
 from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id, repeated, repeats
 from nightsight.read.nsys.names import OF_HOOK, Names, cost_of_names, folded, placed, understood
-from nightsight.read.nsys.nccl import NCCL, nccl_calls
+from nightsight.read.nsys.nccl import NCCL, nccl_tables
 from nightsight.read.nsys.samples import SAMPLES, python_samples
 from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, MARKS, RANGE_STYLES, label
 from nightsight.tables import MODULE, NULLABLE, PUSH_POP
@@ -35,7 +35,7 @@ Frame = pd.DataFrame
 def ranges_and_marks(export: Export) -> dict[str, Frame]:
     """Read ranges and marks in one pass.
 
-    Operators are cpu_ops, marks with a stack of Python python_samples, and calls of NCCL are collectives, too.
+    Operators are cpu_ops, marks with a stack of Python python_samples; calls of NCCL are collectives and tell ranks.
     """
     frame = export.fetch(NVTX, _COLUMNS, nullable=_NULLABLE)
     names = _names(export, frame)
@@ -52,8 +52,7 @@ def ranges_and_marks(export: Export) -> dict[str, Frame]:
         tables["python_samples"] = samples
     if not export.as_recorded:
         of_nccl = tables["ranges"][tables["ranges"]["domain"] == NCCL]
-        if (calls := nccl_calls(export, NVTX, of_nccl)) is not None:
-            tables["collectives"] = calls
+        tables |= nccl_tables(export, NVTX, of_nccl)
     return tables
 
 

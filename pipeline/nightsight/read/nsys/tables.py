@@ -27,7 +27,7 @@ from nightsight.read.vocabulary import (
     list_gpus,
     without_private,
 )
-from nightsight.tables import NOT_REPLAYED, OF_REPLAY, RESOURCES, Details, conform, empty, wanted
+from nightsight.tables import NO_RANKS, NOT_REPLAYED, OF_REPLAY, RESOURCES, Details, conform, empty, wanted
 
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -370,6 +370,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "marks": ((), "NvtxEvents", _NO_NVTX, ranges_and_marks),
     "python_samples": ((), "never", _NO_SAMPLES, ranges_and_marks),
     "collectives": ((), "never", _NO_COLLECTIVES, ranges_and_marks),
+    "ranks": ((), "never", NO_RANKS, ranges_and_marks),
     "threads": (("ThreadNames",), "never", "this export names no threads", _threads),
     "os_calls": (("OSRT_API",), "OSRuntime", _NO_OS, _os_calls),
     "cpu_page_faults": (("CUDA_UM_CPU_PAGE_FAULT_EVENTS",), "never", _NO_FAULTS, _cpu_page_faults),

@@ -1,0 +1,212 @@
+"""Which kernels communicate, for which call, and which of several GPUs are one collective.
+
+Ranks call the collectives of a communicator in the same order, so that the same number in it is the same collective.
+Where the capture does not tell the communicator, kernels of one name are matched by their order, or, where ranks have
+different numbers of them, those that overlap.
+"""
+
+import re
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.kernel_names import communicates
+from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
+from nightsight.intervals import Flags, Ints
+from nightsight.tables import NULLABLE, innermost_of
+
+PAIRWISE: Final = ("send", "recv", "send and recv")
+"""What two ranks of a communicator do, whatever the others do."""
+# PyTorch's name for what a kernel of NCCL does
+_OF_KERNELS: Final = {
+    "allreduce": "allreduce",
+    "allgather": "allgather",
+    "reducescatter": "reduce_scatter",
+    "broadcast": "broadcast",
+    "alltoall": "all_to_all",
+    "sendrecv": "send and recv",
+    "reduce": "reduce",
+}
+_KERNEL: Final = re.compile(rf"nccl\w*?kernel\w*?_({'|'.join(_OF_KERNELS)})", re.IGNORECASE)
+# messages of the same collective that ranks count from a different one on: how many to try
+_MOST_SHIFTED: Final = 64
+
+
+@of_capture
+def communication(timeline: Timeline) -> pd.DataFrame:
+    """Return one row per kernel that communicates, by device and the order of their calls.
+
+    Columns: operation (position in Timeline.operations), device, process, start_ns and end_ns on the GPU, called_ns
+    (when the CPU launched it, else its start), group (the communicator, "" if unknown), name ("allreduce"), bytes (what
+    the rank gives, missing if unknown), group_size, number (in its communicator on this device, of its name if that is
+    unknown), collective (equal for what several devices take part in, -1 for what has no partner).
+    """
+    operations = timeline.operations
+    row = np.flatnonzero(communicating(timeline))
+    device, start, end, call = (
+        values[row] for values in (operations.device, operations.start, operations.end, operations.call)
+    )
+    names = timeline.profile.table("kernels")["name"].cat if len(row) else None
+    known = np.array([_named(name) for name in names.categories] if names is not None else [], dtype=object)
+    found = pd.DataFrame(
+        {
+            "operation": row,
+            "device": device,
+            "process": operation_column(timeline, "process")[row] if len(row) else row,
+            "start_ns": start,
+            "end_ns": end,
+            "called_ns": np.where(call >= 0, np.append(_call_starts(timeline), 0)[call], start),
+            "group": "",
+            "name": known[np.asarray(names.codes, dtype=np.int64)[row]] if names is not None else known,
+            "bytes": pd.array([None] * len(row), dtype=NULLABLE),
+            "group_size": pd.array([None] * len(row), dtype=NULLABLE),
+        }
+    )
+    found = _with_calls(timeline, found, call)
+    found = found.sort_values(["device", "called_ns", "start_ns"], kind="stable", ignore_index=True)
+    by_name = found["name"].where(found["group"] == "", "")
+    found["number"] = found.groupby([found["device"], found["group"], by_name]).cumcount()
+    found["collective"] = _matched(found)
+    return found
+
+
+@of_capture
+def communicating(timeline: Timeline) -> Flags:
+    """Return which operations are kernels that communicate."""
+    flags = np.zeros(len(timeline.operations.kind), dtype=bool)
+    kernels = timeline.profile.tables.get("kernels")
+    if kernels is not None and len(kernels):
+        names = kernels["name"].cat
+        known = np.array([communicates(name) for name in names.categories], dtype=bool)
+        flags[: len(kernels)] = known[names.codes]
+    return flags
+
+
+def _named(name: str) -> str:
+    found = _KERNEL.search(name)
+    return _OF_KERNELS[found[1].lower()] if found else ""
+
+
+def _call_starts(timeline: Timeline) -> Ints:
+    calls = timeline.profile.tables.get("api_calls")
+    return np.empty(0, dtype=np.int64) if calls is None else calls["start_ns"].to_numpy()
+
+
+def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataFrame:
+    """Add what the program called for each kernel: the call around its launch, else those before it on the thread.
+
+    Calls between ncclGroupStart and ncclGroupEnd launch one kernel at the end, so what they say is put together.
+    """
+    called = timeline.profile.tables.get("collectives")
+    if called is None or not len(called) or not (call >= 0).any():
+        return found
+    threads = timeline.profile.table("api_calls")["thread"].to_numpy()
+    thread = np.where(call >= 0, threads[call], -1)
+    launched = found["called_ns"].to_numpy()
+    of_kernel = np.where(call >= 0, innermost_of(called, thread, launched), -1)
+    kernel = np.full(len(called), -1, dtype=np.int64)
+    kernel[of_kernel[of_kernel >= 0]] = np.flatnonzero(of_kernel >= 0)
+    by_thread = positions(thread[of_kernel < 0])
+    waiting = np.flatnonzero(of_kernel < 0)
+    ends = called["end_ns"].to_numpy()
+    for key, mine in positions(called["thread"].to_numpy()).items():
+        if key in by_thread:
+            later = waiting[by_thread[key]]
+            later = later[np.argsort(launched[later], kind="stable")]
+            alone = mine[kernel[mine] < 0]
+            place = np.searchsorted(launched[later], ends[alone])
+            kernel[alone] = np.append(later, -1)[place]
+    grouped = called.assign(kernel=kernel)[kernel >= 0].groupby("kernel")
+    told = pd.DataFrame(
+        {
+            # torch gives groups of other ranks the same name
+            "group": grouped["group"].first().astype("str") + grouped["ranks"].first().astype("str"),
+            "names": grouped["name"].nunique(),
+            "name": grouped["name"].first().astype("str"),
+            "bytes": grouped["bytes"].sum(min_count=1),
+            "group_size": grouped["group_size"].first(),
+        }
+    )
+    mine = told.index.to_numpy()
+    found = found.astype({"group": object, "name": object})
+    name = told["name"].where(told["names"] == 1, "send and recv").where(told["name"] != "", found["name"].iloc[mine])
+    for column, values in (("group", told["group"]), ("name", name), ("bytes", told["bytes"])):
+        found.loc[mine, column] = values.array
+    found.loc[mine, "group_size"] = told["group_size"].array
+    return found
+
+
+def _matched(found: pd.DataFrame) -> Ints:
+    """Number what several devices take part in: by its number in a known communicator, else by name and time."""
+    collective = np.full(len(found), -1, dtype=np.int64)
+    device = found["device"].to_numpy()
+    if len(pd.unique(device)) < 2:
+        return collective
+    keys = (found["group"] + "\0" + found["name"].where(found["group"] == "", "")).to_numpy(dtype=object)
+    codes = pd.factorize(keys)[0]
+    start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    groups, pairwise = found["group"].to_numpy(dtype=object), found["name"].isin(PAIRWISE).to_numpy()
+    said = pd.factorize(found["name"].astype("str") + found["bytes"].astype("str"))[0]
+    for mine in positions(codes).values():
+        ranks = sorted((mine[rows] for rows in positions(device[mine]).values()), key=len, reverse=True)
+        if len(ranks) < 2:
+            continue
+        is_ordered = bool(groups[mine[0]]) or _are_together(ranks, start, end)
+        if is_ordered and not pairwise[mine].any():
+            _by_number(collective, ranks, said, end)
+        else:
+            _by_time(collective, ranks, start, end)
+    grouped = np.flatnonzero(collective >= 0)
+    _, inverse, count = np.unique(collective[grouped], return_inverse=True, return_counts=True)
+    collective[grouped[count[inverse] < 2]] = -1
+    return collective
+
+
+def _are_together(ranks: list[Ints], start: Ints, end: Ints) -> bool:
+    """Whether as many kernels of each rank end nearly together, taken in their order."""
+    first = ranks[0]
+    length = np.median(end[first] - start[first])
+    return all(len(rank) == len(first) and np.median(np.abs(end[rank] - end[first])) < length for rank in ranks[1:])
+
+
+def _by_number(collective: Ints, ranks: list[Ints], said: Ints, end: Ints) -> None:
+    """Match what ranks call in the same order; a rank that was recorded later, or not to the end, counts from there."""
+    reference = ranks[0]
+    collective[reference] = reference
+    for rank in ranks[1:]:
+        shifts = range(min(len(reference) - len(rank), _MOST_SHIFTED) + 1)
+
+        def unlike(shift: int, rank: Ints = rank) -> tuple[int, float]:
+            there = reference[shift : shift + len(rank)]
+            return int((said[there] != said[rank]).sum()), float(np.median(np.abs(end[there] - end[rank])))
+
+        shift = min(shifts, key=unlike) if len(shifts) > 1 else 0
+        collective[rank] = reference[shift : shift + len(rank)]
+
+
+def _by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> None:
+    """Match what overlaps and ends nearly together."""
+    reference = ranks[0][np.argsort(end[ranks[0]], kind="stable")]
+    collective[reference] = reference
+    middle = (end[reference][1:] + end[reference][:-1]) // 2
+    for members in ranks[1:]:
+        nearest = reference[np.searchsorted(middle, end[members])]
+        overlaps = (start[members] < end[nearest]) & (start[nearest] < end[members])
+        collective[members] = np.where(overlaps, nearest, -1)
+
+
+def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
+    """Return by how much the clock of `other` is behind that of `reference`, and how far single collectives are off.
+
+    Both as `communication` returns, of one rank each; in ns. None if they have no collective in common: whatever ends
+    on one rank ends on the other, so the ends tell.
+    """
+    keys = ["group", "name", "number"]
+    ends: list[Any] = [frame[~frame["name"].isin(PAIRWISE)][[*keys, "end_ns"]] for frame in (reference, other)]
+    both = ends[0].merge(ends[1], on=keys, suffixes=("", "_other"))
+    if not len(both):
+        return None
+    apart = (both["end_ns"] - both["end_ns_other"]).to_numpy()
+    shift = int(np.median(apart))
+    return shift, int(np.percentile(np.abs(apart - shift), 90))
