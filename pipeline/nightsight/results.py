@@ -1899,33 +1899,82 @@ KERNEL_OPERATORS: Final = Entry(
     kernels=("name",),
 )
 
+RANKS: Final = Entry(
+    "ranks",
+    "Ranks",
+    "The GPUs of a job that meet in collectives. None can go on before the last one has come: that one did not wait, "
+    "and the others did.",
+    (),
+    (
+        Column("rank", WHOLE, "its number in the job", is_plain=True),
+        _DEVICE,
+        _PID,
+        Column("steps", WHOLE, "repetitions in the window", is_plain=True),
+        Column("step_ns", NUMBER, "length of a step on its GPU: median"),
+        Column("work_ns", NUMBER, "mean step without its waits for other ranks: what it would take alone"),
+        Column("waited_ns", NUMBER, "how long, in a step, its GPU only waited for other ranks to come: mean"),
+        Column("awaited_ns", NUMBER, "how long, in a step, all others only waited for this one to come: mean"),
+        Column("last_pct", NUMBER, "at how many of the collectives it was the last to come"),
+        Column("shift_ns", WHOLE, "by how much its times were moved to the clock of the first rank"),
+        Column("spread_ns", WHOLE, "how far from that nine in ten collectives are at most"),
+    ),
+    rows="ranks",
+    header="Rank",
+    named_by="rank",
+    group=GPU,
+    short="ranks",
+    bars=("waited_ns", "awaited_ns"),
+    constant=("pid", "steps", "shift_ns", "spread_ns"),
+)
+
+RANK_STEPS: Final = Entry(
+    "rank_steps",
+    "Ranks, step by step",
+    "The steps of each rank, and what of each it only waited for other ranks. Of more than 150 steps, a row holds "
+    "several that follow one another: their means.",
+    (),
+    (
+        Column("rank", WHOLE, "its number in the job", is_plain=True),
+        Column("number", WHOLE, "of the first step in the row, counted from 0 in the window"),
+        Column("steps", WHOLE, "how many steps the row holds", is_plain=True),
+        Column("start_ns", WHOLE, "when the first of them begins, since the start of the window"),
+        Column("time_ns", NUMBER, "length of a step: mean"),
+        Column("waited_ns", NUMBER, "how long its GPU only waited for other ranks to come"),
+        Column("work_ns", NUMBER, "the rest"),
+    ),
+    rows="steps of ranks",
+    place="points",
+)
+
 COLLECTIVES: Final = Entry(
     "collectives",
     "Collectives",
-    "Collectives that PyTorch or NCCL was called for, with the time of the kernels that they launched. A kernel also "
-    "waits for the other ranks.",
-    ("collectives",),
+    "What ranks call together, in the window. A kernel of a collective also waits for the other ranks: the shortest "
+    "one of those that belong together has only transferred.",
+    (),
     (
-        _PID,
-        Column(
-            "total_ns",
-            WHOLE,
-            "time of their kernels on the GPU, added up; none if no kernel was recorded that such a call launched "
-            "itself: those of a group are launched at its end",
-        ),
-        _CALLS,
-        Column("avg_ns", NUMBER, "the same, of one call"),
-        Column("message_bytes", WHOLE, "what this rank gives in one call"),
-        Column("type", TEXT, "type of its elements", is_plain=True),
-        Column("group_size", WHOLE, "number of ranks", is_plain=True),
-        Column("ranks", TEXT, "the ranks", is_plain=True),
+        Column("total_ns", WHOLE, "time of their kernels, added up over all ranks"),
+        Column("calls", NUMBER, "how many there are in a step, else in the window, on one rank"),
+        Column("avg_ns", NUMBER, "length of a kernel: mean, waiting included"),
+        Column("exposed_ns", NUMBER, "the same of all in a step, else in the window, while nothing else ran"),
+        Column("skew_ns", NUMBER, "how much later the last rank comes than the first: mean"),
+        Column("transfer_ns", NUMBER, "how long the shortest kernel of those that belong together takes: median"),
+        Column("last_rank", WHOLE, "the rank that comes last most often"),
+        Column("last_pct", NUMBER, "how often it does"),
+        Column("message_bytes", WHOLE, "what a rank gives in one call"),
+        Column("bytes_per_s", NUMBER, "the whole message over the transfer: what nccl-tests calls algorithm bandwidth"),
+        Column("bus_bytes_per_s", NUMBER, "what that is on each link: bus bandwidth, as nccl-tests defines it"),
+        Column("link_pct", NUMBER, "the same in percent of NVLink's published rate in one direction", is_optional=True),
+        Column("group_size", WHOLE, "number of ranks in the communicator", is_plain=True),
+        Column("group", TEXT, "the communicator"),
         Column("name", TEXT, "the collective", is_plain=True),
     ),
     rows="collectives",
     header="Collective",
-    group=PROGRAM,
+    group=GPU,
     short="collectives",
-    constant=("pid", "type", "group_size", "ranks"),
+    bars=("exposed_ns",),
+    constant=("group", "group_size", "last_pct"),
     names="code",
 )
 

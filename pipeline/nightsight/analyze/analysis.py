@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nightsight.errors import MissingTable
 from nightsight.events.timeline import Timeline
 from nightsight.model import Result
 from nightsight.results import Entry
@@ -35,6 +36,9 @@ class Analysis:
         reasons = {profile.why_missing(need) for need in entry.needs if need not in profile.tables}
         if reasons:
             return Result(entry.name, entry.title, entry.help, None, unavailable="; ".join(sorted(reasons)))
-        table = self.compute(timeline)
+        try:
+            table = self.compute(timeline)
+        except MissingTable as error:
+            return Result(entry.name, entry.title, entry.help, None, unavailable=error.message)
         entry.check(table.frame)
         return Result(entry.name, table.title or entry.title, entry.help, table.frame, notes=table.notes)

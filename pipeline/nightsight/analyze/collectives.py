@@ -1,40 +1,264 @@
-"""Collectives as the program called them: which, of how much, among which ranks, and the time of their kernels."""
+"""What ranks do together: their collectives, who keeps the others waiting, and how that goes step by step."""
 
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.timeline import Timeline
-from nightsight.results import COLLECTIVES
-from nightsight.tables import NULLABLE, innermost_of
+from nightsight.analyze.split import device_splits
+from nightsight.errors import MissingTable
+from nightsight.events.communication import PAIRWISE, communicating, communication
+from nightsight.events.timeline import Timeline, by_device
+from nightsight.intervals import Floats, Ints, covered, inside
+from nightsight.parallel import once
+from nightsight.peaks import published
+from nightsight.results import COLLECTIVES, RANK_STEPS, RANKS
+from nightsight.tables import NULLABLE, empty
+from nightsight.units import format_value
 
-_KEYS: Final = ["name", "type", "bytes", "group_size", "ranks", "pid"]
+_KEYS: Final = ["name", "message_bytes", "group", "group_size"]
+# what is transferred of n times the message on each link, as nccl-tests counts it: factors of (n - 1) / n
+_LINKS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
+_MOST_STEPS: Final = 150
+
+
+@once
+def _met(timeline: Timeline) -> pd.DataFrame:
+    """Return what communicates and ends in the window, with what it waited for and what hides it; times in ns.
+
+    Columns besides those of `communication`: rank, late (after the first of its collective), waits (for the last),
+    exposed and exposed_wait (while nothing else ran on the device), is_last, awaited (how long all others only waited
+    for the last, after the one before it had come).
+    """
+    window, found = timeline.window, communication(timeline)
+    found = found[(found["end_ns"] > window.start_ns) & (found["end_ns"] <= window.end_ns)].reset_index(drop=True)
+    start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    collective = found["collective"].to_numpy()
+    own = np.where(collective >= 0, collective, -1 - np.arange(len(found)))
+    by_start = found.assign(own=own).groupby("own")["start_ns"]
+    first, last = by_start.transform("min").to_numpy(), by_start.transform("max").to_numpy()
+    # what pairs do is no reason to wait for all
+    together = (collective >= 0) & ~found["name"].isin(PAIRWISE).to_numpy()
+    # a kernel that ended before the last one began did not wait for it: small messages are sent ahead
+    waits = np.where(together, np.minimum(last, end) - start, 0)
+    before = np.full(len(found), -1, dtype=np.int64)
+    order = np.lexsort((start, own))
+    follows = np.flatnonzero(own[order][1:] == own[order][:-1]) + 1
+    before[order[follows]] = start[order[follows - 1]]
+    is_last = together & (start == last) & (before >= 0)
+    hidden, hidden_wait = np.zeros((2, len(found)), dtype=np.int64)
+    operations, others = timeline.operations, ~communicating(timeline)
+    for device, here in by_device(timeline).items():
+        mine = np.flatnonzero(found["device"].to_numpy() == device)
+        if len(mine):
+            busy = here[others[here]]
+            bounds = (int(start[mine].min()), int(end[mine].max()))
+            spans = inside(operations.start[busy], operations.end[busy], bounds)
+            hidden[mine] = covered(spans, start[mine], end[mine])
+            hidden_wait[mine] = covered(spans, start[mine], start[mine] + waits[mine])
+    alone = np.where(is_last, np.iinfo(np.int64).max, waits - hidden_wait)
+    least = pd.Series(alone).groupby(own).transform("min").to_numpy()
+    return found.assign(
+        rank=_rank_of(timeline, found["device"].to_numpy()),
+        late=np.where(together, start - first, 0),
+        waits=waits,
+        exposed=end - start - hidden,
+        exposed_wait=waits - hidden_wait,
+        is_last=is_last,
+        awaited=np.where(is_last, np.minimum(start - before, least), 0),
+    )
+
+
+def _rank_of(timeline: Timeline, device: Ints) -> Ints:
+    """Return the rank that each device works for; the device's own number where the capture does not tell."""
+    used = communication(timeline)[["device", "process"]].drop_duplicates()
+    told = timeline.profile.tables.get("ranks")
+    if told is None or used["device"].duplicated().any() or used["process"].duplicated().any():
+        return device
+    known = used.merge(told, on="process").set_index("device")["rank"]
+    if len(known) < len(used):
+        return device
+    return np.asarray(known.reindex(device).to_numpy(), dtype=np.int64)
 
 
 def collectives(timeline: Timeline) -> Table:
-    """Return one row per collective, size of its message, ranks and process.
+    """Return one row per collective, size of its message and communicator, the one with the most time first.
 
-    The kernels of a collective are those that calls inside it launched.
+    MissingTable if the capture has neither calls nor kernels that communicate.
     """
-    called = timeline.profile.table("collectives").assign(total_ns=0)
-    operations = timeline.operations
-    launched = np.flatnonzero(operations.of("kernels") & (operations.call >= 0))
-    if len(launched):
-        calls = timeline.profile.table("api_calls")
-        thread, start = (calls[name].to_numpy()[operations.call[launched]] for name in ("thread", "start_ns"))
-        row = innermost_of(called, thread, start)
-        time = (operations.end - operations.start)[launched]
-        called["total_ns"] = np.bincount(row[row >= 0], time[row >= 0], len(called)).astype(np.int64)
-    grouped = called.groupby(_KEYS, observed=True, dropna=False)["total_ns"]
-    table = grouped.agg(calls="size", total_ns="sum", avg_ns="mean").reset_index()
-    is_known = table["total_ns"] > 0
-    table["avg_ns"] = table["avg_ns"].where(is_known)
-    table["total_ns"] = table["total_ns"].astype(NULLABLE).where(is_known)
-    table = table.rename(columns={"bytes": "message_bytes"})
-    order = ["total_ns", "calls", "name", "message_bytes"]
-    table = table.sort_values(order, ascending=[False, False, True, True], ignore_index=True)
-    return Table(table[["pid", "total_ns", "calls", "avg_ns", "message_bytes", "type", "group_size", "ranks", "name"]])
+    found = _met(timeline)
+    if not len(found):
+        return _called(timeline)
+    found = found.rename(columns={"bytes": "message_bytes"})
+    found["ns"] = found["end_ns"] - found["start_ns"]
+    met = found[found["collective"] >= 0].groupby([*_KEYS, "collective"], dropna=False, observed=True)
+    each = met.agg(late=("late", "max"), shortest=("ns", "min"), members=("device", "nunique")).reset_index()
+    each = each.groupby(_KEYS, dropna=False, observed=True).agg(
+        skew_ns=("late", "mean"), transfer_ns=("shortest", "median"), members=("members", "max")
+    )
+    steps = max(len(timeline.window.repetitions), 1)
+    table = found.groupby(_KEYS, dropna=False, observed=True).agg(
+        total_ns=("ns", "sum"),
+        devices=("device", "nunique"),
+        size=("ns", "size"),
+        avg_ns=("ns", "mean"),
+        alone_ns=("ns", "median"),
+        exposed=("exposed", "sum"),
+    )
+    table = table.join(each).reset_index()
+    table["calls"] = table["size"] / table["devices"] / steps
+    table["exposed_ns"] = table["exposed"] / table["devices"] / steps
+    # a rank alone cannot tell the transfer from its wait for the others
+    members = table["group_size"].astype("float64").fillna(table["members"])
+    moved, factor = _moved(table, members)
+    table["bytes_per_s"] = moved / table["transfer_ns"] * 1e9
+    table["bus_bytes_per_s"] = table["bytes_per_s"] * factor
+    if (link := _link_bytes_per_s(timeline)) is not None:
+        table["link_pct"] = 100.0 * table["bus_bytes_per_s"] / link
+    table["last_rank"], table["last_pct"] = _usually_last(found, table)
+    table["group_size"] = members.astype("Int64").astype(NULLABLE)
+    order = ["total_ns", "name", "message_bytes", "group"]
+    table = table.sort_values(order, ascending=[False, True, True, True], ignore_index=True)
+    table["name"] = table["name"].replace("", "(unknown)")
+    notes = () if table["skew_ns"].notna().any() else ("Only one rank is known, so its waits for others are not.",)
+    return Table(table[[name for name in COLLECTIVES.column_names if name in table]], notes)
 
 
-ANALYSES: Final = (Analysis(COLLECTIVES, collectives),)
+def _called(timeline: Timeline) -> Table:
+    """Return the calls of collectives that no kernel was recorded for: those of a CPU, say."""
+    called = timeline.profile.tables.get("collectives", empty("collectives")).rename(columns={"bytes": "message_bytes"})
+    if not len(called):
+        raise MissingTable(timeline.profile.why_missing("collectives"))
+    grouped = called.groupby(["name", "message_bytes", "group_size"], dropna=False, observed=True)
+    steps = max(len(timeline.window.repetitions), 1)
+    table = grouped.size().rename("size").reset_index()
+    table["calls"] = table["size"] / max(called["process"].nunique(), 1) / steps
+    table = table.sort_values(["size", "name", "message_bytes"], ascending=[False, True, True], ignore_index=True)
+    types = dict.fromkeys(("total_ns", "group_size", "last_rank"), NULLABLE)
+    names = [column.name for column in COLLECTIVES.columns if not column.is_optional]
+    rest = dict.fromkeys(set(names) - {*table.columns, *types, "group"}, "float64")
+    return Table(table.assign(group="").reindex(columns=names).astype({**rest, **types, "name": "str"}))
+
+
+def _link_bytes_per_s(timeline: Timeline) -> float | None:
+    """Return the published rate of NVLink in one direction, if all ranks are on one machine and have it."""
+    tables = timeline.profile.tables
+    if "ranks" in tables and tables["ranks"]["shift_ns"].notna().any():
+        return None
+    rates = {published(name).nvlink_gb_per_s for name in tables.get("devices", empty("devices"))["name"].astype("str")}
+    rate = rates.pop() if len(rates) == 1 else None
+    return None if rate is None else rate / 2 * 1e9
+
+
+def _moved(table: pd.DataFrame, members: "pd.Series[float]") -> tuple["pd.Series[float]", "pd.Series[float]"]:
+    """Return the bytes of the whole message, as nccl-tests counts it, and how much of it each link carries."""
+    compact = table["name"].astype("str").str.replace("_", "").str.lower()
+    factor = pd.Series(1.0, index=table.index)
+    for name, share in _LINKS.items():
+        factor = factor.mask(compact.str.contains(name), share * (members - 1) / members)
+    given = table["message_bytes"].astype("float64")
+    return given.where(~compact.str.contains("allgather"), given * members), factor
+
+
+def _usually_last(found: pd.DataFrame, table: pd.DataFrame) -> tuple["pd.Series[int]", Floats]:
+    """Return for each row the rank that came last most often, and how often, in percent."""
+    last = found[found["is_last"]]
+    counts = last.groupby([*_KEYS, "rank"], dropna=False, observed=True).size().rename("times").reset_index()
+    counts["of"] = counts.groupby(_KEYS, dropna=False, observed=True)["times"].transform("sum")
+    first = counts.sort_values(["times", "rank"], ascending=[False, True]).drop_duplicates(_KEYS)
+    both = table[_KEYS].merge(first, on=_KEYS, how="left")
+    return both["rank"].astype(NULLABLE), (100.0 * both["times"] / both["of"]).to_numpy(dtype=np.float64)
+
+
+# -- ranks ------------------------------------------------------------------------------------------------------------
+
+
+@once
+def _steps(timeline: Timeline) -> pd.DataFrame:
+    """Return one row per rank and step: when it begins, how long it takes, and what of that it waited for others.
+
+    Columns: rank, device, number, start_ns, time_ns, waited_ns. Without steps the window counts as one.
+    """
+    met, window = _met(timeline), timeline.window
+    splits, rows = device_splits(timeline), []
+    for device in met["device"].unique().tolist():
+        mine = met[met["device"] == device]
+        begin, end = splits[device].steps if device in splits else (np.empty(0, dtype=np.int64),) * 2
+        if not len(begin):
+            begin, end = np.array([window.start_ns]), np.array([window.end_ns])
+        step = np.clip(np.searchsorted(begin, mine["start_ns"].to_numpy(), side="right") - 1, 0, len(begin) - 1)
+        waited = np.bincount(step, mine["exposed_wait"].to_numpy(), len(begin)).astype(np.int64)
+        facts = {"rank": int(mine["rank"].iloc[0]), "device": device, "number": np.arange(len(begin))}
+        rows.append(pd.DataFrame({**facts, "start_ns": begin, "time_ns": end - begin, "waited_ns": waited}))
+    columns = ["rank", "device", "number", "start_ns", "time_ns", "waited_ns"]
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=columns)
+
+
+def ranks(timeline: Timeline) -> Table:
+    """Return one row per rank, the one that the others wait for the longest first; MissingTable if none meet."""
+    met, steps = _meeting(timeline), _steps(timeline)
+    told = timeline.profile.tables.get("ranks")
+    by_step = steps.groupby("rank")
+    each = by_step.agg(device=("device", "first"), steps=("time_ns", "size"), step_ns=("time_ns", "median"))
+    each["waited_ns"] = by_step["waited_ns"].mean()
+    each["work_ns"] = steps.assign(work=steps["time_ns"] - steps["waited_ns"]).groupby("rank")["work"].mean()
+    by_rank = met.groupby("rank")
+    each["awaited_ns"] = by_rank["awaited"].sum() / each["steps"]
+    each["last_pct"] = 100.0 * by_rank["is_last"].sum() / max(int(met["is_last"].sum()), 1)
+    process = by_rank["process"].first()
+    calls = timeline.profile.tables.get("api_calls")
+    calls = empty("api_calls") if calls is None else calls
+    each["pid"] = process.map(calls.drop_duplicates("process").set_index("process")["pid"]).astype(NULLABLE)
+    clock = told.set_index("process")[["shift_ns", "spread_ns"]] if told is not None else pd.DataFrame()
+    for name in ("shift_ns", "spread_ns"):
+        each[name] = process.map(clock[name]) if name in clock else None
+        each[name] = each[name].astype(NULLABLE)
+    table = each.reset_index().sort_values(["awaited_ns", "rank"], ascending=[False, True], ignore_index=True)
+    return Table(table[RANKS.column_names], _who_is_who(timeline))
+
+
+def _meeting(timeline: Timeline) -> pd.DataFrame:
+    """Return `_met`; MissingTable unless ranks meet in a collective."""
+    met = _met(timeline)
+    if not (met["collective"] >= 0).any():
+        raise MissingTable(_ALONE)
+    return met
+
+
+_ALONE: Final = "no two GPUs of this capture meet in a collective (nightsight report rank*.sqlite joins those of a job)"
+
+
+def _who_is_who(timeline: Timeline) -> tuple[str, ...]:
+    """Return what the numbers of the ranks are, and how their clocks were brought together."""
+    told = timeline.profile.tables.get("ranks")
+    if told is None or not len(told):
+        return ("The capture does not tell ranks, so they have the numbers of their GPUs.",)
+    notes = []
+    if (source := ", ".join(sorted(set(told["source"].astype("str"))))) not in ("NCCL", "torch.profiler"):
+        notes.append(f"What tells which rank is which: {source}.")
+    moved = told[told["shift_ns"].notna()]
+    if len(moved):
+        spread = format_value(int(moved["spread_ns"].fillna(0).max()), "spread_ns")
+        notes.append(
+            f"The clocks of {len(moved):,} {'rank differs' if len(moved) == 1 else 'ranks differ'} from that of rank "
+            f"{told['rank'].iloc[0]}: their times were moved so that collectives end together, which single ones do "
+            f"within {spread}."
+        )
+    return tuple(notes)
+
+
+def rank_steps(timeline: Timeline) -> Table:
+    """Return one row per rank and step, or, of many steps, per group of steps that follow one another."""
+    _meeting(timeline)
+    steps = _steps(timeline)
+    size = -(-int(steps["number"].max() + 1) // _MOST_STEPS)
+    grouped = steps.assign(first=steps["number"] // size * size).groupby(["rank", "first"])
+    table = grouped.agg(steps=("time_ns", "size"), start_ns=("start_ns", "min"), time_ns=("time_ns", "mean"))
+    table = table.assign(waited_ns=grouped["waited_ns"].mean()).reset_index()
+    table["start_ns"] -= timeline.window.start_ns
+    table["work_ns"] = table["time_ns"] - table["waited_ns"]
+    return Table(table.rename(columns={"first": "number"})[RANK_STEPS.column_names])
+
+
+ANALYSES: Final = (Analysis(RANKS, ranks), Analysis(RANK_STEPS, rank_steps), Analysis(COLLECTIVES, collectives))

@@ -117,13 +117,16 @@ def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataF
             alone = mine[kernel[mine] < 0]
             place = np.searchsorted(launched[later], ends[alone])
             kernel[alone] = np.append(later, -1)[place]
-    grouped = called.assign(kernel=kernel)[kernel >= 0].groupby("kernel")
+    texts = called.astype({"group": "str", "ranks": "str", "name": "str"})
+    grouped = texts.assign(kernel=kernel)[kernel >= 0].groupby("kernel")
     told = pd.DataFrame(
         {
             # torch gives groups of other ranks the same name
-            "group": grouped["group"].first().astype("str") + grouped["ranks"].first().astype("str"),
+            "group": (
+                grouped["group"].first().astype("str") + " " + grouped["ranks"].first().astype("str")
+            ).str.strip(),
             "names": grouped["name"].nunique(),
-            "name": grouped["name"].first().astype("str"),
+            "name": grouped["name"].first(),
             "bytes": grouped["bytes"].sum(min_count=1),
             "group_size": grouped["group_size"].first(),
         }
