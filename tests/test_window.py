@@ -282,6 +282,20 @@ def test_threads_side_by_side_are_one_loop() -> None:
     assert len(chosen_window(profile).repetitions) == 3
 
 
+def test_steps_of_threads_side_by_side_that_are_asked_for_are_those_of_one() -> None:
+    picture = """
+        nvtx    [s  ][s  ][s  ]
+        nvtx:8  .[s  ][s  ][s  ]
+        """
+    profile = replace(draw(picture), window="s")
+    window = chosen_window(profile)
+    assert (window.repetitions // 1000).tolist() == [0, 5, 10]
+    assert spans(window) == (0, 16)
+    other = draw("nvtx  ....................[s][s][s]")
+    both = chosen_window(replace(beside(profile, other), window="s"))
+    assert [(starts // 1000).tolist() for starts in both.steps.values()] == [[0, 5, 10], [20, 23, 26]]
+
+
 def test_ranges_may_overlap() -> None:
     profile = draw("nvtx  [s][s][s][s]\ncpu   L..L..L..L..\ns7    aaaaaaaaaaaa")
     ranges = profile.table("ranges")

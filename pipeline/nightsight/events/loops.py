@@ -194,7 +194,7 @@ def _range_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
         cycle = mine[good & lasting if (good & lasting).any() else good].sort_values(["start", "end"])
         path = cycle["path"].iloc[0]
         instances = outermost[(outermost["process"] == process) & (outermost["path"] == path)]
-        instances = _one_thread(instances).sort_values("start_ns")
+        instances = one_thread(instances).sort_values("start_ns")
         starts = instances["start_ns"].to_numpy()
         # `ProfilerStep#7` is `ProfilerStep##`
         family = str(path).replace("##", "#")
@@ -230,7 +230,7 @@ def _outermost(ranges: pd.DataFrame) -> pd.DataFrame:
     return outermost
 
 
-def _one_thread(instances: pd.DataFrame) -> pd.DataFrame:
+def one_thread(instances: pd.DataFrame) -> pd.DataFrame:
     """Return the instances of one thread if several go through the loop side by side, each with ranges of its own."""
     ordered = instances.sort_values("start_ns")
     threads = ordered["thread"].to_numpy()

@@ -15,7 +15,7 @@ import pandas as pd
 
 from nightsight.errors import UsageError
 from nightsight.events.launches import GPU_TABLES
-from nightsight.events.loops import LEAST_OF_WORK, PREPARES, Loop, loops_of, work_of
+from nightsight.events.loops import LEAST_OF_WORK, PREPARES, Loop, loops_of, one_thread, work_of
 from nightsight.events.ranges import without_numbers
 from nightsight.events.selection import (
     RANGE_HINT,
@@ -304,8 +304,7 @@ def _of_range(profile: Profile) -> Window:
         raise UsageError(f"the window {asked!r} is empty", "The range begins and ends at the same time.")
     if len(found) == 1:
         return Window(start, end, asked, f"The window is the range `{asked}`.")
-    process, starts = found["process"].to_numpy(), found["start_ns"].to_numpy()
-    steps = {key: starts[process == key] for key in np.unique(process).tolist()}
+    steps = {int(process): one_thread(mine)["start_ns"].to_numpy() for process, mine in found.groupby("process")}
     return Window(start, end, asked, f"The window consists of {len(found):,} ranges `{family}`.", family, steps)
 
 
