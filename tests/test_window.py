@@ -436,6 +436,20 @@ def test_steps_without_gpu_work_are_steps() -> None:
     assert (window.name, len(window.repetitions), spans(window)) == (STEADY, 3, (2, 11))
 
 
+@pytest.mark.parametrize(("window", "end"), [("auto", 32), ("s", 32), ("0us/", 32), ("/25us", 25)])
+def test_without_gpu_work_the_last_step_ends_with_the_loop_of_its_process(window: str, end: int) -> None:
+    profile = beside(draw("nvtx  [s    ][s    ][s    ]"), draw("nvtx  ....................[s ][s ][s ]"))
+    timeline = Timeline(replace(profile, window=window))
+    rows = step_split(timeline).frame
+    assert rows[["steps", "min_ns", "max_ns"]].to_numpy()[0].tolist() == [3, 7000, 7000]
+    assert spans(timeline.window) == (0, end)
+
+
+def test_without_gpu_work_the_last_step_ends_with_the_window_if_that_cuts_it() -> None:
+    rows = step_split(Timeline(replace(draw("nvtx  [s  ][s  ][s  ][s  ]"), window="/12us"))).frame
+    assert rows[["steps", "min_ns", "max_ns"]].to_numpy()[0].tolist() == [3, 2000, 5000]
+
+
 def test_no_cpu_work_at_all() -> None:
     drawn = without(draw(LAUNCHES), "api_calls", "ranges", "marks")
     assert chosen_window(drawn).name == STEADY

@@ -35,7 +35,7 @@ def _steps(timeline: Timeline) -> Iterator[_Steps]:
                 yield _Steps(device, begin, end, {part.category: part.by_step for part in parts})
         return
     window = timeline.window
-    begin, end = window.repetitions, np.append(window.repetitions[1:], window.end_ns)
+    begin, end = window.repetitions, np.append(window.repetitions[1:], window.ended_ns)
     if not len(begin):
         return
     spent = {}
