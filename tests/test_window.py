@@ -450,6 +450,14 @@ def test_without_gpu_work_the_last_step_ends_with_the_window_if_that_cuts_it() -
     assert rows[["steps", "min_ns", "max_ns"]].to_numpy()[0].tolist() == [3, 2000, 5000]
 
 
+@pytest.mark.parametrize("after", [1, 200])
+def test_without_gpu_work_steps_of_the_optimizer_must_cover_the_time_as_ranges_must(after: int) -> None:
+    """Else a few steps at the beginning would be the loop of a program that does something else."""
+    step = "[m].[o]."
+    window = chosen_window(of_torch(f"nvtx  {step * 4}[e{'.' * after}]"))
+    assert window.family == ("step (ends with Adam.step)" if after == 1 else "")
+
+
 def test_no_cpu_work_at_all() -> None:
     drawn = without(draw(LAUNCHES), "api_calls", "ranges", "marks")
     assert chosen_window(drawn).name == STEADY
