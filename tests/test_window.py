@@ -458,6 +458,12 @@ def test_without_gpu_work_steps_of_the_optimizer_must_cover_the_time_as_ranges_m
     assert window.family == ("step (ends with Adam.step)" if after == 1 else "")
 
 
+def test_only_of_gpu_work_it_is_said_where_it_counts() -> None:
+    said = "so work counts to the repetition in which it began on the GPU"
+    assert said not in window_of("nvtx  [s ][s ][s ]").sentence
+    assert said in window_of("nvtx  [s ][s ][s ]\ns7    a...a...a...").sentence
+
+
 def test_no_cpu_work_at_all() -> None:
     drawn = without(draw(LAUNCHES), "api_calls", "ranges", "marks")
     assert chosen_window(drawn).name == STEADY

@@ -228,7 +228,7 @@ def _said(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: 
         said.append(f"{first} left out: much slower than the others.")
     if loop.is_named and ranges["is_open"].any():
         said.append("Ranges that never ended are left out too.")
-    if not len(profile.tables.get("api_calls", ())):
+    if len(work_of(profile).start) and not len(profile.tables.get("api_calls", ())):
         said.append("No CUDA calls were recorded, so work counts to the repetition in which it began on the GPU.")
     return " ".join(said)
 
