@@ -225,9 +225,11 @@ def test_of_many_steps_rows_hold_several_and_name_the_slowest(count: int) -> Non
 
 
 def test_a_window_without_repetitions_has_no_steps() -> None:
-    frame = step_times(stepped("s7   aa..")).frame
-    STEP_TIMES.check(frame)
-    assert frame.empty
+    for analysis in (step_split, step_times):
+        result = analysis(stepped("s7   aa.."))
+        assert result.notes == ("The window is not known to consist of repetitions.",)
+        assert result.frame.empty
+    STEP_TIMES.check(result.frame)
 
 
 @pytest.mark.parametrize("name", ["train", "ddp2", "mini_torch"])
