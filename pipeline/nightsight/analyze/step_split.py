@@ -39,7 +39,7 @@ def _steps(timeline: Timeline) -> Iterator[_Steps]:
     begin, end = window.repetitions, np.append(window.repetitions[1:], window.ended_ns)
     if not len(begin):
         return
-    spent = {}
+    spent = {HOST: end - begin}
     if len(timeline.profile.tables.get("cpu_ops", ())):
         nested = nested_operators(timeline)
         mine = (nested.row >= 0) & (nested.process == next(iter(window.steps)))
