@@ -316,6 +316,17 @@ def test_a_missing_table_gives_its_reason(analysis: Analysis) -> None:
         assert result.unavailable == "tracing was off"
 
 
+@pytest.mark.parametrize("analysis", ANALYSES, ids=lambda analysis: analysis.entry.name)
+def test_without_any_of_the_tables_of_which_one_is_enough_the_reason_is_given(analysis: Analysis) -> None:
+    enough = analysis.entry.one_of
+    missing = dict.fromkeys(enough, "ncu records no timeline")
+    for kept in enough:
+        tables = {name: empty(name) for name in TABLES if name == kept or name not in enough}
+        assert analysis.run(Timeline(Profile(tables, missing))).table is not None
+    result = analysis.run(Timeline(Profile({name: empty(name) for name in TABLES if name not in enough}, missing)))
+    assert result.unavailable == ("ncu records no timeline" if enough else "")
+
+
 def test_every_entry_of_the_register_is_computed_by_one_analysis() -> None:
     assert [analysis.entry for analysis in ANALYSES] == list(RESULTS)
     assert len({entry.name for entry in RESULTS}) == len(RESULTS)
@@ -326,7 +337,7 @@ def test_an_entry_of_the_register_is_sound(entry: Entry) -> None:
     columns = [column.name for column in entry.columns]
     assert len(set(columns)) == len(columns)
     assert set(entry.constant) <= set(columns)
-    assert set(entry.needs) <= set(TABLES)
+    assert {*entry.needs, *entry.one_of} <= set(TABLES)
     assert all(column.meaning for column in entry.columns)
     assert entry.place in ("points", "method") or (entry.group and entry.short)
     assert len(entry.help) <= LONGEST_HELP

@@ -225,9 +225,11 @@ def test_of_many_steps_rows_hold_several_and_name_the_slowest(count: int) -> Non
 
 
 def test_a_window_without_repetitions_has_no_steps() -> None:
-    frame = step_times(stepped("s7   aa..")).frame
-    STEP_TIMES.check(frame)
-    assert frame.empty
+    for analysis in (step_split, step_times):
+        result = analysis(stepped("s7   aa.."))
+        assert result.notes == ("The window is not known to consist of repetitions.",)
+        assert result.frame.empty
+    STEP_TIMES.check(result.frame)
 
 
 @pytest.mark.parametrize("name", ["train", "ddp2", "mini_torch"])
@@ -269,6 +271,13 @@ def test_without_gpu_work_steps_are_those_of_the_cpu_and_of_its_operators(tmp_pa
     page = render_html(report)
     assert "In operators" in page
     assert "Solid: in operators, on any thread. Hatched: outside. The line is the median of all steps." in page
+
+
+def test_without_operators_a_step_of_the_cpu_is_host_code() -> None:
+    report = build_report(draw("nvtx  [s ][s   ][s ]"), "cpu")
+    frame = report.result("step_times").rows
+    assert frame["host_ns"].tolist() == frame["time_ns"].tolist() == [4000, 6000, 4000]
+    assert "Hatched: all of a step, as no operators were recorded. The line is" in render_html(report)
 
 
 def test_captures_without_api_calls_have_parts_too() -> None:

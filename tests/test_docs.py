@@ -37,6 +37,7 @@ def described(entry: Entry) -> Iterator[str]:
     """Write an entry of the register as Markdown."""
     yield f"### {entry.title}: `{entry.name}`\n"
     needs = f" Needs: {', '.join(f'`{need}`' for need in entry.needs)}." if entry.needs else ""
+    needs += f" Needs one of: {', '.join(f'`{name}`' for name in entry.one_of)}." if entry.one_of else ""
     yield f"{entry.help}{needs}\n"
     yield "| column | type | meaning |\n|---|---|---|"
     yield from map(cells, entry.columns)

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from nightsight.model import Benchmark, Capture, Report
-from nightsight.render.page.figures import key_figures
+from nightsight.model import Benchmark, Capture, Report, View
+from nightsight.render.page.figures import first_figures, key_figures
 from nightsight.render.page.summary import Numbers, benchmark_doubts, numbers
 from nightsight.workflow import build_report
 from tests.reports import gpu_table, range_table, result, small_report, step_table, with_gpu_time
@@ -158,6 +158,25 @@ def test_a_report_that_lacks_a_column_lacks_its_figure() -> None:
 def test_a_cpu_capture_without_operators_still_has_its_window() -> None:
     report = small_report(results=(result("nvtx_ranges", range_table([("measure", 0)])),), benchmark=None)
     assert figures_of(report) == {"Window": ("1.000 µs", "the range “measure”")}
+
+
+@pytest.mark.parametrize("has_steps", [True, False])
+def test_the_first_screen_of_a_cpu_has_its_step_its_operators_and_its_memory(*, has_steps: bool) -> None:
+    operators = pd.DataFrame({"own_pct": [100.0], "own_ns": [3_000], "calls": [1], "name": ["mm"]})
+    steps = pd.DataFrame({"category": ["whole step", "operators"], "avg_ns": [100.0, 40.0], "steps": 3, "device": None})
+    memory = pd.DataFrame({"peak_bytes": [2048], "allocations": [7], "kind": ["CPU"]})
+    results = (
+        result("step_split", steps if has_steps else steps[:0]),
+        result("cpu_ops", operators),
+        result("memory_usage", memory),
+    )
+    window = (View("steady part", 0, 300, "The steady part.", "step", 3, is_chosen=True),)
+    report = replace(small_report(results=results, benchmark=None), windows=window)
+    labels = [figure.label for figure in first_figures(numbers(report), report)]
+    if has_steps:
+        assert labels == ["Step, profiled", "In operators", "Top operator", "Most memory"]
+    else:
+        assert labels == ["Recorded", "Operator time", "Top operator", "Most memory"]
 
 
 def test_key_figures_without_a_gpu_are_of_the_cpu() -> None:

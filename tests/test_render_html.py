@@ -252,6 +252,16 @@ def test_advice_links_to_the_section_that_shows_its_evidence() -> None:
     assert 'href="#gpu_gaps"' not in text
 
 
+def test_a_unit_is_on_the_line_of_its_number() -> None:
+    said = "Waits 2.747 ms of 3 steps, 5.0 % at 1.2 TB/s"
+    finding = Finding("gpu_gaps", "advice", said, said, evidence=(said,), source="gpu_gaps")
+    warning = Finding("lost_events", "warning", "Lost", said)
+    text = render_html(small_report(findings=(finding, warning)))
+    whole = "Waits 2.747\N{NO-BREAK SPACE}ms of 3 steps, 5.0\N{NO-BREAK SPACE}% at 1.2\N{NO-BREAK SPACE}TB/s"
+    assert text.count(whole) >= 4
+    assert said not in text
+
+
 def test_a_report_s_line_in_the_index_has_its_key_numbers() -> None:
     line = index_entry(small_report(), run_id="1", href="matmul/1/report.html", failed=True)
     assert line == entry(

@@ -282,6 +282,20 @@ def test_threads_side_by_side_are_one_loop() -> None:
     assert len(chosen_window(profile).repetitions) == 3
 
 
+def test_steps_of_threads_side_by_side_that_are_asked_for_are_those_of_one() -> None:
+    picture = """
+        nvtx    [s  ][s  ][s  ]
+        nvtx:8  .[s  ][s  ][s  ]
+        """
+    profile = replace(draw(picture), window="s")
+    window = chosen_window(profile)
+    assert (window.repetitions // 1000).tolist() == [0, 5, 10]
+    assert spans(window) == (0, 16)
+    other = draw("nvtx  ....................[s][s][s]")
+    both = chosen_window(replace(beside(profile, other), window="s"))
+    assert [(starts // 1000).tolist() for starts in both.steps.values()] == [[0, 5, 10], [20, 23, 26]]
+
+
 def test_ranges_may_overlap() -> None:
     profile = draw("nvtx  [s][s][s][s]\ncpu   L..L..L..L..\ns7    aaaaaaaaaaaa")
     ranges = profile.table("ranges")
@@ -420,6 +434,34 @@ def test_no_gpu_work_at_all() -> None:
 def test_steps_without_gpu_work_are_steps() -> None:
     window = window_of("nvtx  ..[s][s][s]\ncpu   A..........")
     assert (window.name, len(window.repetitions), spans(window)) == (STEADY, 3, (2, 11))
+
+
+@pytest.mark.parametrize(("window", "end"), [("auto", 32), ("s", 32), ("0us/", 32), ("/25us", 25)])
+def test_without_gpu_work_the_last_step_ends_with_the_loop_of_its_process(window: str, end: int) -> None:
+    profile = beside(draw("nvtx  [s    ][s    ][s    ]"), draw("nvtx  ....................[s ][s ][s ]"))
+    timeline = Timeline(replace(profile, window=window))
+    rows = step_split(timeline).frame
+    assert rows[["steps", "min_ns", "max_ns"]].to_numpy()[0].tolist() == [3, 7000, 7000]
+    assert spans(timeline.window) == (0, end)
+
+
+def test_without_gpu_work_the_last_step_ends_with_the_window_if_that_cuts_it() -> None:
+    rows = step_split(Timeline(replace(draw("nvtx  [s  ][s  ][s  ][s  ]"), window="/12us"))).frame
+    assert rows[["steps", "min_ns", "max_ns"]].to_numpy()[0].tolist() == [3, 2000, 5000]
+
+
+@pytest.mark.parametrize("after", [1, 200])
+def test_without_gpu_work_steps_of_the_optimizer_must_cover_the_time_as_ranges_must(after: int) -> None:
+    """Else a few steps at the beginning would be the loop of a program that does something else."""
+    step = "[m].[o]."
+    window = chosen_window(of_torch(f"nvtx  {step * 4}[e{'.' * after}]"))
+    assert window.family == ("step (ends with Adam.step)" if after == 1 else "")
+
+
+def test_only_of_gpu_work_it_is_said_where_it_counts() -> None:
+    said = "so work counts to the repetition in which it began on the GPU"
+    assert said not in window_of("nvtx  [s ][s ][s ]").sentence
+    assert said in window_of("nvtx  [s ][s ][s ]\ns7    a...a...a...").sentence
 
 
 def test_no_cpu_work_at_all() -> None:

@@ -63,13 +63,14 @@ class Column:
 class Entry:
     """One result: its definition, the tables it needs, its columns, and how the page shows it.
 
-    needs: canonical tables without which it cannot be computed. help: what a row is and what the table leaves out; the
-    columns say the rest. rows: what the rows are, in the plural. header: heading of the page's first column, which
-    shows column `named_by`. full: column with more text about each name. bars: columns that draw a bar in each cell.
-    minor: columns that a wide table shows on request. constant: columns left out if all rows agree. is_folded: a
-    picture shows the same, so the table starts closed. kernels: columns of kernel names, which the page shortens so
-    that they still differ. numbered: column whose texts begin with the number of a replay. group, short: its group and
-    title in the navigation. is_core: if it is missing, the page says so where it would stand.
+    needs: canonical tables without which it cannot be computed; one_of: those of which one is enough. help: what a row
+    is and what the table leaves out; the columns say the rest. rows: what the rows are, in the plural. header: heading
+    of the page's first column, which shows column `named_by`. full: column with more text about each name. bars:
+    columns that draw a bar in each cell. minor: columns that a wide table shows on request. constant: columns left out
+    if all rows agree. is_folded: a picture shows the same, so the table starts closed. kernels: columns of kernel
+    names, which the page shortens so that they still differ. numbered: column whose texts begin with the number of a
+    replay. group, short: its group and title in the navigation. is_core: if it is missing, the page says so where it
+    would stand.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Entry:
     jump: Jump = ""
     names: Names = ""
     kernels: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
 
     @property
     def column_names(self) -> list[str]:
@@ -512,6 +514,7 @@ STEP_SPLIT: Final = Entry(
     constant=("device", "step", "steps"),
     bars=("avg_ns",),
     is_folded=True,
+    one_of=("kernels", "ranges"),
 )
 WHOLE_STEP: Final = "whole step"
 """The category of STEP_SPLIT that is the step itself."""
@@ -546,6 +549,7 @@ STEP_TIMES: Final = Entry(
     ),
     rows="steps",
     place="points",
+    one_of=("kernels", "ranges"),
 )
 
 STEP_PARTS: Final = Entry(
@@ -599,6 +603,7 @@ STEP_PARTS: Final = Entry(
     jump="part",
     names="kernel",
     kernels=("name",),
+    one_of=("kernels", "cpu_ops"),
 )
 OTHER_PARTS: Final = "(others)"
 """The path, family or name of what is too small for a row of its own in STEP_PARTS."""

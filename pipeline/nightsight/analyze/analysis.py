@@ -28,12 +28,14 @@ class Analysis:
     compute: Callable[[Timeline], Table]
 
     def run(self, timeline: Timeline) -> Result:
-        """Return the result; if a needed table is missing, one without a table and with the reason.
+        """Return the result; if a needed table is missing, or all of which one would do, one with the reason instead.
 
         ValueError if the columns differ from the entry's: that is a bug.
         """
         entry, profile = self.entry, timeline.profile
-        reasons = {profile.why_missing(need) for need in entry.needs if need not in profile.tables}
+        known = profile.tables.keys()
+        lacking = {*entry.needs} - known | ({*entry.one_of} if known.isdisjoint(entry.one_of) else set())
+        reasons = {profile.why_missing(name) for name in lacking}
         if reasons:
             return Result(entry.name, entry.title, entry.help, None, unavailable="; ".join(sorted(reasons)))
         try:

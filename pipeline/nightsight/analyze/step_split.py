@@ -16,6 +16,7 @@ from nightsight.tables import NULLABLE
 
 COLUMNS: Final = 150
 """The most rows of a device in `step_times`; more steps are put together."""
+_NO_STEPS: Final = "The window is not known to consist of repetitions."
 
 
 class _Steps(NamedTuple):
@@ -35,10 +36,10 @@ def _steps(timeline: Timeline) -> Iterator[_Steps]:
                 yield _Steps(device, begin, end, {part.category: part.by_step for part in parts})
         return
     window = timeline.window
-    begin, end = window.repetitions, np.append(window.repetitions[1:], window.end_ns)
+    begin, end = window.repetitions, np.append(window.repetitions[1:], window.ended_ns)
     if not len(begin):
         return
-    spent = {}
+    spent = {HOST: end - begin}
     if len(timeline.profile.tables.get("cpu_ops", ())):
         nested = nested_operators(timeline)
         mine = (nested.row >= 0) & (nested.process == next(iter(window.steps)))
@@ -57,7 +58,7 @@ def step_split(timeline: Timeline) -> Table:
         common = {"device": device, "step": timeline.window.family, "steps": len(begin)}
         times = {WHOLE_STEP: end - begin, **{category: time for category, time in spent.items() if time.any()}}
         rows += [{**common, "category": category, **_statistics(time)} for category, time in times.items()]
-    notes = () if rows else ("The window is not known to consist of repetitions.",)
+    notes = () if rows else (_NO_STEPS,)
     return Table(pd.DataFrame(rows, columns=STEP_SPLIT.column_names).astype({"device": NULLABLE}), notes)
 
 
@@ -101,7 +102,8 @@ def step_times(timeline: Timeline) -> Table:
     of_categories = [name for name in STEP_CATEGORIES.values() if name in table]
     whole = {"device": NULLABLE} | dict.fromkeys(("number", "steps", "start_ns", "outliers", "slowest"), "int64")
     whole |= dict.fromkeys(("slowest_start_ns", "slowest_ns"), "int64")
-    return Table(table[names].astype({**whole, "time_ns": "float64"}).fillna(dict.fromkeys(of_categories, 0.0)))
+    table = table[names].astype({**whole, "time_ns": "float64"}).fillna(dict.fromkeys(of_categories, 0.0))
+    return Table(table, () if len(table) else (_NO_STEPS,))
 
 
 ANALYSES: Final = (Analysis(STEP_SPLIT, step_split), Analysis(STEP_TIMES, step_times))

@@ -25,7 +25,8 @@ class Loop(NamedTuple):
     """A loop of one process: when the CPU began each repetition, when the last and its work ended, and the GPU time.
 
     family: the path of the ranges, with `#` for numbers; or, if it is not `is_named`, how many launches repeat.
-    slow: how many repetitions at the beginning took much longer than the others.
+    gpu_ns: without GPU work in the capture, the time of the loop. slow: how many repetitions at the beginning took much
+    longer than the others.
     """
 
     process: int
@@ -156,10 +157,10 @@ def _optimizer_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
         if len(end) < LEAST:
             continue
         span = pd.DataFrame({"start": end[:1], "end": end[-1:]})
-        (gpu_ns,), total = _launched_between(work, process, span)
-        if gpu_ns > _LEAST_SHARE * total or not total:
+        (spent,), total = _spent_in(ranges, work, process, span)
+        if spent > _LEAST_SHARE * total:
             family = f"step (ends with {str(mine['name'].iloc[0]).partition('#')[2]})"
-            loops.append(Loop(process, family, end[:-1], int(end[-1]), int(gpu_ns), is_named=True))
+            loops.append(Loop(process, family, end[:-1], int(end[-1]), int(spent), is_named=True))
     return loops
 
 
@@ -179,27 +180,21 @@ def _range_loops(ranges: pd.DataFrame, work: Work) -> list[Loop]:
     loops = []
     for process in np.unique(found["process"]).tolist():
         mine = found[found["process"] == process]
-        gpu_ns, total = _launched_between(work, process, mine)
-        if not len(work.start):
-            # a capture without GPU work: the family that covers the most time
-            recorded = ranges[ranges["process"] == process]
-            gpu_ns = (mine["end"] - mine["start"]).to_numpy()
-            total = int(recorded["end_ns"].max() - recorded["start_ns"].min())
-        if gpu_ns.max() <= _LEAST_SHARE * total:
+        spent, total = _spent_in(ranges, work, process, mine)
+        if spent.max() <= _LEAST_SHARE * total:
             continue
         # of siblings in a cycle, such as forward and backward, the first one marks where it begins; brief ones,
         # such as operators of their own, could be anywhere in it
         lasting = (mine["own"] >= _LEAST_COVER * (mine["end"] - mine["start"])).to_numpy()
-        good = gpu_ns >= _AS_GOOD * gpu_ns.max()
+        good = spent >= _AS_GOOD * spent.max()
         cycle = mine[good & lasting if (good & lasting).any() else good].sort_values(["start", "end"])
         path = cycle["path"].iloc[0]
         instances = outermost[(outermost["process"] == process) & (outermost["path"] == path)]
-        instances = _one_thread(instances).sort_values("start_ns")
+        instances = one_thread(instances).sort_values("start_ns")
         starts = instances["start_ns"].to_numpy()
         # `ProfilerStep#7` is `ProfilerStep##`
         family = str(path).replace("##", "#")
-        end, spent = int(cycle["end"].max()), int(gpu_ns.max())
-        loop = Loop(process, family, starts, end, spent, is_named=True)
+        loop = Loop(process, family, starts, int(cycle["end"].max()), int(spent.max()), is_named=True)
         loops.append(_complete(work, loop, instances["end_ns"].to_numpy()))
     return loops
 
@@ -230,7 +225,7 @@ def _outermost(ranges: pd.DataFrame) -> pd.DataFrame:
     return outermost
 
 
-def _one_thread(instances: pd.DataFrame) -> pd.DataFrame:
+def one_thread(instances: pd.DataFrame) -> pd.DataFrame:
     """Return the instances of one thread if several go through the loop side by side, each with ranges of its own."""
     ordered = instances.sort_values("start_ns")
     threads = ordered["thread"].to_numpy()
@@ -246,6 +241,18 @@ def _of_process(work: Work, process: int) -> Flags:
     """Return which operations a process launched; an old export does not tell, so that all may be its own."""
     flags: Flags = (work.process == process) | (work.process < 0)
     return flags
+
+
+def _spent_in(ranges: pd.DataFrame, work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
+    """Return the GPU time in ns that the process launched in each of `spans`, and in all.
+
+    Of a capture without GPU work it is the time that they take, and that of all the ranges of the process.
+    """
+    if len(work.start):
+        return _launched_between(work, process, spans)
+    recorded = ranges[ranges["process"] == process]
+    length: Ints = (spans["end"] - spans["start"]).to_numpy()
+    return length, int(recorded["end_ns"].max() - recorded["start_ns"].min())
 
 
 def _launched_between(work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:

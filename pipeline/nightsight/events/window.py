@@ -15,7 +15,7 @@ import pandas as pd
 
 from nightsight.errors import UsageError
 from nightsight.events.launches import GPU_TABLES
-from nightsight.events.loops import LEAST_OF_WORK, PREPARES, Loop, loops_of, work_of
+from nightsight.events.loops import LEAST_OF_WORK, PREPARES, Loop, loops_of, one_thread, work_of
 from nightsight.events.ranges import without_numbers
 from nightsight.events.selection import (
     RANGE_HINT,
@@ -53,7 +53,8 @@ class Window:
     """The time span that percentages and idle time refer to; `name` says where it comes from, `sentence` in full.
 
     steps: by process, the times in ns at which the CPU began each repetition of the loop, in rising order; the process
-    with the most GPU work comes first. family: what the repetitions are called (`step #`).
+    with the most GPU work comes first. ends: when the loop of each of them ended. family: what the repetitions are
+    called (`step #`).
     """
 
     start_ns: int
@@ -62,6 +63,7 @@ class Window:
     sentence: str = ""
     family: str = ""
     steps: Mapping[int, Ints] = field(default_factory=dict, compare=False)
+    ends: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     @property
     def length_ns(self) -> int:
@@ -70,12 +72,17 @@ class Window:
 
     @property
     def repetitions(self) -> Ints:
-        """When the CPU began each repetition, in ns: each ends where the next begins, and the last with the window.
+        """When the CPU began each repetition, in ns: each ends where the next begins, and the last at `ended_ns`.
 
         Empty if the window is not known to consist of repetitions. Of several processes it is the one with the most GPU
         work. A GPU can be behind: what it runs at such a time can be the work of an earlier repetition.
         """
         return next(iter(self.steps.values()), _NOTHING)
+
+    @property
+    def ended_ns(self) -> int:
+        """When the last of the `repetitions` ended, in ns: other processes may go on in the window."""
+        return min(self.ends.get(next(iter(self.steps), -1), self.end_ns), self.end_ns)
 
 
 def check_window(text: str) -> None:
@@ -187,7 +194,7 @@ def _with_steps(profile: Profile, window: Window) -> Window:
     if not steps:
         return window
     family = loops[0].family.removeprefix(f"{MEASURED_RANGE} / ")
-    return replace(window, steps=steps, family=family)
+    return replace(window, steps=steps, ends={loop.process: loop.end_ns for loop in loops}, family=family)
 
 
 def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
@@ -198,8 +205,9 @@ def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
         together[len(loop.starts)] = max(together[len(loop.starts)], loop.slow)
     slow = max(together[len(loop.starts)] for loop in loops)
     steps = {loop.process: loop.starts[together[len(loop.starts)] :] for loop in loops}
-    start, end = min(int(starts[0]) for starts in steps.values()), max(loop.end_ns for loop in loops)
-    return Window(start, end, STEADY, _said(profile, loops, steps, slow), loops[0].family, steps)
+    ends = {loop.process: loop.end_ns for loop in loops}
+    start, end = min(int(starts[0]) for starts in steps.values()), max(ends.values())
+    return Window(start, end, STEADY, _said(profile, loops, steps, slow), loops[0].family, steps, ends)
 
 
 def _said(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: int) -> str:
@@ -220,7 +228,7 @@ def _said(profile: Profile, loops: list[Loop], steps: Mapping[int, Ints], slow: 
         said.append(f"{first} left out: much slower than the others.")
     if loop.is_named and ranges["is_open"].any():
         said.append("Ranges that never ended are left out too.")
-    if not len(profile.tables.get("api_calls", ())):
+    if len(work_of(profile).start) and not len(profile.tables.get("api_calls", ())):
         said.append("No CUDA calls were recorded, so work counts to the repetition in which it began on the GPU.")
     return " ".join(said)
 
@@ -304,9 +312,11 @@ def _of_range(profile: Profile) -> Window:
         raise UsageError(f"the window {asked!r} is empty", "The range begins and ends at the same time.")
     if len(found) == 1:
         return Window(start, end, asked, f"The window is the range `{asked}`.")
-    process, starts = found["process"].to_numpy(), found["start_ns"].to_numpy()
-    steps = {key: starts[process == key] for key in np.unique(process).tolist()}
-    return Window(start, end, asked, f"The window consists of {len(found):,} ranges `{family}`.", family, steps)
+    processes = np.unique(found["process"]).tolist()
+    mine = {process: one_thread(found[found["process"] == process]) for process in processes}
+    steps = {process: rows["start_ns"].to_numpy() for process, rows in mine.items()}
+    ends = {process: int(rows["end_ns"].max()) for process, rows in mine.items()}
+    return Window(start, end, asked, f"The window consists of {len(found):,} ranges `{family}`.", family, steps, ends)
 
 
 def _named(ranges: pd.DataFrame, name: str, domain: str) -> tuple[pd.DataFrame, str]:

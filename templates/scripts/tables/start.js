@@ -56,7 +56,8 @@ function linkEvidence(hasTimeline) {
   for (const details of document.querySelectorAll("details.evidence")) {
     details.addEventListener("toggle", () => {
       for (const item of details.querySelectorAll("li")) {
-        const link = LinkedTables.named(item.textContent);
+        // the page keeps units beside their numbers, and names can end in what looks like one
+        const link = LinkedTables.named((item.textContent ?? "").replaceAll("\u00a0", " "));
         if (!link || (link.does === "show" && !hasTimeline)) continue;
         const button = TableRows.button(link.does, link.text, "tool");
         button.title = link.label;

@@ -72,7 +72,7 @@ def _bounds(timeline: Timeline) -> tuple[Ints, Ints]:
     if not window.steps:
         return np.array([window.start_ns]), np.array([window.end_ns])
     process, starts = next(iter(window.steps.items()))
-    begins, last = starts.copy(), window.end_ns
+    begins, last = starts.copy(), window.ended_ns
     operations = timeline.operations
     mine = np.flatnonzero((operations.call >= 0) & (operation_column(timeline, "process") == process))
     if len(mine):

@@ -123,7 +123,8 @@ def step_columns(frame: Frame, medians: Frame) -> tuple[StepColumns, ...]:
         for device, rows in devices[:_PANELS]
     )
     keys = tuple((category, CAUSE_COLORS[category], category in IDLE) for category in present)
-    notes = tuple(_notes(known, len(devices), panels, is_cpu=OPERATORS in present))
+    parts = _PARTS if devices[0][0] else _PARTS_OF_CPU if OPERATORS in present else _NO_PARTS
+    notes = tuple(_notes(known, len(devices), panels, parts))
     return (StepColumns("Each step, and where its time went", panels, keys, notes),)
 
 
@@ -246,11 +247,13 @@ def _numbers(count: float) -> Iterator[Tick]:
         yield Tick(percent((number + 0.5) / count), f"#{scale.format(float(number))}")
 
 
-def _notes(known: Frame, devices: int, panels: tuple[Panel, ...], *, is_cpu: bool) -> Iterator[str]:
+_PARTS: Final = "Solid: busy. Hatched: idle, by cause."
+_PARTS_OF_CPU: Final = "Solid: in operators, on any thread. Hatched: outside."
+_NO_PARTS: Final = "Hatched: all of a step, as no operators were recorded."
+
+
+def _notes(known: Frame, devices: int, panels: tuple[Panel, ...], parts: str) -> Iterator[str]:
     most = int(known["steps"].max())
-    parts = (
-        "Solid: in operators, on any thread. Hatched: outside." if is_cpu else "Solid: busy. Hatched: idle, by cause."
-    )
     yield f"{parts} The line is the median of all steps."
     if most > 1:
         yield f"Each column is the mean of up to {most:,} steps that follow one another; marks are of the slowest."

@@ -58,7 +58,9 @@ def first_figures(run: Numbers, report: Report) -> tuple[Figure, ...]:
     else:
         is_known = run.step_ns or run.window_ns or run.profiled_step_ns
         of_window = _one_step(run) if is_known else _recorded(report)
-        found = chain(of_window, _in_operators(report.rows(STEP_SPLIT)), _cpu(run), _memory_use(report))
+        # what is known of a step says more than a sum over all that was recorded
+        operators = tuple(_in_operators(report.rows(STEP_SPLIT))) or _operator_time(run)
+        found = chain(of_window, operators, _top_operator(run), _memory_use(report))
     return tuple(found)[:_FIRST]
 
 
@@ -148,7 +150,8 @@ def _single_kernels(limits: pd.DataFrame) -> Iterator[Figure]:
 def key_figures(run: Numbers) -> tuple[Figure, ...]:
     """Return the key figures: of the GPU if it did any work, else of the CPU."""
     has_gpu = bool(run.busy_pct_by_device)
-    return (*_window(run), *(_gpu(run) if has_gpu else _cpu(run)), *_launches(run), *_steps(run))
+    work = _gpu(run) if has_gpu else chain(_operator_time(run), _top_operator(run))
+    return (*_window(run), *work, *_launches(run), *_steps(run))
 
 
 def _window(run: Numbers) -> Iterator[Figure]:
@@ -201,15 +204,18 @@ def _in_operators(steps: pd.DataFrame) -> Iterator[Figure]:
         yield Figure("In operators", share, "of a step, on any thread")
 
 
-def _cpu(run: Numbers) -> Iterator[Figure]:
-    if run.top_operator_pct is None:
-        return
-    note = f"{counted(run.operator_calls or 0, 'call')} of {counted(run.operators or 0, 'operator')}"
-    # operators are counted as torch does: wherever they were recorded
-    note += ", in all that was recorded" if run.repeated else ""
-    yield Figure("Operator time", format_value(run.operator_ns, "own_ns"), note)
-    name = middle_cut(printable(run.top_operator), _NAME_LENGTH)
-    yield Figure("Top operator", format_value(run.top_operator_pct, "own_pct"), f"of all operator time: {name}")
+def _operator_time(run: Numbers) -> Iterator[Figure]:
+    if run.operators:
+        note = f"{counted(run.operator_calls or 0, 'call')} of {counted(run.operators, 'operator')}"
+        # operators are counted as torch does: wherever they were recorded
+        note += ", in all that was recorded" if run.repeated else ""
+        yield Figure("Operator time", format_value(run.operator_ns, "own_ns"), note)
+
+
+def _top_operator(run: Numbers) -> Iterator[Figure]:
+    if run.top_operator_pct is not None:
+        name = middle_cut(printable(run.top_operator), _NAME_LENGTH)
+        yield Figure("Top operator", format_value(run.top_operator_pct, "own_pct"), f"of all operator time: {name}")
 
 
 def _launches(run: Numbers) -> Iterator[Figure]:

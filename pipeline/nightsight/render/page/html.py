@@ -24,12 +24,15 @@ from nightsight.render.timeline.payload import MOST_BYTES as TIMELINE_BYTES
 from nightsight.render.timeline.payload import timeline_payload
 from nightsight.render.timeline.spending import Spending, unknown
 from nightsight.shipped import shipped
+from nightsight.units import SCALES
 
 TEMPLATES: Final = shipped("templates")
 MOST_BYTES: Final = 1_500_000
 _POLICY: Final = "content-security-policy"
 _NVIDIA: Final = re.compile(r"(?<=\()(https://(?:docs|developer)\.nvidia\.com/[\w./#?=&%+~-]*)(?=\))")
 _UTC: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?: UTC)?")
+_UNITS: Final = "|".join(symbol for scales in SCALES.values() for _, symbol in scales if symbol)
+_BEFORE_UNIT: Final = re.compile(rf"(?<=\d) (?=(?:{_UNITS})(?![\w/]))")
 _NO_EVENTS: Final = "the capture has no timed events, or they do not fit the page size limit (--max-bytes)"
 # bytes reserved for the policy: it contains hashes of the finished page, so it is inserted last
 _LONGEST_POLICY: Final = 400
@@ -206,8 +209,8 @@ def _timed(text: str) -> Markup:
 
 
 def _unbroken(text: str) -> str:
-    """Keep percent signs on the line of their numbers."""
-    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+    """Keep units on the line of their numbers."""
+    return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 @cache
