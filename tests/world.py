@@ -1,11 +1,12 @@
 """Jobs of made-up ranks whose story is known: how long each computes in each step before all meet in a collective."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from nightsight.intervals import Ints
 from nightsight.job import Part
 from nightsight.model import Environment, Profile
 from nightsight.tables import START_END, conform
@@ -26,7 +27,7 @@ def world(
 ) -> list[Part]:
     """Return the capture of each rank; `work[rank][step]` is its compute time in ns, `clocks` what its clock adds."""
     times = np.asarray(work, dtype=np.int64)
-    ranks, steps = times.shape
+    ranks = len(times)
     # all begin a step when the collective before it has ended
     lengths = times.max(axis=0) + TRANSFER_NS + GAP_NS
     begin = 1_000_000 + np.append(0, np.cumsum(lengths)[:-1])
@@ -41,7 +42,7 @@ def world(
     return parts
 
 
-def _rank(begin: "np.ndarray[Any, Any]", work: "np.ndarray[Any, Any]", longest: "np.ndarray[Any, Any]", group: str) -> Profile:
+def _rank(begin: Ints, work: Ints, longest: Ints, group: str) -> Profile:
     steps = len(begin)
     start = np.column_stack([begin, begin + work]).ravel()
     end = np.column_stack([begin + work, begin + longest + TRANSFER_NS]).ravel()
@@ -50,11 +51,12 @@ def _rank(begin: "np.ndarray[Any, Any]", work: "np.ndarray[Any, Any]", longest: 
     shape = dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"), 1)
     name = np.tile(["work(float*)", NCCL], steps)
     kernels = {"start_ns": start, "end_ns": end, **on_stream, **shape, "name": name, "short_name": name}
-    # the CPU launches a step when it begins
-    called = np.column_stack([begin - 4_000, begin - 2_000]).ravel()
+    # the CPU is ahead: it launches all steps while the first one runs
+    ahead = begin[0] - 10_000 + 20_000 * np.arange(steps)
+    called = np.column_stack([ahead, ahead + 5_000]).ravel()
     on_thread = {"process": 1, "thread": 11, "pid": 1, "tid": 11}
     calls = {"start_ns": called, "end_ns": called + 1_000, **on_thread, "correlation": number, "layer": "runtime"}
-    ranges = {"start_ns": begin - 4_500, "end_ns": begin + longest + TRANSFER_NS - 500, **on_thread, "name": "step"}
+    ranges = {"start_ns": ahead - 1_000, "end_ns": ahead + 15_000, **on_thread, "name": "step"}
     of_torch = {"start_ns": called[1::2] - 200, "end_ns": called[1::2] + 1_200, **on_thread, "name": "allreduce"}
     tables = {
         "kernels": pd.DataFrame(kernels),

@@ -15,7 +15,7 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from nightsight.errors import UsageError
-from nightsight.events.communication import communicating, communication, shift_between
+from nightsight.events.communication import ONE_CLOCK_NS, communicating, communication, shift_between
 from nightsight.events.launches import GPU_TABLES, gpus
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
@@ -28,8 +28,6 @@ _IDS: Final = ("process", "thread", "end_thread", "forward_thread")
 _TIMES: Final = ("start_ns", "end_ns", "time_ns", "domain_start_ns")
 # tables whose `device` is the number of a GPU on the machine; the CPU has -1
 _OF_MACHINE: Final = ("devices", "memory_usage", "gpu_metrics", "gpu_page_faults")
-# what differs by less than that is one clock
-_ONE_CLOCK_NS: Final = 50_000
 # above that, times of ranks cannot be compared
 _MOST_SPREAD_NS: Final = 1_000_000
 _BITS: Final = 32
@@ -190,7 +188,7 @@ def _clocks(profiles: Sequence[Profile]) -> list[_Clock]:
             found = shift_between(told[other], told[place]) if through is not None else None
             if through is not None and found is not None:
                 shift, spread = found
-                is_one = abs(shift) < _ONE_CLOCK_NS
+                is_one = abs(shift) < ONE_CLOCK_NS
                 clocks[place] = _Clock(through.shift_ns + (0 if is_one else shift), spread)
                 break
     firsts = [_first(profile) for profile in profiles]

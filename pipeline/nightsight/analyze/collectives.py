@@ -8,9 +8,9 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import device_splits
 from nightsight.errors import MissingTable
-from nightsight.events.communication import PAIRWISE, communicating, communication
+from nightsight.events.communication import PAIRWISE, communicating, communication, ranks_of
 from nightsight.events.timeline import Timeline, by_device
-from nightsight.intervals import Floats, Ints, covered, inside
+from nightsight.intervals import Floats, covered, inside
 from nightsight.parallel import once
 from nightsight.peaks import published
 from nightsight.results import COLLECTIVES, RANK_STEPS, RANKS
@@ -42,11 +42,12 @@ def _met(timeline: Timeline) -> pd.DataFrame:
     together = (collective >= 0) & ~found["name"].isin(PAIRWISE).to_numpy()
     # a kernel that ended before the last one began did not wait for it: small messages are sent ahead
     waits = np.where(together, np.minimum(last, end) - start, 0)
-    before = np.full(len(found), -1, dtype=np.int64)
+    # since the one before it of the same collective came, none for the first
+    since = np.full(len(found), -1, dtype=np.int64)
     order = np.lexsort((start, own))
     follows = np.flatnonzero(own[order][1:] == own[order][:-1]) + 1
-    before[order[follows]] = start[order[follows - 1]]
-    is_last = together & (start == last) & (before >= 0)
+    since[order[follows]] = start[order[follows]] - start[order[follows - 1]]
+    is_last = together & (start == last) & (since > 0)
     hidden, hidden_wait = np.zeros((2, len(found)), dtype=np.int64)
     operations, others = timeline.operations, ~communicating(timeline)
     for device, here in by_device(timeline).items():
@@ -60,26 +61,14 @@ def _met(timeline: Timeline) -> pd.DataFrame:
     alone = np.where(is_last, np.iinfo(np.int64).max, waits - hidden_wait)
     least = pd.Series(alone).groupby(own).transform("min").to_numpy()
     return found.assign(
-        rank=_rank_of(timeline, found["device"].to_numpy()),
+        rank=ranks_of(timeline, found["device"].to_numpy()),
         late=np.where(together, start - first, 0),
         waits=waits,
         exposed=end - start - hidden,
         exposed_wait=waits - hidden_wait,
         is_last=is_last,
-        awaited=np.where(is_last, np.minimum(start - before, least), 0),
+        awaited=np.where(is_last, np.minimum(since, least), 0),
     )
-
-
-def _rank_of(timeline: Timeline, device: Ints) -> Ints:
-    """Return the rank that each device works for; the device's own number where the capture does not tell."""
-    used = communication(timeline)[["device", "process"]].drop_duplicates()
-    told = timeline.profile.tables.get("ranks")
-    if told is None or used["device"].duplicated().any() or used["process"].duplicated().any():
-        return device
-    known = used.merge(told, on="process").set_index("device")["rank"]
-    if len(known) < len(used):
-        return device
-    return np.asarray(known.reindex(device).to_numpy(), dtype=np.int64)
 
 
 def collectives(timeline: Timeline) -> Table:

@@ -14,7 +14,7 @@ import pandas as pd
 from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints
-from nightsight.tables import NULLABLE, innermost_of
+from nightsight.tables import NULLABLE, empty, innermost_of
 
 PAIRWISE: Final = ("send", "recv", "send and recv")
 """What two ranks of a communicator do, whatever the others do."""
@@ -29,8 +29,10 @@ _OF_KERNELS: Final = {
     "reduce": "reduce",
 }
 _KERNEL: Final = re.compile(rf"nccl\w*?kernel\w*?_({'|'.join(_OF_KERNELS)})", re.IGNORECASE)
-# messages of the same collective that ranks count from a different one on: how many to try
+# a rank may have been recorded from a later collective on: how many later ones to try
 _MOST_SHIFTED: Final = 64
+ONE_CLOCK_NS: Final = 50_000
+"""Clocks that differ by less are one."""
 
 
 @of_capture
@@ -81,6 +83,28 @@ def communicating(timeline: Timeline) -> Flags:
         known = np.array([communicates(name) for name in names.categories], dtype=bool)
         flags[: len(kernels)] = known[names.codes]
     return flags
+
+
+def ranks_of(timeline: Timeline, device: Ints) -> Ints:
+    """Return the rank that each device works for; the device's own number where the capture does not tell."""
+    known = _ranks(timeline)
+    return np.asarray(known.reindex(device).to_numpy(), dtype=np.int64) if len(known) else device
+
+
+def called_by_rank(timeline: Timeline, device: int) -> str:
+    """Name a device after its rank, "Rank 3"; "GPU 3" where the capture does not tell."""
+    known = _ranks(timeline)
+    return f"Rank {known[device]}" if device in known.index else f"GPU {device}"
+
+
+@of_capture
+def _ranks(timeline: Timeline) -> "pd.Series[int]":
+    """Return the rank of each device that communicates; empty unless each has one of its own."""
+    used = communication(timeline)[["device", "process"]].drop_duplicates()
+    told = timeline.profile.tables.get("ranks", empty("ranks"))
+    known = used.merge(told, on="process").set_index("device")["rank"].astype("int64")
+    is_own = used["device"].is_unique and used["process"].is_unique and len(known) == len(used)
+    return known if is_own else known.iloc[:0]
 
 
 def _named(name: str) -> str:
@@ -205,11 +229,28 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
     Both as `communication` returns, of one rank each; in ns. None if they have no collective in common: whatever ends
     on one rank ends on the other, so the ends tell.
     """
-    keys = ["group", "name", "number"]
-    ends: list[Any] = [frame[~frame["name"].isin(PAIRWISE)][[*keys, "end_ns"]] for frame in (reference, other)]
-    both = ends[0].merge(ends[1], on=keys, suffixes=("", "_other"))
-    if not len(both):
+    keys = ["group", "name"]
+    ends: list[dict[Any, Ints]] = [
+        {key: np.sort(times.to_numpy()) for key, times in frame[~frame["name"].isin(PAIRWISE)].groupby(keys)["end_ns"]}
+        for frame in (reference, other)
+    ]
+    common = [key for key in ends[0] if key in ends[1]]
+    if not common:
         return None
-    apart = (both["end_ns"] - both["end_ns_other"]).to_numpy()
-    shift = int(np.median(apart))
-    return shift, int(np.percentile(np.abs(apart - shift), 90))
+    many, few = max(((ends[0][key], ends[1][key]) for key in common), key=lambda pair: min(map(len, pair)))
+    # on one clock, ends are near each other as they are
+    nearest = many[np.clip(np.searchsorted((many[1:] + many[:-1]) // 2, few), 0, len(many) - 1)]
+    if np.median(np.abs(nearest - few)) < ONE_CLOCK_NS:
+        apart = [nearest - few]
+    else:
+        sign, longer, shorter = (1, many, few) if len(many) >= len(few) else (-1, few, many)
+        places = range(min(len(longer) - len(shorter), _MOST_SHIFTED) + 1)
+        apart = [sign * (longer[place : place + len(shorter)] - shorter) for place in places]
+    spread, shift = min(_spread(one) for one in apart)
+    return shift, spread
+
+
+def _spread(apart: Ints) -> tuple[int, int]:
+    """Return how far nine in ten differences are from their median, and that median."""
+    middle = int(np.median(apart))
+    return int(np.percentile(np.abs(apart - middle), 90)), middle

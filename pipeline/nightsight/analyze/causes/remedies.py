@@ -29,6 +29,7 @@ from nightsight.analyze.causes.replay import (
 )
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.ranges.callers import OUTSIDE
+from nightsight.events.communication import called_by_rank
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union
 from nightsight.peaks import published
@@ -66,6 +67,8 @@ _LEAST_KERNEL_NS: Final = 3_000
 _HIDDEN: Final = 0.4
 # ranks are uneven if one computes so many times as long as all do on average
 _UNEVEN: Final = 1.05
+# one rank is to blame if it costs this share of what all do that are the slowest of a step
+_MOSTLY: Final = 0.7
 _WAYS: Final = {TO_DEVICE: "Host-to-Device", TO_HOST: "Device-to-Host"}
 
 
@@ -405,21 +408,41 @@ def communication(scene: Scene) -> Iterator[Remedy]:
 
 
 def straggler(scene: Scene) -> Iterator[Remedy]:
-    """A GPU that computes longer than the others, which wait for it in collectives: the same work for all."""
+    """A rank that computes longer than the others, which wait for it in collectives: the same for all, in each step."""
     found, work = scene.model, scene.graph.work
     replayed = found.edges[LAUNCH][:-1] >= 0
     ranks = pd.unique(work.device[(work.group >= 0) & replayed])
     mine = np.flatnonzero(~work.communicates & replayed & np.isin(work.device, ranks))
-    spent = pd.Series(scene.length[mine]).groupby(work.device[mine]).sum()
-    if len(spent) < 2 or spent.max() < _UNEVEN * spent.mean():
+    (step, steps), (device, devices) = (pd.factorize(of[mine]) for of in (_steps(scene), work.device))
+    if len(devices) < 2:
+        return
+    spent = np.bincount(step * len(devices) + device, scene.length[mine], len(steps) * len(devices))
+    spent = spent.reshape(len(steps), len(devices))
+    even, most = spent.mean(axis=1), spent.max(axis=1)
+    if most.sum() < _UNEVEN * even.sum():
         return
     # operations may take no time
-    share = 1 - spent.mean() / spent.clip(lower=1)
-    shorter = scene.length[mine] * share[work.device[mine]].to_numpy()
-    slow = int(spent.index.to_numpy()[spent.to_numpy().argmax()])
-    edit = _shorter(scene, mine, shorter, with_way=np.zeros(len(mine), dtype=bool))
-    cases, time = float((work.device[mine] == slow).sum()) / scene.steps, float(spent[slow]) / scene.steps
-    yield Remedy("straggler", "", f"GPU {slow}", cases, time, edit)
+    share = 1 - even[:, None] / np.maximum(spent, 1)
+    edit = _shorter(scene, mine, scene.length[mine] * share[step, device], with_way=np.zeros(len(mine), dtype=bool))
+    lost = np.where(spent == most[:, None], (most - even)[:, None], 0.0).sum(axis=0)
+    slow = int(lost.argmax())
+    is_one = lost[slow] >= _MOSTLY * (most - even).sum()
+    name = called_by_rank(scene.timeline, int(devices[slow])) if is_one else _ANOTHER
+    yield Remedy("straggler", "", name, len(mine) / len(devices) / scene.steps, float(most.sum()) / scene.steps, edit)
+
+
+_ANOTHER: Final = "In each step another rank"
+
+
+def _steps(scene: Scene) -> Ints:
+    """Return the number of the step that each operation was launched in, by its process; 0 if nothing repeats."""
+    calls, work = scene.graph.calls, scene.graph.work
+    number, begun = np.zeros(len(work), dtype=np.int64), scene.timeline.window.steps
+    process = np.where(work.call >= 0, np.append(calls.process, -1)[work.call], -1)
+    for key, starts in begun.items():
+        mine = process == key
+        number[mine] = np.searchsorted(starts, work.launched[mine], side="right")
+    return number
 
 
 # -- kernels ----------------------------------------------------------------------------------------------------------

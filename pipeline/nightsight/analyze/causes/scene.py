@@ -11,6 +11,7 @@ from nightsight.analyze.causes.path import HostCode, cut_at_ranges
 from nightsight.analyze.causes.replay import AWAIT, CALL, NEVER, Floats, Model, model
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
+from nightsight.events.communication import called_by_rank
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags, Ints
@@ -127,14 +128,14 @@ class Scene:
         return str(calls.names[int(spent.argmax())])
 
     def only_gpu(self, calling: Ints, times: Ints | Floats) -> str:
-        """Return the GPU whose process spends nearly all of the times before these calls; "" if there are no others."""
+        """Return the rank or GPU whose process spends nearly all of the times before these calls; "" without others."""
         calls, work = self.graph.calls, self.graph.work
         known = np.flatnonzero(work.call >= 0)
         processes, of = np.unique(calls.process[work.call[known]], return_index=True)
         spent = np.array([times[calls.process[calling] == process].sum() for process in processes])
         if len(processes) < 2 or spent.max() < _NEARLY_ALL * times.sum():
             return ""
-        return f"GPU {work.device[known[of[spent.argmax()]]]}"
+        return called_by_rank(self.timeline, int(work.device[known[of[spent.argmax()]]]))
 
     def first_of_steps(self, calling: Ints) -> Ints:
         """Return the first of the calls in each step, on each line; the first of all if there are no steps."""

@@ -1,0 +1,349 @@
+"""One report of the captures of all ranks: who is who, on which clock, and what keeps the others waiting."""
+
+import gzip
+import json
+import random
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.analyze.collectives import ANALYSES
+from nightsight.errors import UsageError
+from nightsight.events.communication import communication
+from nightsight.events.timeline import Timeline
+from nightsight.job import Part, is_of_job, joined, title_of
+from nightsight.model import Profile, Report
+from nightsight.tables import conform
+from nightsight.workflow import build_report
+from tests.properties import examples
+from tests.recorded import DATA, Recorded
+from tests.test_cli import USAGE
+from tests.world import BYTES, GAP_NS, TRANSFER_NS, world
+
+RANKS = [DATA / "kineto" / f"exposed_rank{rank}.json.gz" for rank in (0, 1)]
+HOUR_NS = 3_600_000_000_000
+STEPS = 20
+EVEN = [[1_000_000] * STEPS] * 3
+
+
+def report(parts: list[Part]) -> Report:
+    return build_report(joined(parts), "job")
+
+
+def table(parts: list[Part], name: str) -> pd.DataFrame:
+    """Return one result of a job: much faster than its report."""
+    (analysis,) = (one for one in ANALYSES if one.entry.name == name)
+    return analysis.run(Timeline(joined(parts))).rows
+
+
+def without(part: Part, *names: str) -> Part:
+    tables = {name: frame for name, frame in part.profile.tables.items() if name not in names}
+    return replace(part, profile=replace(part.profile, tables=tables))
+
+
+def real(recorded: Recorded) -> list[Part]:
+    return [Part(f"exposed_rank{rank}", recorded.profile(f"exposed_rank{rank}")) for rank in (0, 1)]
+
+
+# -- real ranks -------------------------------------------------------------------------------------------------------
+
+
+def test_two_traces_of_a_job_become_one_profile(recorded: Recorded) -> None:
+    parts = real(recorded)
+    job = joined(parts[::-1])
+    for name in ("kernels", "memory_ops", "api_calls", "ranges", "cpu_ops", "collectives"):
+        assert len(job.table(name)) == sum(len(part.profile.table(name)) for part in parts)
+    assert job.table("ranks")["rank"].tolist() == [0, 1]
+    assert job.environment.gpu == "2 × NVIDIA H100 80GB HBM3"
+    assert set(job.table("kernels")["gpu"]) == set(job.table("devices")["device"]) == {0, 1}
+    assert job.table("kernels")["process"].nunique() == 2
+    # each has one for the backward pass
+    assert job.table("api_calls")["thread"].nunique() == 4
+    # PyTorch's clock is that of the machine
+    assert job.table("ranks")["shift_ns"].isna().all()
+    assert job.table("ranks")["spread_ns"].tolist()[1] < 1_000
+    assert job.findings == ()
+
+
+def test_the_order_of_files_is_of_no_consequence(recorded: Recorded) -> None:
+    one, other = (joined(parts) for parts in (real(recorded), real(recorded)[::-1]))
+    for name, frame in one.tables.items():
+        pd.testing.assert_frame_equal(frame, other.tables[name])
+
+
+def test_what_real_ranks_wait_for(recorded: Recorded) -> None:
+    found = report(real(recorded))
+    rows = found.result("ranks").rows
+    assert rows["rank"].tolist() == [0, 1]
+    assert rows["last_pct"].tolist() == [100, 0]
+    assert rows["waited_ns"].tolist() == [0, rows["awaited_ns"][0]]
+    (row,) = found.result("collectives").rows.to_dict("records")
+    assert (row["name"], row["message_bytes"], row["group_size"], row["last_rank"]) == ("allreduce", 201_375_744, 2, 0)
+    # two ranks: the bus carries what the algorithm does
+    assert row["bus_bytes_per_s"] == row["bytes_per_s"] == pytest.approx(201_375_744 / row["transfer_ns"] * 1e9)
+    assert row["link_pct"] == pytest.approx(row["bus_bytes_per_s"] / 450e9 * 100)
+
+
+def test_ranks_of_one_capture_of_nsys_have_the_numbers_of_their_gpus(recorded: Recorded) -> None:
+    for name in ("ddp2", "ddp_exposed"):
+        found = recorded.report(name).result("ranks")
+        assert sorted(found.rows["rank"].tolist()) == sorted(found.rows["device"].tolist()) == [0, 1]
+        assert "the numbers of their GPUs" in found.notes[0]
+    # rank 1 of ddp2 computes longer
+    assert recorded.report("ddp2").result("ranks").rows["rank"].tolist() == [1, 0]
+
+
+def test_what_no_rank_meets_in_is_said(recorded: Recorded) -> None:
+    for name in ("ranks", "rank_steps"):
+        found = recorded.report("train").result(name)
+        assert found.table is None
+        assert "no two GPUs" in found.unavailable
+    assert "no two GPUs" in recorded.report("exposed_rank0").result("ranks").unavailable
+    alone = recorded.report("exposed_rank0").result("collectives")
+    assert alone.rows["skew_ns"].isna().all()
+    assert "Only one rank" in alone.notes[0]
+
+
+# -- drawn ranks ------------------------------------------------------------------------------------------------------
+
+drawn = st.integers(2, 5).flatmap(
+    lambda count: st.lists(
+        st.lists(st.integers(200_000, 2_000_000), min_size=STEPS, max_size=STEPS), min_size=count, max_size=count
+    )
+)
+
+
+@examples(25)
+@given(work=drawn, hours=st.lists(st.integers(-3, 3), min_size=5, max_size=5))
+def test_ranks_wait_as_long_as_was_drawn_whatever_their_clocks_are(work: list[list[int]], hours: list[int]) -> None:
+    clocks = [hour * HOUR_NS for hour in hours[: len(work)]]
+    found = table(world(work, clocks=clocks), "ranks").set_index("rank").sort_index()
+    longest = np.max(work, axis=0)
+    waited = (longest - np.array(work)).mean(axis=1)
+    # nothing else runs meanwhile
+    assert found["waited_ns"].to_numpy() == pytest.approx(waited)
+    assert (found["work_ns"] + found["waited_ns"]).to_numpy() == pytest.approx(
+        np.full(len(work), (longest + TRANSFER_NS + GAP_NS).mean()), abs=GAP_NS
+    )
+    ordered = np.sort(work, axis=0)
+    awaited = np.where(np.array(work) == longest, ordered[-1] - ordered[-2], 0).mean(axis=1)
+    assert found["awaited_ns"].to_numpy() == pytest.approx(awaited)
+    assert found["spread_ns"].dropna().tolist() == [0] * (len(work) - 1)
+
+
+@examples(25)
+@given(work=drawn, begin=st.integers(0, 8), end=st.integers(0, 8))
+def test_a_rank_that_was_recorded_later_or_died_meets_the_others_where_it_was(
+    work: list[list[int]], begin: int, end: int
+) -> None:
+    *parts, last = world(work)
+    kernels = last.profile.table("kernels").iloc[2 * begin : 2 * (STEPS - end)]
+    tables = {**last.profile.tables, "kernels": kernels.reset_index(drop=True)}
+    found = communication(Timeline(joined([*parts, Part(last.name, replace(last.profile, tables=tables))])))
+    met = found[found["collective"] >= 0].groupby("collective")
+    assert met["end_ns"].nunique().eq(1).all()
+    assert met["device"].nunique().eq(len(work)).sum() == STEPS - begin - end
+
+
+def test_collectives_of_known_size_have_the_bandwidth_of_nccl_tests() -> None:
+    (row,) = table(world(EVEN), "collectives").to_dict("records")
+    assert row["transfer_ns"] == TRANSFER_NS
+    assert row["skew_ns"] == 0
+    assert row["exposed_ns"] == TRANSFER_NS
+    assert row["bytes_per_s"] == pytest.approx(BYTES / TRANSFER_NS * 1e9)
+    assert row["bus_bytes_per_s"] == pytest.approx(row["bytes_per_s"] * 2 * 2 / 3)
+
+
+@pytest.mark.parametrize("tells_calls", [True, False])
+def test_a_rank_that_computes_longer_is_named_with_what_it_costs(tells_calls: bool) -> None:
+    work = [[1_000_000] * STEPS, [1_600_000] * STEPS, [1_000_000] * STEPS, [1_000_000] * STEPS]
+    found = report(world(work, tells_calls=tells_calls))
+    (first, *_) = (finding for finding in found.findings if finding.severity == "advice")
+    assert first.rule == "straggler"
+    assert first.title.startswith("Rank 1 computes longer than the others")
+    # 1.6 ms become the mean of 1.15 ms, of steps of 1.7 ms
+    assert first.gain_pct == pytest.approx(100 * 0.45 / 1.7, rel=0.05)
+
+
+def test_ranks_that_take_turns_are_one_cause() -> None:
+    choose = random.Random(1).choice
+    work = [[choose([1_000_000, 1_000_000, 1_600_000]) for _ in range(STEPS)] for _ in range(4)]
+    (first, *_) = (finding for finding in report(world(work)).findings if finding.severity == "advice")
+    assert first.title.startswith("In each step another rank computes longer than the others")
+    longest, mean = np.max(work, axis=0).mean(), np.mean(work)
+    assert first.gain_pct == pytest.approx(100 * (longest - mean) / (longest + TRANSFER_NS), rel=0.05)
+
+
+def test_ranks_with_the_same_work_get_no_advice_about_it() -> None:
+    assert "straggler" not in {finding.rule for finding in report(world(EVEN)).findings}
+
+
+def test_steps_of_ranks_add_up() -> None:
+    work = [[1_000_000 + 1_000 * step * rank for step in range(400)] for rank in range(3)]
+    steps = table(world(work), "rank_steps")
+    assert steps.groupby("rank")["steps"].sum().tolist() == [400] * 3
+    assert (steps.groupby("rank").size() <= 150).all()
+    assert (steps["work_ns"] + steps["waited_ns"]).to_numpy() == pytest.approx(steps["time_ns"].to_numpy())
+
+
+# -- who is who -------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_files_tell_ranks_if_captures_do_not() -> None:
+    parts = world(EVEN, tells_ranks=False)
+    for order in permutations(parts):
+        job = joined(order)
+        assert job.table("ranks")["rank"].tolist() == [0, 1, 2]
+        assert set(job.table("ranks")["source"]) == {"file name"}
+    notes = build_report(joined(parts), "job").result("ranks").notes
+    assert "What tells which rank is which: file name." in notes
+
+
+def test_without_any_word_the_order_of_files_counts() -> None:
+    names = ["b", "a", "c"]
+    parts = [replace(part, name=name) for part, name in zip(world(EVEN, tells_ranks=False), names, strict=True)]
+    assert joined(parts).table("ranks")["source"].unique().tolist() == ["order of the files"]
+    assert joined(parts).table("ranks")["rank"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [
+        (["train_rank0", "train_rank1"], "train"),
+        (["rank0", "rank1"], "job"),
+        (["train.r0", "train.r12"], "train"),
+        (["a", "b"], "job"),
+        (["rank0_of_llama", "rank1_of_llama"], "_of_llama".strip("_")),
+    ],
+)
+def test_the_title_is_what_names_share(names: list[str], title: str) -> None:
+    assert title_of(names) == title
+
+
+def test_missing_ranks_are_named() -> None:
+    parts = world([[1_000_000] * STEPS] * 6)
+    (finding,) = joined([parts[0], parts[2], parts[5]]).findings
+    assert finding.title == "3 of 6 ranks are missing"
+    assert finding.detail.startswith("Ranks 1, 3 and 4 have no capture here.")
+
+
+def test_a_rank_that_is_there_twice_is_refused() -> None:
+    parts = world(EVEN)
+    with pytest.raises(UsageError, match="rank 1 is there twice: train_rank1 and again") as caught:
+        joined([*parts, Part("again", parts[1].profile)])
+    assert "--apart" in caught.value.hint
+
+
+def test_ranks_of_jobs_of_different_sizes_are_refused() -> None:
+    parts = [world(EVEN)[0], world([*EVEN, *EVEN])[1]]
+    with pytest.raises(UsageError, match="different jobs: train_rank0 of 3, train_rank1 of 6"):
+        joined(parts)
+
+
+def test_ranks_without_a_collective_in_common_may_be_of_different_runs() -> None:
+    parts = [world(EVEN, group="7")[0], world(EVEN, group="8")[1], world(EVEN, group="7")[2]]
+    rules = {finding.rule: finding.detail for finding in joined(parts).findings}
+    assert rules.keys() == {"unknown_clock"}
+    assert rules["unknown_clock"].startswith("Rank 1: their captures may be of different runs")
+
+
+def test_ranks_whose_collectives_do_not_end_together_are_doubted() -> None:
+    other = [[random.Random(1).randint(100_000, 30_000_000) for _ in range(STEPS)] for _ in range(3)]
+    (finding,) = joined([world(EVEN)[0], world(other)[1], world(EVEN)[2]]).findings
+    assert (finding.rule, finding.severity) == ("loose_clock", "warning")
+    assert finding.detail.startswith("Rank 1: collectives end up to ")
+
+
+def test_different_profilers_are_said() -> None:
+    first, *others = world(EVEN)
+    environment = replace(first.profile.environment, collector="nsys", collector_version="2025.3.2")
+    (finding,) = joined([replace(first, profile=replace(first.profile, environment=environment)), *others]).findings
+    assert finding.detail.startswith("1 with nsys 2025.3.2, 2 with torch.profiler.")
+
+
+def test_a_finding_of_some_ranks_says_of_which() -> None:
+    first, *others = world(EVEN)
+    said = build_report(first.profile, "x").findings[:1] or ()
+    told = replace(first, profile=replace(first.profile, findings=said)) if said else first
+    details = [finding.detail for finding in joined([told, *others]).findings]
+    assert all(detail.startswith("Rank 0: ") for detail in details)
+
+
+def test_tables_that_only_some_ranks_have_are_kept() -> None:
+    first, *others = world(EVEN)
+    job = joined([without(first, "ranges"), *others])
+    assert len(job.table("ranges")) == 2 * STEPS
+
+
+def test_captures_without_communication_are_of_no_job(recorded: Recorded) -> None:
+    assert not is_of_job(Part("train", recorded.profile("train")))
+    assert is_of_job(Part("ddp2", recorded.profile("ddp2")))
+
+
+def test_a_capture_of_a_node_with_several_ranks() -> None:
+    first, second, third = world(EVEN)
+    node = joined([first, second])
+    job = joined([Part("node0", node), Part("node1", third.profile)])
+    assert job.table("ranks")["rank"].tolist() == [0, 1, 2]
+    assert job.table("kernels")["gpu"].nunique() == 3
+    assert communication(Timeline(job))["collective"].nunique() == STEPS
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_gets_one_report(run: Any, tmp_path: Path) -> None:
+    run("report", *RANKS, "-o", tmp_path / "job.json")
+    document = json.loads((tmp_path / "job.json").read_text())
+    assert document["title"] == "exposed"
+    assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
+
+
+def test_its_page_is_named_after_what_the_files_share(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("report", *RANKS).stdout == "report: exposed.report.html\n"
+
+
+def test_apart_each_rank_gets_its_own(run: Any, tmp_path: Path) -> None:
+    run("report", *RANKS, "--apart", "--format", "json", "-o", tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["exposed_rank0.report.json", "exposed_rank1.report.json"]
+
+
+def test_a_rank_that_cannot_be_read_is_left_out_and_named(run: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "exposed_rank2.json.gz"
+    broken.write_bytes(gzip.compress(b'{"traceEvents": ['))
+    run("report", *RANKS, broken, "-o", tmp_path / "job.json")
+    findings = json.loads((tmp_path / "job.json").read_text())["findings"]
+    (left_out,) = (finding for finding in findings if finding["rule"] == "unread_rank")
+    assert left_out["title"] == "exposed_rank2.json.gz was left out"
+
+
+def test_files_of_no_job_get_a_report_each(run: Any, tmp_path: Path) -> None:
+    files = [RANKS[0], DATA / "mini_torch.json.gz"]
+    run("report", *files, "--format", "json", "-o", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exposed_rank0.report.json", "mini_torch.report.json"]
+
+
+def test_a_rank_given_twice_is_an_error_of_one_line(run: Any, tmp_path: Path) -> None:
+    copied = tmp_path / "again.json.gz"
+    copied.write_bytes(RANKS[0].read_bytes())
+    result = run("report", RANKS[0], copied, "-o", tmp_path / "job.html", expect=USAGE)
+    assert "Error: rank 0 is there twice: exposed_rank0 and again" in result.stderr
+
+
+def test_calls_of_a_cpu_are_collectives_too() -> None:
+    profile = world([[1_000_000] * 3])[0].profile
+    calls = profile.table("collectives").assign(group_size=2)
+    alone = Profile({"collectives": conform("collectives", calls), "ranges": profile.table("ranges")})
+    (row,) = build_report(alone, "x").result("collectives").rows.to_dict("records")
+    assert (row["name"], row["message_bytes"], row["group_size"]) == ("allreduce", BYTES, 2)
