@@ -1967,7 +1967,7 @@ COLLECTIVES: Final = Entry(
         Column("last_rank", WHOLE, "the rank that comes last most often"),
         Column("last_pct", NUMBER, "how often it does"),
         Column("message_bytes", WHOLE, "what a rank gives in one call"),
-        Column("bytes_per_s", NUMBER, "the whole message over the transfer: what nccl-tests calls algorithm bandwidth"),
+        Column("algorithm_bytes_per_s", NUMBER, "the whole message over the transfer, as nccl-tests counts it"),
         Column("bus_bytes_per_s", NUMBER, "what that is on each link: bus bandwidth, as nccl-tests defines it"),
         Column("link_pct", NUMBER, "the same in percent of NVLink's published rate in one direction", is_optional=True),
         Column("group_size", WHOLE, "number of ranks in the communicator", is_plain=True),

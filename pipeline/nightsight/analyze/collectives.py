@@ -101,8 +101,8 @@ def collectives(timeline: Timeline) -> Table:
     # a rank alone cannot tell the transfer from its wait for the others
     members = table["group_size"].astype("float64").fillna(table["members"])
     moved, factor = _moved(table, members)
-    table["bytes_per_s"] = moved / table["transfer_ns"] * 1e9
-    table["bus_bytes_per_s"] = table["bytes_per_s"] * factor
+    table["algorithm_bytes_per_s"] = moved / table["transfer_ns"] * 1e9
+    table["bus_bytes_per_s"] = table["algorithm_bytes_per_s"] * factor
     if (link := _link_bytes_per_s(timeline)) is not None:
         table["link_pct"] = 100.0 * table["bus_bytes_per_s"] / link
     table["last_rank"], table["last_pct"] = _usually_last(found, table)

@@ -22,6 +22,7 @@ _LEAST: Final = 1.0  # decade: values of nearly one size must not be spread over
 _ZERO: Final = 0.2  # decades to the left of a logarithmic axis, reserved for zeros
 _ROOM: Final = 12.0  # percent of the plot that the text of the zero tick needs
 _TICKS: Final = 7
+_STEPS: Final = 6
 _LAST: Final = 97.0  # percent: a centered text further right would be cut
 _NARROW: Final = 2.1  # pixels per percent of the plot on a narrow screen
 _LETTER: Final = 7.0  # pixels: maximum width of a letter on an axis
@@ -157,3 +158,12 @@ def measured(column: "pd.Series[Any]") -> Floats:
 def percent(share: float) -> float:
     """Convert a share (0 to 1) to percent of the plot."""
     return round(100.0 * float(share), 2)
+
+
+def step_ticks(count: float) -> Iterator[Tick]:
+    """Yield ticks at the middles of round ones of so many steps that stand side by side: `#0`, `#20`."""
+    last = count - 1
+    step = next((step for step in round_steps(max(last, 1)) if last / step <= _STEPS), max(last, 1))
+    scale = step_scale("", max(last, 1), step)
+    for number in np.arange(0, count, step):
+        yield Tick(percent((number + 0.5) / count), f"#{scale.format(float(number))}")

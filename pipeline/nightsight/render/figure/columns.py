@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.render.figure.axes import Tick, level_ticks, measured, percent, round_steps, step_scale
+from nightsight.render.figure.axes import Tick, level_ticks, measured, percent, step_ticks
 from nightsight.render.figure.curves import GRID
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import Floats, counted
@@ -21,7 +21,6 @@ _NEEDED: Final = ("device", "number", "steps", "start_ns", "time_ns", "outliers"
 _PANELS: Final = 8
 _BEYOND: Final = 3.0  # times the median: a longer step would flatten all others
 _NAMED: Final = 5
-_TICKS: Final = 6
 _GAP: Final = 0.15  # of a column
 _SAID: Final = 6
 
@@ -177,7 +176,7 @@ def _panel(rows: Frame, present: Mapping[str, str], scale: _Scale, label: str) -
         columns,
         percent(1 - median / top),
         scale.levels,
-        tuple(_numbers(count)),
+        tuple(step_ticks(count)),
     )
 
 
@@ -237,14 +236,6 @@ def _outliers(rows: Frame, median: float) -> Iterator[str]:
         yield f"#{row['slowest']:,.0f} ({row['slowest_ns'] / median:,.1f}×)"
     if (more := int(rows["outliers"].sum()) - min(len(slow), _NAMED)) > 0:
         yield f"{more:,} more"
-
-
-def _numbers(count: float) -> Iterator[Tick]:
-    last = count - 1
-    step = next((step for step in round_steps(max(last, 1)) if last / step <= _TICKS), max(last, 1))
-    scale = step_scale("", max(last, 1), step)
-    for number in np.arange(0, count, step):
-        yield Tick(percent((number + 0.5) / count), f"#{scale.format(float(number))}")
 
 
 _PARTS: Final = "Solid: busy. Hatched: idle, by cause."

@@ -29,6 +29,7 @@ from nightsight.results import (
     NCU_ROOFLINE,
     NVTX_RANGES,
     RANGE_ITERATIONS,
+    RANKS,
     SERVING,
     STEP_PARTS,
     STEP_SPLIT,
@@ -47,6 +48,7 @@ TABLE_BYTES: Final = 400_000
 _TITLE_LENGTH: Final = 60
 _ON_A_GPU: Final = (
     SERVING.name,
+    RANKS.name,
     STEP_PARTS.name,
     STEP_SPLIT.name,
     CUDA_GPU_KERN_SUM.name,

@@ -1,0 +1,92 @@
+"""The heat map of ranks: every cell is drawn once, the slowest rank is the strongest, and odd values draw nothing."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.render.figure.curves import GRID
+from nightsight.render.figure.heat import Heat, Row, heat
+from tests.properties import examples
+
+
+def steps_of(work: list[list[float]], *, together: int = 1) -> pd.DataFrame:
+    rows = [
+        {
+            "rank": rank,
+            "number": step * together,
+            "steps": together,
+            "time_ns": 2e6,
+            "waited_ns": 2e6 - ns,
+            "work_ns": ns,
+        }
+        for rank, of_rank in enumerate(work)
+        for step, ns in enumerate(of_rank)
+    ]
+    return pd.DataFrame(rows, columns=["rank", "number", "steps", "time_ns", "waited_ns", "work_ns"])
+
+
+def level(row: Row) -> list[int]:
+    return [place for place, path in enumerate(row.paths) if path]
+
+
+def drawn(row: Row) -> int:
+    return sum(int(width) for path in row.paths for width in re.findall(r"0h(\d+)v1", path))
+
+
+def only(found: tuple[Heat, ...]) -> Heat:
+    (one,) = found
+    return one
+
+
+def test_the_slowest_rank_is_the_strongest() -> None:
+    view = only(heat(steps_of([[1e6] * 10, [1.5e6] * 10, [1e6] * 10])))
+    assert [level(row) for row in view.rows] == [[0], [5], [0]]
+    assert [row.label for row in view.rows] == ["0", "1", "2"]
+    assert view.summary.startswith("3 ranks, 10 steps. Rank 1 takes the longest")
+    assert view.rows[0].title == "Rank 0: 1.000 ms a step, and 1.000 ms of waiting"
+    assert [tick.text for tick in view.numbers][:2] == ["#0", "#2"]
+
+
+def test_ranks_that_hardly_differ_look_alike() -> None:
+    view = only(heat(steps_of([[1e6] * 10, [1.001e6] * 10])))
+    assert [level(row) for row in view.rows] == [[5], [5]]
+
+
+def test_steps_that_were_put_together_are_said() -> None:
+    view = only(heat(steps_of([[1e6] * 10, [1.2e6] * 10], together=4)))
+    assert "up to 4 steps" in view.notes[1]
+    assert "40 steps" in view.summary
+
+
+def test_no_more_rows_than_fit() -> None:
+    view = only(heat(steps_of([[1e6 + rank] * 3 for rank in range(100)])))
+    assert len(view.rows) == 64
+    assert view.notes[-1].startswith("The first 64 of 100 ranks")
+
+
+@examples(50)
+@given(
+    work=st.integers(1, 150).flatmap(
+        lambda steps: st.lists(st.lists(st.floats(0, 1e12), min_size=steps, max_size=steps), min_size=2, max_size=6)
+    )
+)
+def test_every_cell_is_drawn_once(work: list[list[float]]) -> None:
+    view = only(heat(steps_of(work)))
+    for row in view.rows:
+        assert drawn(row) == pytest.approx(GRID, abs=1)
+
+
+@pytest.mark.parametrize("odd", [np.nan, -1.0, np.inf])
+def test_odd_values_draw_nothing(odd: float) -> None:
+    frame = steps_of([[1e6] * 3, [1.2e6] * 3, [odd] * 3])
+    assert len(only(heat(frame)).rows) == 2
+
+
+def test_one_rank_or_no_column_is_no_map() -> None:
+    assert heat(steps_of([[1e6] * 3])) == ()
+    assert heat(steps_of([[1e6] * 3, [1e6] * 3]).drop(columns="work_ns")) == ()
+    assert heat(pd.DataFrame()) == ()
