@@ -183,6 +183,30 @@ def test_ranks_that_take_turns_are_one_cause() -> None:
     assert first.gain_pct == pytest.approx(100 * (longest - mean) / (longest + TRANSFER_NS), rel=0.05)
 
 
+def test_a_collective_that_one_rank_calls_otherwise_is_a_finding() -> None:
+    first, second, third = world(EVEN)
+    calls = second.profile.table("collectives")
+    other = calls.assign(bytes=calls["bytes"].where(calls.index != 7, 4 * BYTES))
+    odd = replace(second, profile=replace(second.profile, tables={**second.profile.tables, "collectives": other}))
+    (finding,) = (one for one in report([first, odd, third]).findings if one.rule == "different_collectives")
+    assert finding.detail.startswith("1 calls differ from those that other ranks make")
+    assert finding.evidence == ("call 8: allreduce of 4.194 MB on rank 1, allreduce of 1.049 MB on rank 0",)
+
+
+def test_ranks_that_were_recorded_from_different_calls_on_call_the_same() -> None:
+    *parts, last = world(EVEN)
+    names = ["allreduce" if place % 3 else "broadcast" for place in range(STEPS)]
+    told = [
+        replace(part.profile, tables={**part.profile.tables, "collectives": calls.assign(name=pd.Categorical(names))})
+        for part in [*parts, last]
+        for calls in [part.profile.table("collectives")]
+    ]
+    late = told[-1].table("collectives").iloc[4:].reset_index(drop=True)
+    told[-1] = replace(told[-1], tables={**told[-1].tables, "collectives": late})
+    named = [Part(f"rank{rank}", profile) for rank, profile in enumerate(told)]
+    assert "different_collectives" not in {finding.rule for finding in report(named).findings}
+
+
 def test_ranks_with_the_same_work_get_no_advice_about_it() -> None:
     assert "straggler" not in {finding.rule for finding in report(world(EVEN)).findings}
 

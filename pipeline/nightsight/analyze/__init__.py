@@ -10,6 +10,7 @@ from typing import Final
 
 from nightsight.analyze import facts
 from nightsight.analyze.analysis import Analysis
+from nightsight.analyze.mismatches import mismatches
 from nightsight.analyze.ranges.owners import open_ranges
 from nightsight.analyze.split import spent
 from nightsight.analyze.views import other_timelines, view_of
@@ -43,7 +44,7 @@ def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
 def analyze_timeline(timeline: Timeline) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
     """Do the same for a timeline: what it has found is then known when another of its windows is looked at."""
     with threads() as pool:
-        findings = pool.submit(lambda: (*facts.trust(timeline), *open_ranges(timeline)))
+        findings = pool.submit(lambda: (*facts.trust(timeline), *open_ranges(timeline), *mismatches(timeline)))
         results = tuple(pool.map(lambda analysis: analysis.run(timeline), ANALYSES))
         return results, findings.result()
 
