@@ -189,7 +189,7 @@ def test_a_collective_that_one_rank_calls_otherwise_is_a_finding() -> None:
     other = calls.assign(bytes=calls["bytes"].where(calls.index != 7, 4 * BYTES))
     odd = replace(second, profile=replace(second.profile, tables={**second.profile.tables, "collectives": other}))
     (finding,) = (one for one in report([first, odd, third]).findings if one.rule == "different_collectives")
-    assert finding.detail.startswith("1 calls differ from those that other ranks make")
+    assert finding.detail.startswith("1 call differs from what other ranks call")
     assert finding.evidence == ("call 8: allreduce of 4.194 MB on rank 1, allreduce of 1.049 MB on rank 0",)
 
 
