@@ -45,8 +45,8 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
             "different_collectives",
             "warning",
             "Ranks call different collectives",
-            f"{unlike:,} {'call differs' if unlike == 1 else 'calls differ'} from what other ranks call in the same place "
-            "of a communicator. Such ranks wait for each other forever, or mix up what does not belong together.",
+            f"{unlike:,} {'call differs' if unlike == 1 else 'calls differ'} from what other ranks call in the same "
+            "place of a communicator. Such ranks wait for each other forever, or mix up what does not belong together.",
             "Make every rank take the same branches around collectives.",
             evidence=tuple(cases[:_MOST_CASES]),
             source="collectives",
