@@ -308,6 +308,15 @@ def test_tables_that_only_some_ranks_have_are_kept() -> None:
     assert len(job.table("ranges")) == 2 * STEPS
 
 
+def test_ranks_of_cpus_are_a_job() -> None:
+    parts = [without(part, "kernels", "memory_ops", "api_calls", "devices") for part in world(EVEN, tells_ranks=False)]
+    assert all(map(is_of_job, parts))
+    job = joined(parts)
+    assert job.table("ranks")["rank"].tolist() == [0, 1, 2]
+    (row,) = table(parts, "collectives").to_dict("records")
+    assert row["message_bytes"] == BYTES
+
+
 def test_captures_without_communication_are_of_no_job(recorded: Recorded) -> None:
     assert not is_of_job(Part("train", recorded.profile("train")))
     assert is_of_job(Part("ddp2", recorded.profile("ddp2")))

@@ -44,6 +44,7 @@ from nightsight.options import (
     expression,
     names,
     no_empty_name,
+    numbers_of_ranks,
     ready_sign,
     standard_output,
 )
@@ -317,6 +318,12 @@ def main() -> None:
     help="Folder for the runs.",
 )
 @click.option(
+    "--ranks",
+    metavar="N,...",
+    callback=numbers_of_ranks,
+    help="Record only these ranks, if a launcher started this one (docs/ranks.md); the others run without a profiler.",
+)
+@click.option(
     "--repeat",
     type=click.IntRange(min=1),
     default=1,
@@ -365,12 +372,14 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
       nightsight profile --repeat 5 mlp
       nightsight profile --collector torch --wait 5 --active 3 --record shapes,modules train.py
       nightsight profile -- torchrun --nproc-per-node 2 train.py
+      srun nightsight profile --ranks 0,7 train.py           # on each rank of a job, but record two
       nightsight profile --delay 60 --duration 10 train.py
       nightsight profile --server "python serve.py" --ready 8000 --client "python load.py" --attach results.json
     """
     if sys.platform != "linux":
         raise ToolError("Profiling works on Linux only", "To view a capture made there: nightsight report FILE")
     from nightsight.collect.interpreter import interpreter
+    from nightsight.collect.launched import run_unless_chosen
     from nightsight.collect.tools import withheld
     from nightsight.collect.workloads import resolve
     from nightsight.trials import repeated
@@ -378,23 +387,23 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
 
     rest = ctx.meta[REST]
     options = ProfileOptions(**values)
-    if options.server and (target or rest):
-        raise click.UsageError("--server is the program to profile: name no other.")
-    if target is None and not rest and not options.server:
-        raise click.UsageError("Name a workload or a script, or give a command after `--`.")
+    if bool(options.server) == bool(target or rest):
+        other = "--server is the program to profile: name no other."
+        raise click.UsageError(
+            other if rest or target else "Name a workload or a script, or give a command after `--`."
+        )
     options.refuse_contradictions(
         [name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     )
     python = interpreter(options.python)
     program = resolve(target, options.server or rest, python=python.path, folder=options.workloads)
-    parameters, notes = {}, []
-    if program.command[0] == python.path and not python.is_own:
-        notes.append(f"Python: {python.path} ({python.reason}), not nightsight's own")
-        parameters["interpreter"] = python.reason
-    if unseen := withheld(options.keep_env):
-        notes.append(f"Not passed to the program: {', '.join(unseen)}. To pass one: --keep-env NAME")
-    for note in () if options.quiet else notes:
-        say(note, err=True)
+    run_unless_chosen(program.command, options.ranks)
+    is_other = program.command[0] == python.path and not python.is_own
+    parameters = {"interpreter": python.reason} if is_other else {}
+    if is_other and not options.quiet:
+        say(f"Python: {python.path} ({python.reason}), not nightsight's own", err=True)
+    if (unseen := withheld(options.keep_env)) and not options.quiet:
+        say(f"Not passed to the program: {', '.join(unseen)}. To pass one: --keep-env NAME", err=True)
     stopped_by_signals()
     with shown_progress(is_quiet=options.quiet) as progress:
         show = _shown(options, progress)

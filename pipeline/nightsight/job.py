@@ -43,8 +43,10 @@ class Part:
 
 
 def is_of_job(part: Part) -> bool:
-    """Whether a capture tells which rank it is of, or GPUs communicate in it."""
-    return bool(len(part.profile.tables.get("ranks", ()))) or bool(communicating(Timeline(part.profile)).any())
+    """Whether a capture tells which rank it is of, or its program communicates."""
+    tables = part.profile.tables
+    is_told = any(len(tables.get(name, ())) for name in ("ranks", "launched_as", "collectives"))
+    return is_told or bool(communicating(Timeline(part.profile)).any())
 
 
 def title_of(names: Sequence[str]) -> str:
@@ -104,7 +106,7 @@ def _identified(parts: Sequence[Part]) -> pd.DataFrame:
 
 
 def _told(part: Part) -> pd.DataFrame:
-    """Return the processes of a capture that used GPUs, with the ranks that it tells."""
+    """Return the processes of a capture that used GPUs, with the ranks that it tells, or else its launcher did."""
     tables = part.profile.tables
     used = [
         pd.DataFrame({"process": tables[name]["process"], "gpu": gpus(tables[name])})
@@ -117,8 +119,15 @@ def _told(part: Part) -> pd.DataFrame:
         alone = found[~found["process"].duplicated(keep=False)]
         ranks = told.merge(alone, on="process", how="left").fillna({"gpu": -1})
         return ranks[["process", "gpu", "rank", "world_size", "source"]]
-    found = found if len(found) else pd.DataFrame({"process": [-1], "gpu": [-1]})
+    if not len(found):
+        # on CPUs alone, those that call collectives
+        called = tables.get("collectives", empty("collectives"))["process"].unique().tolist()
+        found = pd.DataFrame({"process": called or [-1], "gpu": -1})
     found = found.sort_values(["gpu", "process"], ignore_index=True)
+    launched = tables.get("launched_as", empty("launched_as"))
+    if len(launched) == len(found) == 1:
+        # of a launcher that was started in turn, the variables say which node it is
+        return found.assign(**{name: launched[name].array for name in ("rank", "world_size", "source")})
     unknown = pd.array([None] * len(found), dtype=NULLABLE)
     return found.assign(rank=unknown, world_size=unknown, source="")
 

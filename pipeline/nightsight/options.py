@@ -135,6 +135,7 @@ class ProfileOptions(ReplayOptions, TracingOptions):
     keep: "Keep"
     workloads: Path | None
     window: str
+    ranks: frozenset[int] | None
     repeat: int
     stats: tuple[str, ...]
     quiet: bool
@@ -396,6 +397,16 @@ def no_empty_name(_: click.Context, __: click.Parameter, value: Any) -> Any:  # 
         if not all(name.strip() for name in given.split(",")):
             raise click.BadParameter(f"{given!r} contains an empty name.")
     return value
+
+
+def numbers_of_ranks(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[int] | None:
+    """Return the numbers between commas."""
+    if value is None:
+        return None
+    given = [name.strip() for name in value.split(",")]
+    if not all(name.isascii() and name.isdigit() for name in given):
+        raise click.BadParameter(f"{value!r} is not a list of ranks, such as 0,7.")
+    return frozenset(map(int, given))
 
 
 class Words(click.ParamType[tuple[str, ...]]):

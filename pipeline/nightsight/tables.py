@@ -248,9 +248,11 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # the same: what a serving benchmark measured; metric, measured: as in the result `serving`, of which statistic is a
     # column; source: the program whose file it is, or a workload
     "serving_figures": {"metric": TEXT, "measured": TEXT, "source": TEXT, "statistic": TEXT, "value": "float64"},
+    # the same: which rank the launcher said that the program is, and of how many; source: which launcher
+    "launched_as": {"rank": INT, "world_size": INT, "source": TEXT},
 }
 
-UNPROFILED: Final = ("profiler_costs", "timed_ranges", "serving_figures")
+UNPROFILED: Final = ("profiler_costs", "timed_ranges", "serving_figures", "launched_as")
 """The tables that no capture holds."""
 
 SHAPE: Final = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]

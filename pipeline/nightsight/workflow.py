@@ -22,6 +22,7 @@ from nightsight.attaching import awaited, measured_by, with_attached
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibrated
 from nightsight.collect.conditions import findings_of, logged
+from nightsight.collect.launched import launched
 from nightsight.collect.nsys import export_sqlite, required_nsys
 from nightsight.collect.timing import of_benchmark, time_ranges
 from nightsight.collect.workloads import Program, Request, arguments_of
@@ -49,7 +50,7 @@ from nightsight.replaying import not_collected, usable_ncu, with_replay
 from nightsight.results import TIME_SPLIT
 from nightsight.runs import Turn, new_run, publish, runs, write_file
 from nightsight.stats import Selection, details_of, stats_texts
-from nightsight.tables import Details
+from nightsight.tables import TABLES, Details
 from nightsight.unprofiled import as_text, beside, with_unprofiled
 
 
@@ -180,7 +181,8 @@ def _measured_beside(program: Program, request: Request, capture: Capture, servi
 
     `serving`: figures that the program measured itself. Nothing else is measured of a program that failed.
     """
-    tables = {"serving_figures": serving}
+    told = [one] if (one := launched()) else []
+    tables = {"serving_figures": serving, "launched_as": pd.DataFrame(told, columns=list(TABLES["launched_as"]))}
     is_whole = capture.collector != "ncu" and not capture.failure
     if is_whole and capture.collector == "nsys":
         calibration = calibrated(program, request)

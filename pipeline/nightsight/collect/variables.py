@@ -13,6 +13,12 @@ ALLOWED: Final = frozenset(
     (
         *_named("", "PATH HOME LANG LANGUAGE TZ TMPDIR XDG_CACHE_HOME LD_LIBRARY_PATH CC CXX"),
         *_named("", "VIRTUAL_ENV CONDA_PREFIX PYENV_ROOT PYENV_VERSION"),
+        # what launchers tell the ranks that they start
+        *_named("", "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT"),
+        *_named("ROLE_", "RANK WORLD_SIZE NAME"),
+        *_named("SLURM_", "PROCID NTASKS LOCALID NODEID NNODES NTASKS_PER_NODE"),
+        *_named("OMPI_COMM_WORLD_", "RANK SIZE LOCAL_RANK LOCAL_SIZE NODE_RANK"),
+        *_named("PMI_", "RANK SIZE"),
         *_named("LC_", "ALL COLLATE CTYPE MESSAGES MONETARY NUMERIC TIME"),
         *_named(
             "PYTHON",
@@ -131,9 +137,8 @@ ALLOWED: Final = frozenset(
             SUPPRESS_ERRORS INLINE_INBUILT_NN_MODULES
             """,
         ),
-        *_named(
-            "TORCHELASTIC_", "ERROR_FILE ENABLE_FILE_TIMER MAX_RESTARTS USE_AGENT_STORE LOG_LEVEL HEALTH_CHECK_PORT"
-        ),
+        *_named("TORCHELASTIC_", "ERROR_FILE ENABLE_FILE_TIMER MAX_RESTARTS RESTART_COUNT RUN_ID USE_AGENT_STORE"),
+        *_named("TORCHELASTIC_", "LOG_LEVEL HEALTH_CHECK_PORT"),
         *_named(
             "PYTORCH_",
             """

@@ -1,0 +1,105 @@
+"""Which rank a launcher says that this process is, and ranks that run without a profiler."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from nightsight.collect.launched import Launched, launched
+from nightsight.job import Part, joined
+from nightsight.model import Profile
+from nightsight.tables import conform
+from nightsight.unprofiled import as_text, of_text
+from tests.test_cli import USAGE
+from tests.world import world
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        (TORCHRUN, Launched(3, 8, "torchrun")),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, Launched(0, 2, "Slurm")),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, Launched(1, 4, "Open MPI")),
+        # torchrun inside of Slurm
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2", **TORCHRUN}, Launched(3, 8, "torchrun")),
+        # the batch script itself
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, None),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"RANK": "8", "WORLD_SIZE": "8"}, None),
+        ({"RANK": "-1", "WORLD_SIZE": "8"}, None),
+        ({"RANK": "a", "WORLD_SIZE": "8"}, None),
+        ({"RANK": "٣", "WORLD_SIZE": "8"}, None),
+        ({"RANK": "9" * 30, "WORLD_SIZE": "9" * 31}, None),
+        ({"RANK": "1"}, None),
+        ({}, None),
+    ],
+)
+def test_launchers_tell_ranks(environment: dict[str, str], told: Launched | None) -> None:
+    assert launched(environment) == told
+
+
+def test_a_capture_that_tells_no_rank_has_that_of_its_launcher() -> None:
+    parts = world([[1_000_000] * 20] * 3, tells_ranks=False)
+    told = []
+    for rank, part in zip((2, 0, 1), parts, strict=True):
+        beside = pd.DataFrame([Launched(rank, 3, "Slurm")])
+        tables = of_text(as_text({"launched_as": conform("launched_as", beside)}))
+        told.append(Part("train", part.profile.joined(Profile(tables))))
+    table = joined(told).table("ranks")
+    assert table["rank"].tolist() == [0, 1, 2]
+    assert set(table["source"]) == {"Slurm"}
+
+
+def test_the_rank_is_kept_beside_a_capture(
+    run: Any, fake_nsys: Callable[..., Path], gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nsys()
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    script = tmp_path / "train.py"
+    script.write_text("import os\nprint('rank', os.environ['RANK'])\n")
+    run("profile", "--no-ncu", "--no-calibrate", "--names", "off", "--reports", tmp_path / "reports", script)
+    (kept,) = (tmp_path / "reports").rglob("*.unprofiled.json")
+    assert json.loads(kept.read_text())["launched_as"] == [{"rank": 3, "world_size": 8, "source": "torchrun"}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "is_recorded"), [("0,7", False), ("3", True)])
+def test_other_ranks_run_without_a_profiler(tmp_path: Path, ranks: str, is_recorded: bool) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys\nprint('rank', os.environ['RANK'], os.environ['SECRET'], sys.argv[1:])\nsys.exit(7)\n"
+    )
+    words = ["--collector", "nsys", "--nsys", str(tmp_path / "none"), "--ranks", ranks, str(script), "--", "a b"]
+    done = subprocess.run(
+        [sys.executable, "-m", "nightsight", "profile", "--python", sys.executable, *words],
+        env={**os.environ, **TORCHRUN, "SECRET": "kept"},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    if is_recorded:
+        assert "nsys" in done.stderr
+        assert done.returncode != 7
+    else:
+        assert (done.returncode, done.stdout) == (7, "rank 3 kept ['a b']\n")
+        assert not (tmp_path / "reports").exists()
+
+
+def test_ranks_need_a_launcher(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    told = run("profile", "--ranks", "0", script, expect=USAGE).stderr
+    assert "Error: nothing tells which rank this is, for --ranks" in told
+    assert "'x' is not a list of ranks" in run("profile", "--ranks", "x", script, expect=USAGE).stderr
