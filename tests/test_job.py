@@ -369,6 +369,12 @@ def test_files_of_no_job_get_a_report_each(run: Any, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exposed_rank0.report.json", "mini_torch.report.json"]
 
 
+def test_a_link_to_a_rank_is_no_other_rank(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "latest.json.gz").symlink_to(RANKS[0])
+    run("report", *RANKS, tmp_path / "latest.json.gz", "-o", tmp_path / "job.json")
+    assert len(Report.from_json((tmp_path / "job.json").read_bytes()).result("ranks").rows) == 2
+
+
 def test_a_rank_given_twice_is_an_error_of_one_line(run: Any, tmp_path: Path) -> None:
     copied = tmp_path / "again.json.gz"
     copied.write_bytes(RANKS[0].read_bytes())

@@ -143,9 +143,9 @@ def _refuse_strangers(ranks: pd.DataFrame, parts: Sequence[Part]) -> None:
     doubled = ranks[ranks["rank"].duplicated(keep=False)].sort_values("rank", kind="stable")
     if len(doubled):
         rank = int(doubled["rank"].iloc[0])
-        names = " and ".join(parts[number].name for number in doubled.loc[doubled["rank"] == rank, "part"].tolist()[:2])
+        first, second, *_ = (parts[number].name for number in doubled.loc[doubled["rank"] == rank, "part"].tolist())
         raise UsageError(
-            f"rank {rank} is there twice: {names}",
+            f"rank {rank} is there twice: {f'{first} and {second}' if first != second else f'two files named {first}'}",
             "Pass one capture of each rank of one job, or --apart for a report of each.",
         )
 

@@ -483,6 +483,8 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     """
     check_window(reading.window)
     parts, findings = [], []
+    # a folder of runs also has a link to its latest one
+    paths = list({path.resolve(): path for path in paths}.values())
     for done, path in enumerate(paths):
         reading.progress(f"rank {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
         try:
