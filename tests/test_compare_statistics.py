@@ -126,6 +126,12 @@ def test_what_all_runs_of_a_side_have_is_of_that_side(few: int, many: int) -> No
     assert removed.tolist() == [False, False, True, False, False]
 
 
+def test_one_run_against_several_tells_nothing_of_what_comes_and_goes() -> None:
+    having = np.array([1.0, 0, 0]), np.array([0.0, 9, 1])
+    assert not np.any(of_one_side(*having, (1, 9), 0.05)[1])
+    assert of_one_side(*having, (1, 9), 0.05)[0].tolist() == [False, True, False]
+
+
 def test_a_kernel_of_few_runs_is_of_no_side() -> None:
     added, removed = of_one_side(np.zeros(3), np.array([2.0, 1, 4]), (5, 5), 0.05)
     assert added.tolist() == [False, False, True]

@@ -18,9 +18,9 @@ from nightsight.analyze.collectives import ANALYSES
 from nightsight.errors import UsageError
 from nightsight.events.communication import communication
 from nightsight.events.timeline import Timeline
-from nightsight.job import Part, is_of_job, joined, title_of
-from nightsight.model import Profile, Report
-from nightsight.tables import conform
+from nightsight.job import Part, are_of_one_job, is_of_job, joined, title_of
+from nightsight.model import Finding, Profile, Report
+from nightsight.tables import NULLABLE, conform, empty
 from nightsight.workflow import build_report
 from tests.properties import examples
 from tests.recorded import DATA, Recorded
@@ -232,6 +232,26 @@ def test_names_of_files_tell_ranks_if_captures_do_not() -> None:
     assert "What tells which rank is which: file name." in notes
 
 
+@pytest.mark.parametrize(
+    "name", ["resnet_r50_rank{}", "llama-r2_rank{}", "run.r1.rank{}", "rank_{}of3", "gpu-n3_r{}", "r{}"]
+)
+def test_the_last_number_of_a_name_that_says_rank_counts(name: str) -> None:
+    parts = [replace(part, name=name.format(place)) for place, part in enumerate(world(EVEN, tells_ranks=False))]
+    assert joined(parts[::-1]).table("ranks")["rank"].tolist() == [0, 1, 2]
+    assert set(joined(parts).table("ranks")["source"]) == {"file name"}
+
+
+def test_ranks_of_communicators_that_are_not_of_all_are_not_those_of_the_job() -> None:
+    parts = world([[1_000_000] * STEPS] * 4, tells_ranks=False)
+    for place, part in enumerate(parts):
+        told = pd.DataFrame({"process": [1], "rank": [place % 2], "world_size": [2], "source": "NCCL"})
+        tables = {**part.profile.tables, "ranks": conform("ranks", told)}
+        parts[place] = replace(part, profile=replace(part.profile, tables=tables))
+    job = joined(parts)
+    assert job.table("ranks")["rank"].tolist() == [0, 1, 2, 3]
+    assert set(job.table("ranks")["source"]) == {"file name"}
+
+
 def test_without_any_word_the_order_of_files_counts() -> None:
     names = ["b", "a", "c"]
     parts = [replace(part, name=name) for part, name in zip(world(EVEN, tells_ranks=False), names, strict=True)]
@@ -245,6 +265,8 @@ def test_without_any_word_the_order_of_files_counts() -> None:
         (["train_rank0", "train_rank1"], "train"),
         (["rank0", "rank1"], "job"),
         (["train.r0", "train.r12"], "train"),
+        (["resnet_r50_rank0", "resnet_r50_rank1"], "resnet_r50"),
+        (["node0", "node1"], "node"),
         (["a", "b"], "job"),
         (["rank0_of_llama", "rank1_of_llama"], "_of_llama".strip("_")),
     ],
@@ -295,11 +317,93 @@ def test_different_profilers_are_said() -> None:
 
 
 def test_a_finding_of_some_ranks_says_of_which() -> None:
+    first, second, third = world(EVEN)
+    said = Finding("lost", "warning", "Events were lost", "Some of them.")
+    told = [replace(part, profile=replace(part.profile, findings=(said,))) for part in (first, third)]
+    assert [one.detail for one in joined([told[0], second, told[1]]).findings] == ["Rank 0, Rank 2: Some of them."]
+    all_told = [replace(part, profile=replace(part.profile, findings=(said,))) for part in (first, second, third)]
+    assert joined(all_told).findings == (said,)
+
+
+@pytest.mark.parametrize("name", ["kernels", "memory_ops", "api_calls", "ranges", "devices", "collectives"])
+def test_a_table_without_rows_in_one_rank_is_none_of_the_others_loss(name: str) -> None:
     first, *others = world(EVEN)
-    said = build_report(first.profile, "x").findings[:1] or ()
-    told = replace(first, profile=replace(first.profile, findings=said)) if said else first
-    details = [finding.detail for finding in joined([told, *others]).findings]
-    assert all(detail.startswith("Rank 0: ") for detail in details)
+    tables = {**first.profile.tables, name: empty(name)}
+    job = joined([replace(first, profile=replace(first.profile, tables=tables)), *others])
+    assert len(job.table(name)) == 2 * len(others[0].profile.table(name))
+    assert build_report(job, "job").results
+
+
+def test_captures_of_different_profilers_can_be_joined(recorded: Recorded) -> None:
+    parts = [Part("rank0", recorded.profile("exposed_rank0")), Part("rank1", recorded.profile("ddp2"))]
+    assert len(joined(parts).table("kernels")) == sum(len(part.profile.table("kernels")) for part in parts)
+
+
+def other_gpu(part: Part) -> Part:
+    """Return a capture whose rank also used a second GPU a little."""
+    kernels = part.profile.table("kernels")
+    stray = kernels.iloc[:1].assign(gpu=1, device=1, correlation=900_000, name=kernels["name"].iloc[0])
+    both = conform(
+        "kernels", pd.concat([kernels, stray], ignore_index=True).astype({"name": "str", "short_name": "str"})
+    )
+    devices = part.profile.table("devices")
+    every = conform("devices", pd.concat([devices, devices.assign(device=1)]).astype({"name": "str"}))
+    return replace(
+        part, profile=replace(part.profile, tables={**part.profile.tables, "kernels": both, "devices": every})
+    )
+
+
+@pytest.mark.parametrize("tells_ranks", [True, False])
+def test_a_rank_that_touches_another_gpu_keeps_its_own(tells_ranks: bool) -> None:
+    job = joined([other_gpu(part) for part in world(EVEN, tells_ranks=tells_ranks)])
+    assert job.table("kernels").groupby("gpu").size().to_dict() == {0: 40, 1: 40, 2: 40, 3: 1, 4: 1, 5: 1}
+    assert job.environment.gpu == "6 × NVIDIA H100 80GB HBM3"
+    assert build_report(job, "job").result("ranks").rows["rank"].nunique() == 3
+
+
+def test_a_rank_that_died_is_not_the_slowest() -> None:
+    *parts, last = world(EVEN)
+    tables = {**last.profile.tables}
+    for name, rows in {"kernels": 20, "api_calls": 20, "ranges": 10, "collectives": 10}.items():
+        tables[name] = tables[name].iloc[:rows].reset_index(drop=True)
+    found = report([*parts, Part(last.name, replace(last.profile, tables=tables))])
+    assert "straggler" not in {finding.rule for finding in found.findings}
+    rows = found.result("ranks").rows.set_index("rank")
+    assert rows["steps"].to_dict() == {0: 20, 1: 20, 2: 10}
+    assert rows["work_ns"].max() - rows["work_ns"].min() < GAP_NS
+    assert "Not all ranks have 20 steps: 2 (10)." in found.result("ranks").notes
+
+
+def test_a_rank_that_was_recorded_later_is_compared_in_the_same_steps() -> None:
+    turns = [[1_000_000 if step % 2 else 1_600_000 for step in range(STEPS)]] * 3
+    *parts, last = world(turns)
+    tables = {**last.profile.tables}
+    for name, rows in {"kernels": 2, "api_calls": 2, "ranges": 1, "collectives": 1}.items():
+        tables[name] = tables[name].iloc[rows:].reset_index(drop=True)
+    found = report([*parts, Part(last.name, replace(last.profile, tables=tables))])
+    assert "straggler" not in {finding.rule for finding in found.findings}
+    steps = found.result("rank_steps").rows
+    assert steps.groupby("number")["work_ns"].agg(np.ptp).max() < GAP_NS
+
+
+def test_without_all_members_transfer_and_bandwidth_are_unknown() -> None:
+    parts = [
+        replace(part, profile=replace(part.profile, tables={**part.profile.tables, "collectives": calls}))
+        for part in world(EVEN)
+        for calls in [part.profile.table("collectives").assign(group_size=pd.array([4] * STEPS, dtype=NULLABLE))]
+    ]
+    found = report(parts).result("collectives")
+    assert found.rows[["transfer_ns", "algorithm_bytes_per_s"]].isna().all(axis=None)
+    assert "ranks are not all known" in found.notes[0]
+
+
+def test_what_a_graph_recorded_is_not_said_of_what_it_replays() -> None:
+    (part,) = world([[1_000_000] * STEPS])
+    kernels = part.profile.table("kernels")
+    graph = kernels.assign(correlation=1, graph_node=pd.array(range(len(kernels)), dtype=NULLABLE))
+    collector = replace(part.profile.environment, collector="nsys")
+    profile = replace(part.profile, tables={**part.profile.tables, "kernels": graph}, environment=collector)
+    assert communication(Timeline(profile))["bytes"].fillna(0).max() <= BYTES
 
 
 def test_tables_that_only_some_ranks_have_are_kept() -> None:
@@ -319,7 +423,11 @@ def test_ranks_of_cpus_are_a_job() -> None:
 
 def test_captures_without_communication_are_of_no_job(recorded: Recorded) -> None:
     assert not is_of_job(Part("train", recorded.profile("train")))
-    assert is_of_job(Part("ddp2", recorded.profile("ddp2")))
+    parts = [Part(name, recorded.profile(name)) for name in ("ddp2", "ddp_exposed")]
+    assert all(map(is_of_job, parts))
+    # each a job of its own
+    assert not are_of_one_job(parts)
+    assert are_of_one_job([Part(f"node{number}", part.profile) for number, part in enumerate(parts)])
 
 
 def test_a_capture_of_a_node_with_several_ranks() -> None:
@@ -366,6 +474,7 @@ def test_a_rank_that_cannot_be_read_is_left_out_and_named(run: Any, tmp_path: Pa
 def test_files_of_no_job_get_a_report_each(run: Any, tmp_path: Path) -> None:
     files = [RANKS[0], DATA / "mini_torch.json.gz"]
     run("report", *files, "--format", "json", "-o", tmp_path)
+    assert not any("unread_rank" in path.read_text() for path in tmp_path.iterdir())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exposed_rank0.report.json", "mini_torch.report.json"]
 
 
@@ -373,6 +482,12 @@ def test_a_link_to_a_rank_is_no_other_rank(run: Any, tmp_path: Path) -> None:
     (tmp_path / "latest.json.gz").symlink_to(RANKS[0])
     run("report", *RANKS, tmp_path / "latest.json.gz", "-o", tmp_path / "job.json")
     assert len(Report.from_json((tmp_path / "job.json").read_bytes()).result("ranks").rows) == 2
+
+
+def test_a_file_of_no_job_is_left_out_of_one(run: Any, tmp_path: Path) -> None:
+    run("report", *RANKS, DATA / "mini_torch.json.gz", "-o", tmp_path / "job.json")
+    findings = json.loads((tmp_path / "job.json").read_text())["findings"]
+    assert [one["title"] for one in findings if one["rule"] == "unread_rank"] == ["mini_torch.json.gz was left out"]
 
 
 def test_a_rank_given_twice_is_an_error_of_one_line(run: Any, tmp_path: Path) -> None:

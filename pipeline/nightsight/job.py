@@ -6,8 +6,9 @@ of captures are, and how well the ranks of different hosts can be compared.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -20,10 +21,14 @@ from nightsight.events.launches import GPU_TABLES, gpus
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints
 from nightsight.model import Environment, Finding, Profile
-from nightsight.tables import NULLABLE, TEXT, UNPROFILED, conform, empty
+from nightsight.tables import NULLABLE, TEXT, UNPROFILED, conform, empty, used_devices
 from nightsight.units import format_value
 
-_RANK: Final = re.compile(r"(?i)(?:^|[^a-z])r(?:ank)?[-_. ]?(\d{1,6})(?![0-9a-z])")
+# the last number in a name that says that it is of a rank
+_NAMES: Final = (
+    re.compile(r"(?i)rank[-_. ]?(\d{1,6})(?!\d)(?!.*rank[-_. ]?\d)"),
+    re.compile(r"(?i)(?<![a-z0-9])r(\d{1,6})(?![0-9a-z])(?!.*(?<![a-z0-9])r\d)"),
+)
 _IDS: Final = ("process", "thread", "end_thread", "forward_thread")
 _TIMES: Final = ("start_ns", "end_ns", "time_ns", "domain_start_ns")
 # tables whose `device` is the number of a GPU on the machine; the CPU has -1
@@ -32,6 +37,8 @@ _OF_MACHINE: Final = ("devices", "memory_usage", "gpu_metrics", "gpu_page_faults
 _MOST_SPREAD_NS: Final = 1_000_000
 _BITS: Final = 32
 _ALL_NAMED: Final = 8
+# only the rank in the largest communicator: there may be none of all
+_OF_NCCL: Final = "NCCL"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,41 +50,54 @@ class Part:
 
 
 def is_of_job(part: Part) -> bool:
-    """Whether a capture tells which rank it is of, or its program communicates."""
-    tables = part.profile.tables
-    is_told = any(len(tables.get(name, ())) for name in ("ranks", "launched_as", "collectives"))
-    return is_told or bool(communicating(Timeline(part.profile)).any())
+    """Whether the program of a capture communicates, or the capture tells which of several ranks it is of."""
+    calls = len(part.profile.tables.get("collectives", ())) > 0
+    return calls or _tells(part) or bool(communicating(Timeline(part.profile)).any())
+
+
+def are_of_one_job(parts: Sequence[Part]) -> bool:
+    """Whether captures that are each of a job can be of one: they tell ranks, or their names differ only in numbers."""
+    return all(map(_tells, parts)) or len({re.sub(r"\d+", "#", part.name) for part in parts}) == 1
+
+
+def _tells(part: Part) -> bool:
+    sizes = part.profile.tables.get("ranks", empty("ranks"))["world_size"]
+    return bool((sizes.fillna(2) > 1).any()) or len(part.profile.tables.get("launched_as", ())) > 0
 
 
 def title_of(names: Sequence[str]) -> str:
     """Return what the names of the ranks' files have in common: `train` for `train_rank0` and `train_rank1`."""
-    bare = {_RANK.sub("", name) for name in names}
-    return next(iter(bare)).strip("-_. ") or "job" if len(bare) == 1 else "job"
+    for pattern in (*_NAMES, re.compile(r"\d+(?!.*\d)")):
+        bare = {pattern.sub("", name) for name in names}
+        if len(bare) == 1:
+            return next(iter(bare)).strip("-_. ") or "job"
+    return "job"
 
 
 def joined(parts: Sequence[Part]) -> Profile:
     """Return one profile of all ranks; UsageError if they cannot be of one job.
 
-    GPUs get the numbers of their ranks, where each rank has one.
+    GPUs get the numbers of their ranks; those that are no rank's own come after them.
     """
     ranks = _identified(parts)
     _refuse_strangers(ranks, parts)
-    of_part = ranks.groupby("part")["rank"].agg(list)
-    order = sorted(range(len(parts)), key=lambda number: min(of_part[number]))
-    clocks = _clocks([parts[number].profile for number in order])
-    by_part = dict(zip(order, clocks, strict=True))
-    devices = _devices(ranks)
+    order = ranks.groupby("part")["rank"].min().sort_values(kind="stable").index.tolist()
+    parts = [parts[number] for number in order]
+    ranks = ranks.assign(part=ranks["part"].map({number: place for place, number in enumerate(order)}))
+    clocks, ids = _clocks([part.profile for part in parts]), [_known_ids(part.profile) for part in parts]
+    devices = _devices(ranks, parts)
     moved = [
-        _moved(parts[number].profile, place, devices.get(number, {}), by_part[number].shift_ns)
-        for place, number in enumerate(order)
+        _moved(part.profile, (place, ids[place]), devices[place], clocks[place].shift_ns)
+        for place, part in enumerate(parts)
     ]
     tables = dict(_concatenated([profile.tables for profile in moved]))
-    tables["ranks"] = _table(ranks, parts, order, by_part)
-    names = {number: _of_ranks(of_part[number]) for number in order}
-    findings = [*_shared([(names[number], parts[number].profile.findings) for number in order])]
-    findings += _doubts(ranks, [(names[number], parts[number].profile, by_part[number]) for number in order])
+    tables.pop("launched_as", None)
+    tables["ranks"] = _table(ranks, ids, clocks)
+    names = [_of_ranks(ranks.loc[ranks["part"] == place, "rank"].tolist()) for place in range(len(parts))]
+    findings = [*_shared([(name, part.profile.findings) for name, part in zip(names, parts, strict=True)])]
+    findings += _doubts(ranks, list(zip(names, (part.profile for part in parts), clocks, strict=True)))
     missing = {name: why for profile in moved for name, why in profile.missing.items() if name not in tables}
-    environment = _environment([parts[number].profile.environment for number in order], tables)
+    environment = _environment([part.profile.environment for part in parts], tables)
     return Profile(tables, missing, environment, tuple(findings))
 
 
@@ -87,57 +107,80 @@ def joined(parts: Sequence[Part]) -> Profile:
 def _identified(parts: Sequence[Part]) -> pd.DataFrame:
     """Return the ranks of all captures, with columns part, process, gpu (-1 if unknown), rank, world_size and source.
 
-    What captures tell counts, else what the names of their files do, else their order.
+    What captures tell counts, else what launchers said, else the names of files; if not all have a number then, or not
+    one of their own because communicators number their ranks anew, the order of the files.
     """
-    found = [_told(part) for part in parts]
-    named = [_RANK.search(part.name) for part in parts]
-    made, following = [], 0
-    for number, (ranks, name) in enumerate(zip(found, named, strict=True)):
-        if ranks["rank"].notna().all():
-            numbers, source = ranks["rank"], ranks["source"]
-        elif name and len(ranks) == 1:
-            numbers, source = pd.Series([int(name[1])]), pd.Series(["file name"])
-        else:
-            numbers = pd.Series(range(following, following + len(ranks)))
-            source = pd.Series(["order of the files"] * len(ranks))
-        made.append(ranks.assign(part=number, rank=numbers.astype("int64"), source=source))
-        following += len(ranks)
-    return pd.concat(made, ignore_index=True)
+    found = [_processes(part).assign(part=number) for number, part in enumerate(parts)]
+    named = next((numbers for pattern in _NAMES if (numbers := _numbered_names(pattern, parts))), None)
+    for others in ((), (_OF_NCCL,)):
+        ranks = pd.concat(
+            [
+                _told(part, rows, None if named is None else named[number], without=others)
+                for number, (part, rows) in enumerate(zip(parts, found, strict=True))
+            ],
+            ignore_index=True,
+        )
+        is_known, is_own = ranks["rank"].notna().all(), ranks["rank"].is_unique
+        if is_known and (is_own or _OF_NCCL not in set(ranks["source"])):
+            return ranks.astype({"rank": "int64"})
+    every = pd.concat(found, ignore_index=True)
+    unknown = pd.array([None] * len(every), dtype=NULLABLE)
+    return every.assign(rank=np.arange(len(every)), world_size=unknown, source="order of the files")
 
 
-def _told(part: Part) -> pd.DataFrame:
-    """Return the processes of a capture that used GPUs, with the ranks that it tells, or else its launcher did."""
+def _numbered_names(pattern: re.Pattern[str], parts: Sequence[Part]) -> list[int] | None:
+    """Return the numbers of ranks in the names of files; None unless each has one."""
+    found = [pattern.search(part.name) for part in parts]
+    return [int(match[1]) for match in found if match] if all(found) else None
+
+
+def _processes(part: Part) -> pd.DataFrame:
+    """Return the processes of a capture that used GPUs, each with the one it communicated on, else used most."""
     tables = part.profile.tables
-    used = [
-        pd.DataFrame({"process": tables[name]["process"], "gpu": gpus(tables[name])})
-        for name in GPU_TABLES
-        if name in tables
-    ]
-    nothing = pd.DataFrame({"process": [], "gpu": []})
-    found = pd.concat([nothing, *used]).dropna().drop_duplicates().astype("int64")
-    if len(told := tables.get("ranks", empty("ranks"))):
-        alone = found[~found["process"].duplicated(keep=False)]
-        ranks = told.merge(alone, on="process", how="left").fillna({"gpu": -1})
-        return ranks[["process", "gpu", "rank", "world_size", "source"]]
+    communicates = communicating(Timeline(part.profile))
+    used, first = [pd.DataFrame({"process": [], "gpu": [], "time": []})], 0
+    for name in GPU_TABLES:
+        if name in tables:
+            table = tables[name]
+            time = (table["end_ns"] - table["start_ns"]).to_numpy(dtype=np.float64)
+            time = np.where(communicates[first : first + len(table)], 1e18, time)
+            used.append(pd.DataFrame({"process": table["process"], "gpu": gpus(table), "time": time}))
+            first += len(table)
+    spent = pd.concat(used).dropna().groupby(["process", "gpu"])["time"].sum().reset_index()
+    spent = spent.sort_values(["time", "gpu"], ascending=[False, True]).drop_duplicates("process")
+    found = spent.astype({"process": "int64", "gpu": "int64"}).sort_values(["gpu", "process"], ignore_index=True)
     if not len(found):
         # on CPUs alone, those that call collectives
         called = tables.get("collectives", empty("collectives"))["process"].unique().tolist()
         found = pd.DataFrame({"process": called or [-1], "gpu": -1})
-    found = found.sort_values(["gpu", "process"], ignore_index=True)
-    launched = tables.get("launched_as", empty("launched_as"))
-    if len(launched) == len(found) == 1:
+    return found[["process", "gpu"]]
+
+
+def _told(part: Part, processes: pd.DataFrame, named: int | None, *, without: Collection[str]) -> pd.DataFrame:
+    """Return the processes of a capture with the ranks that it tells, its launcher did, or its name does."""
+    told = part.profile.tables.get("ranks", empty("ranks"))
+    told = told[~told["source"].isin(without)]
+    if len(told):
+        others = told[~told["process"].isin(processes["process"])].assign(part=processes["part"].iloc[0], gpu=-1)
+        ranks = processes.merge(told, on="process", how="left")
+        ranks = pd.concat([ranks, others])[["process", "gpu", "part", "rank", "world_size", "source"]]
+        return ranks[ranks["rank"].notna() | ranks["gpu"].ge(0)].astype({"source": "str"})
+    unknown = pd.array([None] * len(processes), dtype=NULLABLE)
+    launched = part.profile.tables.get("launched_as", empty("launched_as"))
+    if len(launched) == len(processes) == 1:
         # of a launcher that was started in turn, the variables say which node it is
-        return found.assign(**{name: launched[name].array for name in ("rank", "world_size", "source")})
-    unknown = pd.array([None] * len(found), dtype=NULLABLE)
-    return found.assign(rank=unknown, world_size=unknown, source="")
+        return processes.assign(**{name: launched[name].array for name in ("rank", "world_size", "source")})
+    if named is not None and len(processes) == 1:
+        return processes.assign(rank=named, world_size=unknown, source="file name")
+    return processes.assign(rank=unknown, world_size=unknown, source="")
 
 
 def _refuse_strangers(ranks: pd.DataFrame, parts: Sequence[Part]) -> None:
     """Raise UsageError if a rank is there twice, or ranks say that they are of jobs of different sizes."""
-    sizes = ranks["world_size"].dropna().unique().tolist()
-    if len(sizes) > 1:
+    sized = ranks[ranks["source"] != _OF_NCCL].dropna(subset=["world_size"])
+    if sized["world_size"].nunique() > 1:
         said = ", ".join(
-            f"{parts[int(some['part'].iloc[0])].name} of {size}" for size, some in ranks.groupby("world_size")
+            f"{parts[int(some['part'].iloc[0])].name} of {size}" for size, some in sized.groupby("world_size")
         )
         raise UsageError(f"these are ranks of different jobs: {said}", "Pass the captures of one job.")
     doubled = ranks[ranks["rank"].duplicated(keep=False)].sort_values("rank", kind="stable")
@@ -150,30 +193,29 @@ def _refuse_strangers(ranks: pd.DataFrame, parts: Sequence[Part]) -> None:
         )
 
 
-def _devices(ranks: pd.DataFrame) -> dict[int, dict[int, int]]:
-    """Return by capture what the number of each GPU becomes: that of its rank, where each has one of its own."""
-    used = ranks[ranks["gpu"] >= 0]
-    is_own = not used.duplicated(["part", "gpu"]).any()
-    numbers = used["rank"].tolist() if is_own else range(len(used))
-    found: dict[int, dict[int, int]] = {}
-    for part, gpu, number in zip(used["part"].tolist(), used["gpu"].tolist(), numbers, strict=True):
-        found.setdefault(part, {}).setdefault(int(gpu), int(number))
+def _devices(ranks: pd.DataFrame, parts: Sequence[Part]) -> list[dict[int, int]]:
+    """Return for each capture what the number of each GPU in it becomes: that of its (first) rank, else a new one."""
+    found: list[dict[int, int]] = [{} for _ in parts]
+    for part, gpu, rank in ranks.sort_values("rank")[["part", "gpu", "rank"]].itertuples(index=False):
+        if gpu >= 0:
+            found[part].setdefault(int(gpu), int(rank))
+    following = int(ranks["rank"].max()) + 1
+    for part, numbers in zip(parts, found, strict=True):
+        for gpu in sorted(used_devices(part.profile.tables) - numbers.keys()):
+            numbers[int(gpu)] = following
+            following += 1
     return found
 
 
-def _table(
-    ranks: pd.DataFrame, parts: Sequence[Part], order: Sequence[int], clocks: Mapping[int, "_Clock"]
-) -> pd.DataFrame:
+def _table(ranks: pd.DataFrame, ids: Sequence[Ints], clocks: Sequence["_Clock"]) -> pd.DataFrame:
     """Return the table `ranks` with the numbers that processes got, by rank."""
-    process = [
-        _renumbered(np.array([old]), _known_ids(parts[part].profile), order.index(part))[0] if old >= 0 else -1
-        for part, old in zip(ranks["part"].tolist(), ranks["process"].tolist(), strict=True)
-    ]
-    of_part = [clocks[part] for part in ranks["part"].tolist()]
+    kept = ranks[ranks["process"] >= 0].sort_values("rank", kind="stable")
+    pairs = zip(kept["part"].tolist(), kept["process"].to_numpy(dtype=np.int64), strict=True)
+    process = [_renumbered(np.array([old]), ids[part], part)[0] for part, old in pairs]
+    of_part = [clocks[part] for part in kept["part"].tolist()]
     shifts = pd.array([clock.shift_ns or None for clock in of_part], dtype=NULLABLE)
     spreads = pd.array([clock.spread_ns for clock in of_part], dtype=NULLABLE)
-    told = ranks.assign(process=process, shift_ns=shifts, spread_ns=spreads)
-    return conform("ranks", told[told["process"] >= 0].sort_values("rank", kind="stable"))
+    return conform("ranks", kept.assign(process=process, shift_ns=shifts, spread_ns=spreads))
 
 
 # -- one clock --------------------------------------------------------------------------------------------------------
@@ -197,26 +239,37 @@ def _clocks(profiles: Sequence[Profile]) -> list[_Clock]:
             found = shift_between(told[other], told[place]) if through is not None else None
             if through is not None and found is not None:
                 shift, spread = found
+                # whatever differs by little is one clock; by how little, is said
                 is_one = abs(shift) < ONE_CLOCK_NS
-                clocks[place] = _Clock(through.shift_ns + (0 if is_one else shift), spread)
+                clocks[place] = _Clock(through.shift_ns + (0 if is_one else shift), max(spread, abs(shift) * is_one))
                 break
-    firsts = [_first(profile) for profile in profiles]
-    return [clock or _Clock(firsts[0] - first, None) for clock, first in zip(clocks, firsts, strict=True)]
+    spans = [_span(profile) for profile in profiles]
+    return [clock or _guessed(spans[0], span) for clock, span in zip(clocks, spans, strict=True)]
 
 
-def _first(profile: Profile) -> int:
-    """Return when the first event begins."""
-    starts = (table["start_ns"] for table in profile.tables.values() if "start_ns" in table and len(table))
-    return min((int(times.min()) for times in starts), default=0)
+def _guessed(first: tuple[int, int], span: tuple[int, int]) -> _Clock:
+    """Leave times as they are where captures overlap; else let them begin together."""
+    overlap = span[0] < first[1] and first[0] < span[1]
+    return _Clock(0 if overlap else first[0] - span[0], None)
+
+
+def _span(profile: Profile) -> tuple[int, int]:
+    """Return when the first event begins and the last one does."""
+    starts = [table["start_ns"] for table in profile.tables.values() if "start_ns" in table and len(table)]
+    return min((int(times.min()) for times in starts), default=0), max(
+        (int(times.max()) for times in starts), default=0
+    )
 
 
 # -- one profile ------------------------------------------------------------------------------------------------------
 
 
-def _moved(profile: Profile, place: int, devices: Mapping[int, int], shift_ns: int) -> Profile:
-    """Return a profile with ids, numbers of GPUs and times that it can share with others; `place`: among them."""
-    ids = _known_ids(profile)
-    tables = {}
+def _moved(profile: Profile, own: tuple[int, Ints], devices: Mapping[int, int], shift_ns: int) -> Profile:
+    """Return a profile with ids, numbers of GPUs and times that it can share with others.
+
+    own: its place among them, and its ids. What is of GPUs that it did not use is left out.
+    """
+    (place, ids), tables = own, {}
     for name, table in profile.tables.items():
         new: dict[str, Any] = {column: table[column] + shift_ns for column in _TIMES if column in table and shift_ns}
         for column in _IDS:
@@ -229,7 +282,8 @@ def _moved(profile: Profile, place: int, devices: Mapping[int, int], shift_ns: i
         elif name in _OF_MACHINE:
             new["device"] = _numbered(table["device"].to_numpy(dtype=np.int64), devices)
         moved = table.assign(**new)
-        tables[name] = moved[moved["device"].isin(list(devices.values()))] if name == "devices" else moved
+        is_own = table["device"].isin([-1, *devices]) if name in _OF_MACHINE else slice(None)
+        tables[name] = moved[is_own]
     return replace(profile, tables=tables)
 
 
@@ -247,7 +301,7 @@ def _renumbered(values: Ints, known: Ints, place: int) -> Ints:
 
 
 def _numbered(values: Ints, devices: Mapping[int, int]) -> Ints:
-    """Return the new numbers of GPUs; those of others than the ranks', and of the CPU, stay."""
+    """Return the new numbers of GPUs; that of the CPU stays."""
     distinct, codes = np.unique(values, return_inverse=True)
     return np.array([devices.get(number, number) for number in distinct.tolist()], dtype=np.int64)[codes]
 
@@ -260,13 +314,20 @@ def _concatenated(every: Sequence[Mapping[str, pd.DataFrame]]) -> Iterator[tuple
             yield name, frames[0]
             continue
         columns = [column for column in frames[0] if all(column in frame for frame in frames)]
-        whole = pd.concat([frame[columns] for frame in frames], ignore_index=True)
+        texts = [column for column in columns if frames[0][column].dtype == TEXT]
+        rest = [frame.drop(columns=frame.columns.difference(columns).union(texts)) for frame in frames]
+        whole = pd.concat(rest, ignore_index=True)
         united: dict[str, Any] = {
-            str(column): union_categoricals([frame[column] for frame in frames], sort_categories=True)
-            for column in columns
-            if frames[0][column].dtype == TEXT
+            str(column): union_categoricals([_texts(frame[column]) for frame in frames], sort_categories=True)
+            for column in texts
         }
-        yield name, whole.assign(**united)
+        yield name, whole.assign(**united)[columns]
+
+
+def _texts(column: "pd.Series[Any]") -> "pd.Categorical[Any]":
+    """Return a column of texts; one without rows may have categories of another type."""
+    categories = column.cat.categories.astype("str")
+    return pd.Categorical.from_codes(column.cat.codes.to_numpy(), categories=categories)
 
 
 # -- what to know of it -----------------------------------------------------------------------------------------------
@@ -294,28 +355,28 @@ def _shared(told: Sequence[tuple[str, Sequence[Finding]]]) -> Iterator[Finding]:
         yield finding if len(whose) == len(told) else replace(finding, detail=detail)
 
 
-def _of_ranks(ranks: Sequence[int]) -> str:
-    """Name ranks: "Rank 3", "Ranks 0 and 1", "Ranks 0, 2, 5 and 7 more"."""
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]}"
-    shown = [str(rank) for rank in ranks[:_ALL_NAMED]]
-    more = len(ranks) - len(shown)
-    last = f"{more} more" if more else shown.pop()
+def _of_ranks(ranks: Sequence[int], count: int = 0) -> str:
+    """Name ranks, `count` in all: "Rank 3", "Ranks 0 and 1", "Ranks 0, 2, 5 and 7 more"."""
+    shown, more = [str(rank) for rank in ranks[:_ALL_NAMED]], max(count, len(ranks)) - min(len(ranks), _ALL_NAMED)
+    if len(shown) == 1 and not more:
+        return f"Rank {shown[0]}"
+    last = f"{more:,} more" if more else shown.pop()
     return f"Ranks {', '.join(shown)} and {last}"
 
 
 def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Profile, _Clock]]) -> Iterator[Finding]:
     """Yield what the report of a job lacks: ranks, a common clock, one version of the profiler."""
-    size = int(ranks["world_size"].max()) if ranks["world_size"].notna().any() else int(ranks["rank"].max()) + 1
-    lacking = sorted(set(range(size)) - set(ranks["rank"].tolist()))
-    if lacking:
-        is_one = len(lacking) == 1
+    known = set(ranks["rank"].tolist())
+    sizes = ranks.loc[ranks["source"] != _OF_NCCL, "world_size"].dropna()
+    size = max(int(sizes.max()) if len(sizes) else 0, max(known) + 1)
+    if count := size - len(known):
+        lacking = [*islice((rank for rank in range(size) if rank not in known), _ALL_NAMED)]
         yield Finding(
             "missing_ranks",
             "warning",
-            f"{len(lacking)} of {size} ranks {'is' if is_one else 'are'} missing",
-            f"{_of_ranks(lacking)} {'has' if is_one else 'have'} no capture here. Which rank the others wait for is "
-            "told among those that are.",
+            f"{count:,} of {size:,} ranks {'is' if count == 1 else 'are'} missing",
+            f"{_of_ranks(lacking, count)} {'has' if count == 1 else 'have'} no capture here. Which rank the others "
+            "wait for is told among those that are.",
             "Pass the captures of all ranks.",
         )
     unknown = [names for names, _, clock in told[1:] if clock.spread_ns is None]

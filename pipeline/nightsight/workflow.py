@@ -29,7 +29,7 @@ from nightsight.collect.workloads import Program, Request, arguments_of
 from nightsight.errors import CaptureError, MissingTable, UsageError, WorkloadError
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import AUTO, check_window, chosen_window, offered_windows
-from nightsight.job import Part, is_of_job, joined, title_of
+from nightsight.job import Part, are_of_one_job, is_of_job, joined, title_of
 from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report, View
 from nightsight.progress import Progress
 from nightsight.pruning import Keep, discard
@@ -479,10 +479,10 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
 def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | None:
     """Read captures as the ranks of one job, and make one report of them; None if they are not of one.
 
-    A capture that cannot be read is a rank that is missing, unless no other is of a job either.
+    A capture that cannot be read, or does not communicate, is left out if others are of a job.
     """
     check_window(reading.window)
-    parts, findings = [], []
+    parts, findings, unreadable = [], list[Finding](), 0
     # a folder of runs also has a link to its latest one
     paths = list({path.resolve(): path for path in paths}.values())
     for done, path in enumerate(paths):
@@ -493,17 +493,24 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
             with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
                 part = Part(_title(path), profile)
         except CaptureError as error:
-            said = f"{error.message[:1].upper()}{error.message[1:]}."
+            said = f"{error.message}."
             findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said, error.hint))
+            unreadable += 1
             continue
-        if not is_of_job(part):
+        if is_of_job(part):
+            parts.append(part)
+            continue
+        said = "Its program does not communicate, and nothing tells which rank it is of."
+        findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said))
+        if not parts and len(findings) > 1:
             return None
-        parts.append(part)
-    if len(parts) < 2:
+    if not parts or not are_of_one_job(parts) or len(parts) + unreadable < 2:
         return None
+    title, profile = title_of([part.name for part in parts]), joined(parts)
+    # half of the memory
+    parts.clear()
     reading.progress("looking for causes in all ranks")
-    chosen = with_attached(replace(joined(parts), window=reading.window), reading.attach)
-    title = title_of([_title(path) for path in paths])
+    chosen = replace(profile, window=reading.window)
     return _source(build_report(chosen, title, findings=tuple(findings)), chosen)
 
 

@@ -8,9 +8,9 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import device_splits
 from nightsight.errors import MissingTable
-from nightsight.events.communication import PAIRWISE, communicating, communication, ranks_of
+from nightsight.events.communication import PAIRWISE, are_ranks_known, communicating, communication, ranks_of
 from nightsight.events.timeline import Timeline, by_device
-from nightsight.intervals import Floats, covered, inside
+from nightsight.intervals import Floats, covered, inside, without
 from nightsight.parallel import once
 from nightsight.peaks import published
 from nightsight.results import COLLECTIVES, RANK_STEPS, RANKS
@@ -21,6 +21,7 @@ _KEYS: Final = ["name", "message_bytes", "group", "group_size"]
 # what is transferred of n times the message on each link, as nccl-tests counts it: factors of (n - 1) / n
 _LINKS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "alltoall": 1.0}
 _MOST_STEPS: Final = 150
+_MOST_NAMED: Final = 8
 
 
 @once
@@ -29,7 +30,7 @@ def _met(timeline: Timeline) -> pd.DataFrame:
 
     Columns besides those of `communication`: rank, late (after the first of its collective), waits (for the last),
     exposed and exposed_wait (while nothing else ran on the device), is_last, awaited (how long all others only waited
-    for the last, after the one before it had come).
+    for the last, after the one before it had come), is_decided (whether one of its collective was the last).
     """
     window, found = timeline.window, communication(timeline)
     found = found[(found["end_ns"] > window.start_ns) & (found["end_ns"] <= window.end_ns)].reset_index(drop=True)
@@ -68,6 +69,7 @@ def _met(timeline: Timeline) -> pd.DataFrame:
         exposed_wait=waits - hidden_wait,
         is_last=is_last,
         awaited=np.where(is_last, np.minimum(since, least), 0),
+        is_decided=pd.Series(is_last).groupby(own).transform("any").to_numpy(),
     )
 
 
@@ -98,8 +100,10 @@ def collectives(timeline: Timeline) -> Table:
     table = table.join(each).reset_index()
     table["calls"] = table["size"] / table["devices"] / steps
     table["exposed_ns"] = table["exposed"] / table["devices"] / steps
-    # a rank alone cannot tell the transfer from its wait for the others
+    # some ranks cannot tell the transfer from their wait for the others
     members = table["group_size"].astype("float64").fillna(table["members"])
+    is_whole = table["members"] >= members
+    table["transfer_ns"] = table["transfer_ns"].where(is_whole)
     moved, factor = _moved(table, members)
     table["algorithm_bytes_per_s"] = moved / table["transfer_ns"] * 1e9
     table["bus_bytes_per_s"] = table["algorithm_bytes_per_s"] * factor
@@ -110,8 +114,10 @@ def collectives(timeline: Timeline) -> Table:
     order = ["total_ns", "name", "message_bytes", "group"]
     table = table.sort_values(order, ascending=[False, True, True, True], ignore_index=True)
     table["name"] = table["name"].replace("", "(unknown)")
-    notes = () if table["skew_ns"].notna().any() else ("Only one rank is known, so its waits for others are not.",)
-    return Table(table[[name for name in COLLECTIVES.column_names if name in table]], notes)
+    notes = [] if table["skew_ns"].notna().any() else ["Only one rank is known, so its waits for others are not."]
+    if not is_whole.all() and not notes:
+        notes.append("Of collectives whose ranks are not all known, neither transfer nor bandwidth is.")
+    return Table(table[[name for name in COLLECTIVES.column_names if name in table]], tuple(notes))
 
 
 def _called(timeline: Timeline) -> Table:
@@ -165,23 +171,39 @@ def _usually_last(found: pd.DataFrame, table: pd.DataFrame) -> tuple["pd.Series[
 
 @once
 def _steps(timeline: Timeline) -> pd.DataFrame:
-    """Return one row per rank and step: when it begins, how long it takes, and what of that it waited for others.
+    """Return one row per rank and step: when it begins, how long it takes, and what of that was waiting for others.
 
-    Columns: rank, device, number, start_ns, time_ns, waited_ns. Without steps the window counts as one.
+    Columns: rank, device, number, start_ns, time_ns, waited_ns (while nothing else ran), awaited_ns (while all others
+    only waited for it). Without steps the window counts as one. A step has the number of the one that was going on in
+    the rank with the most steps: one can have been recorded later. The last one ends with the last work of the rank.
     """
-    met, window = _met(timeline), timeline.window
+    met, window, operations = _met(timeline), timeline.window, timeline.operations
     splits, rows = device_splits(timeline), []
-    for device in met["device"].unique().tolist():
-        mine = met[met["device"] == device]
-        begin, end = splits[device].steps if device in splits else (np.empty(0, dtype=np.int64),) * 2
+    devices = met["device"].unique().tolist()
+    longest = max((splits[device].steps[0] for device in devices if device in splits), key=len, default=_NONE)
+    for device in devices:
+        begin, end = splits[device].steps if device in splits else (_NONE, _NONE)
+        here, mine = by_device(timeline)[device], met[met["device"] == device]
+        last = int(operations.end[here].max())
         if not len(begin):
             begin, end = np.array([window.start_ns]), np.array([window.end_ns])
-        step = np.clip(np.searchsorted(begin, mine["start_ns"].to_numpy(), side="right") - 1, 0, len(begin) - 1)
-        waited = np.bincount(step, mine["exposed_wait"].to_numpy(), len(begin)).astype(np.int64)
-        facts = {"rank": int(mine["rank"].iloc[0]), "device": device, "number": np.arange(len(begin))}
-        rows.append(pd.DataFrame({**facts, "start_ns": begin, "time_ns": end - begin, "waited_ns": waited}))
-    columns = ["rank", "device", "number", "start_ns", "time_ns", "waited_ns"]
+        end = np.append(end[:-1], max(min(int(end[-1]), last), int(begin[-1])))
+        start, waits = mine["start_ns"].to_numpy(), mine["waits"].to_numpy()
+        busy = here[~communicating(timeline)[here]]
+        bounds = (int(begin[0]), int(end[-1]))
+        working = inside(operations.start[busy], operations.end[busy], bounds)
+        # what waits on several streams waits once
+        waiting = without(inside(start, start + waits, bounds), working)
+        awaited = inside(start - mine["awaited"].to_numpy(), start, bounds)
+        facts = {"rank": int(mine["rank"].iloc[0]), "device": device, "start_ns": begin, "time_ns": end - begin}
+        number = np.searchsorted((longest[1:] + longest[:-1]) // 2, begin[:1]) + np.arange(len(begin))
+        spent = {"waited_ns": covered(waiting, begin, end), "awaited_ns": covered(awaited, begin, end)}
+        rows.append(pd.DataFrame({**facts, "number": number, **spent}))
+    columns = ["rank", "device", "start_ns", "time_ns", "number", "waited_ns", "awaited_ns"]
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=columns)
+
+
+_NONE: Final = np.empty(0, dtype=np.int64)
 
 
 def ranks(timeline: Timeline) -> Table:
@@ -193,8 +215,9 @@ def ranks(timeline: Timeline) -> Table:
     each["waited_ns"] = by_step["waited_ns"].mean()
     each["work_ns"] = steps.assign(work=steps["time_ns"] - steps["waited_ns"]).groupby("rank")["work"].mean()
     by_rank = met.groupby("rank")
-    each["awaited_ns"] = by_rank["awaited"].sum() / each["steps"]
-    each["last_pct"] = 100.0 * by_rank["is_last"].sum() / max(int(met["is_last"].sum()), 1)
+    each["awaited_ns"] = by_step["awaited_ns"].mean()
+    # of those that it takes part in
+    each["last_pct"] = 100.0 * by_rank["is_last"].sum() / by_rank["is_decided"].sum().clip(lower=1)
     process = by_rank["process"].first()
     calls = timeline.profile.tables.get("api_calls")
     calls = empty("api_calls") if calls is None else calls
@@ -226,14 +249,19 @@ def _who_is_who(timeline: Timeline) -> tuple[str, ...]:
     notes = []
     if (source := ", ".join(sorted(set(told["source"].astype("str"))))) not in ("NCCL", "torch.profiler"):
         notes.append(f"What tells which rank is which: {source}.")
-    moved = told[told["shift_ns"].notna()]
+    if not are_ranks_known(timeline):
+        notes.append("Ranks do not have a GPU each, so the numbers are those of GPUs.")
+    moved = told[told["shift_ns"].notna() & told["spread_ns"].notna()]
     if len(moved):
-        spread = format_value(int(moved["spread_ns"].fillna(0).max()), "spread_ns")
+        spread = format_value(int(moved["spread_ns"].max()), "spread_ns")
         notes.append(
-            f"The clocks of {len(moved):,} {'rank differs' if len(moved) == 1 else 'ranks differ'} from that of rank "
-            f"{told['rank'].iloc[0]}: their times were moved so that collectives end together, which single ones do "
-            f"within {spread}."
+            f"Times of {len(moved):,} {'rank' if len(moved) == 1 else 'ranks'} were moved to the clock of rank "
+            f"{told['rank'].iloc[0]}, so that collectives end together. Nine in ten do so within {spread}."
         )
+    counts = _steps(timeline).groupby("rank").size()
+    if (short := counts[counts < counts.max()]).size:
+        named = ", ".join(f"{rank} ({steps:,})" for rank, steps in list(short.items())[:_MOST_NAMED])
+        notes.append(f"Not all ranks have {counts.max():,} steps: {named}.")
     return tuple(notes)
 
 

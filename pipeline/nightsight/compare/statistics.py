@@ -146,6 +146,8 @@ def of_one_side(few: Floats, many: Floats, of: tuple[int, int], alpha: float) ->
     sides, levels = [], []
     for own, other, side, chance in zip((few, many), (many, few), of, chances, strict=True):
         is_most = (numbers == side) | ((2 * numbers > side) & (numbers < side) & (2 * chance <= alpha))
+        # one or two runs against several tell nothing of what comes and goes
+        is_most &= side >= min(LEAST_RUNS, max(of))
         is_alone = (own > 0) & (other == 0) & is_most[own.astype(np.int64)]
         found = np.bincount(own[is_alone].astype(np.int64), minlength=every + 1)
         levels.append(np.array([chance, chance * dealt, found])[:, is_most])

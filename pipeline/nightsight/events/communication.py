@@ -30,7 +30,10 @@ _OF_KERNELS: Final = {
 }
 _KERNEL: Final = re.compile(rf"nccl\w*?kernel\w*?_({'|'.join(_OF_KERNELS)})", re.IGNORECASE)
 # a rank may have been recorded from a later collective on: how many later ones to try
-_MOST_SHIFTED: Final = 64
+_MOST_SHIFTED: Final = 2_000
+_AROUND: Final = 3
+# calls of a group launch their kernel together, at most this long after
+_MOST_GROUPED_NS: Final = 1_000_000
 ONE_CLOCK_NS: Final = 50_000
 """Clocks that differ by less are one."""
 
@@ -41,8 +44,8 @@ def communication(timeline: Timeline) -> pd.DataFrame:
 
     Columns: operation (position in Timeline.operations), device, process, start_ns and end_ns on the GPU, called_ns
     (when the CPU launched it, else its start), group (the communicator, "" if unknown), name ("allreduce"), bytes (what
-    the rank gives, missing if unknown), group_size, number (in its communicator on this device, of its name if that is
-    unknown), collective (equal for what several devices take part in, -1 for what has no partner).
+    the rank gives, missing if unknown), group_size, collective (equal for what several devices take part in, -1 for
+    what has no partner).
     """
     operations = timeline.operations
     row = np.flatnonzero(communicating(timeline))
@@ -67,8 +70,6 @@ def communication(timeline: Timeline) -> pd.DataFrame:
     )
     found = _with_calls(timeline, found, call)
     found = found.sort_values(["device", "called_ns", "start_ns"], kind="stable", ignore_index=True)
-    by_name = found["name"].where(found["group"] == "", "")
-    found["number"] = found.groupby([found["device"], found["group"], by_name]).cumcount()
     found["collective"] = _matched(found)
     return found
 
@@ -91,6 +92,11 @@ def ranks_of(timeline: Timeline, device: Ints) -> Ints:
     return np.asarray(known.reindex(device).to_numpy(), dtype=np.int64) if len(known) else device
 
 
+def are_ranks_known(timeline: Timeline) -> bool:
+    """Whether each device that communicates works for a rank of its own that the capture tells."""
+    return len(_ranks(timeline)) > 0
+
+
 def called_by_rank(timeline: Timeline, device: int) -> str:
     """Name a device after its rank, "Rank 3"; "GPU 3" where the capture does not tell."""
     known = _ranks(timeline)
@@ -103,7 +109,7 @@ def _ranks(timeline: Timeline) -> "pd.Series[int]":
     used = communication(timeline)[["device", "process"]].drop_duplicates()
     told = timeline.profile.tables.get("ranks", empty("ranks"))
     known = used.merge(told, on="process").set_index("device")["rank"].astype("int64")
-    is_own = used["device"].is_unique and used["process"].is_unique and len(known) == len(used)
+    is_own = used["device"].is_unique and used["process"].is_unique and known.is_unique and len(known) == len(used)
     return known if is_own else known.iloc[:0]
 
 
@@ -129,18 +135,20 @@ def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataF
     thread = np.where(call >= 0, threads[call], -1)
     launched = found["called_ns"].to_numpy()
     of_kernel = np.where(call >= 0, innermost_of(called, thread, launched), -1)
+    # a graph replays what was called when it was recorded
+    can_follow = (of_kernel < 0) & ~timeline.operations.in_graph[found["operation"].to_numpy()]
     kernel = np.full(len(called), -1, dtype=np.int64)
     kernel[of_kernel[of_kernel >= 0]] = np.flatnonzero(of_kernel >= 0)
-    by_thread = positions(thread[of_kernel < 0])
-    waiting = np.flatnonzero(of_kernel < 0)
+    by_thread = positions(thread[can_follow])
+    waiting = np.flatnonzero(can_follow)
     ends = called["end_ns"].to_numpy()
     for key, mine in positions(called["thread"].to_numpy()).items():
         if key in by_thread:
             later = waiting[by_thread[key]]
             later = later[np.argsort(launched[later], kind="stable")]
             alone = mine[kernel[mine] < 0]
-            place = np.searchsorted(launched[later], ends[alone])
-            kernel[alone] = np.append(later, -1)[place]
+            following = np.append(later, -1)[np.searchsorted(launched[later], ends[alone])]
+            kernel[alone] = np.where(launched[following] - ends[alone] < _MOST_GROUPED_NS, following, -1)
     texts = called.astype({"group": "str", "ranks": "str", "name": "str"})
     grouped = texts.assign(kernel=kernel)[kernel >= 0].groupby("kernel")
     told = pd.DataFrame(
@@ -157,7 +165,9 @@ def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataF
     )
     mine = told.index.to_numpy()
     found = found.astype({"group": object, "name": object})
-    name = told["name"].where(told["names"] == 1, "send and recv").where(told["name"] != "", found["name"].iloc[mine])
+    is_pairs = texts["name"].isin(PAIRWISE).groupby(kernel).all().reindex(mine)
+    several = is_pairs.map({True: "send and recv", False: "several"})
+    name = told["name"].where(told["names"] == 1, several).where(told["name"] != "", found["name"].iloc[mine])
     for column, values in (("group", told["group"]), ("name", name), ("bytes", told["bytes"])):
         found.loc[mine, column] = values.array
     found.loc[mine, "group_size"] = told["group_size"].array
@@ -165,23 +175,24 @@ def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataF
 
 
 def _matched(found: pd.DataFrame) -> Ints:
-    """Number what several devices take part in: by its number in a known communicator, else by name and time."""
+    """Number what several devices take part in: by its place in a known communicator, else by name and time."""
     collective = np.full(len(found), -1, dtype=np.int64)
     device = found["device"].to_numpy()
     if len(pd.unique(device)) < 2:
         return collective
-    keys = (found["group"] + "\0" + found["name"].where(found["group"] == "", "")).to_numpy(dtype=object)
-    codes = pd.factorize(keys)[0]
-    start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
-    groups, pairwise = found["group"].to_numpy(dtype=object), found["name"].isin(PAIRWISE).to_numpy()
-    said = pd.factorize(found["name"].astype("str") + found["bytes"].astype("str"))[0]
+    # where one device does not tell communicators, names must do for all
+    tells = found.assign(told=found["group"] != "").groupby("device")["told"].any()
+    group = found["group"] if tells.all() else pd.Series("", index=found.index)
+    codes = pd.factorize((group + "\0" + found["name"].where(group == "", "")).to_numpy(dtype=object))[0]
+    start, end, pairwise = (found[name].to_numpy() for name in ("start_ns", "end_ns", "name"))
+    pairwise, is_known = np.isin(pairwise.astype(str), PAIRWISE), (group != "").to_numpy()
     for mine in positions(codes).values():
         ranks = sorted((mine[rows] for rows in positions(device[mine]).values()), key=len, reverse=True)
         if len(ranks) < 2:
             continue
-        is_ordered = bool(groups[mine[0]]) or _are_together(ranks, start, end)
+        is_ordered = bool(is_known[mine[0]]) or _are_together(ranks, start, end)
         if is_ordered and not pairwise[mine].any():
-            _by_number(collective, ranks, said, end)
+            _by_place(collective, ranks, end)
         else:
             _by_time(collective, ranks, start, end)
     grouped = np.flatnonzero(collective >= 0)
@@ -197,19 +208,27 @@ def _are_together(ranks: list[Ints], start: Ints, end: Ints) -> bool:
     return all(len(rank) == len(first) and np.median(np.abs(end[rank] - end[first])) < length for rank in ranks[1:])
 
 
-def _by_number(collective: Ints, ranks: list[Ints], said: Ints, end: Ints) -> None:
-    """Match what ranks call in the same order; a rank that was recorded later, or not to the end, counts from there."""
+def _by_place(collective: Ints, ranks: list[Ints], end: Ints) -> None:
+    """Match what ranks call in the same order; one that was recorded later, or not to the end, counts from there."""
     reference = ranks[0]
     collective[reference] = reference
     for rank in ranks[1:]:
-        shifts = range(min(len(reference) - len(rank), _MOST_SHIFTED) + 1)
+        place = np.arange(len(rank)) + _offset(end[reference], end[rank])
+        inside = (place >= 0) & (place < len(reference))
+        collective[rank[inside]] = reference[place[inside]]
 
-        def unlike(shift: int, rank: Ints = rank) -> tuple[int, float]:
-            there = reference[shift : shift + len(rank)]
-            return int((said[there] != said[rank]).sum()), float(np.median(np.abs(end[there] - end[rank])))
 
-        shift = min(shifts, key=unlike) if len(shifts) > 1 else 0
-        collective[rank] = reference[shift : shift + len(rank)]
+def _offset(many: Ints, few: Ints) -> int:
+    """Return how many places after those of `few` the same ends are in `many`: they are near each other."""
+    nearest = np.searchsorted((many[1:] + many[:-1]) // 2, few) - np.arange(len(few))
+    around = int(np.median(nearest))
+    ways = {}
+    for offset in range(around - _AROUND, around + _AROUND + 1):
+        place = np.arange(len(few)) + offset
+        inside = (place >= 0) & (place < len(many))
+        if inside.sum() >= len(few) / 2:
+            ways[offset] = float(np.median(np.abs(many[place[inside]] - few[inside])))
+    return min(ways, key=lambda offset: (ways[offset], abs(offset))) if ways else 0
 
 
 def _by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> None:
@@ -226,27 +245,38 @@ def _by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> Non
 def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
     """Return by how much the clock of `other` is behind that of `reference`, and how far single collectives are off.
 
-    Both as `communication` returns, of one rank each; in ns. None if they have no collective in common: whatever ends
+    Both as `communication` returns; in ns. None if they have no collective in common: whatever ends
     on one rank ends on the other, so the ends tell.
     """
-    keys = ["group", "name"]
-    ends: list[dict[Any, Ints]] = [
-        {key: np.sort(times.to_numpy()) for key, times in frame[~frame["name"].isin(PAIRWISE)].groupby(keys)["end_ns"]}
-        for frame in (reference, other)
-    ]
+    is_told = all((frame["group"] != "").any() for frame in (reference, other))
+    keys = ["group", "name"] if is_told else ["name"]
+    ends: list[dict[Any, Ints]] = [{}, {}]
+    for frame, of_frame in zip((reference, other), ends, strict=True):
+        for (*key, _), times in frame[~frame["name"].isin(PAIRWISE)].groupby([*keys, "device"])["end_ns"]:
+            # of several ranks of a capture one will do
+            of_frame[tuple(key)] = max(
+                of_frame.get(tuple(key), times.to_numpy()[:0]), np.sort(times.to_numpy()), key=len
+            )
     common = [key for key in ends[0] if key in ends[1]]
     if not common:
         return None
     many, few = max(((ends[0][key], ends[1][key]) for key in common), key=lambda pair: min(map(len, pair)))
-    # on one clock, ends are near each other as they are
+    # on one clock, ends are near each other as they are, and much nearer than one collective is to the next
     nearest = many[np.clip(np.searchsorted((many[1:] + many[:-1]) // 2, few), 0, len(many) - 1)]
-    if np.median(np.abs(nearest - few)) < ONE_CLOCK_NS:
-        apart = [nearest - few]
-    else:
-        sign, longer, shorter = (1, many, few) if len(many) >= len(few) else (-1, few, many)
-        places = range(min(len(longer) - len(shorter), _MOST_SHIFTED) + 1)
-        apart = [sign * (longer[place : place + len(shorter)] - shorter) for place in places]
-    spread, shift = min(_spread(one) for one in apart)
+    gap = float(np.median(np.diff(many))) if len(many) > 1 else np.inf
+    if np.median(np.abs(nearest - few)) < min(ONE_CLOCK_NS, gap / 4):
+        spread, shift = _spread(nearest - few)
+        return shift, spread
+    if len(many) == len(few) and (same := _spread(many - few))[0] < ONE_CLOCK_NS:
+        return same[1], same[0]
+    most = min(max(len(many), len(few)) - 1, _MOST_SHIFTED)
+    ways = []
+    for offset in sorted(range(-most, most + 1), key=abs):
+        place = np.arange(len(few)) + offset
+        inside = (place >= 0) & (place < len(many))
+        if 2 * inside.sum() >= min(len(many), len(few)):
+            ways.append(_spread(many[place[inside]] - few[inside]))
+    spread, shift = min(ways, key=lambda way: way[0])
     return shift, spread
 
 

@@ -97,6 +97,7 @@ _ONLY_COUNTERS: Final = "torch.profiler recorded counters of the GPU, and then r
 _NO_COLLECTIVES: Final = (
     "the program called no collective, or its torch does not record what they are (2.1 and later do)"
 )
+_MOST_RANKS: Final = 10_000_000
 _NO_DEVICE: Final = "the trace names no GPU"
 _IF_EMPTY: Final = {
     "devices": _NO_DEVICE,
@@ -279,7 +280,9 @@ class _Trace(Events):
         if not is_id(rank) or rank < 0 or not hosts:
             return empty("ranks")
         process = int(hosts[0]["process"].iloc[0])
-        size = size if is_id(size) and size > rank else None
+        size = size if is_id(size) and rank < size < _MOST_RANKS else None
+        if rank >= _MOST_RANKS:
+            return empty("ranks")
         return pd.DataFrame({"process": [process], "rank": [rank], "world_size": [size], "source": "torch.profiler"})
 
     def _environment(self, tables: Mapping[str, Frame]) -> Environment:

@@ -418,8 +418,10 @@ def straggler(scene: Scene) -> Iterator[Remedy]:
         return
     spent = np.bincount(step * len(devices) + device, scene.length[mine], len(steps) * len(devices))
     spent = spent.reshape(len(steps), len(devices))
+    # a rank that was not recorded in a step, or had died, tells nothing of the others
+    spent[(spent == 0).any(axis=1)] = 0
     even, most = spent.mean(axis=1), spent.max(axis=1)
-    if most.sum() < _UNEVEN * even.sum():
+    if not most.sum() or most.sum() < _UNEVEN * even.sum():
         return
     # operations may take no time
     share = 1 - even[:, None] / np.maximum(spent, 1)
@@ -435,13 +437,18 @@ _ANOTHER: Final = "In each step another rank"
 
 
 def _steps(scene: Scene) -> Ints:
-    """Return the number of the step that each operation was launched in, by its process; 0 if nothing repeats."""
+    """Return the number of the step that each operation was launched in, by its process; 0 if nothing repeats.
+
+    The first step of a process has the number of the one that the process with the most steps was in.
+    """
     calls, work = scene.graph.calls, scene.graph.work
     number, begun = np.zeros(len(work), dtype=np.int64), scene.timeline.window.steps
+    longest = max(begun.values(), key=len, default=np.empty(0, dtype=np.int64))
     process = np.where(work.call >= 0, np.append(calls.process, -1)[work.call], -1)
     for key, starts in begun.items():
         mine = process == key
-        number[mine] = np.searchsorted(starts, work.launched[mine], side="right")
+        offset = int(np.searchsorted((longest[1:] + longest[:-1]) // 2, starts[0])) if len(starts) else 0
+        number[mine] = np.searchsorted(starts, work.launched[mine], side="right") + offset
     return number
 
 
