@@ -342,7 +342,7 @@ def _targets(paths: Sequence[Path], output: Path | None, suffix: str) -> list[Pa
         return [output]
     if str(output) == "-":
         raise UsageError("cannot write several reports to standard output", "Name a folder with -o.")
-    targets = [(output or Path()) / f"{_title(path)}.report{suffix}" for path in paths]
+    targets = [(output or Path()) / f"{title_of(path)}.report{suffix}" for path in paths]
     if len(set(targets)) < len(targets):
         raise UsageError(
             "some of these files have the same name, so their reports would overwrite each other",
@@ -351,7 +351,7 @@ def _targets(paths: Sequence[Path], output: Path | None, suffix: str) -> list[Pa
     return targets
 
 
-def _title(path: Path) -> str:
+def title_of(path: Path) -> str:
     """Return the title of a report: the file name without the usual extensions."""
     name = path.name
     for ending in _ENDINGS:
@@ -463,7 +463,7 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
     with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
         reading.progress(f"looking for causes in {path.name}")
         chosen = with_attached(replace(profile, window=reading.window), reading.attach)
-        return _source(build_report(chosen, _title(path)), chosen)
+        return _source(build_report(chosen, title_of(path)), chosen)
 
 
 def _source(report: Report, profile: Profile) -> Source:
