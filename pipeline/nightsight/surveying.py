@@ -11,7 +11,7 @@ import pandas as pd
 
 from nightsight import fleet
 from nightsight.comparing import load
-from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
+from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError, WorkloadError
 from nightsight.events.window import check_window
 from nightsight.fleet import Cluster, Found, Packed, Store
 from nightsight.parallel import use_one_thread
@@ -83,6 +83,9 @@ def survey(asked: Asked, reading: Reading) -> Survey:
     """
     check_window(reading.window)
     listing = fleet.found(asked.patterns)
+    page = str(asked.page.resolve())
+    if any(file.path == page for file in listing.files if not file.system):
+        raise UsageError(f"{asked.page} is one of the captures: writing would destroy it", "Name another file with -o.")
     kept = _Kept(asked.store, {fleet.digest(f"{file.place} {reading.window}"): file for file in listing.files})
     try:
         failures = (*listing.failures, *_summarize(kept, asked.cluster, reading))
@@ -137,10 +140,10 @@ class _Kept:
                 f"the workers have {reduced.version}, and this is {VERSION}", "Install one version on both."
             )
         if reduced.summary:
-            self._store.write(reduced.capture, reduced.summary)
             summary = fleet.unpacked(reduced.summary)
             assert summary is not None  # as it is of this version
             self.summaries[reduced.capture] = summary
+            self._store.write(reduced.capture, reduced.summary)
         self.captures[place] = reduced.capture
 
     def note(self) -> None:

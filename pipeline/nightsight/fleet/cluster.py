@@ -7,7 +7,9 @@ of one input, and an input that kills its worker three times is to blame for it.
 
 import gc
 import logging
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
@@ -169,20 +171,37 @@ def _workers(cluster: Cluster, count: int, progress: Progress) -> Iterator[Any]:
         memory = min(memory, int(_OF_MEMORY * MEMORY_LIMIT / workers))
     progress(f"starting {workers} worker{'s' * (workers > 1)}")
     with tempfile.TemporaryDirectory(prefix="nightsight-") as folder, _silent():
-        local = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            memory_limit=memory,
-            host=_LOOPBACK,
-            dashboard_address=f"{_LOOPBACK}:0",
-            scheduler_kwargs={"dashboard": False},
-            worker_dashboard_address=None,
-            security=_certificates(),
-            silence_logs=logging.CRITICAL,
-            local_directory=folder,
-        )
+        with _deaf_children():
+            local = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                memory_limit=memory,
+                host=_LOOPBACK,
+                dashboard_address=f"{_LOOPBACK}:0",
+                scheduler_kwargs={"dashboard": False},
+                worker_dashboard_address=None,
+                security=_certificates(),
+                silence_logs=logging.CRITICAL,
+                local_directory=folder,
+            )
         with local:
             yield local
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Let processes that are started meanwhile ignore Ctrl-C, which a terminal sends them too: they are ended in order.
+
+    Only the main thread can say so.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _certificates() -> Any:  # noqa: ANN401 (dask's)

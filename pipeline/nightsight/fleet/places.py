@@ -83,9 +83,9 @@ def system_of(url: str) -> tuple[Any, str]:
     try:
         system, path = url_to_fs(url)
     except ImportError as error:
-        raise CaptureError(f"{shown(url)} needs a package: {said(error, url)}") from None
+        raise CaptureError(f"a package is missing: {said(error, url)}") from None
     except Exception as error:  # each kind of store has errors of its own
-        raise CaptureError(f"{shown(url)} cannot be opened: {said(error, url)}") from error
+        raise CaptureError(f"cannot be opened: {said(error, url)}") from error
     return system, str(path)
 
 
@@ -141,7 +141,7 @@ def _listed(pattern: str) -> list[Found]:
         else:
             infos = {path: system.info(path)}
         # of the folders that an expression names, those of runs
-        folders = [name for name, info in infos.items() if info.get("type") == "directory"]
+        folders = [name for name, info in infos.items() if info.get("type") != "file" and system.isdir(name)]
         reports = [f"{name}/{REPORT}" for name in folders]
         infos.update({name: system.info(name) for name in reports if system.exists(name)})
     except FileNotFoundError:

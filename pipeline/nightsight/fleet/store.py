@@ -46,7 +46,10 @@ class Store:
     def __init__(self, place: str) -> None:
         self._place = place
         self._is_local = "://" not in place
-        self._system, root = system_of(place)
+        try:
+            self._system, root = system_of(place)
+        except CaptureError as error:
+            raise CaptureError(f"the summaries in {shown(place)}: {error.message}") from None
         self._root = root.rstrip("/")
 
     def read(self, captures: Iterable[str]) -> dict[str, Summary]:

@@ -31,6 +31,7 @@ _MOST_VALUES: Final = 6
 _MOST_FAILURES: Final = 200
 _HOUR: Final = 3.6e12
 _LONGEST: Final = 160
+_CELL: Final = 70
 _NOT_SAID: Final = "(not said)"
 _KERNELS: Final = Layout(
     "kernels",
@@ -129,8 +130,13 @@ def verdict_of(survey: Survey) -> Verdict:
     return Verdict(state, cause, f"First: {_prose(most['action'])}." if most["action"] else "")
 
 
-def _prose(text: object) -> str:
-    return middle_cut(printable(text).rstrip("."), _LONGEST)
+def _prose(text: object, length: int = _LONGEST) -> str:
+    return middle_cut(printable(text).rstrip("."), length)
+
+
+def _cell(text: object, length: int = _LONGEST) -> str:
+    """Return a sentence for a table, where nothing is marked as code."""
+    return _prose(text, length).replace("`", "")
 
 
 def _few(values: "pd.Series[str]", noun: str) -> tuple[str, ...]:
@@ -149,8 +155,8 @@ def _figures(survey: Survey) -> Iterator[Figure]:
     failed = f"{counted(len(survey.failures), 'file')} could not be read" if survey.failures else "all could be read"
     yield Figure("Captures", f"{len(captures):,}", failed)
     if whole:
-        yield Figure("GPU time", _gpu_time(whole), "the windows of all captures, for each GPU in them")
-        yield Figure("GPU busy", format_value(100 * busy / whole, "busy_pct"), "of the GPU time")
+        note = f"windows of all captures, for each GPU; {format_value(100 * busy / whole, 'busy_pct')} of it busy"
+        yield Figure("GPU time", _gpu_time(whole), note)
     if len(survey.causes):
         first: dict[Any, Any] = survey.causes.iloc[0].to_dict()
         note = f"lost to the first cause, in {counted(first['captures'], 'capture')}"
@@ -162,7 +168,7 @@ def _figures(survey: Survey) -> Iterator[Figure]:
 
 def _split(survey: Survey) -> Wholes:
     bars = wholes(survey.split.assign(device=0))
-    return replace(bars, note=f"GPU time of all captures. {bars.note}") if bars else bars
+    return replace(bars, of="GPU time of all captures")
 
 
 def _causes(survey: Survey) -> TableView | None:
@@ -170,7 +176,7 @@ def _causes(survey: Survey) -> TableView | None:
     if not len(causes):
         return None
     others = causes["others"].map(lambda count: f" (and {count} more of this kind)" if count else "")
-    shown = causes.assign(cause=causes["cause"].map(_prose) + others)
+    shown = causes.assign(cause=causes["cause"].map(_cell) + others)
     columns = ["cause", "share_pct", "captures", "gain_med_pct", "gain_max_pct", "action", "rule"]
     renamed = {"action": "what_to_do", "share_pct": "gpu_time_pct", "gain_med_pct": "median_gain_pct"}
     renamed["gain_max_pct"] = "largest_gain_pct"
@@ -255,7 +261,7 @@ def _captures(survey: Survey) -> TableView:
     whole = captures["gpu_ns"].astype("float64")
     shown = captures.assign(busy_pct=100 * captures["busy_ns"] / whole.where(whole > 0), gpu_ns=whole)
     numbers = {"step_ns": "Step", "busy_pct": "GPU busy", "gpu_ns": "GPU time", "gpus": "GPUs", "gain_pct": "Gain"}
-    texts = {"cause": "First cause", "workload": "Workload", "gpu": "GPU", "captured_utc": "Captured (UTC)"}
+    texts = {"workload": "Workload", "gpu": "GPU", "captured_utc": "Captured (UTC)", "cause": "First cause"}
     more = len(captures) - _MOST_CAPTURES
     view = _linked(shown.head(_MOST_CAPTURES), "Captures", "captures", numbers, texts)
     return replace(view, more=f"{more:,} more are in the summaries.") if more > 0 else view
@@ -277,6 +283,6 @@ def _linked(frame: pd.DataFrame, caption: str, name: str, numbers: dict[str, str
             format_cell(None if pd.isna(row[column]) else float(row[column]), column, scale=scales[column])
             for column in numbers
         )
-        said = (_prose(row[column]) if row[column] else ABSENT for column in texts)
+        said = (_cell(row[column], _CELL) if row[column] else ABSENT for column in texts)
         rows.append(Row(Cell(short_text(row["file"]), href=str(row["report"])), tuple(map(Cell, (*values, *said)))))
     return TableView(caption, columns, tuple(rows), name=name)
