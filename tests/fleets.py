@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nightsight.events.kernel_labels import family_of
 from nightsight.fleet import survey_of
 from nightsight.survey import TABLES, Summary, Survey, conform
 
@@ -55,7 +56,7 @@ def summary(
         ),
         "causes": pd.DataFrame(gains, columns=["rule", "cause", "action", "gain_pct", "lost_ns"]),
         "kernels": pd.DataFrame(
-            [(name, "other", count, total) for name, (count, total) in (kernels or {}).items()],
+            [(name, family_of(name), count, total) for name, (count, total) in (kernels or {}).items()],
             columns=["name", "family", "instances", "total_ns"],
         ),
     }

@@ -280,15 +280,12 @@ def answer(port: int) -> bytes:
             return b""
 
 
-def fatal(number: int) -> int:
-    if number == 0:
-        os._exit(9)
-    time.sleep(0.2)
-    return number
-
-
 def greedy(number: int) -> int:
-    return len(bytearray(600_000_000)) if number == 0 else number
+    if number == 0:
+        held = b"x" * 900_000_000
+        time.sleep(60)
+        return len(held)
+    return number
 
 
 def wrong(number: int) -> int:
@@ -314,9 +311,9 @@ def test_workers_here_listen_to_this_machine_only_and_with_certificates(capsys: 
 
 
 @pytest.mark.slow
-def test_an_input_that_kills_its_workers_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_input_that_needs_more_memory_than_a_worker_has_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
     inputs = {str(number): (number,) for number in range(6)}
-    done = {each.key: each for each in fleet.done(fatal, inputs, Cluster(workers=2), silent)}
+    done = {each.key: each for each in fleet.done(greedy, inputs, Cluster(workers=2, memory="700MB"), silent)}
     assert done["0"].reason == "three workers that read it died: it may need more memory than they have"
     assert [done[str(number)].value for number in range(1, 6)] == [1, 2, 3, 4, 5]
     assert "Traceback" not in capfd.readouterr().err
