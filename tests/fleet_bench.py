@@ -1,4 +1,4 @@
-"""`python -m tests.fleet_bench`: times `nightsight fleet` with one worker and with several, and prints a Markdown table.
+"""`python -m tests.fleet_bench`: times `nightsight fleet` with one worker and several, and prints a Markdown table.
 
 Captures are a real one repeated (tests/tile.py), each a file of its own, so that each is read. What is allowed: with
 two workers at least 1.8 times as fast as with one, less than 1.5 GB of memory a worker, time in proportion to the

@@ -327,6 +327,26 @@ def test_an_input_that_fails_is_one_line_and_workers_without_nightsight_are_name
         list(fleet.done(unknown, inputs, Cluster(scheduler), silent))
 
 
+def slow(number: int) -> int:
+    time.sleep(0.3)
+    return number
+
+
+def test_a_scheduler_that_goes_away_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    from distributed import LocalCluster  # noqa: PLC0415 (takes a second)
+
+    read = []
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as local,
+        pytest.raises(ToolError, match="the scheduler went away"),
+    ):
+        for each in fleet.done(slow, {str(n): (n,) for n in range(4)}, Cluster(local.scheduler_address), silent):
+            read.append(each.value)
+            local.close()
+    assert len(read) < 4
+    assert "Traceback" not in capfd.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_killed_worker_loses_nothing(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     copied(capture_file("gelu"), tmp_path / "a", 6)

@@ -216,7 +216,9 @@ def _certificates() -> Any:  # noqa: ANN401 (dask's)
 @contextmanager
 def _silent() -> Iterator[None]:
     """Keep the logs of Dask to itself: what went wrong is told by what becomes of each input."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application", "bokeh")]
+    # each has a level of its own
+    known = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in ("distributed", "tornado")]
+    loggers = [logging.getLogger(name) for name in known]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
