@@ -335,15 +335,13 @@ def slow(number: int) -> int:
 def test_a_scheduler_that_goes_away_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     from distributed import LocalCluster  # noqa: PLC0415 (takes a second)
 
-    read = []
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as local,
-        pytest.raises(ToolError, match="the scheduler went away"),
-    ):
-        for each in fleet.done(slow, {str(n): (n,) for n in range(4)}, Cluster(local.scheduler_address), silent):
-            read.append(each.value)
-            local.close()
-    assert len(read) < 4
+    inputs = {str(number): (number,) for number in range(4)}
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as local:
+        done = fleet.done(slow, inputs, Cluster(local.scheduler_address), silent)
+        assert next(done).value == 0
+        local.close()
+        with pytest.raises(ToolError, match="the scheduler went away"):
+            list(done)
     assert "Traceback" not in capfd.readouterr().err
 
 

@@ -1,5 +1,6 @@
 """The page of a fleet in a real browser: silent, self-contained, sorted and filtered, and readable without scripts."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def hostile() -> Survey:
     return replace(survey(summaries, file=names), failures=failures, notes=tuple(names))
 
 
-PAGES = {
+PAGES: Mapping[str, Callable[[], Survey]] = {
     "many": many,
     "hostile": hostile,
     "one": lambda: survey([summary("a")]),
