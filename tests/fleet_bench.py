@@ -11,6 +11,7 @@ Other work on the machine spoils the ratios.
 import argparse
 import os
 import platform
+import resource
 import shutil
 import signal
 import sqlite3
@@ -34,18 +35,24 @@ ALLOWED_RATIO = 1.8
 ALLOWED_MB = 1500
 # of the time for one capture, from the fewest to the most
 ALLOWED_GROWTH = 1.15
-_POLL_S = 0.05
+QUIET_PCT = 3.0
+_POLL_S = 0.2
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: seconds of the whole command, the largest memory of a worker, and how many captures it read."""
+    """One run: seconds of the whole command, the largest memory of a worker, and how many captures it read.
+
+    cpu_seconds: of all its processes. others_pct: of the machine, what other work took meanwhile.
+    """
 
     captures: int
     workers: int
     seconds: float
     peak_mb: float
     read: int
+    cpu_seconds: float
+    others_pct: float
 
 
 def main() -> None:
@@ -55,7 +62,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     options = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
-    print("| captures | workers | seconds | a capture | memory of a worker |\n|---|---|---|---|---|")
+    print("| captures | workers | seconds | a capture | CPU time | memory of a worker | other work |")
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(folder / "captures", max(options.captures), options.kernels)
@@ -81,7 +89,7 @@ def measure(folder: Path, count: int, workers: int, *, kill: bool = False) -> Me
     shutil.rmtree(folder / "out", ignore_errors=True)
     captures = sorted((folder / "captures").iterdir())[:count]
     command = [*NIGHTSIGHT, "fleet", *map(str, captures), "-o", str(folder / "out" / "fleet.html"), "-q"]
-    start = time.perf_counter()
+    start, own, busy = time.perf_counter(), of_ours(), of_machine()
     process = psutil.Popen([*command, "--workers", str(workers)], env=AS_INSTALLED, stdout=subprocess.DEVNULL)
     peak, is_killed = 0.0, not kill
     while process.poll() is None:
@@ -94,11 +102,26 @@ def measure(folder: Path, count: int, workers: int, *, kill: bool = False) -> Me
             except psutil.NoSuchProcess:
                 continue
         time.sleep(_POLL_S)
-    seconds = time.perf_counter() - start
+    process.wait()
+    seconds, own, busy = time.perf_counter() - start, of_ours() - own, of_machine() - busy
+    others = 100 * max(busy - own, 0.0) / (seconds * (os.cpu_count() or 1))
     read = len(list((folder / "out" / "fleet.summaries" / "captures").glob("*.parquet")))
     if not kill:
-        print(f"| {count} | {workers} | {seconds:.1f} s | {seconds / count:.2f} s | {peak:.0f} MB |", flush=True)
-    return Measured(count, workers, seconds, peak, read)
+        times = f"{seconds:.1f} s | {seconds / count:.2f} s | {own:.1f} s"
+        print(f"| {count} | {workers} | {times} | {peak:.0f} MB | {others:.0f} % |", flush=True)
+    return Measured(count, workers, seconds, peak, read, own, others)
+
+
+def of_ours() -> float:
+    """Return the CPU seconds of this process, and of all that it started, directly or not, and that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def of_machine() -> float:
+    """Return for how many seconds the cores of this machine were busy since it started."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system)
 
 
 def judged(runs: Sequence[Measured]) -> list[bool]:
@@ -111,6 +134,8 @@ def judged(runs: Sequence[Measured]) -> list[bool]:
         ratio = of[most, 1].seconds / of[most, 2].seconds
         kept.append(ratio >= ALLOWED_RATIO)
         print(f"Two workers are {ratio:.2f} times as fast as one (allowed: {ALLOWED_RATIO}).")
+        if max(run.others_pct for run in runs) > QUIET_PCT:
+            print("Other work took part of the machine: this is not what they can do.")
     peak = max(run.peak_mb for run in runs)
     kept.append(peak <= ALLOWED_MB)
     print(f"A worker takes at most {peak:.0f} MB (allowed: {ALLOWED_MB}).")

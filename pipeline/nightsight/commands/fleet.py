@@ -1,5 +1,6 @@
 """The command `fleet`."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -87,7 +88,8 @@ def fleet(  # noqa: PLR0913 (Click's)
         raise click.UsageError("--workers and --memory are for workers that are started here, without --scheduler.")
     # this process lives long: the objects of thousands of messages must go
     gc.enable()
-    stopped_by_signals()
+    if sys.platform != "win32":
+        stopped_by_signals()
     asked = Asked(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
     with shown_progress(is_quiet=quiet) as progress:
         found = survey(asked, Reading(nsys, max_input, progress, window))

@@ -82,9 +82,10 @@ def done(
     ToolError if there is no such cluster, or it goes away.
     """
     with _client(cluster, len(inputs), progress) as client:
-        # not `map`, whose keys would be those of another run with the same inputs
-        names = {client.submit(function, *given, pure=False): key for key, given in inputs.items()}
-        yield from _gathered(client, names)
+        columns = zip(*inputs.values(), strict=True)
+        # impure: a run that is repeated must not get what an earlier one left on a cluster
+        futures = client.map(function, *map(list, columns), pure=False)
+        yield from _gathered(client, dict(zip(futures, inputs, strict=True)))
 
 
 def _gathered(client: "Client", names: "dict[Any, str]") -> Iterator[Done]:

@@ -45,7 +45,7 @@ class Found:
     @property
     def address(self) -> str:
         """Where it is, without secrets."""
-        return shown(str(self.system.unstrip_protocol(self.path))) if self.system else self.path
+        return shown(str(self.system.unstrip_protocol(self.path))) if self.system else Path(self.path).as_posix()
 
     @property
     def place(self) -> str:

@@ -5,7 +5,7 @@ was written by another version, is not there either: it is made anew.
 """
 
 import io
-import tempfile
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -127,15 +127,12 @@ def _bytes(path: Path) -> bytes | None:
 def _replace(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-        aside = Path(file.name)
-        try:
-            file.write(content)
-            file.close()
-            aside.chmod(0o644)
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_bytes(content)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:
