@@ -196,9 +196,12 @@ def test_a_request_that_gives_nothing_is_one_line(
     assert not (tmp_path / "fleet.html").exists()
 
 
-def test_sizes_of_memory_are_checked(run: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "said"), [("much", "'much' is no size of memory"), ("0", "0 is too little memory for a worker")]
+)
+def test_sizes_of_memory_are_checked(size: str, said: str, run: Any, tmp_path: Path) -> None:
     (tmp_path / "text.sqlite").write_text("hello")
-    assert "'much' is no size of memory" in run("fleet", "text.sqlite", "--memory", "much", expect=2).output
+    assert said in run("fleet", "text.sqlite", "--memory", size, expect=2).output
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nowhere", "xyz://host:1"])
@@ -314,7 +317,7 @@ def test_workers_here_listen_to_this_machine_only_and_with_certificates(capsys: 
 def test_an_input_that_needs_more_memory_than_a_worker_has_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
     inputs = {str(number): (number,) for number in range(6)}
     done = {each.key: each for each in fleet.done(greedy, inputs, Cluster(workers=2, memory="700MB"), silent)}
-    assert done["0"].reason == "three workers that read it died: it may need more memory than they have"
+    assert done["0"].reason == "each worker that read it died: it may need more memory than they have"
     assert [done[str(number)].value for number in range(1, 6)] == [1, 2, 3, 4, 5]
     assert "Traceback" not in capfd.readouterr().err
 

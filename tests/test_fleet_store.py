@@ -21,7 +21,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "kept")
 
 
-def noted(*rows: tuple[str, str, str, int, str]) -> pd.DataFrame:
+def noted(*rows: tuple[str, str, str, int | None, str]) -> pd.DataFrame:
     return conform(pd.DataFrame(rows, columns=[column.name for column in FILES]), FILES)
 
 
@@ -65,6 +65,12 @@ def test_files_are_noted_by_place_and_others_stay(place: str) -> None:
     Store(place).write_files(noted(("p", "t", "a.sqlite", 3, "c")))
     files = Store(place).files()
     assert files[["place", "stamp", "capture"]].to_numpy().tolist() == [["p", "t", "c"], ["q", "s", "b"]]
+
+
+def test_a_size_may_be_unknown(place: str) -> None:
+    Store(place).write_files(noted(("p", "", "a.sqlite", None, "a"), ("q", "s", "b.sqlite", 10**15, "b")))
+    sizes = Store(place).files()["bytes"]
+    assert (sizes.isna().tolist(), sizes[1]) == ([True, False], 10**15)
 
 
 def test_nothing_is_left_aside(tmp_path: Path) -> None:

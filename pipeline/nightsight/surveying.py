@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -66,9 +67,7 @@ def summarized(file: Found, known: frozenset[str], reading: Reading) -> Reduced:
         try:
             (loaded,) = load([path], reading)
         except PipelineError as error:
-            # where a file is, is no one's business
-            message = error.message.removeprefix(f"{path}: ").replace(f"{path.parent}{os.sep}", "")
-            raise type(error)(message, error.hint) from None
+            raise type(error)(error.message.removeprefix(f"{path}: "), error.hint) from None
         measured = loaded.measures
         if path.name == fleet.REPORT and not measured.workload:
             measured = replace(measured, workload=loaded.source.report.title)
@@ -157,22 +156,25 @@ class _Kept:
 
 
 def _summarize(kept: _Kept, cluster: Cluster, reading: Reading) -> Iterator[Failure]:
-    """Summarize the files that wait for it; yield those that cannot be read."""
+    """Summarize the files that wait for it; yield those that cannot be read, and why, without where they are."""
     waiting, known = kept.waiting, len(kept.captures)
     if not waiting:
         return
     elsewhere = replace(reading, progress=silent)
     inputs = {place: (file, kept.like(file), elsewhere) for place, file in waiting.items()}
     every = -(-len(waiting) // _TOLD)
-    for count, each in enumerate(fleet.done(summarized, inputs, cluster, reading.progress), start=1):
-        if each.reason:
-            yield Failure(waiting[each.key].name, each.reason)
-        else:
-            kept.add(each.key, each.value)
-        if count % every == 0 or count == len(waiting):
-            kept.note()
-            what = f"{known + count} of {len(kept.files)} captures"
-            reading.progress(what, done=count, of=len(waiting), is_series=True)
+    # whatever happens, the workers end
+    with closing(fleet.done(summarized, inputs, cluster, reading.progress)) as found:
+        for count, each in enumerate(found, start=1):
+            file = waiting[each.key]
+            if each.reason:
+                yield Failure(file.name, each.reason.replace(f"{Path(file.path).parent}{os.sep}", ""))
+            else:
+                kept.add(each.key, each.value)
+            if count % every == 0 or count == len(waiting):
+                kept.note()
+                what = f"{known + count} of {len(kept.files)} captures"
+                reading.progress(what, done=count, of=len(waiting), is_series=True)
 
 
 def _nothing(failures: Sequence[Failure], notes: Sequence[str]) -> CaptureError:

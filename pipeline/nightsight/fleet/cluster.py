@@ -10,7 +10,7 @@ import logging
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LOCAL: Final = "local"
 _LOOPBACK: Final = "127.0.0.1"
 _MOST_MEMORY: Final = 1_500_000_000
+_LEAST_MEMORY: Final = 300_000_000
 # the share of the memory that workers may have together
 _OF_MEMORY: Final = 0.8
 _ANSWER_S: Final = "10s"
@@ -76,7 +77,7 @@ class Done:
 
 def done(
     function: Callable[..., Any], inputs: Mapping[str, Sequence[Any]], cluster: Cluster, progress: Progress
-) -> Iterator[Done]:
+) -> Generator[Done]:
     """Apply a function to inputs by their keys, in this order; yield what became of each, as soon as that is known.
 
     ToolError if there is no such cluster, or it goes away.
@@ -118,7 +119,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, PipelineError):
         raise error
     if isinstance(error, KilledWorker):
-        return "three workers that read it died: it may need more memory than they have"
+        return "each worker that read it died: it may need more memory than they have"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("nightsight"):
         raise ToolError("the workers of the cluster have no nightsight", "Install this version of it there.")
     if isinstance(error, MemoryError):
@@ -164,14 +165,16 @@ def _workers(cluster: Cluster, count: int, progress: Progress) -> Iterator[Any]:
     from distributed.system import MEMORY_LIMIT  # noqa: PLC0415 (optional)
 
     workers = max(min(cluster.workers or CPU_COUNT, count), 1)
-    try:
-        memory = parse_bytes(cluster.memory) if cluster.memory else _MOST_MEMORY
-    except ValueError:
-        raise UsageError(f"{cluster.memory!r} is no size of memory", "Write it like 2GB or 900MB.") from None
-    if not cluster.memory:
-        memory = min(memory, int(_OF_MEMORY * MEMORY_LIMIT / workers))
+    memory = min(_MOST_MEMORY, int(_OF_MEMORY * MEMORY_LIMIT / workers))
+    if cluster.memory:
+        try:
+            memory = parse_bytes(cluster.memory)
+        except ValueError:
+            raise UsageError(f"{cluster.memory!r} is no size of memory", "Write it like 2GB or 900MB.") from None
+        if memory < _LEAST_MEMORY:
+            raise UsageError(f"{cluster.memory} is too little memory for a worker", "It needs 300 MB to begin with.")
     progress(f"starting {workers} worker{'s' * (workers > 1)}")
-    with tempfile.TemporaryDirectory(prefix="nightsight-") as folder, _silent():
+    with tempfile.TemporaryDirectory(prefix="nightsight-", ignore_cleanup_errors=True) as folder, _silent():
         with _deaf_children():
             local = LocalCluster(
                 n_workers=workers,
