@@ -204,14 +204,22 @@ def test_sizes_of_memory_are_checked(size: str, said: str, run: Any, tmp_path: P
     assert said in run("fleet", "text.sqlite", "--memory", size, expect=2).output
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nowhere", "xyz://host:1"])
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("tcp://127.0.0.1:9", "no answer"),
+        ("nowhere", "missing port number"),
+        ("xyz://host:1", "unknown address scheme 'xyz'"),
+        ("tls://127.0.0.1:9", "TLS expects"),
+    ],
+)
 def test_a_scheduler_that_is_not_there_is_one_line(
-    address: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    address: str, reason: str, *, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "_ANSWER_S", "500ms")
     (tmp_path / "text.sqlite").write_text("hello")
     said = run("fleet", "text.sqlite", "--scheduler", address, expect=3).output
-    assert f"Error: there is no Dask scheduler at {address}: " in said
+    assert f"Error: there is no Dask scheduler at {address}: {reason}" in said
     assert "Traceback" not in said
 
 

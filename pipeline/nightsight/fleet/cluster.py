@@ -145,7 +145,7 @@ def _client(cluster: Cluster, count: int, progress: Progress) -> "Iterator[Clien
             try:
                 client = distributed.Client(cluster.scheduler, timeout=_ANSWER_S, set_as_default=False)
             except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-                reason = str(error).strip().splitlines()[0] if isinstance(error, ValueError) else "no answer"
+                reason = str(error).splitlines()[0] if isinstance(error, ValueError | TypeError) else "no answer"
                 raise ToolError(
                     f"there is no Dask scheduler at {cluster.scheduler}: {reason}",
                     "Start one with `dask scheduler`, or leave out --scheduler to work on this machine.",
