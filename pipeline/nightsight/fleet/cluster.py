@@ -52,6 +52,8 @@ _SETTINGS: Final[Mapping[str, Any]] = {
         "MKL_NUM_THREADS": 1,
         "OPENBLAS_NUM_THREADS": 1,
     },
+    # nobody looks at what they measure of themselves all the time
+    "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.gil.enabled": False,
 }
 
