@@ -19,6 +19,7 @@ from nightsight.collect.workloads import registered
 from nightsight.render import FORMATS
 from nightsight.results import RESULTS, Column, Entry
 from nightsight.stats import REPORTS
+from nightsight.survey import FILES, TABLES
 from tests.documents import check
 
 ROOT = Path(__file__).parents[1]
@@ -83,6 +84,18 @@ def test_each_workload_has_a_section_that_says_what_to_look_for() -> None:
 
 def test_what_is_written_from_the_register_is_current() -> None:
     check(DOCS / "report-json.md", "\n".join(text for entry in RESULTS for text in described(entry)))
+
+
+def summaries() -> Iterator[str]:
+    """Write the tables of summaries as Markdown."""
+    for name, columns in {**TABLES, "files": FILES}.items():
+        yield f"### {name}\n\n| column | type | meaning |\n|---|---|---|"
+        yield from map(cells, columns)
+        yield ""
+
+
+def test_what_is_written_of_summaries_is_current() -> None:
+    check(DOCS / "fleet.md", "\n".join(summaries()))
 
 
 def test_what_is_written_from_help_is_current() -> None:

@@ -18,7 +18,7 @@ from nightsight.analyze.collectives import ANALYSES
 from nightsight.errors import UsageError
 from nightsight.events.communication import communication
 from nightsight.events.timeline import Timeline
-from nightsight.job import Part, are_of_one_job, is_of_job, joined, title_of
+from nightsight.job import Part, are_of_one_job, is_of_job, joined, name_of_job
 from nightsight.model import Finding, Profile, Report
 from nightsight.tables import NULLABLE, conform, empty
 from nightsight.workflow import build_report
@@ -272,7 +272,7 @@ def test_without_any_word_the_order_of_files_counts() -> None:
     ],
 )
 def test_the_title_is_what_names_share(names: list[str], title: str) -> None:
-    assert title_of(names) == title
+    assert name_of_job(names) == title
 
 
 def test_missing_ranks_are_named() -> None:

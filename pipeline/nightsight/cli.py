@@ -21,6 +21,7 @@ from nightsight.commands.captures import prune, sanitize
 from nightsight.commands.ci import ci
 from nightsight.commands.compare import compare
 from nightsight.commands.console import Told, say, show_report, shown_progress
+from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
 from nightsight.commands.shared import (
     TOOL,
@@ -568,7 +569,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     say(("\n" if options.output == "-" else "").join(texts), nl=False)
 
 
-for _command in (compare, ab, bisect, history, ci, sanitize, prune):
+for _command in (compare, ab, bisect, history, fleet, ci, sanitize, prune):
     main.add_command(_command)
 
 

@@ -57,7 +57,8 @@ def is_of_job(part: Part) -> bool:
 
 def are_of_one_job(parts: Sequence[Part]) -> bool:
     """Whether captures that are each of a job can be of one: they tell ranks, or their names differ only in numbers."""
-    return all(map(_tells, parts)) or len({re.sub(r"\d+", "#", part.name) for part in parts}) == 1
+    are_alike = len({re.sub(r"\d+", "#", part.name) for part in parts}) == 1
+    return all(map(_tells, parts)) or (are_alike and len(parts) > 1)
 
 
 def _tells(part: Part) -> bool:
@@ -65,7 +66,7 @@ def _tells(part: Part) -> bool:
     return bool((sizes.fillna(2) > 1).any()) or len(part.profile.tables.get("launched_as", ())) > 0
 
 
-def title_of(names: Sequence[str]) -> str:
+def name_of_job(names: Sequence[str]) -> str:
     """Return what the names of the ranks' files have in common: `train` for `train_rank0` and `train_rank1`."""
     for pattern in (*_NAMES, re.compile(r"\d+(?!.*\d)")):
         bare = {pattern.sub("", name) for name in names}

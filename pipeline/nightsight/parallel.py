@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 # each task has its own arrays, so more threads take more memory
 _MOST_THREADS: Final = 2
+_allowed = [_MOST_THREADS]
 
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
@@ -17,7 +18,12 @@ _Value = TypeVar("_Value")
 
 def threads() -> ThreadPoolExecutor:
     """Return a thread pool for such tasks, to be used in a `with` statement."""
-    return ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS))
+    return ThreadPoolExecutor(min(os.cpu_count() or 1, _allowed[0]))
+
+
+def use_one_thread() -> None:
+    """Let `threads` have one thread from now on: for a process that is one of many, each with a core of its own."""
+    _allowed[0] = 1
 
 
 def mapped(function: Callable[[_Item], _Value], items: Iterable[_Item]) -> list[_Value]:

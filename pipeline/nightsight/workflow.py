@@ -29,7 +29,7 @@ from nightsight.collect.workloads import Program, Request, arguments_of
 from nightsight.errors import CaptureError, MissingTable, UsageError, WorkloadError
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import AUTO, check_window, chosen_window, offered_windows
-from nightsight.job import Part, are_of_one_job, is_of_job, joined, title_of
+from nightsight.job import Part, are_of_one_job, is_of_job, joined, name_of_job
 from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report, View
 from nightsight.progress import Progress
 from nightsight.pruning import Keep, discard
@@ -316,7 +316,7 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
         )
     _refuse_assets(style, output)
     job = None if len(paths) == 1 or reading.is_apart else open_job(paths, form, reading)
-    titles = [job.report.title] if job else [_title(path) for path in paths]
+    titles = [job.report.title] if job else [title_of(path) for path in paths]
     targets = _targets(titles, output.path, form)
     for done, target in enumerate(targets):
         if len(targets) > 1:
@@ -361,7 +361,7 @@ def _targets(titles: Sequence[str], output: Path | None, form: Format) -> list[P
     return targets
 
 
-def _title(path: Path) -> str:
+def title_of(path: Path) -> str:
     """Return the title of a report: the file name without the usual extensions."""
     name = path.name
     for ending in _ENDINGS:
@@ -473,7 +473,7 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
     with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
         reading.progress(f"looking for causes in {path.name}")
         chosen = with_attached(replace(profile, window=reading.window), reading.attach)
-        return _source(build_report(chosen, _title(path)), chosen)
+        return _source(build_report(chosen, title_of(path)), chosen)
 
 
 def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | None:
@@ -491,7 +491,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
             if recognize(path) not in _OF_RANKS:
                 return None
             with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
-                part = Part(_title(path), profile)
+                part = Part(title_of(path), profile)
         except CaptureError as error:
             said = f"{error.message}."
             findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said, error.hint))
@@ -506,7 +506,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
             return None
     if not parts or not are_of_one_job(parts) or len(parts) + unreadable < 2:
         return None
-    title, profile = title_of([part.name for part in parts]), joined(parts)
+    title, profile = name_of_job([part.name for part in parts]), joined(parts)
     # half of the memory
     parts.clear()
     reading.progress("looking for causes in all ranks")

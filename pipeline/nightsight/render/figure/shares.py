@@ -73,13 +73,17 @@ class Whole:
 
 @dataclass(frozen=True)
 class Wholes:
-    """Bars under one key: that of the only one, or of the mean of several. `more`: how many devices have no bar."""
+    """Bars under one key: that of the only one, or of the mean of several. `more`: how many devices have no bar.
+
+    of: what the bar is the whole of.
+    """
 
     bars: tuple[Whole, ...] = ()
     key: tuple[Part, ...] = ()
     total: str = ""
     note: str = ""
     more: int = 0
+    of: str = "Whole window"
 
     def __bool__(self) -> bool:
         return bool(self.bars)

@@ -1,0 +1,105 @@
+"""The command `fleet`."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from nightsight.commands.console import say, shown_progress
+from nightsight.commands.shared import input_option, nsys_option, quiet_option, stopped_by_signals, window_option
+
+_MOST_TOLD = 5
+
+
+@click.command(short_help="Read many captures, and say what they have in common.")
+@click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("fleet.html"),
+    show_default=True,
+    metavar="FILE",
+    help="Where to write the page.",
+)
+@click.option(
+    "--scheduler",
+    default="local",
+    show_default=True,
+    metavar="ADDRESS|local",
+    help="The Dask scheduler whose workers read the captures: tcp://host:8786. local: start workers on this machine.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With local: how many workers to start (default: one for each core).",
+)
+@click.option(
+    "--memory",
+    default="",
+    metavar="SIZE",
+    help="With local: the memory of a worker, such as 3GB (default: 1.5 GB, or less if the machine has less).",
+)
+@click.option(
+    "--summaries",
+    default="",
+    metavar="DIR|URL",
+    help="Where the summary of each capture is kept, so that it is read only once (default: a folder beside the page).",
+)
+@click.option("--workload", default="", metavar="NAME", help="What captures are of that do not say so.")
+@window_option
+@input_option
+@nsys_option
+@quiet_option
+def fleet(  # noqa: PLR0913 (Click's)
+    *,
+    patterns: tuple[str, ...],
+    output: Path,
+    scheduler: str,
+    workers: int | None,
+    memory: str,
+    summaries: str,
+    workload: str,
+    window: str,
+    max_input: int,
+    nsys: Path | None,
+    quiet: bool,
+) -> None:
+    """Read many captures on Dask, and write a page on all of them: causes, kernels, what differs, outliers.
+
+    A PATTERN is a file, a folder, or an expression with *, ? and **, here or at a URL that fsspec opens. Each capture
+    is read once, by a worker; its summary is kept. What cannot be read is listed on the page and on standard error. The
+    exit status is 0 if any capture was read, and 3 if none was.
+
+    \b
+    Examples:
+      nightsight fleet 'nights/**/*.sqlite' -o fleet.html
+      nightsight fleet reports/ --workers 8 --memory 3GB
+      nightsight fleet 's3://bucket/nights/*/rank*.sqlite' --scheduler tcp://head:8786
+    """
+    import gc
+
+    from nightsight.fleet import LOCAL, Cluster
+    from nightsight.surveying import Asked, survey, verdict_of, write_page
+    from nightsight.workflow import Reading
+
+    if scheduler != LOCAL and (workers or memory):
+        raise click.UsageError("--workers and --memory are for workers that are started here, without --scheduler.")
+    # this process lives long: the objects of thousands of messages must go
+    gc.enable()
+    if sys.platform != "win32":
+        stopped_by_signals()
+    asked = Asked(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
+    with shown_progress(is_quiet=quiet) as progress:
+        found = survey(asked, Reading(nsys, max_input, progress, window))
+        progress(f"writing {output.name}")
+        write_page(found, output)
+    for each in found.failures[:_MOST_TOLD]:
+        say(f"Not read: {each.name}: {each.reason}", err=True)
+    if len(found.failures) > _MOST_TOLD:
+        say(f"Not read: {len(found.failures) - _MOST_TOLD} more, which the page lists", err=True)
+    if not quiet:
+        said = verdict_of(found)
+        say(" ".join(filter(None, (said.state, said.cause, said.first))), err=True)
+    say(f"report: {output}")

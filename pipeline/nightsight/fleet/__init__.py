@@ -1,0 +1,25 @@
+"""A fleet: the captures that patterns name, the workers that read them, what is kept of each, and all together."""
+
+from nightsight.fleet.cluster import LOCAL, Cluster, alone, done
+from nightsight.fleet.overall import survey_of
+from nightsight.fleet.places import REPORT, Found, at_hand, digest, found
+from nightsight.fleet.store import Packed, Store, packed, unpacked
+from nightsight.fleet.summary import summary_of
+
+__all__ = [
+    "LOCAL",
+    "REPORT",
+    "Cluster",
+    "Found",
+    "Packed",
+    "Store",
+    "alone",
+    "at_hand",
+    "digest",
+    "done",
+    "found",
+    "packed",
+    "summary_of",
+    "survey_of",
+    "unpacked",
+]

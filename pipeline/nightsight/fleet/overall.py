@@ -1,0 +1,199 @@
+"""What many captures say together: sums weighted by GPU time, what they share, and those that are unlike the others.
+
+A cause counts with what it would gain, in percent of the GPU time of the captures that have it. Several causes of one
+rule in a capture count as the largest of them, since gains overlap; so what is said is what is lost at least.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.survey import FACTS, SPLIT, TABLES, Summary, Survey, empty
+
+_LEAST: Final = 5
+"""Captures that a group needs before one of them can be unlike the others."""
+_FAR: Final = 3.5
+_NARROWEST: Final = 0.01
+# of a normal distribution, standard deviation over median absolute deviation
+_DEVIATIONS: Final = 1.4826
+_TOGETHER: Final = ("workload", "gpu", "mig", "driver", "cuda", "clocks", "gpus", "repeated", "asked")
+"""What captures of a group have in common: of the driver only the branch, as patches do not change speed."""
+_NUMBER: Final = re.compile(r"\d+")
+_ENDING: Final = re.compile(r"(\.(pt|trace|json|gz|sqlite|nsys-rep|ncu-rep|csv))+$")
+RULE: Final = (
+    f"Captures of one workload on one kind of machine are a group. A capture is unlike the others of its group if its "
+    f"step is more than {_FAR} robust standard deviations from their median: {_DEVIATIONS} times the median absolute "
+    f"deviation of the logarithms, and at least {_NARROWEST:.0%}. A group of fewer than {_LEAST} is not judged."
+)
+_OUTLIERS: Final = ("capture", "file", "report", "group", "of", "step_ns", "usual_ns", "change_pct", "z", "category",
+                    "category_ns", "disturbed")  # fmt: skip
+
+
+def survey_of(files: pd.DataFrame, summaries: Sequence[Summary]) -> Survey:
+    """Put summaries together. `files`: columns capture, file, report (its address) and workload, a row for each."""
+    tables = {name: _below([each[name] for each in summaries], name) for name in TABLES}
+    captures = _with_cause(_captures(tables["captures"], files), tables["causes"])
+    outliers = _outliers(captures, tables["split"])
+    sizes = captures.loc[captures["step_ns"].notna(), "group"].value_counts()
+    return Survey(
+        captures=captures,
+        common=_common(captures),
+        differing=_differing(captures),
+        split=_split(tables["split"]),
+        causes=_causes(tables["causes"], captures),
+        kernels=_kernels(tables["kernels"]),
+        outliers=outliers,
+        judged=int(sizes[sizes >= _LEAST].sum()),
+        rule=RULE,
+    )
+
+
+def workload_of(file: str) -> str:
+    """Return what a capture is of that does not say so: its file name, with # for each number."""
+    return _NUMBER.sub("#", _ENDING.sub("", file.rpartition("/")[2]))
+
+
+def _below(tables: Sequence[pd.DataFrame], name: str) -> pd.DataFrame:
+    filled = [table for table in tables if len(table)]
+    return pd.concat(filled, ignore_index=True) if filled else empty(TABLES[name])
+
+
+def _captures(captures: pd.DataFrame, files: pd.DataFrame) -> pd.DataFrame:
+    named = captures.merge(files.rename(columns={"workload": "given"}), on="capture", validate="one_to_one")
+    workload = named["workload"].where(named["workload"] != "", named["given"])
+    workload = workload.where(workload != "", named["file"].map(workload_of))
+    named = named.assign(workload=workload).drop(columns="given")
+    keys = named.assign(driver=named["driver"].str.partition(".")[0])[list(_TOGETHER)].astype("str")
+    group = keys.agg("\n".join, axis=1) if len(keys) else pd.Series(dtype="str")
+    numbers = {key: number for number, key in enumerate(sorted(group.unique()))}
+    return named.assign(group=group.map(numbers)).sort_values(["file", "capture"]).reset_index(drop=True)
+
+
+def _with_cause(captures: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
+    """Add the cause that costs most in each capture: columns cause, gain_pct."""
+    ordered = causes.sort_values(["gain_pct", "cause"], ascending=[False, True]).drop_duplicates("capture")
+    joined = captures.merge(ordered[["capture", "cause", "gain_pct"]], on="capture", how="left", validate="one_to_one")
+    return joined.assign(cause=joined["cause"].astype("object").fillna("").astype("str"))
+
+
+def _known(captures: pd.DataFrame, fact: str) -> "pd.Series[str]":
+    return captures[fact].astype("str")
+
+
+def _common(captures: pd.DataFrame) -> tuple[tuple[str, str], ...]:
+    values = ((title, _known(captures, fact).unique()) for fact, title in FACTS.items())
+    return tuple((title, found[0]) for title, found in values if len(found) == 1 and found[0])
+
+
+def _differing(captures: pd.DataFrame) -> pd.DataFrame:
+    """Return the facts with more than one value, the most frequent value first."""
+    parts = []
+    for fact, title in FACTS.items():
+        counted = captures.assign(value=_known(captures, fact)).groupby("value")["gpu_ns"].agg(["size", "sum"])
+        if len(counted) > 1:
+            ordered = counted.reset_index().sort_values(["size", "sum", "value"], ascending=[False, False, True])
+            parts.append(ordered.assign(fact=title))
+    names = {"size": "captures", "sum": "gpu_ns"}
+    columns = ["fact", "value", "captures", "gpu_ns"]
+    if not parts:
+        return pd.DataFrame(columns=columns)
+    return pd.concat(parts, ignore_index=True).rename(columns=names)[columns]
+
+
+def _split(split: pd.DataFrame) -> pd.DataFrame:
+    times = split.groupby("category")["time_ns"].sum()
+    rows = [(group, category, int(times[category])) for group, category in SPLIT if category in times.index]
+    return pd.DataFrame(rows, columns=["group", "category", "time_ns"])
+
+
+def _causes(causes: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each rule, what costs most first."""
+    columns = ["rule", "cause", "others", "action", "captures", "share_pct", "lost_ns", "gain_med_pct", "gain_max_pct"]
+    if not len(causes):
+        return pd.DataFrame(columns=columns)
+    ordered = causes.sort_values(["lost_ns", "gain_pct", "cause", "capture"], ascending=[False, False, True, True])
+    largest = ordered.drop_duplicates(["capture", "rule"])
+    # of all that are said of a rule, the one that costs most
+    said = largest.groupby(["rule", "cause", "action"])["lost_ns"].sum().reset_index()
+    said = said.sort_values(["lost_ns", "cause", "action"], ascending=[False, True, True]).drop_duplicates("rule")
+    summed = largest.groupby("rule").agg(
+        captures=("capture", "nunique"),
+        lost_ns=("lost_ns", "sum"),
+        gain_med_pct=("gain_pct", "median"),
+        gain_max_pct=("gain_pct", "max"),
+        others=("cause", "nunique"),
+    )
+    joined = summed.reset_index().merge(said[["rule", "cause", "action"]], on="rule", validate="one_to_one")
+    whole = float(captures["gpu_ns"].sum())
+    share = 100 * joined["lost_ns"] / whole if whole else joined["gain_med_pct"]
+    shared = joined.assign(share_pct=share, others=joined["others"] - 1)
+    return shared.sort_values(["lost_ns", "gain_max_pct", "rule"], ascending=[False, False, True])[columns].reset_index(
+        drop=True
+    )
+
+
+def _kernels(kernels: pd.DataFrame) -> pd.DataFrame:
+    columns = ["name", "family", "total_ns", "time_pct", "captures", "instances", "low_ns", "med_ns", "high_ns",
+               "spread_pct"]  # fmt: skip
+    if not len(kernels):
+        return pd.DataFrame(columns=columns)
+    means = kernels.assign(mean=_floats(kernels["total_ns"]) / _floats(kernels["instances"]).clip(lower=1))
+    summed = means.groupby("name").agg(
+        family=("family", "min"),
+        total_ns=("total_ns", "sum"),
+        captures=("capture", "nunique"),
+        instances=("instances", "sum"),
+        low_ns=("mean", "min"),
+        med_ns=("mean", "median"),
+        high_ns=("mean", "max"),
+    )
+    total = _floats(summed["total_ns"])
+    middle = summed["med_ns"].where(summed["med_ns"] > 0)
+    shared = summed.assign(
+        time_pct=100 * total / (total.sum() or 1.0), spread_pct=100 * (summed["high_ns"] - summed["low_ns"]) / middle
+    )
+    return (
+        shared.reset_index().sort_values(["total_ns", "name"], ascending=[False, True])[columns].reset_index(drop=True)
+    )
+
+
+def _floats(column: "pd.Series[Any]") -> "pd.Series[float]":
+    return column.astype("float64")
+
+
+def _outliers(captures: pd.DataFrame, split: pd.DataFrame) -> pd.DataFrame:
+    """Return the captures that are unlike the others of their group, the farthest first."""
+    judged = captures[captures["step_ns"] > 0]
+    logs = pd.Series(np.log(judged["step_ns"]), index=judged.index)
+    middle = logs.groupby(judged["group"]).transform("median")
+    deviation = (logs - middle).abs().groupby(judged["group"]).transform("median")
+    z = (logs - middle) / (_DEVIATIONS * deviation).clip(lower=_NARROWEST)
+    size = judged.groupby("group")["capture"].transform("size")
+    usual = np.exp(middle)
+    scored = judged.assign(z=z, of=size, usual_ns=usual, change_pct=100 * (judged["step_ns"] / usual - 1))
+    far = scored[(scored["of"] >= _LEAST) & (scored["z"].abs() > _FAR)]
+    explained = far.merge(_largest(far, judged, split), on="capture", how="left", validate="one_to_one")
+    ordered = explained.assign(far=explained["z"].abs()).sort_values(["far", "file"], ascending=[False, True])
+    return ordered[list(_OUTLIERS)].reset_index(drop=True)
+
+
+def _largest(far: pd.DataFrame, judged: pd.DataFrame, split: pd.DataFrame) -> pd.DataFrame:
+    """Return for each capture the category of its step that differs most from the usual, in the direction of its step.
+
+    A category that a capture does not have takes no time there.
+    """
+    groups = judged.set_index("capture")["group"]
+    times = split[split["capture"].isin(groups.index)].pivot_table("step_ns", "capture", "category", "sum")
+    times = times.reindex(groups.index).fillna(0.0)
+    usual = times.groupby(groups).transform("median")
+    longer = (times - usual).loc[far["capture"].tolist()]
+    rows = []
+    for capture, change in zip(far["capture"], far["change_pct"], strict=True):
+        differences = longer.loc[capture] * (1 if change > 0 else -1)
+        if len(differences) and differences.max() > 0:
+            category = str(differences.idxmax())
+            rows.append((capture, category, float(longer.loc[capture, category])))
+    return pd.DataFrame(rows, columns=["capture", "category", "category_ns"])

@@ -1,0 +1,238 @@
+"""Files anywhere: what a pattern names, in a folder or at any URL that fsspec opens, and its content on this machine.
+
+What users see of a place is a name below the folder that all files have in common, and an address without user names,
+passwords and signatures.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from nightsight.errors import CaptureError, PipelineError, ToolError
+from nightsight.survey import Failure
+
+INSTALL: Final = "pip install 'nightsight[fleet]'"
+REPORT: Final = "report.json"
+_CAPTURES: Final = (".sqlite", ".nsys-rep", ".ncu-rep", ".json.gz", ".pt.trace.json")
+_OTHERS: Final = (".html", ".jsonl", ".md", ".txt", ".xml", ".log", ".toml", ".lock", ".parquet")
+"""Endings of files that lie beside captures, and that no profiler writes."""
+_MAGIC: Final = re.compile(r"[*?\[]")
+_TIMES: Final = ("mtime", "LastModified", "last_modified", "updated", "ETag", "etag", "created")
+_PIECE: Final = 1 << 20
+_ENDINGS: Final = (".gz", ".json", ".sqlite", ".nsys-rep", ".ncu-rep")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file: its path in a file system of fsspec (None: on this machine), its name on pages, and its size if known.
+
+    stamp: changes when the file does; "" if the place does not tell.
+    """
+
+    path: str
+    system: Any = None
+    name: str = ""
+    size: int | None = None
+    stamp: str = ""
+
+    @property
+    def address(self) -> str:
+        """Where it is, without secrets."""
+        return shown(str(self.system.unstrip_protocol(self.path))) if self.system else Path(self.path).as_posix()
+
+    @property
+    def place(self) -> str:
+        """A digest of where it is."""
+        system = self.system
+        return digest(f"{system and (system.protocol, system.storage_args, system.storage_options)} {self.path}")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files that patterns name, each once and by name; what could not be listed; and notes on what was left out."""
+
+    files: tuple[Found, ...]
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def digest(text: str) -> str:
+    """Return a short digest of a text."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+
+
+def shown(url: str) -> str:
+    """Return an address without what could be secret in it: user, password and signature."""
+    bare = re.sub(r"(?<=://)[^/@]*@", "", url)
+    return re.sub(r"(?<=^http)(s?://[^?#]*)[?#].*", r"\1", bare, flags=re.DOTALL)
+
+
+def system_of(url: str) -> tuple[Any, str]:
+    """Return the file system of an address, and the path in it. CaptureError if there is no such system."""
+    try:
+        from fsspec.core import url_to_fs  # noqa: PLC0415 (optional)
+    except ImportError:
+        raise ToolError("`fleet` needs fsspec", INSTALL) from None
+    try:
+        system, path = url_to_fs(url)
+    except ImportError as error:
+        raise CaptureError(f"a package is missing: {said(error, url)}") from None
+    except Exception as error:  # each kind of store has errors of its own
+        raise CaptureError(f"cannot be opened: {said(error, url)}") from error
+    return system, str(path)
+
+
+def said(error: BaseException, url: str) -> str:
+    """Return what an error says in one line, without secrets of the address that it is about."""
+    told = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return str(told).replace(url, shown(url)).splitlines()[0]
+
+
+def found(patterns: Sequence[str]) -> Listing:
+    """List the captures that patterns name: files, folders, and expressions with `*`, `?`, `[]` and `**`.
+
+    Of a folder these are the files that are called like captures, and of runs in it their report.json.
+    """
+    files: dict[str, Found] = {}
+    failures = []
+    for pattern in patterns:
+        try:
+            listed = _listed(pattern)
+        except PipelineError as error:
+            failures.append(Failure(shown(pattern), error.message))
+            continue
+        if not listed:
+            failures.append(Failure(shown(pattern), "nothing matches"))
+        for each in listed:
+            files.setdefault(each.place, each)
+    exported = {_stem(file) for file in files.values() if file.path.endswith(".sqlite")}
+    twice = [place for place, file in files.items() if file.path.endswith(".nsys-rep") and _stem(file) in exported]
+    others = [place for place, file in files.items() if file.path.lower().endswith(_OTHERS) and len(files) > 1]
+    notes = (
+        *([f"{_counted(len(twice), 'file')} .nsys-rep left out, as the export is there, too"] if twice else []),
+        *([f"{_counted(len(others), 'file')} left out that no profiler writes"] if others else []),
+    )
+    kept = [file for place, file in files.items() if place not in {*twice, *others}]
+    return Listing(_named(kept), tuple(failures), notes)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _stem(file: Found) -> str:
+    return file.address.removesuffix(".sqlite").removesuffix(".nsys-rep")
+
+
+def _listed(pattern: str) -> list[Found]:
+    system, path = system_of(pattern)
+    try:
+        if _MAGIC.search(path) and not system.exists(path):
+            infos = system.glob(path, detail=True)
+        elif system.isdir(path):
+            infos = _captures_in(system.find(path, detail=True))
+        else:
+            infos = {path: system.info(path)}
+        # of the folders that an expression names, those of runs
+        folders = [name for name, info in infos.items() if info.get("type") != "file" and system.isdir(name)]
+        reports = [f"{name}/{REPORT}" for name in folders]
+        infos.update({name: system.info(name) for name in reports if system.exists(name)})
+    except FileNotFoundError:
+        raise CaptureError("there is no such file") from None
+    except Exception as error:  # each kind of store has errors of its own
+        raise CaptureError(f"cannot be read: {said(error, pattern)}") from error
+    return [_file(system, name, infos[name]) for name in sorted(infos) if name not in folders]
+
+
+def _captures_in(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return of all files of a folder the report.json of each run, and what else is called like a capture."""
+    paths = {path: PurePosixPath(path) for path in infos}
+    runs = {path.parent for path in paths.values() if path.name == REPORT}
+
+    def is_capture(path: PurePosixPath) -> bool:
+        return path.name == REPORT or (path.name.endswith(_CAPTURES) and runs.isdisjoint(path.parents))
+
+    return {name: infos[name] for name, path in paths.items() if is_capture(path)}
+
+
+def _file(system: Any, path: str, info: Mapping[str, Any]) -> Found:  # noqa: ANN401 (fsspec)
+    if "file" in system.protocol:
+        # a link is the file that it leads to
+        real = os.path.realpath(path)
+        try:
+            status = Path(real).stat()
+        except OSError:
+            return Found(real)
+        return Found(real, None, "", status.st_size, digest(f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"))
+    size, times = info.get("size"), [str(info[name]) for name in _TIMES if info.get(name)]
+    return Found(path, system, "", size, digest(f"{size} {times}") if times and size is not None else "")
+
+
+def _named(files: Sequence[Found]) -> tuple[Found, ...]:
+    """Name files below the folder that they have in common; a run is named by its folder."""
+    parts = [file.address.removesuffix(f"/{REPORT}").split("/") for file in files]
+    folders = [path[:-1] for path in parts]
+    shortest = min(map(len, folders), default=0)
+    levels = enumerate(zip(*folders, strict=False))
+    common = next((depth for depth, names in levels if len(set(names)) > 1), shortest)
+    named = (replace(file, name="/".join(path[common:])) for file, path in zip(files, parts, strict=True))
+    return tuple(sorted(named, key=lambda file: (file.name, file.address)))
+
+
+@contextmanager
+def at_hand(file: Found) -> Iterator[tuple[Path, str]]:
+    """Yield a file on this machine, and a digest of its content and of what nightsight keeps beside it.
+
+    A file elsewhere is copied piece by piece to a temporary folder, which is deleted in the end. CaptureError if it
+    cannot be read.
+    """
+    if not file.system:
+        path = Path(file.path)
+        yield path, _digest([path, *(each for each in _beside(path) if each.is_file())])
+        return
+    with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
+        path = Path(folder) / PurePosixPath(shown(file.path)).name
+        _fetch(file, path)
+        yield path, _digest(sorted(Path(folder).iterdir()))
+
+
+def _beside(path: Path) -> Iterator[Path]:
+    name = path.name
+    for ending in _ENDINGS:
+        name = name.removesuffix(ending)
+    yield path.with_name(f"{name}.unprofiled.json")
+    if path.name == REPORT:
+        yield path.with_name("run.json")
+
+
+def _fetch(file: Found, path: Path) -> None:
+    try:
+        with file.system.open(file.path, "rb") as source, path.open("wb") as target:
+            shutil.copyfileobj(source, target, _PIECE)
+        folder = file.path.rpartition("/")[0]
+        for extra in _beside(path):
+            if file.system.exists(f"{folder}/{extra.name}"):
+                extra.write_bytes(file.system.cat_file(f"{folder}/{extra.name}"))
+    except Exception as error:  # each kind of store has errors of its own
+        raise CaptureError(f"cannot be read: {said(error, file.path)}") from error
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    whole = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                # so that no two lists of files are alike
+                whole.update(f"{path.suffix} {path.stat().st_size}\n".encode())
+                while piece := file.read(_PIECE):
+                    whole.update(piece)
+        except OSError as error:
+            raise CaptureError(f"cannot be read: {error.strerror}") from error
+    return whole.hexdigest()

@@ -1,0 +1,155 @@
+"""Where summaries are kept: Parquet files by table and capture, in a folder or at any URL that fsspec opens.
+
+`captures/ID.parquet` is written last and each file whole, so what is half written is not there. What is damaged, or
+was written by another version, is not there either: it is made anew.
+"""
+
+import io
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+
+from nightsight.errors import CaptureError
+from nightsight.fleet.places import said, shown, system_of
+from nightsight.results import Column
+from nightsight.survey import FILES, TABLES, VERSION, Summary, conform, empty
+
+_KEY: Final = b"nightsight.summary"
+_FILES: Final = "files.parquet"
+_WITHIN: Final = ("split", "causes", "kernels", "captures")
+_BROKEN: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
+
+Packed = Mapping[str, bytes]
+"""A summary as it travels and is kept: the content of each Parquet file by table."""
+
+
+def packed(summary: Summary) -> Packed:
+    """Return a summary as Parquet files; the same summary gives the same bytes."""
+    return {name: _parquet(summary[name]) for name in _WITHIN}
+
+
+def unpacked(files: Packed) -> Summary | None:
+    """Return the summary in Parquet files, None if they are damaged, incomplete or of another version."""
+    try:
+        return Summary({name: _frame(files[name], columns) for name, columns in TABLES.items()})
+    except _BROKEN:
+        return None
+
+
+class Store:
+    """The summaries at a place. CaptureError if it cannot be read or written."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._is_local = "://" not in place
+        try:
+            self._system, root = system_of(place)
+        except CaptureError as error:
+            raise CaptureError(f"the summaries in {shown(place)}: {error.message}") from None
+        self._root = root.rstrip("/")
+
+    def read(self, captures: Iterable[str]) -> dict[str, Summary]:
+        """Return the summaries of these captures, as far as they are there and can be used."""
+        wanted = dict.fromkeys(captures)
+        paths = {self._path(name, capture): (capture, name) for capture in wanted for name in _WITHIN}
+        files: dict[str, dict[str, bytes]] = {}
+        for path, content in self._contents(list(paths)).items():
+            capture, name = paths[path]
+            files.setdefault(capture, {})[name] = content
+        read = ((capture, unpacked(files[capture])) for capture in wanted if capture in files)
+        return {capture: summary for capture, summary in read if summary is not None}
+
+    def write(self, capture: str, files: Packed) -> None:
+        """Keep a summary."""
+        for name in _WITHIN:
+            self._write(self._path(name, capture), files[name])
+
+    def files(self) -> pd.DataFrame:
+        """Return the table FILES; an empty one if there is none that can be used: it only saves time."""
+        path = f"{self._root}/{_FILES}"
+        try:
+            return _frame(self._contents([path])[path], FILES)
+        except _BROKEN:
+            return empty(FILES)
+
+    def write_files(self, files: pd.DataFrame) -> None:
+        """Keep the table FILES: rows of other places stay."""
+        known = self.files()
+        both = pd.concat([files, known[~known["place"].isin(files["place"])]], ignore_index=True)
+        self._write(f"{self._root}/{_FILES}", _parquet(conform(both.sort_values(["file", "place"]), FILES)))
+
+    def _path(self, table: str, capture: str) -> str:
+        return f"{self._root}/{table}/{capture}.parquet"
+
+    def _contents(self, paths: list[str]) -> dict[str, bytes]:
+        if self._is_local:
+            return {path: content for path in paths if (content := _bytes(Path(path))) is not None}
+        try:
+            # many requests at a time where the store can do that; what is not there is left out
+            read = self._system.cat(paths, on_error="return") if len(paths) > 1 else self._one(paths)
+        except Exception as error:  # each kind of store has errors of its own
+            raise self._broken("read", error) from error
+        return {path: read[path] for path in paths if isinstance(read.get(path), bytes)}
+
+    def _one(self, paths: list[str]) -> dict[str, Any]:
+        try:
+            return {path: self._system.cat_file(path) for path in paths}
+        except FileNotFoundError:
+            return {}
+
+    def _write(self, path: str, content: bytes) -> None:
+        try:
+            if self._is_local:
+                _replace(Path(path), content)
+            else:
+                self._system.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
+                self._system.pipe_file(path, content)
+        except Exception as error:  # each kind of store has errors of its own
+            raise self._broken("written", error) from error
+
+    def _broken(self, what: str, error: Exception) -> CaptureError:
+        place = shown(self._place)
+        hint = "Free some space, or choose another place: --summaries"
+        return CaptureError(f"the summaries in {place} cannot be {what}: {said(error, self._place)}", hint)
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_bytes(content)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    import pyarrow.parquet  # noqa: PLC0415 (takes 25 ms)
+
+    # without the version of pandas, so that the same summary gives the same bytes
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata({_KEY: VERSION.encode()})
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(table, file)
+    return file.getvalue()
+
+
+def _frame(content: bytes, columns: tuple[Column, ...]) -> pd.DataFrame:
+    """Read a table; one of _BROKEN if it is damaged or of another version."""
+    import pyarrow.parquet  # noqa: PLC0415 (takes 25 ms)
+
+    table = pyarrow.parquet.read_table(io.BytesIO(content))
+    if (table.schema.metadata or {}).get(_KEY) != VERSION.encode():
+        raise ValueError("another version")
+    return conform(table.to_pandas(types_mapper={pa.int64(): pd.ArrowDtype(pa.int64())}.get), columns)

@@ -1,0 +1,94 @@
+"""What is kept of one capture: numbers that can be added up over many, and the facts by which captures differ."""
+
+from typing import Any
+
+import pandas as pd
+
+from nightsight.comparison import STEP, UNPROFILED, Measures
+from nightsight.events.kernel_labels import family_of
+from nightsight.events.kernel_names import normalised
+from nightsight.model import Report
+from nightsight.results import CUDA_GPU_KERN_SUM, GPU_TIME, TIME_SPLIT
+from nightsight.survey import SPLIT, TABLES, Summary, conform
+from nightsight.trends import Key
+
+_ENVIRONMENT = ("captured_utc", "commit", "gpu", "driver", "cuda", "cpu", "os", "python", "torch", "collector",
+                "collector_version")  # fmt: skip
+_SUMS = ("busy_ns", "kernels", "kernel_ns", "copies", "copy_ns", "copied_bytes")
+
+
+def summary_of(report: Report, measured: Measures, capture: str, *, asked: str) -> Summary:
+    """Summarize a report; `capture` is its digest, `asked` the window as on the command line."""
+    gpu_ns = _sum(report.rows(GPU_TIME), "window_ns")
+    tables = {
+        "captures": pd.DataFrame([_facts(report, measured, asked, gpu_ns)]),
+        "split": _split(report, measured),
+        "causes": _causes(report, gpu_ns),
+        "kernels": _kernels(report),
+    }
+    # the first column is that of all tables
+    return Summary({name: conform(table.assign(capture=capture), TABLES[name]) for name, table in tables.items()})
+
+
+def _facts(report: Report, measured: Measures, asked: str, gpu_ns: int) -> dict[str, Any]:
+    key, devices = Key.of(report.environment, report.conditions, report.parameters), report.rows(GPU_TIME)
+    slowed = any(each.slowdowns for each in report.conditions)
+    shared = any(each.is_shared for each in report.conditions)
+    step, repetitions = _gate(measured, STEP), measured.repetitions
+    return {
+        **{name: getattr(report.environment, name) for name in _ENVIRONMENT},
+        "workload": measured.workload,
+        "arguments": key.arguments,
+        "mig": key.mig,
+        "clocks": key.clocks,
+        "disturbed": " and ".join([*["throttled"] * slowed, *["shared"] * shared]),
+        "asked": asked,
+        "repeated": measured.family if repetitions else "",
+        "repetitions": repetitions,
+        "gpus": len(devices),
+        "gpu_ns": gpu_ns,
+        **{name: _sum(devices, name) for name in _SUMS},
+        # the length of a window in which nothing repeats is no step
+        "step_ns": step if repetitions else float("nan"),
+        "unprofiled_step_ns": _gate(measured, UNPROFILED),
+    }
+
+
+def _gate(measured: Measures, name: str) -> float:
+    table = measured.table
+    values = table.loc[(table["kind"] == "gate") & (table["name"] == name), "value"]
+    return float(values.iloc[0]) if len(values) else float("nan")
+
+
+def _split(report: Report, measured: Measures) -> pd.DataFrame:
+    split = report.rows(TIME_SPLIT)
+    times = split.groupby("category")["time_ns"].sum() if len(split) else pd.Series(dtype="float64")
+    rows = [
+        (group, category, int(times[category]), _gate(measured, category) if measured.repetitions else float("nan"))
+        for group, category in SPLIT
+        if times.get(category, 0) > 0
+    ]
+    return pd.DataFrame(rows, columns=["group", "category", "time_ns", "step_ns"])
+
+
+def _causes(report: Report, gpu_ns: int) -> pd.DataFrame:
+    rows = [
+        (each.rule, each.cause or each.title, each.action, each.gain_pct, each.gain_pct / 100 * gpu_ns)
+        for each in report.findings
+        if each.severity == "advice" and each.gain_pct is not None
+    ]
+    return pd.DataFrame(rows, columns=["rule", "cause", "action", "gain_pct", "lost_ns"])
+
+
+def _kernels(report: Report) -> pd.DataFrame:
+    kernels = report.rows(CUDA_GPU_KERN_SUM)
+    if not len(kernels):
+        return pd.DataFrame(columns=["name", "family", "instances", "total_ns"])
+    named = kernels.assign(name=kernels["name"].astype("str").map(normalised))
+    summed = named.groupby("name")[["instances", "total_ns"]].sum().reset_index()
+    ordered = summed.sort_values(["total_ns", "name"], ascending=[False, True])
+    return ordered.assign(family=ordered["name"].map(family_of))
+
+
+def _sum(table: pd.DataFrame, column: str) -> int:
+    return int(pd.to_numeric(table[column], errors="coerce").fillna(0).sum()) if column in table else 0

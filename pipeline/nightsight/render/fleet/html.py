@@ -1,0 +1,12 @@
+"""The page of a survey as one HTML file, like a report."""
+
+from nightsight.render.fleet.page import fleet_page
+from nightsight.render.page.html import filled, with_policy
+from nightsight.survey import Survey
+
+_STYLES = ("page", "first", "text", "tables", "tables_tools", "charts", "pictures", "fleet", "media")
+
+
+def render_survey(survey: Survey) -> str:
+    """Render a survey as one self-contained HTML page."""
+    return with_policy(filled("fleet.html", entry="fleet/main", styles=_STYLES, page=fleet_page(survey)))

@@ -1,0 +1,404 @@
+"""`nightsight fleet`: many captures become one page, whatever happens to files, workers and schedulers meanwhile."""
+
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import psutil
+import pytest
+
+from nightsight import fleet, surveying
+from nightsight.errors import ToolError
+from nightsight.fleet import Cluster, cluster
+from nightsight.progress import silent
+
+CaptureFile = Callable[[str], Path]
+HERE = 2
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """Start a cluster inside this process, and return its address."""
+    from distributed import LocalCluster  # noqa: PLC0415 (takes a second)
+
+    with LocalCluster(n_workers=HERE, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as local:
+        yield local.scheduler_address
+
+
+def copied(source: Path, folder: Path, count: int, *, name: str = "night") -> list[Path]:
+    """Make captures that hold the same, and yet are different files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for number in range(count):
+        made.append(folder / f"{name}{number}.sqlite")
+        shutil.copy(source, made[-1])
+        with closing(sqlite3.connect(made[-1])) as connection:
+            connection.execute(f"PRAGMA user_version = {number + 1}")
+    return made
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted((folder / "captures").glob("*.parquet"))
+
+
+@pytest.mark.slow
+def test_captures_become_a_page_and_are_read_once(
+    run: Any, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nights = copied(capture_file("mlp"), tmp_path / "nights" / "20", 2)
+    shutil.copy(capture_file("train"), tmp_path / "nights" / "21.sqlite")
+    (tmp_path / "nights" / "half.sqlite").write_bytes(nights[0].read_bytes()[:40_000])
+    (tmp_path / "nights" / "text.sqlite").write_text("hello")
+    asked = ("fleet", "nights/**/*.sqlite", "nights/none.sqlite", "-o", "out/fleet.html", "--workers", 2)
+    done = run(*asked)
+    assert done.stdout == "report: out/fleet.html\n"
+    assert "3 of 5 captures" in done.stderr or "5 of 5 captures" in done.stderr
+    assert "Not read: nights/none.sqlite: there is no such file\n" in done.stderr
+    assert "Not read: half.sqlite: half.sqlite is truncated" in done.stderr
+    assert "Not read: text.sqlite: text.sqlite is not a capture that nightsight can read\n" in done.stderr
+    assert "3 captures, " in done.stderr
+    page = (tmp_path / "out" / "fleet.html").read_text()
+    assert "3 captures" in page
+    assert "20/night0.sqlite" in page
+    assert len(kept(tmp_path / "out" / "fleet.summaries")) == 3
+    everything = page + "".join(
+        path.read_bytes().decode("latin-1") for path in (tmp_path / "out" / "fleet.summaries").rglob("*.parquet")
+    )
+    assert str(tmp_path) not in everything
+    # nothing is left to do but what failed
+    (tmp_path / "nights" / "half.sqlite").unlink()
+    (tmp_path / "nights" / "text.sqlite").unlink()
+    monkeypatch.setattr(fleet, "done", None)
+    assert "Traceback" not in run(*asked).output
+    assert (tmp_path / "out" / "fleet.html").read_text() != page
+    again = (tmp_path / "out" / "fleet.html").read_bytes()
+    run(*asked, "-q")
+    assert (tmp_path / "out" / "fleet.html").read_bytes() == again
+
+
+def test_a_file_that_only_moved_is_not_read_again(
+    run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied(capture_file("mlp"), tmp_path / "a", 2)
+    run("fleet", "a", "--scheduler", scheduler)
+    before = [(path.name, path.stat().st_mtime_ns) for path in kept(tmp_path / "fleet.summaries")]
+    (tmp_path / "a").rename(tmp_path / "b")
+    monkeypatch.setattr(surveying, "load", None)
+    assert "2 captures" in run("fleet", "b", "--scheduler", scheduler).stderr
+    assert [(path.name, path.stat().st_mtime_ns) for path in kept(tmp_path / "fleet.summaries")] == before
+
+
+def test_a_changed_file_another_window_and_a_damaged_summary_are_read_anew(
+    run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
+) -> None:
+    (capture,) = copied(capture_file("mlp"), tmp_path / "a", 1)
+    asked = ("fleet", "a", "--scheduler", scheduler)
+    run(*asked)
+    run(*asked, "--window", "whole")
+    assert len(kept(tmp_path / "fleet.summaries")) == 2
+    shutil.copy(capture_file("train"), capture)
+    run(*asked)
+    paths = kept(tmp_path / "fleet.summaries")
+    assert len(paths) == 3
+    for path in paths:
+        path.write_bytes(path.read_bytes()[:100])
+    run(*asked)
+    assert sum(path.stat().st_size > 100 for path in paths) == 1
+
+
+def test_the_same_capture_twice_counts_once(
+    run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("one", "two"):
+        shutil.copy(capture_file("mlp"), tmp_path / "a" / f"{name}.sqlite")
+    assert "1 capture, " in run("fleet", "a", "--scheduler", scheduler).stderr
+    assert "two.sqlite holds the same as one.sqlite, and counts once" in (tmp_path / "fleet.html").read_text()
+
+
+def test_runs_are_captures_and_the_page_links_to_their_reports(
+    run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
+) -> None:
+    for workload, name in (("mlp", "20261120-111931"), ("gelu", "20261121-111931")):
+        folder = tmp_path / "reports" / workload / name
+        run("report", capture_file(workload), "-o", folder / "report.json")
+        (folder / "report.html").touch()
+        (folder / "run.json").write_text("{}")
+    failed = tmp_path / "reports" / "mlp" / "20261122-111931"
+    shutil.copytree(folder, failed)
+    (failed / "run.json").write_text('{"failed": true}')
+    done = run("fleet", "reports", "--scheduler", scheduler)
+    assert "Not read: mlp/20261122-111931: the program failed in this run\n" in done.stderr
+    page = (tmp_path / "fleet.html").read_text()
+    assert 'href="reports/mlp/20261120-111931/report.html"' in page
+    # an address that leads out of the folder of the page would tell where it is
+    run("fleet", "reports", "--scheduler", scheduler, "-o", "deep/page.html")
+    assert "report.html" not in (tmp_path / "deep" / "page.html").read_text()
+
+
+def test_files_and_summaries_may_be_in_stores(run: Any, scheduler: str, capture_file: CaptureFile) -> None:
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    system.pipe("/nights/20/mlp.sqlite", capture_file("mlp").read_bytes())
+    asked = ("fleet", "memory://nights/*/*.sqlite", "--scheduler", scheduler, "--summaries", "memory://kept")
+    assert "1 capture, " in run(*asked).stderr
+    assert len(system.glob("/kept/captures/*.parquet")) == 1
+    assert "captures ..." not in run(*asked).stderr
+    system.store.clear()
+
+
+def test_of_several_files_that_cannot_be_read_a_few_are_printed_and_all_are_on_the_page(
+    run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
+) -> None:
+    copied(capture_file("mlp"), tmp_path / "a", 1)
+    for number in range(8):
+        (tmp_path / "a" / f"bad{number}.sqlite").write_text("no")
+    done = run("fleet", "a/*", "--scheduler", scheduler)
+    assert done.stderr.count("Not read: ") == 6
+    assert "Not read: 3 more, which the page lists" in done.stderr
+    assert (tmp_path / "fleet.html").read_text().count("is not a capture that nightsight can read") == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "status"),
+    [
+        (["none/*.sqlite"], "no capture could be read: none/*.sqlite: nothing matches", 3),
+        (["none.sqlite"], "no capture could be read: none.sqlite: there is no such file", 3),
+        (["text.sqlite"], "no capture could be read: text.sqlite: text.sqlite is not a capture", 3),
+        (["text.sqlite", "-o", "text.sqlite"], "text.sqlite is one of the captures", 2),
+        (["text.sqlite", "--window", "3/1"], "", 2),
+        (["text.sqlite", "--summaries", "text.sqlite"], "", 3),
+        (["text.sqlite", "--summaries", "s5://x"], "the summaries in s5://x: cannot be opened", 3),
+        (["text.sqlite", "--workers", "2"], "--workers and --memory are for workers that are started here", 2),
+        ([], "Missing argument 'PATTERN...'", 2),
+    ],
+)
+def test_a_request_that_gives_nothing_is_one_line(
+    arguments: list[str], said: str, status: int, *, run: Any, scheduler: str, tmp_path: Path
+) -> None:
+    (tmp_path / "text.sqlite").write_text("hello")
+    done = run("fleet", *arguments, "--scheduler", scheduler, expect=status)
+    assert said in done.output
+    assert "Traceback" not in done.output
+    assert (tmp_path / "text.sqlite").read_text() == "hello"
+    assert not (tmp_path / "fleet.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [("much", "'much' is no size of memory"), ("0", "0 is too little memory for a worker")]
+)
+def test_sizes_of_memory_are_checked(size: str, said: str, run: Any, tmp_path: Path) -> None:
+    (tmp_path / "text.sqlite").write_text("hello")
+    assert said in run("fleet", "text.sqlite", "--memory", size, expect=2).output
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("tcp://127.0.0.1:9", "no answer"),
+        ("nowhere", "missing port number"),
+        ("xyz://host:1", "unknown address scheme 'xyz'"),
+        ("tls://127.0.0.1:9", "TLS expects"),
+    ],
+)
+def test_a_scheduler_that_is_not_there_is_one_line(
+    address: str, reason: str, *, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_ANSWER_S", "500ms")
+    (tmp_path / "text.sqlite").write_text("hello")
+    said = run("fleet", "text.sqlite", "--scheduler", address, expect=3).output
+    assert f"Error: there is no Dask scheduler at {address}: {reason}" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("package", ["fsspec.core", "dask", "distributed"])
+def test_a_missing_package_is_named_with_what_installs_it(
+    package: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.sqlite").write_text("hello")
+    monkeypatch.setitem(sys.modules, package, None)
+    said = run("fleet", "text.sqlite", expect=3).output
+    assert "Hint: pip install 'nightsight[fleet]'" in said
+
+
+def test_other_commands_do_without_dask() -> None:
+    code = "import sys, nightsight.cli, nightsight.surveying; print({'dask', 'distributed'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_an_interrupt_keeps_what_was_read(
+    run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied(capture_file("mlp"), tmp_path / "a", 3)
+    real = fleet.done
+
+    def stopped(*given: Any) -> Iterator[Any]:
+        yield next(iter(real(*given)))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as pressed:
+        pressed.setattr(fleet, "done", stopped)
+        said = run("fleet", "a", "--scheduler", scheduler, expect=1).output
+    assert "Error: interrupted after 1 of 3 captures" in said
+    assert len(kept(tmp_path / "fleet.summaries")) == 1
+    assert "2 of 3 captures" in run("fleet", "a", "--scheduler", scheduler).stderr
+
+
+def test_workers_of_another_version_are_refused(
+    run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied(capture_file("mlp"), tmp_path / "a", 1)
+    real = fleet.done
+
+    def older(*given: Any) -> Iterator[Any]:
+        for each in real(*given):
+            yield replace(each, value=replace(each.value, version="nightsight 0.0.1, summary 1"))
+
+    monkeypatch.setattr(fleet, "done", older)
+    said = run("fleet", "a", "--scheduler", scheduler, expect=3).output
+    assert "Error: the workers have nightsight 0.0.1, summary 1, and this is nightsight" in said
+
+
+# -- what runs on workers must be importable there ---------------------------------------------------------------------
+
+
+def listening(pid: int) -> set[tuple[str, int]]:
+    """Return the addresses at which a process and its children listen."""
+    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    ports = (each.laddr for process in family for each in process.net_connections() if each.status == "LISTEN")
+    return {(each.ip, each.port) for each in ports}
+
+
+def answer(port: int) -> bytes:
+    """Return what is said to one who has no certificate."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as spoken:
+        spoken.sendall(b"GET /info/main/workers.html HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        try:
+            return spoken.recv(1000)
+        except ConnectionResetError:
+            return b""
+
+
+def greedy(number: int) -> int:
+    if number == 0:
+        held = b"x" * 900_000_000
+        time.sleep(60)
+        return len(held)
+    return number
+
+
+def wrong(number: int) -> int:
+    if number == 0:
+        raise RecursionError("too deep\nin line 3")
+    return number
+
+
+def unknown(_: int) -> int:
+    raise ModuleNotFoundError("No module named 'nightsight'", name="nightsight")
+
+
+@pytest.mark.slow
+def test_workers_here_listen_to_this_machine_only_and_with_certificates(capsys: pytest.CaptureFixture[str]) -> None:
+    before = listening(os.getpid())
+    for each in fleet.done(listening, {"a": (os.getpid(),)}, Cluster(workers=1), silent):
+        ours = each.value - before
+        assert {address for address, _ in ours} == {"127.0.0.1"}
+        answers = {answer(port) for _, port in ours}
+    # an alert of TLS, or a page that is not there; a scheduler without certificates would greet everybody
+    assert {text[:2] if text[:1] == b"\x15" else text[:12] for text in answers} <= {b"\x15\x03", b"HTTP/1.1 404", b""}
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_an_input_that_needs_more_memory_than_a_worker_has_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    inputs = {str(number): (number,) for number in range(6)}
+    done = {each.key: each for each in fleet.done(greedy, inputs, Cluster(workers=2, memory="700MB"), silent)}
+    assert done["0"].reason == "each worker that read it died: it may need more memory than they have"
+    assert [done[str(number)].value for number in range(1, 6)] == [1, 2, 3, 4, 5]
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_input_that_fails_is_one_line_and_workers_without_nightsight_are_named(scheduler: str) -> None:
+    inputs = {"a": (0,), "b": (1,)}
+    done = {each.key: each for each in fleet.done(wrong, inputs, Cluster(scheduler), silent)}
+    assert (done["a"].reason, done["b"].value) == ("RecursionError: too deep", 1)
+    with pytest.raises(ToolError, match="the workers of the cluster have no nightsight"):
+        list(fleet.done(unknown, inputs, Cluster(scheduler), silent))
+
+
+def slow(number: int) -> int:
+    time.sleep(0.3)
+    return number
+
+
+def test_a_scheduler_that_goes_away_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    from distributed import LocalCluster  # noqa: PLC0415 (takes a second)
+
+    inputs = {str(number): (number,) for number in range(4)}
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as local:
+        done = fleet.done(slow, inputs, Cluster(local.scheduler_address), silent)
+        assert next(done).value == 0
+        local.close()
+        with pytest.raises(ToolError, match="the scheduler went away"):
+            list(done)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_nothing(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
+    copied(capture_file("gelu"), tmp_path / "a", 6)
+    before = {each.pid for each in psutil.Process().children(recursive=True)}
+    killed = []
+
+    def kill() -> None:
+        while not kept(tmp_path / "fleet.summaries"):
+            time.sleep(0.02)
+        mine = [each for each in psutil.Process().children(recursive=True) if each.pid not in before]
+        workers = [each for each in mine if "spawn_main" in " ".join(each.cmdline())]
+        killed.append(workers[0].pid)
+        os.kill(workers[0].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    done = run("fleet", "a", "--workers", 2)
+    killer.join()
+    assert killed
+    assert "6 captures, " in done.stderr
+    assert "Not read" not in done.stderr
+    assert len(kept(tmp_path / "fleet.summaries")) == 6
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_processes_and_the_same_command_goes_on(
+    run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
+) -> None:
+    copied(capture_file("gelu"), tmp_path / "a", 5)
+    command = [sys.executable, "-m", "nightsight", "fleet", "a", "--workers", "2"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not (tmp_path / "fleet.summaries" / "files.parquet").exists():
+        time.sleep(0.02)
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    assert "Error: interrupted after " in said
+    assert "Traceback" not in said
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+    count = len(kept(tmp_path / "fleet.summaries"))
+    assert 1 <= count < 5
+    again = run("fleet", "a", "--scheduler", scheduler).stderr
+    assert "5 captures, " in again
+    assert "\n1 of 5 captures" not in again

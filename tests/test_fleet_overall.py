@@ -1,0 +1,147 @@
+"""What many captures say together: computed by hand, and properties that hold for any of them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nightsight.fleet.overall import workload_of
+from nightsight.survey import Summary
+from tests.fleets import STEP, summary, survey
+from tests.properties import examples
+
+RULES = st.dictionaries(st.sampled_from(["wait", "host_code", "fusion"]), st.floats(0, 100), max_size=3)
+KERNELS = st.dictionaries(
+    st.sampled_from(["a", "b", "c"]), st.tuples(st.integers(1, 10**6), st.integers(0, 10**12)), max_size=3
+)
+FLEETS = st.lists(st.tuples(st.floats(1e3, 1e9), st.integers(1, 8), RULES, KERNELS), min_size=1, max_size=6)
+
+
+def made(fleet: list[tuple[float, int, dict[str, float], dict[str, tuple[int, int]]]]) -> list[Summary]:
+    return [
+        summary(f"c{number}", step_ns=step, gpus=gpus, causes=causes, kernels=kernels)
+        for number, (step, gpus, causes, kernels) in enumerate(fleet)
+    ]
+
+
+@examples(40)
+@given(FLEETS)
+def test_sums_over_captures_are_the_totals(
+    fleet: list[tuple[float, int, dict[str, float], dict[str, tuple[int, int]]]],
+) -> None:
+    summaries = made(fleet)
+    found = survey(summaries)
+    gpu_ns = sum(each["captures"]["gpu_ns"].sum() for each in summaries)
+    assert found.captures["gpu_ns"].sum() == gpu_ns
+    assert found.split["time_ns"].sum() == sum(each["split"]["time_ns"].sum() for each in summaries)
+    assert found.kernels["total_ns"].sum() == sum(each["kernels"]["total_ns"].sum() for each in summaries)
+    assert found.kernels["instances"].sum() == sum(each["kernels"]["instances"].sum() for each in summaries)
+    lost = sum(each["causes"]["lost_ns"].sum() for each in summaries)
+    assert found.causes["lost_ns"].sum() == pytest.approx(lost)
+    assert (found.causes["share_pct"] <= 100 + 1e-6).all()
+    if found.kernels["total_ns"].sum():
+        assert found.kernels["time_pct"].sum() == pytest.approx(100)
+    assert (found.kernels["low_ns"] <= found.kernels["med_ns"]).all()
+    assert (found.kernels["med_ns"] <= found.kernels["high_ns"]).all()
+
+
+@examples(20)
+@given(FLEETS, st.randoms(use_true_random=False))
+def test_the_order_of_captures_changes_nothing(
+    fleet: list[tuple[float, int, dict[str, float], dict[str, tuple[int, int]]]], random: np.random.Generator
+) -> None:
+    summaries = made(fleet)
+    shuffled = list(summaries)
+    random.shuffle(shuffled)
+    one, other = survey(summaries), survey(shuffled)
+    assert one.common == other.common
+    for name in ("captures", "differing", "split", "causes", "kernels", "outliers"):
+        pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), rtol=1e-9)
+
+
+def test_a_cause_counts_with_the_gpu_time_of_its_captures() -> None:
+    found = survey(
+        [
+            summary("a", causes={"wait": 50.0, "fusion": 10.0}),
+            summary("b", gpus=3, causes={"fusion": 20.0}),
+        ]
+    )
+    # of 4 parts of GPU time, fusion loses 0.1 + 0.6, and wait 0.5
+    assert found.causes[["rule", "captures"]].to_numpy().tolist() == [["fusion", 2], ["wait", 1]]
+    assert found.causes["share_pct"].tolist() == pytest.approx([17.5, 12.5])
+    assert found.causes["gain_med_pct"].tolist() == pytest.approx([15.0, 50.0])
+    assert found.captures["gain_pct"].tolist() == pytest.approx([50.0, 20.0])
+
+
+def test_several_causes_of_one_rule_in_a_capture_count_as_the_largest() -> None:
+    one = summary("a", causes={"wait": 30.0})
+    twice = pd.concat([one["causes"], one["causes"].assign(cause="elsewhere", gain_pct=10.0, lost_ns=1e8)])
+    found = survey([Summary({**one.tables, "causes": twice})])
+    assert found.causes["share_pct"].tolist() == pytest.approx([30.0])
+    assert found.causes["others"].tolist() == [0]
+
+
+def test_facts_are_common_or_differ() -> None:
+    found = survey([summary("a"), summary("b"), summary("c", driver="590.10", torch="2.13")])
+    assert ("GPU", "NVIDIA H200") in found.common
+    assert {title for title, _ in found.common}.isdisjoint({"Driver", "PyTorch", "CUDA"})
+    differing = found.differing[["fact", "value", "captures"]].to_numpy().tolist()
+    assert differing == [["Driver", "580.95", 2], ["Driver", "590.10", 1], ["PyTorch", "", 2], ["PyTorch", "2.13", 1]]
+
+
+def test_a_capture_unlike_its_group_is_found_with_the_part_that_differs() -> None:
+    usual = [summary(f"n{night}", step_ns=STEP * (1 + 0.002 * (night % 3))) for night in range(9)]
+    odd = summary("odd", step_ns=1.5 * STEP, split={"compute": 0.5, "host code": 0.5}, disturbed="shared")
+    (row,) = survey([*usual, odd]).outliers.to_dict("records")
+    assert (row["file"], row["of"], row["disturbed"]) == ("odd.sqlite", 10, "shared")
+    assert row["change_pct"] == pytest.approx(50, abs=1)
+    # half of 15 ms instead of a quarter of 10
+    assert row["category"] == "host code"
+    assert row["category_ns"] == pytest.approx(5e6, rel=0.01)
+    assert survey(usual).outliers.empty
+
+
+def test_a_small_group_is_not_judged_and_neither_is_another_machine() -> None:
+    few = [summary(f"n{night}") for night in range(3)]
+    slow = summary("slow", step_ns=3 * STEP)
+    found = survey([*few, slow])
+    assert (found.judged, len(found.outliers)) == (0, 0)
+    others = [summary(f"m{night}", gpu="NVIDIA A10", step_ns=3 * STEP) for night in range(9)]
+    assert survey([*few, *others]).outliers.empty
+    # patches of a driver do not change speed
+    assert survey([*few, *(summary(f"p{n}", driver="580.10") for n in range(2))]).judged == 5
+
+
+def test_a_deviation_of_less_than_a_few_percent_is_none_however_steady_the_others_are() -> None:
+    assert survey([*(summary(f"n{night}") for night in range(20)), summary("x", step_ns=1.03 * STEP)]).outliers.empty
+    assert (
+        len(survey([*(summary(f"n{night}") for night in range(20)), summary("x", step_ns=1.05 * STEP)]).outliers) == 1
+    )
+
+
+def test_captures_without_gpu_and_without_steps_are_no_problem() -> None:
+    nothing = summary("a", step_ns=0.0, gpu_ns=0, gpus=0, busy_ns=0, causes={})
+    found = survey([Summary({**nothing.tables, "split": nothing["split"].head(0)})])
+    assert found.kernels.empty
+    assert found.causes.empty
+    assert found.outliers.empty
+    assert found.judged == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "workload"),
+    [
+        ("nights/2026-11-20/train.sqlite", "train"),
+        ("rank12.sqlite", "rank#"),
+        ("mlp_dim512.pt.trace.json.gz", "mlp_dim#"),
+        ("mlp/20261120-111931", "#-#"),
+    ],
+)
+def test_a_capture_that_does_not_say_is_of_what_its_name_says_without_numbers(file: str, workload: str) -> None:
+    assert workload_of(file) == workload
+
+
+def test_a_name_given_for_captures_holds_for_those_that_do_not_say() -> None:
+    found = survey([summary("a", workload=""), summary("b")], workload=["ours", "ours"])
+    assert found.captures["workload"].tolist() == ["ours", "mlp"]
