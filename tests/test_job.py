@@ -364,8 +364,8 @@ def test_a_rank_that_touches_another_gpu_keeps_its_own(tells_ranks: bool) -> Non
 def test_a_rank_that_died_is_not_the_slowest() -> None:
     *parts, last = world(EVEN)
     tables = {**last.profile.tables}
-    for name, rows in {"kernels": 20, "api_calls": 20, "ranges": 10, "collectives": 10}.items():
-        tables[name] = tables[name].iloc[:rows].reset_index(drop=True)
+    for name, count in {"kernels": 20, "api_calls": 20, "ranges": 10, "collectives": 10}.items():
+        tables[name] = tables[name].iloc[:count].reset_index(drop=True)
     found = report([*parts, Part(last.name, replace(last.profile, tables=tables))])
     assert "straggler" not in {finding.rule for finding in found.findings}
     rows = found.result("ranks").rows.set_index("rank")
