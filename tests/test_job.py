@@ -325,6 +325,18 @@ def test_a_finding_of_some_ranks_says_of_which() -> None:
     assert joined(all_told).findings == (said,)
 
 
+def test_findings_that_differ_in_their_numbers_are_one() -> None:
+    parts = [
+        replace(
+            part, profile=replace(part.profile, findings=(Finding("lost", "warning", f"{rank} lost", f"{rank} of 9."),))
+        )
+        for rank, part in enumerate(world(EVEN))
+    ]
+    (finding,) = joined(parts).findings
+    assert finding.title == "0 lost"
+    assert finding.detail == "Rank 0, Rank 1, Rank 2, each with other numbers: 0 of 9."
+
+
 @pytest.mark.parametrize("name", ["kernels", "memory_ops", "api_calls", "ranges", "devices", "collectives"])
 def test_a_table_without_rows_in_one_rank_is_none_of_the_others_loss(name: str) -> None:
     first, *others = world(EVEN)

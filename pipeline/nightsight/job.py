@@ -346,14 +346,18 @@ def _environment(every: Sequence[Environment], tables: Mapping[str, pd.DataFrame
 
 
 def _shared(told: Sequence[tuple[str, Sequence[Finding]]]) -> Iterator[Finding]:
-    """Yield each finding once; one that not all captures have says whose it is."""
-    by_finding: dict[Finding, list[str]] = {}
+    """Yield findings once, though ranks may have other numbers in them; one that not all share says whose it is."""
+    alike: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
     for names, findings in told:
         for finding in findings:
-            by_finding.setdefault(finding, []).append(names)
-    for finding, whose in by_finding.items():
-        detail = f"{', '.join(whose[:_ALL_NAMED])}: {finding.detail}"
-        yield finding if len(whose) == len(told) else replace(finding, detail=detail)
+            alike.setdefault((finding.rule, re.sub(r"[\d.,]+", "#", finding.title)), []).append((names, finding))
+    for found in alike.values():
+        _, first = found[0]
+        whose = list(dict.fromkeys(names for names, _ in found))
+        same = "" if all(finding == first for _, finding in found) else ", each with other numbers"
+        more = f" and {len(whose) - _ALL_NAMED:,} more" * (len(whose) > _ALL_NAMED)
+        detail = f"{', '.join(whose[:_ALL_NAMED])}{more}{same}: {first.detail}"
+        yield first if len(whose) == len(told) and not same else replace(first, detail=detail)
 
 
 def _of_ranks(ranks: Sequence[int], count: int = 0) -> str:
