@@ -207,6 +207,16 @@ def test_ranks_that_were_recorded_from_different_calls_on_call_the_same() -> Non
     assert "different_collectives" not in {finding.rule for finding in report(named).findings}
 
 
+def test_a_rank_that_comes_late_once_is_named() -> None:
+    work = [[1_000_000] * STEPS for _ in range(4)]
+    work[2][3] = 5_000_000_000
+    (said,) = (finding for finding in report(world(work)).findings if finding.rule == "late_rank")
+    assert said.title == "Rank 2 came late once, and all others waited: 4.999 s"
+    assert said.gain_pct is None
+    work[2][3] = 500_000_000
+    assert "late_rank" not in {finding.rule for finding in report(world(work)).findings}
+
+
 def test_ranks_with_the_same_work_get_no_advice_about_it() -> None:
     assert "straggler" not in {finding.rule for finding in report(world(EVEN)).findings}
 

@@ -1920,6 +1920,8 @@ RANKS: Final = Entry(
         Column("waited_ns", NUMBER, "how long, in a step, its GPU only waited for other ranks to come: mean"),
         Column("awaited_ns", NUMBER, "how long, in a step, all others only waited for this one to come: mean"),
         Column("last_pct", NUMBER, "at how many of the collectives it was the last to come"),
+        Column("late_ns", WHOLE, "in the whole capture: the longest that all others only waited for it once"),
+        Column("late_at_ns", WHOLE, "when it came then, since the first GPU operation"),
         Column("shift_ns", WHOLE, "by how much its times were moved to the clock of the first rank"),
         Column("spread_ns", WHOLE, "how far from that nine in ten collectives are at most"),
     ),
@@ -1929,6 +1931,7 @@ RANKS: Final = Entry(
     group=GPU,
     short="ranks",
     bars=("waited_ns", "awaited_ns"),
+    minor=("late_ns", "late_at_ns"),
     constant=("pid", "steps", "shift_ns", "spread_ns"),
 )
 

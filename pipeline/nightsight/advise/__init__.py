@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from nightsight.advise.kernels import KERNEL_RULES
@@ -29,6 +30,7 @@ from nightsight.results import (
     NCU_LIMITS,
     NCU_RULES,
     RANKED_BY,
+    RANKS,
     REPLAY,
     SYNC,
     WHAT_IF,
@@ -232,11 +234,35 @@ _SAME_TIME: Final = frozenset(
 def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
     """Return what is worth changing: first what counts most, then the largest gain first; empty if nothing is wrong."""
     tables = Tables(results)
-    found = [*_causes(tables), *replay_advice(tables)]
+    found = [*_causes(tables), *replay_advice(tables), *_late_rank(tables)]
     if not found:
         return ()
     first = max(found, key=lambda said: (said.gain_pct or 0.0) * RANKED_BY.get(said.rule, 1.0))
     return (first, *sorted((said for said in found if said is not first), key=lambda said: -(said.gain_pct or 0.0)))
+
+
+def _late_rank(tables: Tables) -> Iterator[Finding]:
+    """Yield a finding if all other ranks once waited for one, for much longer than a step takes."""
+    ranks = tables.rows(RANKS, "rank", "step_ns", "late_ns", "late_at_ns")
+    ranks = ranks[ranks["late_ns"] >= np.maximum(_LATE_NS, _LATE_STEPS * ranks["step_ns"])]
+    for row in ranks.sort_values(["late_ns", "rank"], ascending=[False, True]).head(1).to_dict("records"):
+        late, at = (format_value(int(row[name]), name) for name in ("late_ns", "late_at_ns"))
+        cause = f"Rank {row['rank']} came late once, and all others waited"
+        yield Finding(
+            "late_rank",
+            "advice",
+            f"{cause}: {late}",
+            f"It came {at} after the first GPU operation. What it did until then took the whole job so long.",
+            "Look at that rank before that time: loading, compiling, a slow disk, a checkpoint that only it writes. Do "
+            "it on all ranks at once, or before the others begin.",
+            source=RANKS.name,
+            cause=cause,
+            action="let it begin with the others",
+        )
+
+
+_LATE_NS: Final = 1e9
+_LATE_STEPS: Final = 20
 
 
 def unchecked(results: Sequence[Result]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from nightsight.analyze.split import device_splits
 from nightsight.errors import MissingTable
 from nightsight.events.communication import PAIRWISE, are_ranks_known, communicating, communication, ranks_of
 from nightsight.events.timeline import Timeline, by_device
+from nightsight.events.window import whole_window
 from nightsight.intervals import Floats, covered, inside, without
 from nightsight.parallel import once
 from nightsight.peaks import published
@@ -218,6 +219,11 @@ def ranks(timeline: Timeline) -> Table:
     each["awaited_ns"] = by_step["awaited_ns"].mean()
     # of those that it takes part in
     each["last_pct"] = 100.0 * by_rank["is_last"].sum() / by_rank["is_decided"].sum().clip(lower=1)
+    whole = whole_window(timeline.profile)
+    of_all = _met(timeline.at(whole)).sort_values(["awaited", "start_ns"], ascending=[False, True], kind="stable")
+    latest = of_all.drop_duplicates("rank").set_index("rank")
+    each["late_ns"] = latest["awaited"]
+    each["late_at_ns"] = latest["start_ns"] - whole.start_ns
     process = by_rank["process"].first()
     calls = timeline.profile.tables.get("api_calls")
     calls = empty("api_calls") if calls is None else calls
