@@ -1909,7 +1909,7 @@ RANKS: Final = Entry(
     "Ranks",
     "The GPUs of a job that meet in collectives. None can go on before the last one has come: that one did not wait, "
     "and the others did.",
-    (),
+    ("kernels",),
     (
         Column("rank", WHOLE, "its number in the job", is_plain=True),
         _DEVICE,
@@ -1940,7 +1940,7 @@ RANK_STEPS: Final = Entry(
     "Ranks, step by step",
     "The steps of each rank, and what of each it only waited for other ranks. Of more than 150 steps, a row holds "
     "several that follow one another: their means.",
-    (),
+    ("kernels",),
     (
         Column("rank", WHOLE, "its number in the job", is_plain=True),
         Column("number", WHOLE, "of the first step in the row, counted from 0 in the window"),
@@ -1977,6 +1977,7 @@ COLLECTIVES: Final = Entry(
         Column("group", TEXT, "the communicator"),
         Column("name", TEXT, "the collective", is_plain=True),
     ),
+    one_of=("kernels", "collectives"),
     rows="collectives",
     header="Collective",
     group=GPU,

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nightsight.errors import MissingTable
 from nightsight.events.timeline import Timeline
 from nightsight.model import Result
 from nightsight.results import Entry
@@ -38,9 +37,6 @@ class Analysis:
         reasons = {profile.why_missing(name) for name in lacking}
         if reasons:
             return Result(entry.name, entry.title, entry.help, None, unavailable="; ".join(sorted(reasons)))
-        try:
-            table = self.compute(timeline)
-        except MissingTable as error:
-            return Result(entry.name, entry.title, entry.help, None, unavailable=error.message)
+        table = self.compute(timeline)
         entry.check(table.frame)
         return Result(entry.name, table.title or entry.title, entry.help, table.frame, notes=table.notes)

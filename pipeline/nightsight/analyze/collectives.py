@@ -7,7 +7,6 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import device_splits
-from nightsight.errors import MissingTable
 from nightsight.events.communication import PAIRWISE, are_ranks_known, communicating, communication, ranks_of
 from nightsight.events.timeline import Timeline, by_device
 from nightsight.events.window import whole_window
@@ -75,10 +74,7 @@ def _met(timeline: Timeline) -> pd.DataFrame:
 
 
 def collectives(timeline: Timeline) -> Table:
-    """Return one row per collective, size of its message and communicator, the one with the most time first.
-
-    MissingTable if the capture has neither calls nor kernels that communicate.
-    """
+    """Return one row per collective, size of its message and communicator, the one with the most time first."""
     found = _met(timeline)
     if not len(found):
         return _called(timeline)
@@ -124,8 +120,6 @@ def collectives(timeline: Timeline) -> Table:
 def _called(timeline: Timeline) -> Table:
     """Return the calls of collectives that no kernel was recorded for: those of a CPU, say."""
     called = timeline.profile.tables.get("collectives", empty("collectives")).rename(columns={"bytes": "message_bytes"})
-    if not len(called):
-        raise MissingTable(timeline.profile.why_missing("collectives"))
     grouped = called.groupby(["name", "message_bytes", "group_size"], dropna=False, observed=True)
     steps = max(len(timeline.window.repetitions), 1)
     table = grouped.size().rename("size").reset_index()
@@ -208,8 +202,11 @@ _NONE: Final = np.empty(0, dtype=np.int64)
 
 
 def ranks(timeline: Timeline) -> Table:
-    """Return one row per rank, the one that the others wait for the longest first; MissingTable if none meet."""
-    met, steps = _meeting(timeline), _steps(timeline)
+    """Return one row per rank, the one that the others wait for the longest first; no rows if none meet."""
+    met = _met(timeline)
+    if not (met["collective"] >= 0).any():
+        return Table(pd.DataFrame(columns=RANKS.column_names), (_ALONE,))
+    steps = _steps(timeline)
     told = timeline.profile.tables.get("ranks")
     by_step = steps.groupby("rank")
     each = by_step.agg(device=("device", "first"), steps=("time_ns", "size"), step_ns=("time_ns", "median"))
@@ -236,15 +233,9 @@ def ranks(timeline: Timeline) -> Table:
     return Table(table[RANKS.column_names], _who_is_who(timeline))
 
 
-def _meeting(timeline: Timeline) -> pd.DataFrame:
-    """Return `_met`; MissingTable unless ranks meet in a collective."""
-    met = _met(timeline)
-    if not (met["collective"] >= 0).any():
-        raise MissingTable(_ALONE)
-    return met
-
-
-_ALONE: Final = "no two GPUs of this capture meet in a collective (nightsight report rank*.sqlite joins those of a job)"
+_ALONE: Final = (
+    "No two GPUs of this capture meet in a collective (nightsight report rank*.sqlite joins those of a job)."
+)
 
 
 def _who_is_who(timeline: Timeline) -> tuple[str, ...]:
@@ -273,7 +264,8 @@ def _who_is_who(timeline: Timeline) -> tuple[str, ...]:
 
 def rank_steps(timeline: Timeline) -> Table:
     """Return one row per rank and step, or, of many steps, per group of steps that follow one another."""
-    _meeting(timeline)
+    if not (_met(timeline)["collective"] >= 0).any():
+        return Table(pd.DataFrame(columns=RANK_STEPS.column_names), (_ALONE,))
     steps = _steps(timeline)
     size = -(-int(steps["number"].max() + 1) // _MOST_STEPS)
     grouped = steps.assign(first=steps["number"] // size * size).groupby(["rank", "first"])
