@@ -1930,6 +1930,7 @@ RANKS: Final = Entry(
     named_by="rank",
     group=GPU,
     short="ranks",
+    is_folded=True,
     bars=("waited_ns", "awaited_ns"),
     minor=("late_ns", "late_at_ns"),
     constant=("pid", "steps", "shift_ns", "spread_ns"),

@@ -112,7 +112,7 @@ def test_tables_are_sorted_filtered_and_lead_to_reports(browser: Any, files: dic
 
 def test_without_scripts_everything_is_there(browser: Any, files: dict[str, Path]) -> None:
     page = visited(browser, files["many"], java_script_enabled=False)
-    assert page.locator(".answer").inner_text().startswith("40 captures, 40.48 s of GPU time: GPUs 75.0")
+    assert page.locator(".answer").inner_text().startswith("40 captures, 40.48\xa0s of GPU time: GPUs 75.0")
     assert "GPU waits for host code in step" in page.locator(".answer strong").inner_text()
     assert page.locator("#each tbody tr").count() == 40
     assert [row.locator("th").inner_text() for row in page.locator("#unlike tbody tr").all()] == ["c17.sqlite"]

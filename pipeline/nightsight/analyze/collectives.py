@@ -75,9 +75,26 @@ def _met(timeline: Timeline) -> pd.DataFrame:
 
 def collectives(timeline: Timeline) -> Table:
     """Return one row per collective, size of its message and communicator, the one with the most time first."""
-    found = _met(timeline)
+    found, called = _met(timeline), _called(timeline)
     if not len(found):
-        return _called(timeline)
+        return Table(called)
+    table = _of_kernels(timeline, found)
+    notes = [] if table["skew_ns"].notna().any() else ["Only one rank is known, so its waits for others are not."]
+    if not notes and (table["members"] < table["group_size"].astype("float64")).any():
+        notes.append("Of collectives whose ranks are not all known, neither transfer nor bandwidth is.")
+    # what no kernel was recorded for: collectives of the CPU beside those of GPUs, say
+    pairs = ["name", "message_bytes"]
+    others = called.merge(table[pairs].drop_duplicates(), on=pairs, how="left", indicator="of")
+    others = others[others["of"] == "left_only"].drop(columns="of")
+    table = pd.concat([table, others]) if len(others) else table
+    order = ["total_ns", "name", "message_bytes", "group"]
+    table = table.sort_values(order, ascending=[False, True, True, True], ignore_index=True)
+    table["name"] = table["name"].replace("", "(unknown)")
+    return Table(table[[name for name in COLLECTIVES.column_names if name in table]], tuple(notes))
+
+
+def _of_kernels(timeline: Timeline, found: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per collective, size and communicator of what met; members: of how many devices it is known."""
     found = found.rename(columns={"bytes": "message_bytes"})
     found["ns"] = found["end_ns"] - found["start_ns"]
     met = found[found["collective"] >= 0].groupby([*_KEYS, "collective"], dropna=False, observed=True)
@@ -91,7 +108,6 @@ def collectives(timeline: Timeline) -> Table:
         devices=("device", "nunique"),
         size=("ns", "size"),
         avg_ns=("ns", "mean"),
-        alone_ns=("ns", "median"),
         exposed=("exposed", "sum"),
     )
     table = table.join(each).reset_index()
@@ -99,8 +115,7 @@ def collectives(timeline: Timeline) -> Table:
     table["exposed_ns"] = table["exposed"] / table["devices"] / steps
     # some ranks cannot tell the transfer from their wait for the others
     members = table["group_size"].astype("float64").fillna(table["members"])
-    is_whole = table["members"] >= members
-    table["transfer_ns"] = table["transfer_ns"].where(is_whole)
+    table["transfer_ns"] = table["transfer_ns"].where(table["members"] >= members)
     moved, factor = _moved(table, members)
     table["algorithm_bytes_per_s"] = moved / table["transfer_ns"] * 1e9
     table["bus_bytes_per_s"] = table["algorithm_bytes_per_s"] * factor
@@ -108,17 +123,11 @@ def collectives(timeline: Timeline) -> Table:
         table["link_pct"] = 100.0 * table["bus_bytes_per_s"] / link
     table["last_rank"], table["last_pct"] = _usually_last(found, table)
     table["group_size"] = members.astype("Int64").astype(NULLABLE)
-    order = ["total_ns", "name", "message_bytes", "group"]
-    table = table.sort_values(order, ascending=[False, True, True, True], ignore_index=True)
-    table["name"] = table["name"].replace("", "(unknown)")
-    notes = [] if table["skew_ns"].notna().any() else ["Only one rank is known, so its waits for others are not."]
-    if not is_whole.all() and not notes:
-        notes.append("Of collectives whose ranks are not all known, neither transfer nor bandwidth is.")
-    return Table(table[[name for name in COLLECTIVES.column_names if name in table]], tuple(notes))
+    return table
 
 
-def _called(timeline: Timeline) -> Table:
-    """Return the calls of collectives that no kernel was recorded for: those of a CPU, say."""
+def _called(timeline: Timeline) -> pd.DataFrame:
+    """Return one row per collective and size that was called in the capture, with what is known without kernels."""
     called = timeline.profile.tables.get("collectives", empty("collectives")).rename(columns={"bytes": "message_bytes"})
     grouped = called.groupby(["name", "message_bytes", "group_size"], dropna=False, observed=True)
     steps = max(len(timeline.window.repetitions), 1)
@@ -128,7 +137,7 @@ def _called(timeline: Timeline) -> Table:
     types = dict.fromkeys(("total_ns", "group_size", "last_rank"), NULLABLE)
     names = [column.name for column in COLLECTIVES.columns if not column.is_optional]
     rest = dict.fromkeys(set(names) - {*table.columns, *types, "group"}, "float64")
-    return Table(table.assign(group="").reindex(columns=names).astype({**rest, **types, "name": "str"}))
+    return table.assign(group="").reindex(columns=names).astype({**rest, **types, "name": "str"})
 
 
 def _link_bytes_per_s(timeline: Timeline) -> float | None:

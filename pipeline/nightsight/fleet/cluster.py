@@ -149,7 +149,8 @@ def _client(cluster: Cluster, count: int, progress: Progress) -> "Iterator[Clien
         with _silent():
             try:
                 client = distributed.Client(cluster.scheduler, timeout=_ANSWER_S, set_as_default=False)
-            except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+            # its loop may not start in time on a busy machine, which it asserts
+            except (OSError, TimeoutError, ValueError, TypeError, RuntimeError, AssertionError) as error:
                 reason = str(error).splitlines()[0] if isinstance(error, ValueError | TypeError) else "no answer"
                 raise ToolError(
                     f"there is no Dask scheduler at {cluster.scheduler}: {reason}",
