@@ -13,6 +13,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.categories import Categories, Spent, call_causes, operation_categories
 from nightsight.events.names import api_names
+from nightsight.events.steps import device_steps
 from nightsight.events.timeline import Timeline, busy_spans, by_device, of_capture, operation_column, positions
 from nightsight.events.window import START_UP
 from nightsight.intervals import Flags, Ints, Spans, covered, in_order, inside, length, touches, union, without
@@ -173,7 +174,7 @@ def device_splits(timeline: Timeline) -> dict[int, Split]:
 
 
 def _of_device(timeline: Timeline, device: int) -> Split:
-    calls, facts, steps = causing_calls(timeline), _facts(timeline), _device_steps(timeline, device)
+    calls, facts, steps = causing_calls(timeline), _facts(timeline), device_steps(timeline, device)
     parts, idle = _busy(timeline, facts, steps, device=device)
     gaps = _gaps(timeline, facts, calls, device=device, idle=idle)
     found = []
@@ -194,32 +195,6 @@ def _of_pieces(timeline: Timeline, device: int) -> Split:
             for part in split.parts
         ]
     return Split(list(_added(parts)), (_NONE, _NONE))
-
-
-def _device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
-    """Return when each repetition of the window begins and ends on a device, in ns: with its first operation there.
-
-    The CPU can be many repetitions ahead, so that its own times say nothing about the GPU. A repetition without work on
-    the device begins when the CPU begins it. Those of the process with the most work count.
-    """
-    window, operations = timeline.window, timeline.operations
-    here = by_device(timeline)[device]
-    if len(window.steps) > 1:
-        processes = operation_column(timeline, "process")[here]
-        process = next((process for process in window.steps if (processes == process).any()), -1)
-        here, starts = here[processes == process], window.steps.get(process, _NONE)
-    else:
-        starts = window.repetitions
-    if not len(starts):
-        return _NONE, _NONE
-    launched = _of_calls(causing_calls(timeline).start, operations.call[here], operations.start[here])
-    step = np.searchsorted(starts, launched, side="right") - 1
-    begin = np.full(len(starts) + 1, _LATEST)
-    np.minimum.at(begin, step, operations.start[here])
-    # the last entry is that of work from before the first repetition
-    begin = np.where(begin[:-1] == _LATEST, starts, begin[:-1])
-    begin = np.clip(np.maximum.accumulate(begin), window.start_ns, window.end_ns)
-    return begin, np.append(begin[1:], window.end_ns)
 
 
 def waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:

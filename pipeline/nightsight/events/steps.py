@@ -1,0 +1,45 @@
+"""When the repetitions of the window begin on each GPU: the CPU can be many of them ahead."""
+
+from typing import Final
+
+import numpy as np
+
+from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column
+from nightsight.intervals import Ints
+
+_NONE: Final = np.empty(0, dtype=np.int64)
+_LATEST: Final = np.iinfo(np.int64).max
+
+
+def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
+    """Return when each repetition of the window begins and ends on a device, in ns: with its first operation there.
+
+    The CPU can be many repetitions ahead, so that its own times say nothing about the GPU. A repetition without work on
+    the device begins when the CPU begins it. Those of the process with the most work count.
+    """
+    window, operations = timeline.window, timeline.operations
+    here = by_device(timeline)[device]
+    if len(window.steps) > 1:
+        processes = operation_column(timeline, "process")[here]
+        process = next((process for process in window.steps if (processes == process).any()), -1)
+        here, starts = here[processes == process], window.steps.get(process, _NONE)
+    else:
+        starts = window.repetitions
+    if not len(starts):
+        return _NONE, _NONE
+    launched = _launched(timeline)[here]
+    step = np.searchsorted(starts, launched, side="right") - 1
+    begin = np.full(len(starts) + 1, _LATEST)
+    np.minimum.at(begin, step, operations.start[here])
+    # the last entry is that of work from before the first repetition
+    begin = np.where(begin[:-1] == _LATEST, starts, begin[:-1])
+    begin = np.clip(np.maximum.accumulate(begin), window.start_ns, window.end_ns)
+    return begin, np.append(begin[1:], window.end_ns)
+
+
+@of_capture
+def _launched(timeline: Timeline) -> Ints:
+    """Return when the CPU launched each operation; when it began on the GPU, where no call is known."""
+    calls, call = timeline.profile.tables.get("api_calls"), timeline.operations.call
+    starts = _NONE if calls is None else calls["start_ns"].to_numpy()
+    return np.where(call >= 0, np.append(starts, 0)[call], timeline.operations.start)
