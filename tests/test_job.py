@@ -18,7 +18,7 @@ from nightsight.analyze.collectives import ANALYSES
 from nightsight.errors import UsageError
 from nightsight.events.communication import communication
 from nightsight.events.timeline import Timeline
-from nightsight.job import Part, are_of_one_job, is_of_job, joined, name_of_job
+from nightsight.job import Part, are_of_one_job, joined, name_of_job
 from nightsight.model import Finding, Profile, Report
 from nightsight.tables import NULLABLE, conform, empty
 from nightsight.workflow import build_report
@@ -436,7 +436,7 @@ def test_tables_that_only_some_ranks_have_are_kept() -> None:
 
 def test_ranks_of_cpus_are_a_job() -> None:
     parts = [without(part, "kernels", "memory_ops", "api_calls", "devices") for part in world(EVEN, tells_ranks=False)]
-    assert all(map(is_of_job, parts))
+    assert all(part.facts.is_of_job for part in parts)
     job = joined(parts)
     assert job.table("ranks")["rank"].tolist() == [0, 1, 2]
     (row,) = table(parts, "collectives").to_dict("records")
@@ -444,12 +444,12 @@ def test_ranks_of_cpus_are_a_job() -> None:
 
 
 def test_captures_without_communication_are_of_no_job(recorded: Recorded) -> None:
-    assert not is_of_job(Part("train", recorded.profile("train")))
+    assert not Part("train", recorded.profile("train")).facts.is_of_job
     parts = [Part(name, recorded.profile(name)) for name in ("ddp2", "ddp_exposed")]
-    assert all(map(is_of_job, parts))
+    assert all(part.facts.is_of_job for part in parts)
     # each a job of its own
-    assert not are_of_one_job(parts)
-    assert are_of_one_job([Part(f"node{number}", part.profile) for number, part in enumerate(parts)])
+    assert not are_of_one_job([part.facts for part in parts])
+    assert are_of_one_job([Part(f"node{number}", part.profile).facts for number, part in enumerate(parts)])
 
 
 def test_a_capture_of_a_node_with_several_ranks() -> None:

@@ -6,8 +6,9 @@ of captures are, and how well the ranks of different hosts can be compared.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
@@ -16,11 +17,20 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from nightsight.errors import UsageError
-from nightsight.events.communication import ONE_CLOCK_NS, communicating, communication, shift_between
+from nightsight.events.communication import (
+    ONE_CLOCK_NS,
+    communicating,
+    communication,
+    matched,
+    pids,
+    shift_between,
+    work_beside,
+)
 from nightsight.events.launches import GPU_TABLES, gpus
+from nightsight.events.steps import worked_steps
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import Ints
-from nightsight.model import Environment, Finding, Profile
+from nightsight.intervals import Ints, Spans
+from nightsight.model import Environment, Finding, Job, Profile
 from nightsight.tables import NULLABLE, TEXT, UNPROFILED, conform, empty, used_devices
 from nightsight.units import format_value
 
@@ -37,6 +47,8 @@ _OF_MACHINE: Final = ("devices", "memory_usage", "gpu_metrics", "gpu_page_faults
 _MOST_SPREAD_NS: Final = 1_000_000
 _BITS: Final = 32
 _ALL_NAMED: Final = 8
+# what the report of a job needs of all ranks
+_WHOLE: Final = ("ranks", "launched_as", "devices", "collectives")
 # only the rank in the largest communicator: there may be none of all
 _OF_NCCL: Final = "NCCL"
 
@@ -48,22 +60,85 @@ class Part:
     name: str
     profile: Profile
 
+    @cached_property
+    def facts(self) -> "Facts":
+        """What joins it with others."""
+        return _facts(self.name, Timeline(self.profile))
 
-def is_of_job(part: Part) -> bool:
-    """Whether the program of a capture communicates, or the capture tells which of several ranks it is of."""
-    calls = len(part.profile.tables.get("collectives", ())) > 0
-    return calls or _tells(part) or bool(communicating(Timeline(part.profile)).any())
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What of a capture tells how it belongs to the others of its job; little, however large the capture is.
+
+    tables: those that the report of a job needs whole. processes: that used GPUs, each with the one it communicated on,
+    else used most. ids: of all processes and threads, rising. used: numbers of GPUs. span: when the first event begins
+    and the last one does. communication: of the capture, without `operation`.
+    """
+
+    name: str
+    environment: Environment
+    findings: tuple[Finding, ...]
+    tables: Mapping[str, pd.DataFrame]
+    processes: pd.DataFrame
+    ids: Ints
+    used: set[int]
+    span: tuple[int, int]
+    communication: pd.DataFrame
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return one of the tables, without rows if it was not captured."""
+        return self.tables.get(name, empty(name))
+
+    @property
+    def tells(self) -> bool:
+        """Whether the capture or its launcher tells which of several ranks it is of."""
+        return bool((self.table("ranks")["world_size"].fillna(2) > 1).any()) or len(self.table("launched_as")) > 0
+
+    @property
+    def is_of_job(self) -> bool:
+        """Whether its program communicates, or something tells which of several ranks it is of."""
+        return len(self.table("collectives")) > 0 or self.tells or len(self.communication) > 0
 
 
-def are_of_one_job(parts: Sequence[Part]) -> bool:
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Facts of a capture whose events will not be at hand, with what else of them counts; by GPU, as in `Job`."""
+
+    facts: Facts
+    beside: Mapping[int, Spans]
+    steps: Mapping[int, Spans]
+    pids: Mapping[int, int]
+
+
+def apart(part: Part) -> Apart:
+    """Return what is needed of a capture if its events are not."""
+    timeline = Timeline(part.profile)
+    facts = _facts(part.name, timeline)
+    devices = facts.communication["device"].unique().tolist()
+    steps = {device: worked_steps(timeline, device) for device in devices}
+    return Apart(facts, work_beside(timeline), steps, pids(timeline))
+
+
+def _facts(name: str, timeline: Timeline) -> Facts:
+    profile = timeline.profile
+    told = communication(timeline).drop(columns="operation")
+    return Facts(
+        name,
+        profile.environment,
+        profile.findings,
+        {table: profile.tables[table] for table in _WHOLE if table in profile.tables},
+        _processes(timeline),
+        _known_ids(profile),
+        used_devices(profile.tables),
+        _span(profile),
+        told,
+    )
+
+
+def are_of_one_job(every: Sequence[Facts]) -> bool:
     """Whether captures that are each of a job can be of one: they tell ranks, or their names differ only in numbers."""
-    are_alike = len({re.sub(r"\d+", "#", part.name) for part in parts}) == 1
-    return all(map(_tells, parts)) or (are_alike and len(parts) > 1)
-
-
-def _tells(part: Part) -> bool:
-    sizes = part.profile.tables.get("ranks", empty("ranks"))["world_size"]
-    return bool((sizes.fillna(2) > 1).any()) or len(part.profile.tables.get("launched_as", ())) > 0
+    are_alike = len({re.sub(r"\d+", "#", facts.name) for facts in every}) == 1
+    return all(facts.tells for facts in every) or (are_alike and len(every) > 1)
 
 
 def name_of_job(names: Sequence[str]) -> str:
@@ -80,65 +155,184 @@ def joined(parts: Sequence[Part]) -> Profile:
 
     GPUs get the numbers of their ranks; those that are no rank's own come after them.
     """
-    ranks = _identified(parts)
-    _refuse_strangers(ranks, parts)
+    ranked = _ranked([part.facts for part in parts])
+    return _profile(ranked, {place: parts[number].profile for place, number in enumerate(ranked.order)})
+
+
+def joined_of_some(every: Sequence[Apart], read: Callable[[int], Profile], most: int) -> Profile:
+    """Return one profile of a large job, with the events of a few captures that stand for all.
+
+    read: returns the profile of a capture. most: how many to read. UsageError if they cannot be of one job.
+    """
+    ranked = _ranked([one.facts for one in every])
+    told = _communication(ranked)
+    of_rank = _alike(told, ranked, most)
+    places = sorted(set(of_rank["like_part"].tolist()))
+    profile = _profile(ranked, {place: read(ranked.order[place]) for place in places})
+    beside, steps, numbers = dict[int, Spans](), dict[int, Spans](), dict[int, int]()
+    for place, number in enumerate(ranked.order):
+        one, devices, shift_ns = every[number], ranked.devices[place], ranked.clocks[place].shift_ns
+        for of_all, own in ((beside, one.beside), (steps, one.steps)):
+            of_all |= {devices[gpu]: (start + shift_ns, end + shift_ns) for gpu, (start, end) in own.items()}
+        numbers |= {ranked.process(place, process): pid for process, pid in one.pids.items()}
+    like = dict(zip(of_rank["rank"].tolist(), of_rank["like"].tolist(), strict=True))
+    shown = sorted(set(like.values()))
+    return replace(
+        profile,
+        job=Job(told, beside, steps, numbers, like),
+        findings=(
+            *profile.findings,
+            Finding(
+                "some_ranks",
+                "info",
+                f"{len(shown):,} of {len(like):,} ranks stand for the others",
+                f"{_of_ranks(shown)}: kernels, timeline, sums and causes are theirs. Each other rank "
+                "is like one of them: in its collectives, and in how long it waits there. *Ranks*, their steps and "
+                "*Collectives* are of all.",
+            ),
+        ),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """Captures in the order of their ranks: order[place] is the number of the one that was given.
+
+    ranks: as `_identified` returns, `part` being the place. devices: what the number of each GPU becomes.
+    """
+
+    facts: list[Facts]
+    order: list[int]
+    ranks: pd.DataFrame
+    clocks: list["_Clock"]
+    devices: list[dict[int, int]]
+
+    def process(self, place: int, process: int) -> int:
+        """Return the number that a process of a capture gets."""
+        return int(_renumbered(np.array([process]), self.facts[place].ids, place)[0])
+
+
+def _ranked(every: Sequence[Facts]) -> _Ranked:
+    ranks = _identified(every)
+    _refuse_strangers(ranks, every)
     order = ranks.groupby("part")["rank"].min().sort_values(kind="stable").index.tolist()
-    parts = [parts[number] for number in order]
+    facts = [every[number] for number in order]
     ranks = ranks.assign(part=ranks["part"].map({number: place for place, number in enumerate(order)}))
-    clocks, ids = _clocks([part.profile for part in parts]), [_known_ids(part.profile) for part in parts]
-    devices = _devices(ranks, parts)
-    moved = [
-        _moved(part.profile, (place, ids[place]), devices[place], clocks[place].shift_ns)
-        for place, part in enumerate(parts)
-    ]
-    tables = dict(_concatenated([profile.tables for profile in moved]))
+    return _Ranked(facts, order, ranks, _clocks(facts), _devices(ranks, facts))
+
+
+def _profile(ranked: _Ranked, held: Mapping[int, Profile]) -> Profile:
+    """Return one profile of the captures that are held, by place, with what the others tell, too."""
+
+    def moved(place: int, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+        ids, clock = ranked.facts[place].ids, ranked.clocks[place]
+        return _moved(tables, (place, ids), ranked.devices[place], clock.shift_ns)
+
+    tables = dict(_concatenated([moved(place, profile.tables) for place, profile in held.items()]))
+    if len(held) < len(ranked.facts):
+        tables |= _concatenated([moved(place, facts.tables) for place, facts in enumerate(ranked.facts)])
     tables.pop("launched_as", None)
-    tables["ranks"] = _table(ranks, ids, clocks)
-    names = [_of_ranks(ranks.loc[ranks["part"] == place, "rank"].tolist()) for place in range(len(parts))]
-    findings = [*_shared([(name, part.profile.findings) for name, part in zip(names, parts, strict=True)])]
-    findings += _doubts(ranks, list(zip(names, (part.profile for part in parts), clocks, strict=True)))
-    missing = {name: why for profile in moved for name, why in profile.missing.items() if name not in tables}
-    environment = _environment([part.profile.environment for part in parts], tables)
+    tables["ranks"] = _table(ranked)
+    names = [
+        _of_ranks(ranked.ranks.loc[ranked.ranks["part"] == place, "rank"].tolist())
+        for place in range(len(ranked.facts))
+    ]
+    named = list(zip(names, ranked.facts, ranked.clocks, strict=True))
+    findings = [*_shared([(name, facts.findings) for name, facts, _ in named]), *_doubts(ranked.ranks, named)]
+    missing = {name: why for profile in held.values() for name, why in profile.missing.items() if name not in tables}
+    environment = _environment([facts.environment for facts in ranked.facts], tables)
     return Profile(tables, missing, environment, tuple(findings))
+
+
+# -- which ranks stand for others -------------------------------------------------------------------------------------
+
+
+def _communication(ranked: _Ranked) -> pd.DataFrame:
+    """Return what all ranks communicate, by GPU and the order of their calls."""
+    frames = []
+    for place, facts in enumerate(ranked.facts):
+        told, shift_ns = facts.communication, ranked.clocks[place].shift_ns
+        frames.append(
+            told.assign(
+                **{name: told[name] + shift_ns for name in ("start_ns", "end_ns", "called_ns")},
+                device=_numbered(told["device"].to_numpy(dtype=np.int64), ranked.devices[place]),
+                process=_renumbered(told["process"].to_numpy(dtype=np.int64), facts.ids, place),
+            )
+        )
+    found = pd.concat(frames).sort_values(["device", "called_ns", "start_ns"], kind="stable", ignore_index=True)
+    return found.assign(collective=matched(found))
+
+
+def _alike(told: pd.DataFrame, ranked: _Ranked, most: int) -> pd.DataFrame:
+    """Return for each rank another, `like`, and the capture that has it, `like_part`; of at most so many captures.
+
+    Ranks are alike if they call the same collectives, and spend as long in them: whoever the others wait for spends
+    the least.
+    """
+    ranks = ranked.ranks.sort_values("rank", ignore_index=True)
+    spent = (told["end_ns"] - told["start_ns"]).groupby(told["device"]).mean()
+    texts = told["name"].astype("str") + " " + told["bytes"].astype("str")
+    kinds = texts.groupby(told["device"]).agg(lambda names: " ".join(sorted(set(names))))
+    device = [
+        ranked.devices[place].get(gpu, -1) for place, gpu in zip(ranks["part"].tolist(), ranks["gpu"], strict=True)
+    ]
+    ranks = ranks.assign(
+        spent=spent.reindex(device, fill_value=0.0).to_numpy(), kind=kinds.reindex(device, fill_value="").to_numpy()
+    )
+    by_time = ranks.sort_values(["spent", "rank"], ignore_index=True)
+    sizes = ranks["kind"].value_counts().index.tolist()
+    middle = [group.iloc[len(group) // 2] for kind in sizes for group in [by_time[by_time["kind"] == kind]]]
+    spread = [by_time.iloc[int(place)] for place in np.linspace(0, len(by_time) - 1, 2 * most)]
+    parts: list[int] = []
+    for one in (by_time.iloc[0], *middle[: most - 1], by_time.iloc[-1], *spread):
+        if one["part"] not in parts and len(parts) < most:
+            parts.append(int(one["part"]))
+    shown = ranks[ranks["part"].isin(parts)]
+    # unlike ones are as far apart as can be
+    far = np.abs(ranks["spent"].to_numpy()[:, None] - shown["spent"].to_numpy())
+    far += (ranks["kind"].to_numpy()[:, None] != shown["kind"].to_numpy()) * (1.0 + far.max())
+    # a rank that is shown is like itself, whatever others spend
+    far[ranks["rank"].to_numpy()[:, None] == shown["rank"].to_numpy()] = -1.0
+    nearest = shown.iloc[far.argmin(axis=1)]
+    return ranks.assign(like=nearest["rank"].to_numpy(), like_part=nearest["part"].to_numpy())
 
 
 # -- which rank -------------------------------------------------------------------------------------------------------
 
 
-def _identified(parts: Sequence[Part]) -> pd.DataFrame:
+def _identified(every: Sequence[Facts]) -> pd.DataFrame:
     """Return the ranks of all captures, with columns part, process, gpu (-1 if unknown), rank, world_size and source.
 
     What captures tell counts, else what launchers said, else the names of files; if not all have a number then, or not
     one of their own because communicators number their ranks anew, the order of the files.
     """
-    found = [_processes(part).assign(part=number) for number, part in enumerate(parts)]
-    named = next((numbers for pattern in _NAMES if (numbers := _numbered_names(pattern, parts))), None)
+    found = [facts.processes.assign(part=number) for number, facts in enumerate(every)]
+    named = next((numbers for pattern in _NAMES if (numbers := _numbered_names(pattern, every))), None)
     for others in ((), (_OF_NCCL,)):
         ranks = pd.concat(
             [
-                _told(part, rows, None if named is None else named[number], without=others)
-                for number, (part, rows) in enumerate(zip(parts, found, strict=True))
+                _told(facts, rows, None if named is None else named[number], without=others)
+                for number, (facts, rows) in enumerate(zip(every, found, strict=True))
             ],
             ignore_index=True,
         )
         is_known, is_own = ranks["rank"].notna().all(), ranks["rank"].is_unique
         if is_known and (is_own or _OF_NCCL not in set(ranks["source"])):
             return ranks.astype({"rank": "int64"})
-    every = pd.concat(found, ignore_index=True)
-    unknown = pd.array([None] * len(every), dtype=NULLABLE)
-    return every.assign(rank=np.arange(len(every)), world_size=unknown, source="order of the files")
+    unnamed = pd.concat(found, ignore_index=True)
+    unknown = pd.array([None] * len(unnamed), dtype=NULLABLE)
+    return unnamed.assign(rank=np.arange(len(unnamed)), world_size=unknown, source="order of the files")
 
 
-def _numbered_names(pattern: re.Pattern[str], parts: Sequence[Part]) -> list[int] | None:
+def _numbered_names(pattern: re.Pattern[str], every: Sequence[Facts]) -> list[int] | None:
     """Return the numbers of ranks in the names of files; None unless each has one."""
-    found = [pattern.search(part.name) for part in parts]
+    found = [pattern.search(facts.name) for facts in every]
     return [int(match[1]) for match in found if match] if all(found) else None
 
 
-def _processes(part: Part) -> pd.DataFrame:
+def _processes(timeline: Timeline) -> pd.DataFrame:
     """Return the processes of a capture that used GPUs, each with the one it communicated on, else used most."""
-    tables = part.profile.tables
-    communicates = communicating(Timeline(part.profile))
+    tables, communicates = timeline.profile.tables, communicating(timeline)
     used, first = [pd.DataFrame({"process": [], "gpu": [], "time": []})], 0
     for name in GPU_TABLES:
         if name in tables:
@@ -157,9 +351,9 @@ def _processes(part: Part) -> pd.DataFrame:
     return found[["process", "gpu"]]
 
 
-def _told(part: Part, processes: pd.DataFrame, named: int | None, *, without: Collection[str]) -> pd.DataFrame:
+def _told(facts: Facts, processes: pd.DataFrame, named: int | None, *, without: Collection[str]) -> pd.DataFrame:
     """Return the processes of a capture with the ranks that it tells, its launcher did, or its name does."""
-    told = part.profile.tables.get("ranks", empty("ranks"))
+    told = facts.table("ranks")
     told = told[~told["source"].isin(without)]
     if len(told):
         others = told[~told["process"].isin(processes["process"])].assign(part=processes["part"].iloc[0], gpu=-1)
@@ -167,7 +361,7 @@ def _told(part: Part, processes: pd.DataFrame, named: int | None, *, without: Co
         ranks = pd.concat([ranks, others])[["process", "gpu", "part", "rank", "world_size", "source"]]
         return ranks[ranks["rank"].notna() | ranks["gpu"].ge(0)].astype({"source": "str"})
     unknown = pd.array([None] * len(processes), dtype=NULLABLE)
-    launched = part.profile.tables.get("launched_as", empty("launched_as"))
+    launched = facts.table("launched_as")
     if len(launched) == len(processes) == 1:
         # of a launcher that was started in turn, the variables say which node it is
         return processes.assign(**{name: launched[name].array for name in ("rank", "world_size", "source")})
@@ -176,44 +370,44 @@ def _told(part: Part, processes: pd.DataFrame, named: int | None, *, without: Co
     return processes.assign(rank=unknown, world_size=unknown, source="")
 
 
-def _refuse_strangers(ranks: pd.DataFrame, parts: Sequence[Part]) -> None:
+def _refuse_strangers(ranks: pd.DataFrame, every: Sequence[Facts]) -> None:
     """Raise UsageError if a rank is there twice, or ranks say that they are of jobs of different sizes."""
     sized = ranks[ranks["source"] != _OF_NCCL].dropna(subset=["world_size"])
     if sized["world_size"].nunique() > 1:
         said = ", ".join(
-            f"{parts[int(some['part'].iloc[0])].name} of {size}" for size, some in sized.groupby("world_size")
+            f"{every[int(some['part'].iloc[0])].name} of {size}" for size, some in sized.groupby("world_size")
         )
         raise UsageError(f"these are ranks of different jobs: {said}", "Pass the captures of one job.")
     doubled = ranks[ranks["rank"].duplicated(keep=False)].sort_values("rank", kind="stable")
     if len(doubled):
         rank = int(doubled["rank"].iloc[0])
-        first, second, *_ = (parts[number].name for number in doubled.loc[doubled["rank"] == rank, "part"].tolist())
+        first, second, *_ = (every[number].name for number in doubled.loc[doubled["rank"] == rank, "part"].tolist())
         raise UsageError(
             f"rank {rank} is there twice: {f'{first} and {second}' if first != second else f'two files named {first}'}",
             "Pass one capture of each rank of one job, or --apart for a report of each.",
         )
 
 
-def _devices(ranks: pd.DataFrame, parts: Sequence[Part]) -> list[dict[int, int]]:
+def _devices(ranks: pd.DataFrame, every: Sequence[Facts]) -> list[dict[int, int]]:
     """Return for each capture what the number of each GPU in it becomes: that of its (first) rank, else a new one."""
-    found: list[dict[int, int]] = [{} for _ in parts]
+    found: list[dict[int, int]] = [{} for _ in every]
     for part, gpu, rank in ranks.sort_values("rank")[["part", "gpu", "rank"]].itertuples(index=False):
         if gpu >= 0:
             found[part].setdefault(int(gpu), int(rank))
     following = int(ranks["rank"].max()) + 1
-    for part, numbers in zip(parts, found, strict=True):
-        for gpu in sorted(used_devices(part.profile.tables) - numbers.keys()):
+    for facts, numbers in zip(every, found, strict=True):
+        for gpu in sorted(facts.used - numbers.keys()):
             numbers[int(gpu)] = following
             following += 1
     return found
 
 
-def _table(ranks: pd.DataFrame, ids: Sequence[Ints], clocks: Sequence["_Clock"]) -> pd.DataFrame:
+def _table(ranked: _Ranked) -> pd.DataFrame:
     """Return the table `ranks` with the numbers that processes got, by rank."""
-    kept = ranks[ranks["process"] >= 0].sort_values("rank", kind="stable")
-    pairs = zip(kept["part"].tolist(), kept["process"].to_numpy(dtype=np.int64), strict=True)
-    process = [_renumbered(np.array([old]), ids[part], part)[0] for part, old in pairs]
-    of_part = [clocks[part] for part in kept["part"].tolist()]
+    kept = ranked.ranks[ranked.ranks["process"] >= 0].sort_values("rank", kind="stable")
+    parts = kept["part"].tolist()
+    process = [ranked.process(*pair) for pair in zip(parts, kept["process"].to_numpy(dtype=np.int64), strict=True)]
+    of_part = [ranked.clocks[part] for part in parts]
     shifts = pd.array([clock.shift_ns or None for clock in of_part], dtype=NULLABLE)
     spreads = pd.array([clock.spread_ns for clock in of_part], dtype=NULLABLE)
     return conform("ranks", kept.assign(process=process, shift_ns=shifts, spread_ns=spreads))
@@ -230,11 +424,11 @@ class _Clock:
     spread_ns: int | None
 
 
-def _clocks(profiles: Sequence[Profile]) -> list[_Clock]:
+def _clocks(every: Sequence[Facts]) -> list[_Clock]:
     """Return how the times of each capture become those of the first, or of one that has a collective in common."""
-    told = [communication(Timeline(profile)) for profile in profiles]
-    clocks: list[_Clock | None] = [_Clock(0, None), *[None] * (len(profiles) - 1)]
-    for place in range(1, len(profiles)):
+    told = [facts.communication for facts in every]
+    clocks: list[_Clock | None] = [_Clock(0, None), *[None] * (len(every) - 1)]
+    for place in range(1, len(every)):
         for other in range(place):
             through = clocks[other]
             found = shift_between(told[other], told[place]) if through is not None else None
@@ -244,8 +438,7 @@ def _clocks(profiles: Sequence[Profile]) -> list[_Clock]:
                 is_one = abs(shift) < ONE_CLOCK_NS
                 clocks[place] = _Clock(through.shift_ns + (0 if is_one else shift), max(spread, abs(shift) * is_one))
                 break
-    spans = [_span(profile) for profile in profiles]
-    return [clock or _guessed(spans[0], span) for clock, span in zip(clocks, spans, strict=True)]
+    return [clock or _guessed(every[0].span, facts.span) for clock, facts in zip(clocks, every, strict=True)]
 
 
 def _guessed(first: tuple[int, int], span: tuple[int, int]) -> _Clock:
@@ -265,13 +458,15 @@ def _span(profile: Profile) -> tuple[int, int]:
 # -- one profile ------------------------------------------------------------------------------------------------------
 
 
-def _moved(profile: Profile, own: tuple[int, Ints], devices: Mapping[int, int], shift_ns: int) -> Profile:
-    """Return a profile with ids, numbers of GPUs and times that it can share with others.
+def _moved(
+    every: Mapping[str, pd.DataFrame], own: tuple[int, Ints], devices: Mapping[int, int], shift_ns: int
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of a capture with ids, numbers of GPUs and times that it can share with others.
 
     own: its place among them, and its ids. What is of GPUs that it did not use is left out.
     """
     (place, ids), tables = own, {}
-    for name, table in profile.tables.items():
+    for name, table in every.items():
         new: dict[str, Any] = {column: table[column] + shift_ns for column in _TIMES if column in table and shift_ns}
         for column in _IDS:
             if column in table:
@@ -285,7 +480,7 @@ def _moved(profile: Profile, own: tuple[int, Ints], devices: Mapping[int, int], 
         moved = table.assign(**new)
         is_own = table["device"].isin([-1, *devices]) if name in _OF_MACHINE else slice(None)
         tables[name] = moved[is_own]
-    return replace(profile, tables=tables)
+    return tables
 
 
 def _known_ids(profile: Profile) -> Ints:
@@ -362,14 +557,14 @@ def _shared(told: Sequence[tuple[str, Sequence[Finding]]]) -> Iterator[Finding]:
 
 def _of_ranks(ranks: Sequence[int], count: int = 0) -> str:
     """Name ranks, `count` in all: "Rank 3", "Ranks 0 and 1", "Ranks 0, 2, 5 and 7 more"."""
-    shown, more = [str(rank) for rank in ranks[:_ALL_NAMED]], max(count, len(ranks)) - min(len(ranks), _ALL_NAMED)
-    if len(shown) == 1 and not more:
-        return f"Rank {shown[0]}"
-    last = f"{more:,} more" if more else shown.pop()
-    return f"Ranks {', '.join(shown)} and {last}"
+    named, more = [str(rank) for rank in ranks[:_ALL_NAMED]], max(count, len(ranks)) - min(len(ranks), _ALL_NAMED)
+    if len(named) == 1 and not more:
+        return f"Rank {named[0]}"
+    last = f"{more:,} more" if more else named.pop()
+    return f"Ranks {', '.join(named)} and {last}"
 
 
-def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Profile, _Clock]]) -> Iterator[Finding]:
+def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> Iterator[Finding]:
     """Yield what the report of a job lacks: ranks, a common clock, one version of the profiler."""
     known = set(ranks["rank"].tolist())
     sizes = ranks.loc[ranks["source"] != _OF_NCCL, "world_size"].dropna()

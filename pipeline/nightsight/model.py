@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 import pandas as pd
 
 from nightsight.errors import CaptureError, MissingTable
+from nightsight.intervals import Spans
 from nightsight.results import Entry
 from nightsight.units import split
 
@@ -140,10 +141,27 @@ class Capture:
 
 
 @dataclass(frozen=True, eq=False)
+class Job:
+    """How all ranks of a job wait for one another, where a profile holds the other events of only some of them.
+
+    communication: as `nightsight.events.communication.communication` returns, without `operation`. By GPU, beside: when
+    other work ran while it communicated, merged; steps: when its repetitions begin, and when they end, in ns. pids: by
+    process. like: by rank, the one in the profile that stands for it.
+    """
+
+    communication: pd.DataFrame
+    beside: Mapping[int, Spans]
+    steps: Mapping[int, Spans]
+    pids: Mapping[int, int]
+    like: Mapping[int, int]
+
+
+@dataclass(frozen=True, eq=False)
 class Profile:
     """The canonical tables of one capture (see `nightsight.tables`); `missing` gives the reason for each absent one.
 
-    `window`: the part that its report is about, as on the command line (see `nightsight.events.window`).
+    `window`: the part that its report is about, as on the command line (see `nightsight.events.window`). job: what is
+    known of all ranks, if these are the events of only some of them.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -151,6 +169,7 @@ class Profile:
     environment: Environment = field(default_factory=Environment)
     findings: tuple[Finding, ...] = ()
     window: str = "auto"
+    job: Job | None = None
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a canonical table; MissingTable with the reason if it was not captured."""
@@ -165,7 +184,7 @@ class Profile:
         environment = {name: ours[name] or value for name, value in asdict(other.environment).items()}
         missing = {name: why for name, why in {**other.missing, **self.missing}.items() if name not in tables}
         findings = (*self.findings, *other.findings)
-        return Profile(tables, missing, Environment(**environment), findings, self.window)
+        return Profile(tables, missing, Environment(**environment), findings, self.window, self.job)
 
     def why_missing(self, name: str) -> str:
         """Return why a table is missing, worded for the reader."""

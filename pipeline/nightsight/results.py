@@ -1924,6 +1924,7 @@ RANKS: Final = Entry(
         Column("late_at_ns", WHOLE, "when it came then, since the first GPU operation"),
         Column("shift_ns", WHOLE, "by how much its times were moved to the clock of the first rank"),
         Column("spread_ns", WHOLE, "how far from that nine in ten collectives are at most"),
+        Column("like_rank", WHOLE, "of a large job: the rank whose events are in the report for it", is_optional=True),
     ),
     rows="ranks",
     header="Rank",
@@ -1933,7 +1934,7 @@ RANKS: Final = Entry(
     is_folded=True,
     bars=("waited_ns", "awaited_ns"),
     minor=("late_ns", "late_at_ns"),
-    constant=("pid", "steps", "shift_ns", "spread_ns"),
+    constant=("pid", "steps", "shift_ns", "spread_ns", "like_rank"),
 )
 
 RANK_STEPS: Final = Entry(

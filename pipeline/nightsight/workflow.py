@@ -4,12 +4,16 @@ import datetime as dt
 import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, get_type_hints
 
@@ -29,9 +33,10 @@ from nightsight.collect.workloads import Program, Request, arguments_of
 from nightsight.errors import CaptureError, MissingTable, UsageError, WorkloadError
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import AUTO, check_window, chosen_window, offered_windows
-from nightsight.job import Part, are_of_one_job, is_of_job, joined, name_of_job
+from nightsight.job import Apart, Part, apart, are_of_one_job, joined, joined_of_some, name_of_job
 from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report, View
-from nightsight.progress import Progress
+from nightsight.parallel import use_one_thread
+from nightsight.progress import Progress, silent
 from nightsight.pruning import Keep, discard
 from nightsight.read import read, recognize
 from nightsight.render import (
@@ -479,39 +484,108 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
 def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | None:
     """Read captures as the ranks of one job, and make one report of them; None if they are not of one.
 
-    A capture that cannot be read, or does not communicate, is left out if others are of a job.
+    A capture that cannot be read, or does not communicate, is left out if others are of a job. Of a large job, captures
+    are read in processes of their own, and only a few of them are kept.
     """
     check_window(reading.window)
-    parts, findings, unreadable = [], list[Finding](), 0
     # a folder of runs also has a link to its latest one
     paths = list({path.resolve(): path for path in paths}.values())
-    for done, path in enumerate(paths):
-        reading.progress(f"rank {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
-        try:
-            if recognize(path) not in _OF_RANKS:
+    is_large = sum(map(_unpacked_bytes, paths)) > _MOST_HELD_BYTES
+    details = form.of_events or all(map(_is_small, paths))
+    every, kept, findings, unreadable = list[Part | Apart](), list[Path](), list[Finding](), 0
+    with _apart(paths, reading) if is_large else nullcontext(_parts(paths, reading, details=details)) as found:
+        for done, path in enumerate(paths):
+            reading.progress(f"rank {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
+            try:
+                one = next(found)()
+            except CaptureError as error:
+                said = f"{error.message}."
+                findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said, error.hint))
+                unreadable += 1
+                continue
+            if one is None:
                 return None
-            with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
-                part = Part(title_of(path), profile)
-        except CaptureError as error:
-            said = f"{error.message}."
-            findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said, error.hint))
-            unreadable += 1
-            continue
-        if is_of_job(part):
-            parts.append(part)
-            continue
-        said = "Its program does not communicate, and nothing tells which rank it is of."
-        findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said))
-        if not parts and len(findings) > 1:
-            return None
-    if not parts or not are_of_one_job(parts) or len(parts) + unreadable < 2:
+            if one.facts.is_of_job:
+                every.append(one)
+                kept.append(path)
+                continue
+            said = "Its program does not communicate, and nothing tells which rank it is of."
+            findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said))
+            if not every and len(findings) > 1:
+                return None
+    facts = [one.facts for one in every]
+    if not facts or not are_of_one_job(facts) or len(facts) + unreadable < 2:
         return None
-    title, profile = name_of_job([part.name for part in parts]), joined(parts)
+    profile = _joined(every, kept, reading, details=details)
     # half of the memory
-    parts.clear()
+    every.clear()
     reading.progress("looking for causes in all ranks")
     chosen = replace(profile, window=reading.window)
+    title = name_of_job([one.name for one in facts])
     return _source(build_report(chosen, title, findings=tuple(findings)), chosen)
+
+
+def _parts(paths: Iterable[Path], reading: Reading, *, details: bool) -> Iterator[Callable[[], Part | None]]:
+    """Yield for each capture what reads it; that returns None if it cannot be of a rank."""
+    yield from (partial(_part, path, reading, details=details) for path in paths)
+
+
+def _part(path: Path, reading: Reading, *, details: bool) -> Part | None:
+    if recognize(path) not in _OF_RANKS:
+        return None
+    with profile_of(path, reading, details=details) as profile:
+        return Part(title_of(path), profile)
+
+
+@contextmanager
+def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], Apart | None]]]:
+    """Read captures in processes of their own; yield what returns the facts of each, or raises its error."""
+    count = min(os.cpu_count() or 1, len(paths), _MOST_READERS)
+    # forks of a process with threads can hang
+    pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_begin_to_read)
+    try:
+        asked = [pool.submit(_read_apart, path, replace(reading, progress=silent)) for path in paths]
+        yield (future.result for future in asked)
+    except BrokenProcessPool:
+        raise WorkloadError(
+            "a process that read captures has died, maybe for want of memory",
+            "Pass the captures of fewer ranks, or use a machine with more memory.",
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin_to_read() -> None:
+    """Prepare a process that reads captures: whoever started it ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    use_one_thread()
+
+
+def _read_apart(path: Path, reading: Reading) -> Apart | None:
+    part = _part(path, reading, details=False)
+    return None if part is None else apart(part)
+
+
+def _joined(every: Sequence[Part | Apart], paths: Sequence[Path], reading: Reading, *, details: bool) -> Profile:
+    """Return one profile of all ranks; of a large job, with the events of those that stand for the others."""
+    parts = [one for one in every if isinstance(one, Part)]
+    if len(parts) == len(every):
+        return joined(parts)
+    others = [one for one in every if isinstance(one, Apart)]
+    most = int(_MOST_HELD_BYTES / max(sum(map(_unpacked_bytes, paths)) / len(paths), 1))
+
+    def held(number: int) -> Profile:
+        reading.progress(f"reading {paths[number].name}")
+        with profile_of(paths[number], reading, details=details) as profile:
+            return profile
+
+    return joined_of_some(others, held, max(most, _FEWEST_HELD))
+
+
+def _unpacked_bytes(path: Path) -> int:
+    """Return how large a capture is as an .sqlite export, nearly: of a trace and of a .nsys-rep that is a guess."""
+    times = next((times for ending, times in _UNPACKED if path.name.endswith(ending)), 1.0)
+    return int(path.stat().st_size * times) if path.is_file() else 0
 
 
 def _source(report: Report, profile: Profile) -> Source:
@@ -586,4 +660,9 @@ TRENDS: Final = "history.html"
 """The trend page, beside the index."""
 _OF_FOLDER: Final = ("run_id", "href")
 _SMALL_BYTES: Final = 60_000_000
+# of jobs whose captures are larger together, as .sqlite exports, only so much is held: it takes 8 times the memory
+_MOST_HELD_BYTES: Final = 200_000_000
+_FEWEST_HELD: Final = 2
+_MOST_READERS: Final = 4
+_UNPACKED: Final = ((".json.gz", 6.0), (".json", 0.5), (".nsys-rep", 4.0))
 _OF_RANKS: Final = ("nsys-rep", "nsys-sqlite", "kineto")

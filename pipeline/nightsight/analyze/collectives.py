@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.split import device_splits
-from nightsight.events.communication import PAIRWISE, are_ranks_known, communicating, communication, ranks_of
-from nightsight.events.timeline import Timeline, by_device
+from nightsight.events.communication import PAIRWISE, are_ranks_known, of_all_ranks, pids, ranks_of, work_beside
+from nightsight.events.steps import worked_steps
+from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import whole_window
-from nightsight.intervals import Floats, covered, inside, without
+from nightsight.intervals import Floats, Spans, covered, inside, without
 from nightsight.parallel import once
 from nightsight.peaks import published
 from nightsight.results import COLLECTIVES, RANK_STEPS, RANKS
@@ -32,7 +32,7 @@ def _met(timeline: Timeline) -> pd.DataFrame:
     exposed and exposed_wait (while nothing else ran on the device), is_last, awaited (how long all others only waited
     for the last, after the one before it had come), is_decided (whether one of its collective was the last).
     """
-    window, found = timeline.window, communication(timeline)
+    window, found = timeline.window, of_all_ranks(timeline)
     found = found[(found["end_ns"] > window.start_ns) & (found["end_ns"] <= window.end_ns)].reset_index(drop=True)
     start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
     collective = found["collective"].to_numpy()
@@ -50,15 +50,10 @@ def _met(timeline: Timeline) -> pd.DataFrame:
     since[order[follows]] = start[order[follows]] - start[order[follows - 1]]
     is_last = together & (start == last) & (since > 0)
     hidden, hidden_wait = np.zeros((2, len(found)), dtype=np.int64)
-    operations, others = timeline.operations, ~communicating(timeline)
-    for device, here in by_device(timeline).items():
-        mine = np.flatnonzero(found["device"].to_numpy() == device)
-        if len(mine):
-            busy = here[others[here]]
-            bounds = (int(start[mine].min()), int(end[mine].max()))
-            spans = inside(operations.start[busy], operations.end[busy], bounds)
-            hidden[mine] = covered(spans, start[mine], end[mine])
-            hidden_wait[mine] = covered(spans, start[mine], start[mine] + waits[mine])
+    for device, mine in positions(found["device"].to_numpy()).items():
+        spans = work_beside(timeline)[device]
+        hidden[mine] = covered(spans, start[mine], end[mine])
+        hidden_wait[mine] = covered(spans, start[mine], start[mine] + waits[mine])
     alone = np.where(is_last, np.iinfo(np.int64).max, waits - hidden_wait)
     least = pd.Series(alone).groupby(own).transform("min").to_numpy()
     return found.assign(
@@ -181,23 +176,15 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
     only waited for it). Without steps the window counts as one. A step has the number of the one that was going on in
     the rank with the most steps: one can have been recorded later. The last one ends with the last work of the rank.
     """
-    met, window, operations = _met(timeline), timeline.window, timeline.operations
-    splits, rows = device_splits(timeline), []
-    devices = met["device"].unique().tolist()
-    longest = max((splits[device].steps[0] for device in devices if device in splits), key=len, default=_NONE)
-    for device in devices:
-        begin, end = splits[device].steps if device in splits else (_NONE, _NONE)
-        here, mine = by_device(timeline)[device], met[met["device"] == device]
-        last = int(operations.end[here].max())
-        if not len(begin):
-            begin, end = np.array([window.start_ns]), np.array([window.end_ns])
-        end = np.append(end[:-1], max(min(int(end[-1]), last), int(begin[-1])))
+    met, rows = _met(timeline), []
+    begun = {device: _begun(timeline, device) for device in met["device"].unique().tolist()}
+    longest = max((begin for begin, _ in begun.values()), key=len, default=_NONE)
+    for device, (begin, end) in begun.items():
+        mine = met[met["device"] == device]
         start, waits = mine["start_ns"].to_numpy(), mine["waits"].to_numpy()
-        busy = here[~communicating(timeline)[here]]
         bounds = (int(begin[0]), int(end[-1]))
-        working = inside(operations.start[busy], operations.end[busy], bounds)
         # what waits on several streams waits once
-        waiting = without(inside(start, start + waits, bounds), working)
+        waiting = without(inside(start, start + waits, bounds), work_beside(timeline)[device])
         awaited = inside(start - mine["awaited"].to_numpy(), start, bounds)
         facts = {"rank": int(mine["rank"].iloc[0]), "device": device, "start_ns": begin, "time_ns": end - begin}
         number = np.searchsorted((longest[1:] + longest[:-1]) // 2, begin[:1]) + np.arange(len(begin))
@@ -208,6 +195,18 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
 
 
 _NONE: Final = np.empty(0, dtype=np.int64)
+
+
+def _begun(timeline: Timeline, device: int) -> Spans:
+    """Return when the steps of a device begin and end in the window, which counts as one if it has none."""
+    window = timeline.window
+    if (job := timeline.profile.job) is None:
+        return worked_steps(timeline, device)
+    begin, end = job.steps[device]
+    chosen = (begin >= window.start_ns) & (begin < window.end_ns)
+    if not chosen.any():
+        return np.array([window.start_ns]), np.array([window.end_ns])
+    return begin[chosen], np.minimum(end[chosen], window.end_ns)
 
 
 def ranks(timeline: Timeline) -> Table:
@@ -231,15 +230,15 @@ def ranks(timeline: Timeline) -> Table:
     each["late_ns"] = latest["awaited"]
     each["late_at_ns"] = latest["start_ns"] - whole.start_ns
     process = by_rank["process"].first()
-    calls = timeline.profile.tables.get("api_calls")
-    calls = empty("api_calls") if calls is None else calls
-    each["pid"] = process.map(calls.drop_duplicates("process").set_index("process")["pid"]).astype(NULLABLE)
+    each["pid"] = process.map(pids(timeline)).astype(NULLABLE)
+    if (job := timeline.profile.job) is not None:
+        each["like_rank"] = each.index.map(job.like)
     clock = told.set_index("process")[["shift_ns", "spread_ns"]] if told is not None else pd.DataFrame()
     for name in ("shift_ns", "spread_ns"):
         each[name] = process.map(clock[name]) if name in clock else None
         each[name] = each[name].astype(NULLABLE)
     table = each.reset_index().sort_values(["awaited_ns", "rank"], ascending=[False, True], ignore_index=True)
-    return Table(table[RANKS.column_names], _who_is_who(timeline))
+    return Table(table[[name for name in RANKS.column_names if name in table]], _who_is_who(timeline))
 
 
 _ALONE: Final = (

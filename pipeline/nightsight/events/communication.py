@@ -6,14 +6,15 @@ different numbers of them, those that overlap.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_names import communicates
-from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
-from nightsight.intervals import Flags, Ints
+from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column, positions
+from nightsight.intervals import Flags, Ints, Spans, shared, union
 from nightsight.tables import NULLABLE, empty, innermost_of
 
 PAIRWISE: Final = ("send", "recv", "send and recv")
@@ -70,8 +71,29 @@ def communication(timeline: Timeline) -> pd.DataFrame:
     )
     found = _with_calls(timeline, found, call)
     found = found.sort_values(["device", "called_ns", "start_ns"], kind="stable", ignore_index=True)
-    found["collective"] = _matched(found)
+    found["collective"] = matched(found)
     return found
+
+
+def of_all_ranks(timeline: Timeline) -> pd.DataFrame:
+    """Return `communication` of all ranks of the job, even where the capture has the events of only some of them."""
+    job = timeline.profile.job
+    return communication(timeline) if job is None else job.communication
+
+
+@of_capture
+def work_beside(timeline: Timeline) -> Mapping[int, Spans]:
+    """Return for each device that communicates when other work ran there meanwhile, merged; of all ranks, too."""
+    if (job := timeline.profile.job) is not None:
+        return job.beside
+    operations, found, beside = timeline.operations, communication(timeline), {}
+    is_other = ~communicating(timeline)
+    for device, mine in positions(found["device"].to_numpy()).items():
+        here = by_device(timeline)[device]
+        busy = here[is_other[here]]
+        spans = union(found["start_ns"].to_numpy()[mine], found["end_ns"].to_numpy()[mine])
+        beside[device] = shared(union(operations.start[busy], operations.end[busy]), spans)
+    return beside
 
 
 @of_capture
@@ -86,10 +108,27 @@ def communicating(timeline: Timeline) -> Flags:
     return flags
 
 
+def pids(timeline: Timeline) -> Mapping[int, int]:
+    """Return the number that the system gave to each process that called CUDA."""
+    if (job := timeline.profile.job) is not None:
+        return job.pids
+    calls = timeline.profile.tables.get("api_calls")
+    return {} if calls is None else dict(calls.drop_duplicates("process").set_index("process")["pid"])
+
+
 def ranks_of(timeline: Timeline, device: Ints) -> Ints:
     """Return the rank that each device works for; the device's own number where the capture does not tell."""
     known = _ranks(timeline)
     return np.asarray(known.reindex(device).to_numpy(), dtype=np.int64) if len(known) else device
+
+
+def stands_for(timeline: Timeline, device: Ints) -> Ints:
+    """Return for how many ranks each device stands, itself among them."""
+    if (job := timeline.profile.job) is None:
+        return np.ones(len(device), dtype=np.int64)
+    shown, count = np.unique(list(job.like.values()), return_counts=True)
+    ranks = ranks_of(timeline, device)
+    return np.where(np.isin(ranks, shown), count[np.searchsorted(shown, ranks).clip(max=len(shown) - 1)], 1)
 
 
 def are_ranks_known(timeline: Timeline) -> bool:
@@ -106,7 +145,7 @@ def called_by_rank(timeline: Timeline, device: int) -> str:
 @of_capture
 def _ranks(timeline: Timeline) -> "pd.Series[int]":
     """Return the rank of each device that communicates; empty unless each has one of its own."""
-    used = communication(timeline)[["device", "process"]].drop_duplicates()
+    used = of_all_ranks(timeline)[["device", "process"]].drop_duplicates()
     told = timeline.profile.tables.get("ranks", empty("ranks"))
     known = used.merge(told, on="process").set_index("device")["rank"].astype("int64")
     is_own = used["device"].is_unique and used["process"].is_unique and known.is_unique and len(known) == len(used)
@@ -174,8 +213,11 @@ def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataF
     return found
 
 
-def _matched(found: pd.DataFrame) -> Ints:
-    """Number what several devices take part in: by its place in a known communicator, else by name and time."""
+def matched(found: pd.DataFrame) -> Ints:
+    """Number what several devices take part in: by its place in a known communicator, else by name and time.
+
+    Takes what `communication` returns; -1 for what has no partner.
+    """
     collective = np.full(len(found), -1, dtype=np.int64)
     device = found["device"].to_numpy()
     if len(pd.unique(device)) < 2:

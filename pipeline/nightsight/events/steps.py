@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column
-from nightsight.intervals import Ints
+from nightsight.intervals import Ints, Spans
 
 _NONE: Final = np.empty(0, dtype=np.int64)
 _LATEST: Final = np.iinfo(np.int64).max
@@ -35,6 +35,16 @@ def device_steps(timeline: Timeline, device: int) -> tuple[Ints, Ints]:
     begin = np.where(begin[:-1] == _LATEST, starts, begin[:-1])
     begin = np.clip(np.maximum.accumulate(begin), window.start_ns, window.end_ns)
     return begin, np.append(begin[1:], window.end_ns)
+
+
+def worked_steps(timeline: Timeline, device: int) -> Spans:
+    """Return the steps of a device, or the window as one; the last one ends with the last work on the device."""
+    window = timeline.window
+    begin, end = device_steps(timeline, device)
+    if not len(begin):
+        begin, end = np.array([window.start_ns]), np.array([window.end_ns])
+    last = int(timeline.operations.end[by_device(timeline)[device]].max())
+    return begin, np.append(end[:-1], max(min(int(end[-1]), last), int(begin[-1])))
 
 
 @of_capture

@@ -29,7 +29,7 @@ from nightsight.analyze.causes.replay import (
 )
 from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.ranges.callers import OUTSIDE
-from nightsight.events.communication import called_by_rank
+from nightsight.events.communication import called_by_rank, stands_for
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union
 from nightsight.peaks import published
@@ -420,7 +420,7 @@ def straggler(scene: Scene) -> Iterator[Remedy]:
     spent = spent.reshape(len(steps), len(devices))
     # a rank that was not recorded in a step, or had died, tells nothing of the others
     spent[(spent == 0).any(axis=1)] = 0
-    even, most = spent.mean(axis=1), spent.max(axis=1)
+    even, most = np.average(spent, axis=1, weights=stands_for(scene.timeline, devices)), spent.max(axis=1)
     if not most.sum() or most.sum() < _UNEVEN * even.sum():
         return
     # operations may take no time
