@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def test_two_at_once_number_their_processes_differently() -> None:
 
 def test_neighbours_are_far_apart() -> None:
     numbers = sorted(isolation_module._first_number(pid) for pid in range(2_000, 2_012))
-    assert min(later - sooner for sooner, later in zip(numbers, numbers[1:], strict=False)) >= 256
+    assert min(later - sooner for sooner, later in pairwise(numbers)) >= 256
 
 
 @pytest.mark.skipif(os.getuid() != 0 or not OTHERS.exists(), reason="only root can become somebody else")
