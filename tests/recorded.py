@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from nightsight.events.window import WHOLE
 from nightsight.model import Profile, Report
 from nightsight.read import read
 from nightsight.render import render_html
@@ -43,3 +44,8 @@ class Recorded:
     def page(self, name: str) -> str:
         """Return the page of a capture, with its timeline."""
         return self._page(name)
+
+
+def whole(profile: Profile) -> Profile:
+    """Return a profile whose report is about all of it, as NVIDIA's tables are."""
+    return replace(profile, window=WHOLE)

@@ -20,10 +20,11 @@ from nightsight.analyze.ranges.owners import range_coverage, range_time
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline
+from nightsight.events.window import GPU_WORK, RECORDED
 from nightsight.model import Finding, Profile
 from nightsight.results import DEVICES, RESULTS, Column, Entry
 from nightsight.tables import TABLES, conform, empty
-from tests.recorded import Recorded
+from tests.recorded import Recorded, whole
 from tests.timeline import PROCESS
 from tests.timeline import draw as draw_profile
 
@@ -258,7 +259,21 @@ def test_every_operation_is_matched_with_a_call_of_its_process_and_id(capture: P
 def test_sums_by_name_are_the_sums_of_the_events(capture: Profile) -> None:
     for analysis, source in ((kernel_time, "kernels"), (cuda_api, "api_calls")):
         events = capture.table(source)
-        assert analysis(Timeline(capture)).frame["total_ns"].sum() == (events["end_ns"] - events["start_ns"]).sum()
+        assert (
+            analysis(Timeline(whole(capture))).frame["total_ns"].sum() == (events["end_ns"] - events["start_ns"]).sum()
+        )
+
+
+def test_tables_are_about_the_window(capture: Profile) -> None:
+    """What they add up to is what the figures of the window say, but for what is under way where it begins."""
+    timeline = Timeline(capture)
+    window, operations = timeline.window, timeline.operations
+    gpus, kernels, calls = (one(timeline).frame for one in (gpu_time, kernel_time, cuda_api))
+    crossing = ((operations.start < window.start_ns) & (operations.end > window.start_ns)).sum()
+    assert abs(gpus["kernels"].sum() - kernels["instances"].sum()) <= crossing
+    if window.name not in (GPU_WORK, RECORDED):
+        start = capture.table("api_calls")["start_ns"]
+        assert calls["calls"].sum() == ((start >= window.start_ns) & (start < window.end_ns)).sum()
 
 
 @pytest.mark.parametrize("name", [*CAPTURES, *OF_TORCH])
@@ -290,7 +305,7 @@ def test_ranges_are_busy_no_longer_than_the_sum_of_their_operations(capture: Pro
 
 
 def test_all_kernels_of_the_training_capture_are_attributed(recorded: Recorded) -> None:
-    timeline = Timeline(recorded.profile("train"))
+    timeline = Timeline(whole(recorded.profile("train")))
     table = range_time(timeline).frame
     assert table[table["level"] == 0]["kernels"].sum() == 1224
     backward = table[table["path"].str.endswith("/ backward")]

@@ -52,7 +52,7 @@ def test_groups_are_those_of_a_step_not_of_the_capture(recorded: Recorded) -> No
 
 def test_an_older_report_gives_totals_by_repetition(recorded: Recorded) -> None:
     table = measures(without(recorded.report("train"), STEP_WORK.name)).table.set_index(["kind", "name"])
-    assert table.loc[("copy", "memset"), "count"] == pytest.approx(20 / 19)
+    assert table.loc[("copy", "memset"), "count"] == 1
     assert {"kernel", "family", "copy", "api", "range", "gate", "cause"} == set(table.index.get_level_values(0))
 
 

@@ -638,7 +638,8 @@ PARTS = st.sampled_from(
 )
 
 
-@given(st.lists(PARTS, max_size=10).map("".join))
+# but `q@k:~` is where somebody works
+@given(st.lists(PARTS, max_size=10).map("".join).filter(lambda text: ":~" not in text))
 def test_what_templates_shapes_and_numbers_are_made_of_stays(text: str) -> None:
     assert Private().text(text) == text
 

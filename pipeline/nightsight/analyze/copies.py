@@ -8,7 +8,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import call_names, call_paths
 from nightsight.events.categories import is_pageable
-from nightsight.events.timeline import Timeline
+from nightsight.events.timeline import Timeline, begun, of_window
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.peaks import Peaks, published
 from nightsight.results import COPY_SIZES, GPU_PEAKS, MEMORY_OPERATIONS, SLOW_COPIES
@@ -42,7 +42,7 @@ _WITHOUT_HOST: Final = ("Device-to-Device", "Peer-to-Peer")
 
 def memory_operations(timeline: Timeline) -> Table:
     """Return one row per direction and pair of memory kinds: time, size, rate, and rate in percent of the peak."""
-    operations = timeline.profile.table("memory_ops")
+    operations = of_window(timeline, "memory_ops")
     times = time_summary(operations, _KINDS)
     sizes = summarize(operations, _KINDS, "bytes")
     sizes = sizes.rename(columns={name: f"{name}_bytes" for name in ("avg", "med", "min", "max")})
@@ -64,7 +64,7 @@ def gpu_peaks(timeline: Timeline) -> Table:
 
 def copy_sizes(timeline: Timeline) -> Table:
     """Return one row per direction, kind of host memory and size bin; each bin is twice as wide as the one before."""
-    operations = timeline.profile.table("memory_ops")
+    operations = of_window(timeline, "memory_ops")
     unsized = int((operations["bytes"].isna() & (operations["operation"] != "memset")).sum())
     operations = operations[operations["bytes"].notna()]
     # frexp's exponent p means 2^(p-1) <= size < 2^p; exact, because floats round only from 2^53 on
@@ -99,7 +99,8 @@ def slow_copies(timeline: Timeline) -> Table:
     """
     operations = timeline.profile.table("memory_ops")
     positions = np.flatnonzero(timeline.operations.of("memory_ops"))
-    slow = np.flatnonzero(is_pageable(operations) | _is_waited_for(timeline, timeline.operations.call[positions]))
+    is_slow = is_pageable(operations) | _is_waited_for(timeline, timeline.operations.call[positions])
+    slow = np.flatnonzero(is_slow & begun(timeline, operations["start_ns"]))
     mine, call = operations.iloc[slow], timeline.operations.call[positions[slow]]
     keys = {
         "path": call_paths(timeline, call),
@@ -228,6 +229,7 @@ def _time_at_peak(timeline: Timeline) -> pd.DataFrame:
     """
     operations, devices = timeline.profile.table("memory_ops"), timeline.profile.tables.get("devices", empty("devices"))
     moved = operations.assign(device=timeline.operations.device[timeline.operations.of("memory_ops")])
+    moved = moved[begun(timeline, moved["start_ns"])]
     moved = total(moved["bytes"], [moved[name] for name in (*_KINDS, "device")]).reset_index()
     table = moved.merge(_peaks(devices), on="device", how="left", validate="m:1")
     operation, target = table["operation"].astype("str"), table["target_kind"]

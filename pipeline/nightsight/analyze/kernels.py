@@ -3,14 +3,14 @@
 from typing import Final
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.timeline import Timeline
+from nightsight.events.timeline import Timeline, of_window
 from nightsight.results import CUDA_GPU_KERN_SUM
 from nightsight.tables import time_summary
 
 
 def kernel_time(timeline: Timeline) -> Table:
     """Return one row per demangled kernel name, with statistics of its duration."""
-    return Table(time_summary(timeline.profile.table("kernels"), ["name"]).rename(columns={"count": "instances"}))
+    return Table(time_summary(of_window(timeline, "kernels"), ["name"]).rename(columns={"count": "instances"}))
 
 
 ANALYSES: Final = (Analysis(CUDA_GPU_KERN_SUM, kernel_time),)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.operators import launching_operators, nested_operators, operator_modules
-from nightsight.events.timeline import Timeline, of_capture
+from nightsight.events.timeline import Timeline, begun, of_capture
 from nightsight.intervals import Ints
 from nightsight.results import CPU_OP_SHAPES, CPU_OPS, KERNEL_OPERATORS
 from nightsight.tables import HOST_MEMORY, ON_DEVICE, empty, innermost_of, time_summary
@@ -62,6 +62,7 @@ def kernel_operators(timeline: Timeline) -> Table:
         of_functions = np.append(np.asarray(functions["function"], dtype=object), "")
         named["function"] = of_functions[np.where(called >= 0, inside, -1)]
         keys.append("function")
+    named = named[begun(timeline, named["start_ns"])]
     summed = time_summary(named, ["name", *keys]).rename(columns={"count": "instances"})
     return Table(summed[["time_pct", "total_ns", "instances", "avg_ns", *keys, "name"]])
 
@@ -94,9 +95,16 @@ def _summed(figures: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return table.assign(own_pct=100.0 * table["own_ns"] / max(table["own_ns"].sum(), 1))
 
 
-@of_capture
 def _figures(timeline: Timeline) -> pd.DataFrame:
-    """Return one row per call of an operator: name, shapes, and what is its own and what with all inside it."""
+    """Return the calls of operators that began in the window, as `_every_call` has them."""
+    figures = _every_call(timeline)
+    mine = begun(timeline, figures["start_ns"])
+    return (figures if mine.all() else figures[mine]).drop(columns="start_ns")
+
+
+@of_capture
+def _every_call(timeline: Timeline) -> pd.DataFrame:
+    """Return one row per call of an operator: name, shapes, start, and what is its own and with all inside it."""
     table, nested = timeline.profile.table("cpu_ops"), nested_operators(timeline)
     is_operator = nested.row >= 0
     calls = np.flatnonzero(is_operator & (nested.call == np.arange(len(nested.row))))
@@ -124,7 +132,10 @@ def _figures(timeline: Timeline) -> pd.DataFrame:
         if len(events):
             total = _changes(events, nested.process, nested.start, nested.end)
             add(name, total, nested.without_children(total))
-    figures = pd.DataFrame({**of_calls, "name": table["name"].array[row], "shapes": table["shapes"].array[row]})
+    start = {"start_ns": table["start_ns"].array[row]}
+    figures = pd.DataFrame(
+        {**start, **of_calls, "name": table["name"].array[row], "shapes": table["shapes"].array[row]}
+    )
     if (table["shapes"] != "").any():
         figures["flops"] = _flops(table.iloc[row])
     return figures

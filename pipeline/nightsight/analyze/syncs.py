@@ -14,7 +14,7 @@ from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.ranges.callers import call_names, call_paths, outermost
 from nightsight.analyze.ranges.steps import step_columns
 from nightsight.events.names import api_names
-from nightsight.events.timeline import Timeline, busy_spans, distinct, operation_column, positions
+from nightsight.events.timeline import Timeline, begun, busy_spans, distinct, of_window, operation_column, positions
 from nightsight.intervals import Flags, Ints, covered, union
 from nightsight.results import CUDA_API_SYNC, OSRT_SUM
 from nightsight.tables import categorical, time_summary
@@ -40,6 +40,7 @@ def synchronizations(timeline: Timeline) -> Table:
     waits = np.union1d(explicit, implicit)
     # a driver call inside a runtime call is the same wait
     call = outermost(timeline, waits)
+    call = call[begun(timeline, timeline.call_times[0][call])]
     start, end = (times[call] for times in timeline.call_times)
     frame = pd.DataFrame(
         {
@@ -74,7 +75,7 @@ def synchronizations(timeline: Timeline) -> Table:
 
 def os_calls(timeline: Timeline) -> Table:
     """Return one row per function of the OS runtime, with statistics of its duration."""
-    return Table(time_summary(timeline.profile.table("os_calls"), ["name"]).rename(columns={"count": "calls"}))
+    return Table(time_summary(of_window(timeline, "os_calls"), ["name"]).rename(columns={"count": "calls"}))
 
 
 def _named(timeline: Timeline, pattern: str) -> Ints:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, gpus, launch_keys, launching_calls
 from nightsight.events.names import GRAPH
-from nightsight.events.window import Window, chosen_window
+from nightsight.events.window import GPU_WORK, RECORDED, Window, chosen_window
 from nightsight.intervals import Flags, Ints, Spans, inside
 from nightsight.model import Profile
 from nightsight.parallel import once
@@ -208,6 +208,22 @@ def positions(values: Ints) -> dict[int, Ints]:
 def by_device(timeline: Timeline) -> dict[int, Ints]:
     """Return the operations of each device, in their order."""
     return positions(timeline.operations.device)
+
+
+def begun(timeline: Timeline, start: "Ints | pd.Series[Any]") -> Flags:
+    """Return which times are in the window; a window of all GPU work has all else that was recorded, too."""
+    window = timeline.window
+    if window.name in (GPU_WORK, RECORDED):
+        return np.ones(len(start), dtype=bool)
+    times = np.asarray(start)
+    return np.asarray((times >= window.start_ns) & (times < window.end_ns))
+
+
+def of_window(timeline: Timeline, table: str) -> pd.DataFrame:
+    """Return the rows of a canonical table that began in the window; MissingTable if it was not captured."""
+    frame = timeline.profile.table(table)
+    mine = begun(timeline, frame["start_ns"])
+    return frame if mine.all() else frame[mine]
 
 
 @once

@@ -8,7 +8,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.launches.figures import API, LATENCY, launch_times
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline, begun, positions
 from nightsight.intervals import Ints
 from nightsight.results import KERNEL_DURATIONS, LAUNCH_LATENCIES
 
@@ -24,8 +24,9 @@ def kernel_durations(timeline: Timeline) -> Table:
     """Return the histogram of kernel durations in ns: one row per device and non-empty bin."""
     operations, kernels = timeline.operations, len(timeline.profile.table("kernels"))
     # kernels are the first operations, and a slice, unlike a mask, does not copy
-    time = operations.end[:kernels] - operations.start[:kernels]
-    return _table(_classes(DURATION, operations.device[:kernels], time))
+    time, device = operations.end[:kernels] - operations.start[:kernels], operations.device[:kernels]
+    mine = begun(timeline, operations.start[:kernels])
+    return _table(_classes(DURATION, *((device, time) if mine.all() else (device[mine], time[mine]))))
 
 
 def launch_latencies(timeline: Timeline) -> Table:

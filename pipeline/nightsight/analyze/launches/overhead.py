@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.events.timeline import Timeline, of_capture
+from nightsight.events.timeline import Timeline, begun
+from nightsight.parallel import once
 from nightsight.results import LAUNCH_OVERHEAD
 from nightsight.tables import whole
 
@@ -16,10 +17,11 @@ _PHASES: Final = ("api", "queue", "execution")
 _KEYS: Final = ["device", "name"]
 
 
-@of_capture
+@once
 def launch_overhead(timeline: Timeline) -> Table:
     """Return one row per device and kernel, and one for graphs: the three phases of its launches in ns."""
     launches = timeline.launches
+    launches = launches[begun(timeline, launches["start_ns"])]
     call = launches["call"].to_numpy()
     known = call >= 0
     call_start, call_end = (times[call] if len(times) else np.zeros(len(call)) for times in timeline.call_times)

@@ -8,7 +8,7 @@ from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import call_owners
 from nightsight.events.ranges import repetitions
-from nightsight.events.timeline import Timeline
+from nightsight.events.timeline import Timeline, begun
 from nightsight.results import RANGE_KERNELS
 from nightsight.tables import categorical, time_summary
 
@@ -22,6 +22,7 @@ def range_kernels(timeline: Timeline) -> Table:
     code = np.append(np.asarray(paths.codes, dtype=np.int64), len(paths.categories))[owner]
     texts = np.append(np.asarray(paths.categories, dtype=object), OUTSIDE)
     named = kernels[["start_ns", "end_ns", "name"]].assign(path=categorical(texts, code))
+    named = named[begun(timeline, named["start_ns"])]
     summed = time_summary(named, ["path", "name"]).rename(columns={"count": "instances"})
     table = summed[list(RANGE_KERNELS.column_names)].astype({"path": "str"})
     return Table(table[: len(table) * bool(len(paths.categories))])

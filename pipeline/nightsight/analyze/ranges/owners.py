@@ -11,7 +11,7 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.ranges import DEEPER, DEEPEST, is_deeper, nested_ranges, range_labels
-from nightsight.events.timeline import Timeline, of_capture, positions
+from nightsight.events.timeline import Timeline, begun, of_capture, positions
 from nightsight.intervals import Flags, Ints, grouped_busy, innermost, outer
 from nightsight.model import Finding
 from nightsight.results import NVTX_RANGES, RANGE_COVERAGE
@@ -30,8 +30,11 @@ def range_time(timeline: Timeline) -> Table:
     GPU columns are left out if GPU work or API calls were not traced.
     """
     profile = timeline.profile
-    ranges = nested_ranges(timeline.profile)
-    keys = ["path", "pid"]
+    every = nested_ranges(timeline.profile)
+    # one that encloses the window began before it
+    began = np.minimum(np.maximum(every["start_ns"], timeline.window.start_ns), every["end_ns"] - 1)
+    mine = begun(timeline, began)
+    ranges, keys = every[mine], ["path", "pid"]
     paths = summarize(ranges.assign(length=duration(ranges)), keys, "length").set_index(keys)
     columns = {"count": "instances"} | {name: f"cpu_{name}_ns" for name in ("total", "med", "min", "max")}
     first = ranges.groupby(keys, observed=True)
@@ -39,7 +42,7 @@ def range_time(timeline: Timeline) -> Table:
     table = table.join(first.agg(style=("style", "first"), level=("level", "first"), start=("start_ns", "min")))
     notes = range_notes(timeline)
     if {"kernels", "memory_ops", "api_calls"} <= profile.tables.keys():
-        work = range_work(timeline).assign(**ranges[keys]).groupby(keys, observed=True).sum()
+        work = range_work(timeline)[mine].assign(**ranges[keys]).groupby(keys, observed=True).sum()
         table, notes = table.join(work), (_coverage(timeline), *notes)
     table = table.sort_values(["pid", "start", "level"]).drop(columns="start").reset_index()
     return Table(table.astype({"path": "str"}), notes)
