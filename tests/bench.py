@@ -16,11 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 
 from nightsight.history import Row
 from nightsight.read import read
@@ -52,6 +53,9 @@ ALLOWED_RENDERING_S = 2.0
 ALLOWED_HISTORY: Allowed = (10.0, None)
 ALLOWED_TRENDS_MB = 1.5
 ALLOWED_PAGE_MB = 1.5
+# `ddp_exposed` holds 765 kernels of each of its two processes
+RANKS, RANK_COPIES = 64, 131
+ALLOWED_JOB: Allowed = (60.0, 4000.0)
 # of a million kernels each, with their calls: one loop, many threads and streams, and a process for each of many GPUs
 SHAPES = {
     "1M": Lanes(),
@@ -93,7 +97,7 @@ def main() -> None:
         kept += browse(folder / "many.html", "1,000,000 events that do not repeat", allowed_mb=None)
         kept.append(tables(folder / "table.html"))
         kept.append(comparing(folder))
-        kept += history(folder)
+        kept += [*history(folder), *job(folder)]
     sys.exit(not all(kept))
 
 
@@ -158,6 +162,49 @@ def comparing(folder: Path) -> bool:
     sides = ("--baseline", *map(str, runs[:5]), "--candidate", *map(str, runs[5:]))
     command = [*NIGHTSIGHT, "compare", *sides, "-o", str(folder / "comparison.html")]
     return measure("`nightsight compare`, 5 + 5 runs of 2,000 kernels", command, runs=3, allowed=(3.0, None))
+
+
+def job(folder: Path) -> list[bool]:
+    """Make the report of a job: a real rank of two again and again, and as many files of it as there are ranks."""
+    rank, page = folder / "rank.sqlite", folder / "job.html"
+    tile(one_process(unpacked(DATA / "ddp_exposed" / "ddp_exposed.sqlite.xz", folder)), rank, RANK_COPIES)
+    files = [folder / f"train_rank{number}.sqlite" for number in range(RANKS)]
+    for file in files:
+        file.hardlink_to(rank)
+    command = [*NIGHTSIGHT, "report", *map(str, files), "-o", str(page)]
+    start = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=AS_INSTALLED) as process:
+        peak = peak_of_all(psutil.Process(process.pid))
+    seconds = time.perf_counter() - start
+    for file in (rank, *files):
+        file.unlink()
+    what = f"`nightsight report`, a job of {RANKS} ranks of 100,000 kernels"
+    is_quick = show(what, [seconds], "s", ALLOWED_JOB[0], peak_mb=peak, allowed_mb=ALLOWED_JOB[1])
+    return [not process.returncode and is_quick, show("its page: size", [page.stat().st_size / 1e6], "MB", 2.0)]
+
+
+def one_process(capture: Path) -> Path:
+    """Leave only the events of the first process that used a GPU."""
+    with closing(sqlite3.connect(capture)) as connection:
+        (kept,) = connection.execute("SELECT MIN(globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            names = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            for name in names & {"globalPid", "globalTid"} if table != "PROCESSES" else ():
+                # the lower 24 bits are the thread
+                connection.execute(f"DELETE FROM {table} WHERE {name} >> 24 != {kept >> 24}")
+        connection.commit()
+    return capture
+
+
+def peak_of_all(process: psutil.Process) -> float:
+    """Wait for a process; return the most memory in MB that it and its children had together."""
+    peak = 0.0
+    while process.status() != psutil.STATUS_ZOMBIE:
+        with suppress(psutil.NoSuchProcess):
+            every = [process, *process.children(recursive=True)]
+            peak = max(peak, sum(one.memory_full_info().pss for one in every) / 1e6)
+        time.sleep(0.2)
+    return peak
 
 
 def stats(capture: Path, nsys: str | None) -> None:

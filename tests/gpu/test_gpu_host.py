@@ -223,7 +223,7 @@ def test_a_program_that_fails_keeps_its_capture(tmp_path: Path, end: str, messag
     folder = run_folder(tmp_path)
     report = Report.from_json((folder / "report.json").read_text())
     assert report.findings[0].rule == "partial_capture"
-    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 20
+    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 10
     assert "planted-output" not in attached(folder)
 
 
@@ -252,7 +252,7 @@ def test_a_signal_ends_all_of_it_and_keeps_the_capture(tmp_path: Path, number: s
     process.send_signal(number)
     assert process.wait(120) == 1
     report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
-    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 20
+    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 10
     assert not running("endless.py")
 
 
@@ -276,7 +276,7 @@ def test_torchrun(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", 1, "train.py"]
     nightsight("profile", "--", *launcher, cwd=tmp_path)
     report = Report.from_json((run_folder(tmp_path) / "report.json").read_text())
-    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 20
+    assert report.result("cuda_gpu_kern_sum").rows["instances"].sum() >= 10
 
 
 @pytest.mark.parametrize("workload", ["matmul", "memcpy", "launch_bound"])
