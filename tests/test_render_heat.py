@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.render.figure.curves import GRID
-from nightsight.render.figure.heat import Heat, Row, heat
+from nightsight.render.figure.heat import Heat, Row, heat, heats_of_parts
 from tests.properties import examples
 
 
@@ -90,3 +90,47 @@ def test_one_rank_or_no_column_is_no_map() -> None:
     assert heat(steps_of([[1e6] * 3])) == ()
     assert heat(steps_of([[1e6] * 3, [1e6] * 3]).drop(columns="work_ns")) == ()
     assert heat(pd.DataFrame()) == ()
+
+
+# -- categories -------------------------------------------------------------------------------------------------------
+
+RANKS_OF_GPUS = pd.DataFrame({"rank": [4, 5, 6], "device": [0, 1, 2]})
+
+
+def parts_of(**columns: list[float]) -> pd.DataFrame:
+    """Return step_times of three GPUs, whose four steps are alike; columns: the time of a category on each GPU."""
+    rows = [
+        {"device": gpu, "number": step, "steps": 1, "time_ns": 1e6, **{name: ns[gpu] for name, ns in columns.items()}}
+        for gpu in range(3)
+        for step in range(4)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_categories_in_which_ranks_differ_have_a_map_the_largest_difference_first() -> None:
+    times = {"compute_ns": [5e5, 5e5, 6e5], "host_ns": [1e5, 3e5, 1e5], "copies_ns": [1e4, 1e4, 1e4]}
+    found = heats_of_parts(parts_of(**times), RANKS_OF_GPUS)
+    assert [view.title for view in found] == ["host code", "compute"]
+    assert [level(row) for row in found[0].rows] == [[0], [5], [0]]
+    assert [row.label for row in found[0].rows] == ["4", "5", "6"]
+    assert found[0].summary == "host code: the most on rank 5 (300.0 µs a step), the least on rank 4 (100.0 µs a step)."
+
+
+def test_communication_has_none_since_who_is_waited_for_has_the_least() -> None:
+    assert heats_of_parts(parts_of(communication_ns=[9e5, 1e5, 9e5]), RANKS_OF_GPUS) == ()
+
+
+def test_what_hardly_differs_has_none() -> None:
+    assert heats_of_parts(parts_of(compute_ns=[500e3, 515e3, 500e3]), RANKS_OF_GPUS) == ()
+
+
+@pytest.mark.parametrize("odd", [np.nan, -1.0, np.inf])
+def test_odd_times_of_categories_draw_nothing(odd: float) -> None:
+    (view,) = heats_of_parts(parts_of(compute_ns=[1e5, 5e5, odd]), RANKS_OF_GPUS)
+    assert [row.label for row in view.rows] == ["4", "5"]
+
+
+def test_without_ranks_or_steps_there_are_no_maps_of_categories() -> None:
+    assert heats_of_parts(parts_of(compute_ns=[1e5, 5e5, 1e5]), pd.DataFrame()) == ()
+    assert heats_of_parts(pd.DataFrame(), RANKS_OF_GPUS) == ()
+    assert heats_of_parts(parts_of(compute_ns=[1e5, 5e5, 1e5]), RANKS_OF_GPUS.iloc[:1]) == ()

@@ -13,7 +13,7 @@ from nightsight.render.figure.bars import Bar, Chart, Group, Mix, share, stacks,
 from nightsight.render.figure.columns import StepColumns, step_columns
 from nightsight.render.figure.curves import Kind, TimeChart, over_time
 from nightsight.render.figure.flames import Flames, flames
-from nightsight.render.figure.heat import Heat, heat
+from nightsight.render.figure.heat import Heat, heat, heats_of_parts
 from nightsight.render.figure.histograms import Distribution, Histogram, Layer, histograms
 from nightsight.render.figure.icicle import Icicles, icicles
 from nightsight.render.figure.rooflines import OF_OPERATORS, Roofline, rooflines
@@ -256,7 +256,9 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     ),
     CRITICAL_PATH.name: lambda drawn: Pictures(path=path_whole(drawn.rows(CRITICAL_PATH))),
     STEP_SPLIT.name: lambda drawn: Pictures(columns=_steps(drawn.rows(STEP_TIMES), drawn.rows(STEP_SPLIT))),
-    RANKS.name: lambda drawn: Pictures(heats=heat(drawn.rows(RANK_STEPS))),
+    RANKS.name: lambda drawn: Pictures(
+        heats=(*heat(drawn.rows(RANK_STEPS)), *heats_of_parts(drawn.rows(STEP_TIMES), drawn.rows(RANKS)))
+    ),
     STEP_PARTS.name: lambda drawn: Pictures(icicles=icicles(drawn.rows(STEP_PARTS), drawn.labels.short)),
     IDLE_STACKS.name: lambda drawn: Pictures(flames=flames(drawn.rows(IDLE_STACKS))),
     CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(

@@ -1,6 +1,9 @@
-"""Geometry of the heat map of ranks: a row per rank, a cell per step, the stronger the longer the rank itself took."""
+"""Geometry of heat maps of ranks: a row per rank, a cell per step, the stronger the longer the rank itself took.
 
-from collections.abc import Iterator
+One is of all that a rank does without waiting for others. More are of the categories in which ranks differ.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +13,7 @@ import pandas as pd
 from nightsight.render.figure.axes import Tick, measured, step_ticks
 from nightsight.render.figure.curves import GRID
 from nightsight.render.table.view import Floats, counted
+from nightsight.results import COMMUNICATION, STEP_CATEGORIES
 from nightsight.units import format_value
 
 _LEVELS: Final = 6
@@ -17,6 +21,10 @@ _ROWS: Final = 64
 # of the longest: cells that differ by less look alike
 _LEAST_RANGE: Final = 0.1
 _NEEDED: Final = ("rank", "number", "steps", "time_ns", "waited_ns", "work_ns")
+_OF_PARTS: Final = ("device", "number", "steps", "time_ns")
+# of a step: ranks whose means differ by less are alike in a category; more maps than these say no more
+_LEAST_APART: Final = 0.02
+_MOST_MAPS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -47,40 +55,82 @@ def heat(frame: pd.DataFrame) -> tuple[Heat, ...]:
         return ()
     known = pd.DataFrame({name: measured(frame[name]) for name in _NEEDED}).dropna()
     known = known[(known["steps"] > 0) & (known["number"] >= 0) & (known["work_ns"] >= 0)]
-    ranks = known.groupby("rank", sort=True)
-    if ranks.ngroups < 2:
+    if known["rank"].nunique() < 2:
         return ()
-    work = known["work_ns"].to_numpy()
-    longest = float(work.max())
-    low = min(float(work.min()), (1 - _LEAST_RANGE) * longest)
+    work, waited = _means(known, "work_ns"), _means(known, "waited_ns")
+    slowest, fastest = max(work, key=work.__getitem__), min(work, key=work.__getitem__)
+    count = float((known["number"] + known["steps"]).max())
+    summary = (
+        f"{counted(len(work), 'rank')}, {counted(count, 'step')}. Rank {slowest:.0f} takes the longest without waiting "
+        f"for others, {format_value(work[slowest], 'time_ns')} on average; rank {fastest:.0f} the shortest, "
+        f"{format_value(work[fastest], 'time_ns')}."
+    )
+    titles = {
+        rank: f"{format_value(time, 'time_ns')} a step, and {format_value(waited[rank], 'time_ns')} of waiting"
+        for rank, time in work.items()
+    }
+    notes = tuple(_notes(known, len(work)))
+    return (_map("Each rank, step by step", known.assign(value=known["work_ns"]), titles, summary, notes),)
+
+
+def heats_of_parts(steps: pd.DataFrame, ranks: pd.DataFrame) -> tuple[Heat, ...]:
+    """Return a heat map for each category of step_times in which the ranks differ, the one with the most first."""
+    if not set(_OF_PARTS) <= set(steps.columns) or not {"rank", "device"} <= set(ranks.columns):
+        return ()
+    numbers = ranks[["rank", "device"]].dropna().drop_duplicates("device")
+    named = steps.merge(numbers, on="device")
+    found = []
+    for category, column in STEP_CATEGORIES.items():
+        # who communicates for long waits for the others
+        if column in named and category != COMMUNICATION:
+            known = pd.DataFrame({name: measured(named[name]) for name in ("rank", "number", "steps", "time_ns")})
+            known = known.assign(value=measured(named[column])).dropna()
+            known = known[(known["steps"] > 0) & (known["number"] >= 0) & (known["value"] >= 0)]
+            mean = _means(known, "value")
+            apart = max(mean.values()) - min(mean.values()) if mean else 0.0
+            if apart > 0 and apart >= _LEAST_APART * float(known["time_ns"].mean()):
+                found.append((apart, category, known, mean))
+    maps = []
+    for _, category, known, mean in sorted(found, key=lambda one: -one[0])[:_MOST_MAPS]:
+        each = {rank: f"{format_value(time, 'time_ns')} a step" for rank, time in mean.items()}
+        least, *_, most = (f"rank {rank:.0f} ({each[rank]})" for rank in sorted(mean, key=mean.__getitem__))
+        maps.append(_map(category, known, each, f"{category}: the most on {most}, the least on {least}."))
+    return tuple(maps)
+
+
+def _means(known: pd.DataFrame, column: str) -> dict[float, float]:
+    """Return the mean of a column for each rank."""
+    mean = known.groupby("rank", sort=True)[column].mean()
+    return dict(zip(mean.index.tolist(), mean.tolist(), strict=True))
+
+
+def _map(
+    title: str, known: pd.DataFrame, titles: Mapping[float, str], summary: str, notes: tuple[str, ...] = ()
+) -> Heat:
+    """Return the map of `value`, for each rank with a title."""
+    value = known["value"].to_numpy()
+    longest = float(value.max())
+    low = min(float(value.min()), (1 - _LEAST_RANGE) * longest)
     edges = low + (longest - low) * np.arange(_LEVELS) / _LEVELS
     count = float((known["number"] + known["steps"]).max())
-    rows = tuple(_row(mine, edges, count) for _, mine in ranks)
-    mean = ranks["work_ns"].mean()
-    slowest = f"Rank {mean.idxmax():.0f}"
-    summary = (
-        f"{counted(ranks.ngroups, 'rank')}, {counted(count, 'step')}. {slowest} takes the longest without waiting for "
-        f"others, {format_value(float(mean.max()), 'time_ns')} on average; rank {mean.idxmin():.0f} the shortest, "
-        f"{format_value(float(mean.min()), 'time_ns')}."
+    rows = tuple(
+        Row(f"{rank:.0f}", _paths(known[known["rank"] == rank], edges, count), f"Rank {rank:.0f}: {each}")
+        for rank, each in titles.items()
     )
     keys = tuple(format_value(float(edge), "time_ns") for edge in edges)
-    notes = tuple(_notes(known, len(rows)))
-    return (Heat("Each rank, step by step", rows[:_ROWS], keys, tuple(step_ticks(count)), summary, notes),)
+    return Heat(title, rows[:_ROWS], keys, tuple(step_ticks(count)), summary, notes)
 
 
-def _row(mine: pd.DataFrame, edges: Floats, count: float) -> Row:
+def _paths(mine: pd.DataFrame, edges: Floats, count: float) -> tuple[str, ...]:
     number, steps = mine["number"].to_numpy(), mine["steps"].to_numpy()
     begin, end = (np.rint(GRID * values / count).astype(int) for values in (number, number + steps))
-    level = np.searchsorted(edges, mine["work_ns"].to_numpy(), side="right") - 1
+    level = np.searchsorted(edges, mine["value"].to_numpy(), side="right") - 1
     paths = []
     for wanted in range(len(edges)):
         cells = np.flatnonzero(level == wanted)
         drawn = zip(begin[cells].tolist(), np.maximum(end - begin, 1)[cells].tolist(), strict=True)
         paths.append("".join(f"M{at} 0h{width}v1h-{width}z" for at, width in drawn))
-    waited, whole = float(mine["waited_ns"].mean()), float(mine["work_ns"].mean())
-    rank, took = f"{mine['rank'].iloc[0]:.0f}", format_value(whole, "time_ns")
-    title = f"Rank {rank}: {took} a step, and {format_value(waited, 'time_ns')} of waiting"
-    return Row(rank, tuple(paths), title)
+    return tuple(paths)
 
 
 def _notes(known: pd.DataFrame, rows: int) -> Iterator[str]:
