@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import pytest
 
 from nightsight.collect.launched import Launched, launched
 from nightsight.job import Part, joined
-from nightsight.model import Profile
+from nightsight.model import Profile, Report
 from nightsight.tables import conform
 from nightsight.unprofiled import as_text, of_text
 from tests.test_cli import USAGE
@@ -103,3 +105,47 @@ def test_ranks_need_a_launcher(run: Any, tmp_path: Path, monkeypatch: pytest.Mon
     told = run("profile", "--ranks", "0", script, expect=USAGE).stderr
     assert "Error: nothing tells which rank this is, for --ranks" in told
     assert "'x' is not a list of ranks" in run("profile", "--ranks", "x", script, expect=USAGE).stderr
+
+
+@pytest.mark.slow
+def test_the_script_for_clusters_records_each_rank_and_all_are_one_report(tmp_path: Path) -> None:
+    """Processes stand for machines: each has a folder, and what a launcher would tell it."""
+    document = (Path(__file__).parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"^```sh\n(#!/bin/sh\n.*?)^```$", document, re.MULTILINE | re.DOTALL)
+    (tmp_path / "record.sh").write_text(script)
+    (tmp_path / "train.py").write_text(TRAINING)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    common = {**os.environ, "PATH": path, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    words = ["sh", "record.sh", "--collector", "torch", "train.py"]
+    ranks = [
+        subprocess.Popen(words, cwd=tmp_path, env={**common, "RANK": str(rank)}, stderr=subprocess.DEVNULL)
+        for rank in range(2)
+    ]
+    assert [process.wait(300) for process in ranks] == [0, 0]
+    # the pattern of the document
+    files = sorted(tmp_path.glob("run/rank*/*/*/capture/*.json.gz"))
+    page = tmp_path / "job.json"
+    subprocess.run(["nightsight", "report", *map(str, files), "-o", page], env=common, check=True)
+    assert len(files) == 2
+    report = Report.from_json(page.read_bytes())
+    assert report.title == "train"
+    # torch.profiler tells ranks that gloo has, too
+    assert not [finding.title for finding in report.findings if finding.rule == "missing_ranks"]
+
+
+TRAINING = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+weights = torch.ones(64, 64)
+for _ in range(12):
+    with torch.profiler.record_function("step"):
+        gradient = weights @ weights
+        dist.all_reduce(gradient)
+        weights = torch.tanh(gradient)
+dist.destroy_process_group()
+"""
