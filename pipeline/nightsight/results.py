@@ -1162,6 +1162,7 @@ NCU_KERNELS: Final = Entry(
         "l1_hit_pct",
         "tensor_pct",
         "theoretical_occupancy_pct",
+        "occupancy_limit",
         "registers",
         "shared_bytes",
         "waves",

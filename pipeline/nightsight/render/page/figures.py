@@ -14,6 +14,7 @@ from nightsight.model import Report
 from nightsight.peaks import LIMITED_PCT
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
+from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import counted, floats
 from nightsight.render.verdict import largest_wait
 from nightsight.results import (
@@ -144,7 +145,7 @@ def _single_kernels(limits: pd.DataFrame) -> Iterator[Figure]:
         if largest["used_pct"] >= LIMITED_PCT:
             yield Figure("It is limited by", unit, f"used at {used}")
         else:
-            yield Figure("It is limited by", "latencies", f"most used: {unit}, {used}")
+            yield Figure("It is limited by", LATENCIES, f"most used: {unit}, {used}")
 
 
 def key_figures(run: Numbers) -> tuple[Figure, ...]:
