@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nightsight.model import Finding, Report
 from nightsight.render import render_html, render_markdown
 from nightsight.render.figure.bars import MIX_COLORS, stacks
+from nightsight.render.figure.charts import Pictures
 from nightsight.render.page.page import Section, page
 from nightsight.render.table.replayed import hottest
 from nightsight.render.table.view import TableView
@@ -65,21 +66,16 @@ def test_the_limiter_of_a_kernel_is_the_unit_of_its_limits_and_not_what_limits_i
     assert [row.cells[titles(table).index("Occupancy limit") - 1].text for row in table.rows] == ["warps"] * 3
 
 
-def test_peaks_are_bars_and_what_was_not_collected_is_none() -> None:
-    frame = kernels(memory_pct=[30.0, np.nan, 0.0])
-    (chart,) = section_of(replay_report(ncu_kernels=frame), "ncu_kernels").pictures.charts
-    bars = [[(bar.label, bar.value, bar.width) for bar in group.bars] for group in chart.groups]
-    compute, occupancy = ("Compute", "60.0 %", 60.0), ("Occupancy", "12.5 %", 12.5)
-    assert bars == [
-        [compute, ("Memory", "30.0 %", 30.0), occupancy],
-        [compute, occupancy],
-        [compute, ("Memory", "0 %", 0.0), occupancy],
+def test_peaks_are_bars_in_the_table_and_what_was_not_collected_is_none() -> None:
+    section = section_of(replay_report(ncu_kernels=kernels(memory_pct=[30.0, np.nan, 0.0])), "ncu_kernels")
+    assert section.pictures == Pictures()
+    assert section.table is not None
+    at = {title: titles(section.table).index(title) - 1 for title in ("SM", "Memory", "Occupancy")}
+    assert [[row.cells[place].share for place in at.values()] for row in section.table.rows] == [
+        [60.0, 30.0, 12.5],
+        [60.0, None, 12.5],
+        [60.0, 0.0, 12.5],
     ]
-
-
-def test_kernels_without_any_peak_have_no_chart() -> None:
-    frame = kernels(sm_pct=np.nan, memory_pct=np.nan, occupancy_pct=np.nan)
-    assert section_of(replay_report(ncu_kernels=frame), "ncu_kernels").pictures.charts == ()
 
 
 def test_a_rule_has_its_message_behind_its_title_and_estimates_apart() -> None:

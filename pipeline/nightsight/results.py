@@ -1154,8 +1154,9 @@ NCU_KERNELS: Final = Entry(
     header="Kernel",
     group=NCU,
     short="kernels",
-    bars=("gpu_pct",),
+    bars=("gpu_pct", "sm_pct", "memory_pct", "occupancy_pct"),
     minor=(
+        "launches",
         "l2_pct",
         "l1_pct",
         "l2_hit_pct",
