@@ -144,6 +144,29 @@ def test_a_benchmark_without_times_has_no_figures(step_ns: tuple[float, ...]) ->
     assert figures_of(small_report(results=(), benchmark=Benchmark(step_ns, 20))) == {}
 
 
+def first_notes(report: Report) -> dict[str, str]:
+    return {figure.label: figure.note for figure in first_figures(numbers(report), report)}
+
+
+def test_the_window_of_a_step_is_not_called_the_sum_of_the_steps() -> None:
+    steps = pd.DataFrame({"category": ["whole step"], "avg_ns": [8e6], "steps": [4]})
+    results = (result("gpu_time", gpu_table(25.0)), result("step_split", steps))
+    report = small_report(results=results, benchmark=None)
+    assert first_notes(report)["Step, profiled"] == "mean of 4 steps, window 1.000 s"
+
+
+@pytest.mark.parametrize(
+    ("busy", "note"),
+    [
+        ((25.0,), "of the window, idle 750.0 ms"),
+        ((99.61, 99.62), "of the window, on each of 2 GPUs"),
+        ((20.0, 40.0), "mean of 2 GPUs, 20.0 % to 40.0 %"),
+    ],
+)
+def test_how_busy_gpus_were_is_said_once(busy: tuple[float, ...], note: str) -> None:
+    assert first_notes(with_gpu_time(*busy))["GPU busy"] == note
+
+
 def test_a_report_without_results_has_no_numbers() -> None:
     assert numbers(small_report(results=(), benchmark=None)) == Numbers()
 

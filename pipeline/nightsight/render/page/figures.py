@@ -72,9 +72,9 @@ def _one_step(run: Numbers) -> Iterator[Figure]:
         yield Figure("Step", format_value(run.step_ns, "step_ns"), note)
     elif run.profiled_step_ns is not None:
         of = f"mean of {counted(run.profiled_steps or 0, 'step')}"
-        yield Figure(
-            "Step, profiled", format_value(run.profiled_step_ns, "step_ns"), _joined(of, window and f"{window} in all")
-        )
+        # the window also has what lies between the steps, so it is no sum of them
+        note = _joined(of, window and f"window {window}")
+        yield Figure("Step, profiled", format_value(run.profiled_step_ns, "step_ns"), note)
     elif window:
         yield Figure("Window", window, _window_note(run))
 
@@ -97,8 +97,13 @@ def _memory_use(report: Report) -> Iterator[Figure]:
 def _busy(run: Numbers) -> Iterator[Figure]:
     devices = run.busy_pct_by_device
     idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
-    over = f"mean of {len(devices)} GPUs, {_span(devices, 'busy_pct')}" if len(devices) > 1 else ""
-    yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), over or idle)
+    span = _span(devices, "busy_pct")
+    # ends that read the same say no more than the figure
+    over = (
+        f"mean of {len(devices)} GPUs, {span}" if " to " in span else f"of the window, on each of {len(devices)} GPUs"
+    )
+    note = over if len(devices) > 1 else f"of the window, {idle}"
+    yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), note)
 
 
 def _largest_family(report: Report) -> Iterator[Figure]:
