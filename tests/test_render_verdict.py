@@ -16,6 +16,7 @@ from nightsight.results import (
     LAUNCH,
     NCU_KERNELS,
     NCU_LIMITS,
+    REMEDIES,
     REPLAY,
     TIME_SPLIT,
     WHAT_IF,
@@ -74,7 +75,18 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     gains = result(WHAT_IF.name, pd.DataFrame({"rule": ["fusion", "wait"], "gain_pct": [7.5, 0.1]}))
     healthy = said(*whole, replay, gains)
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
-    assert "None costs enough to act on: the most is 7.5 % (fusion)." in healthy.first
+    assert healthy.first == (
+        "Looked for 19 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
+        "rarely worth the work below 10 %."
+    )
+
+
+@pytest.mark.parametrize("rule", [name for name, _ in REMEDIES])
+def test_what_is_not_worth_its_work_is_named_in_words(rule: str) -> None:
+    gains = result(WHAT_IF.name, pd.DataFrame({"rule": [rule], "gain_pct": [1.0]}))
+    first = said(*BUSY, result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]})), gains).first
+    assert f": {rule} would" not in first
+    assert "1.0 %, but is rarely worth the work below " in first
 
 
 def test_a_list_that_was_cut_ends_with_its_own_dots() -> None:

@@ -398,6 +398,18 @@ REMEDIES: Final = (
     ("small_grid", "as many blocks as fill the GPU"),
 )
 """What can be changed, by the name of the rule that proposes it."""
+WORTH_PCT: Final = 3.0
+"""From which gain on, in percent of a step, a remedy is worth a word."""
+WORTH_PCT_OF: Final = {
+    "launch_bound": 5.0,
+    "exposed_communication": 2.0,
+    # a compiler, or a kernel written by hand, takes more work than a setting
+    "fusion": 10.0,
+    "attention": 5.0,
+    "fused_optimizer": 5.0,
+    "small_grid": 5.0,
+}
+"""The same of remedies that take more or less work than others."""
 RANKED_BY: Final = {"launch_bound": 0.4}
 """How a gain counts for the first place, where it is not 1.
 

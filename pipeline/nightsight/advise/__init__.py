@@ -34,6 +34,8 @@ from nightsight.results import (
     REPLAY,
     SYNC,
     WHAT_IF,
+    WORTH_PCT,
+    WORTH_PCT_OF,
     Entry,
 )
 from nightsight.units import format_value
@@ -62,9 +64,9 @@ _MOST_EVIDENCE: Final = 3
 class Rule:
     """What is said about one kind of remedy.
 
-    short: what to do, in a few words. title: the cause, with `{where}`, `{name}`, `{cases}`. least_pct: the least gain,
-    in percent of a step, that is worth a word. causes: of the critical path, as evidence. once: the remedy where
-    nothing repeats, if it is another one. saves: the time is what can be saved; otherwise it is what the cause costs.
+    short: what to do, in a few words. title: the cause, with `{where}`, `{name}`, `{cases}`. causes: of the critical
+    path, as evidence. once: the remedy where nothing repeats, if it is another one. saves: the time is what can be
+    saved; otherwise it is what the cause costs.
     """
 
     name: str
@@ -73,24 +75,22 @@ class Rule:
     detail: str
     remedy: str
     causes: tuple[str, ...] = ()
-    least_pct: float = 3.0
     once: str = ""
     saves: bool = False
 
+    @property
+    def least_pct(self) -> float:
+        """The least gain, in percent of a step, that is worth a word."""
+        return WORTH_PCT_OF.get(self.name, WORTH_PCT)
 
-def _of_kernels(name: str, least_pct: float) -> Rule:
+
+def _of_kernels(name: str) -> Rule:
     words = KERNEL_RULES[name]
     title = f"{words.title}: {{name}}"
-    return Rule(name, words.short, title, words.detail, words.remedy, least_pct=least_pct, saves=True)
+    return Rule(name, words.short, title, words.detail, words.remedy, saves=True)
 
 
-_KERNELS: Final[Mapping[str, float]] = {
-    "tensor_cores": 3.0,
-    "fusion": 10.0,
-    "attention": 5.0,
-    "fused_optimizer": 5.0,
-    "small_grid": 5.0,
-}
+_KERNELS: Final = ("tensor_cores", "fusion", "attention", "fused_optimizer", "small_grid")
 RULES: Final = (
     Rule(
         "host_code",
@@ -126,7 +126,6 @@ RULES: Final = (
         'Launch it as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch less: fused '
         "kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the GPU.",
         (LAUNCH,),
-        5.0,
     ),
     Rule(
         "allocation",
@@ -209,7 +208,6 @@ RULES: Final = (
         "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with buckets, "
         "FSDP prefetching, async_op=True.",
         (COMMUNICATION,),
-        2.0,
         saves=True,
     ),
     Rule(
@@ -220,8 +218,7 @@ RULES: Final = (
         "Give all ranks the same work: batches of equal size, sequences sorted by length, layers spread evenly.",
         saves=True,
     ),
-    # the library's kernels can do more than one thing at once, and a compiler can: smaller gains take too much for it
-    *(_of_kernels(name, least_pct) for name, least_pct in _KERNELS.items()),
+    *map(_of_kernels, _KERNELS),
 )
 """What advice looks for in the replay."""
 _BY_NAME: Final = {rule.name: rule for rule in RULES}
@@ -276,9 +273,7 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
         return dict.fromkeys(_BY_NAME, "there is nothing to replay")
     if doubt := replays[0]["doubt"]:
         return dict.fromkeys(_BY_NAME, doubt)
-    found = (
-        {} if replays[0]["calls"] else dict.fromkeys(_BY_NAME.keys() - _KERNELS.keys(), "no CUDA calls were recorded")
-    )
+    found = {} if replays[0]["calls"] else dict.fromkeys(_BY_NAME.keys() - set(_KERNELS), "no CUDA calls were recorded")
     if not len(tables.rows(NCU_LIMITS)):
         found |= dict.fromkeys(sorted(KERNEL_RULES.keys() - _BY_NAME.keys()), "no kernel was replayed with ncu")
     return found

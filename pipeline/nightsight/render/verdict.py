@@ -23,6 +23,8 @@ from nightsight.results import (
     REPLAY,
     TIME_SPLIT,
     WHAT_IF,
+    WORTH_PCT,
+    WORTH_PCT_OF,
 )
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
@@ -145,8 +147,33 @@ def _nothing(report: Report, split: Frame) -> tuple[str, str]:
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
         return waits, f"{looked}, and found none."
     most: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
-    gain = format_value(float(most["gain_pct"]), "gain_pct")
-    return waits, f"{looked}. None costs enough to act on: the most is {gain} ({most['rule']})."
+    gain, rule = format_value(float(most["gain_pct"]), "gain_pct"), str(most["rule"])
+    most_is = f"{_CHANGES.get(rule, rule)} would save the most, {gain}"
+    least = WORTH_PCT_OF.get(rule, WORTH_PCT)
+    return waits, f"{looked}. None is worth acting on: {most_is}, but is rarely worth the work below {least:.0f} %."
+
+
+_CHANGES: Final = {
+    "host_code": "moving host code out of the way",
+    "wait": "not waiting for the GPU",
+    "wait_and_host_code": "removing a wait and the host code after it",
+    "launch_bound": "launching CUDA graphs",
+    "allocation": "allocating only once",
+    "loading": "loading code only once",
+    "compilation": "compiling only once",
+    "pageable_copy": "pinning memory",
+    "exposed_copy": "copying ahead of time",
+    "copies_to_host": "leaving results on the GPU",
+    "many_small_copies": "making one copy of many",
+    "migration": "moving pages ahead of time",
+    "exposed_communication": "hiding communication",
+    "straggler": "giving all ranks the same work",
+    "tensor_cores": "using tensor cores",
+    "fusion": "fusing kernels",
+    "attention": "fusing attention",
+    "fused_optimizer": "fusing the optimizer",
+    "small_grid": "launching more blocks",
+}
 
 
 def _largest_replay(limits: Frame) -> str:
