@@ -1,5 +1,6 @@
 """Advice: causes that were replayed, ranked, each with its place, and silence where nothing is wrong."""
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -74,6 +75,17 @@ def test_a_finding_names_cause_place_and_cost() -> None:
 def test_without_repetitions_it_is_about_the_window() -> None:
     (found,) = said({**GRAPH, "gain_pct": 60.0}, repetitions=0, of_repetitions=0)
     assert found.title.endswith("400 in all: 6.000 ms of the 10.00 ms of the window")
+
+
+@pytest.mark.parametrize("row", [KEPT_WAITING, GRAPH, COPY])
+def test_of_the_start_up_no_advice_is_for_a_loop(row: dict[str, Any]) -> None:
+    tables = [result(GPU_TIME.name, gpu_table(25.0)), replayed(repetitions=0, of_repetitions=0)]
+    then = {**row, "rule": "loading", "path": "then", "gain_pct": 40.0, "order": 2, "after_ns": 1e6}
+    found = advise([*tables, what_if({**row, "gain_pct": 60.0, "order": 1}, then)], is_start_up=True)
+    for said_of in found:
+        assert said_of.remedy.startswith("It happens once")
+        assert said_of.action == ""
+        assert not re.search("loop|each step|Next best|DataLoader|compile\\(", said_of.detail + said_of.remedy)
 
 
 def test_the_function_that_runs_is_part_of_the_place_and_all_of_it_outside_of_ranges() -> None:

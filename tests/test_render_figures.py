@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from nightsight.model import Benchmark, Capture, Report, View
-from nightsight.render.page.figures import first_figures, key_figures
+from nightsight.render.page.figures import first_figures, key_figures, window_figures
 from nightsight.render.page.summary import Numbers, benchmark_doubts, numbers
 from nightsight.workflow import build_report
 from tests.reports import gpu_table, range_table, result, small_report, step_table, with_gpu_time
@@ -159,12 +159,25 @@ def test_the_window_of_a_step_is_not_called_the_sum_of_the_steps() -> None:
     ("busy", "note"),
     [
         ((25.0,), "of the window, idle 750.0 ms"),
-        ((99.61, 99.62), "of the window, on each of 2 GPUs"),
+        ((99.61, 99.62), "of the window, each of 2 GPUs"),
         ((20.0, 40.0), "mean of 2 GPUs, 20.0 % to 40.0 %"),
     ],
 )
 def test_how_busy_gpus_were_is_said_once(busy: tuple[float, ...], note: str) -> None:
     assert first_notes(with_gpu_time(*busy))["GPU busy"] == note
+
+
+def test_another_window_has_the_figures_that_its_split_tells() -> None:
+    times = {"device": 0, "category": ["compute", "host code", "launch"], "time_ns": [40, 50, 10]}
+    frame = pd.DataFrame({**times, "group": ["busy", "idle", "idle"]})
+    shown = window_figures(View("start-up", 1_000, 1_100, "", split=frame))
+    assert [(figure.label, figure.value, figure.note) for figure in shown] == [
+        ("Window", "100 ns", ""),
+        ("GPU busy", "40.0 %", "of the window, idle 60 ns"),
+        ("Largest wait", "50.0 %", "of the window: host code"),
+        ("Next largest wait", "10.0 %", "of the window: launch"),
+    ]
+    assert window_figures(View("whole", 0, 100, "")) == ()
 
 
 def test_a_report_without_results_has_no_numbers() -> None:

@@ -132,8 +132,12 @@ def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
 
 
 def test_another_window_has_its_own_verdict() -> None:
-    view = View("start-up", 0, 10, "", split=split((0, COMPUTE, 2), (0, HOST, 98)))
+    frame = split((0, COMPUTE, 2), (0, HOST, 98))
+    view = View("whole", 0, 10, "", split=frame)
     assert verdict_on(view).text == "GPU 2.0 % busy. The largest wait: host code, 98.0 % of the window."
+    assert verdict_on(View("start-up", 0, 10, "", split=frame)).text == f"{verdict_on(view).text} It happens once."
+    once = verdict_on(View("start-up", 0, 10, "", split=frame, findings=(waits(action=""),)))
+    assert once.text == "GPU 2.0 % busy. The GPU waits for launches in `forward`. It happens once."
     assert verdict_on(View("whole", 0, 10, "")).text == ""
 
 

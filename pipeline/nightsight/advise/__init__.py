@@ -5,7 +5,7 @@ short kernels, are evidence at most. Remedies of little gain are left out, so a 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -228,10 +228,24 @@ _SAME_TIME: Final = frozenset(
 )
 
 
-def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
-    """Return what is worth changing: first what counts most, then the largest gain first; empty if nothing is wrong."""
+# of the start-up nothing is worth what a step is worth: what it consists of, and what makes it shorter
+_AT_START: Final = "It happens once, and matters only if the program is brief or often started."
+_AT_START_OF: Final = {
+    "host_code": "It happens once: imports, data and weights that are read, setting up. If it matters, import and read "
+    "less, or keep the process alive between runs.",
+    "loading": "It happens once. If it matters, load fewer modules, or keep the process alive between runs.",
+    "compilation": "It happens once. If it matters, keep what was compiled between runs (TRITON_CACHE_DIR, "
+    "TORCHINDUCTOR_FX_GRAPH_CACHE=1).",
+}
+
+
+def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Finding, ...]:
+    """Return what is worth changing: first what counts most, then the largest gain first; empty if nothing is wrong.
+
+    is_start_up: the results are of what comes before the loop, so what helps in each step is no advice.
+    """
     tables = Tables(results)
-    found = [*_causes(tables), *replay_advice(tables), *_late_rank(tables)]
+    found = [*_causes(tables, is_start_up=is_start_up), *replay_advice(tables), *_late_rank(tables)]
     if not found:
         return ()
     first = max(found, key=lambda said: (said.gain_pct or 0.0) * RANKED_BY.get(said.rule, 1.0))
@@ -279,7 +293,7 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
     return found
 
 
-def _causes(tables: Tables) -> Iterator[Finding]:
+def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[Finding]:
     """Yield a finding for each remedy whose gain is worth it, ranked by gain and weight."""
     replays, found = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *WHAT_IF.column_names)
     found = found[found["gain_pct"].notna() & found["rule"].isin(list(_BY_NAME))]
@@ -297,7 +311,10 @@ def _causes(tables: Tables) -> Iterator[Finding]:
             if row["path"] in said:
                 continue
             said.add(row["path"])
-        yield _finding(row, whole, tables, found if not listed else found[:0])
+        cause = _finding(row, whole, tables, found if not listed and not is_start_up else found[:0])
+        if is_start_up:
+            cause = replace(cause, remedy=_AT_START_OF.get(cause.rule, _AT_START), action="")
+        yield cause
         listed += 1
         if listed == _MOST:
             return

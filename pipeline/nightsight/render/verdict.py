@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
 from nightsight.events.kernel_labels import label_of
+from nightsight.events.window import START_UP
 from nightsight.model import Finding, Report, View
 from nightsight.peaks import LIMITED_PCT
 from nightsight.render.page.summary import Numbers
@@ -70,8 +71,10 @@ def verdict(report: Report, run: Numbers) -> Verdict:
 def verdict_on(view: View) -> Verdict:
     """Return the verdict on another window of the capture."""
     split = pd.DataFrame() if view.split is None else view.split
-    state = _state(_shares(split).reindex(columns=list(BUSY)).sum(axis=1).tolist()) if _devices(split) else ""
-    return _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
+    busy = busy_by_device(split)
+    state = _state(busy) if busy else ""
+    found = _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
+    return replace(found, first="It happens once.") if found.cause and view.name == START_UP else found
 
 
 def cause_of(finding: Finding) -> str:
@@ -130,10 +133,21 @@ def _mostly(split: Frame) -> str:
 
 def largest_wait(split: Frame) -> tuple[str, float] | None:
     """Return the largest wait of the GPUs and its mean share in percent: idle time by cause, or communication."""
+    return next(iter(largest_waits(split)), None)
+
+
+def largest_waits(split: Frame) -> list[tuple[str, float]]:
+    """Return the waits of the GPUs with their mean shares in percent, the largest first."""
     if not _devices(split):
-        return None
+        return []
     mean = _shares(split).reindex(columns=[*IDLE, COMMUNICATION]).fillna(0.0).mean()
-    return (str(mean.idxmax()), float(mean.max())) if mean.max() > 0 else None
+    mean = mean[mean > 0].sort_values(ascending=False, kind="stable")
+    return [(str(name), float(share)) for name, share in mean.items()]
+
+
+def busy_by_device(split: Frame) -> list[float]:
+    """Return for how much of a window each GPU was busy, in percent; empty if it has no split."""
+    return _shares(split).reindex(columns=list(BUSY)).sum(axis=1).tolist() if _devices(split) else []
 
 
 def _nothing(report: Report, split: Frame) -> tuple[str, str]:

@@ -10,13 +10,13 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import family_of, label_of
 from nightsight.events.window import MEASURED_RANGE
-from nightsight.model import Report
+from nightsight.model import Report, View
 from nightsight.peaks import LIMITED_PCT
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import counted, floats
-from nightsight.render.verdict import largest_wait
+from nightsight.render.verdict import busy_by_device, largest_wait, largest_waits
 from nightsight.results import (
     COMMUNICATION,
     CUDA_GPU_KERN_SUM,
@@ -95,15 +95,33 @@ def _memory_use(report: Report) -> Iterator[Figure]:
 
 
 def _busy(run: Numbers) -> Iterator[Figure]:
-    devices = run.busy_pct_by_device
     idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
+    yield _busy_figure(run.busy_pct_by_device, idle)
+
+
+def _busy_figure(devices: tuple[float, ...], idle: str) -> Figure:
     span = _span(devices, "busy_pct")
     # ends that read the same say no more than the figure
-    over = (
-        f"mean of {len(devices)} GPUs, {span}" if " to " in span else f"of the window, on each of {len(devices)} GPUs"
+    over = f"mean of {len(devices)} GPUs, {span}" if " to " in span else f"of the window, each of {len(devices)} GPUs"
+    mean = format_value(float(np.mean(devices)), "busy_pct")
+    return Figure("GPU busy", mean, over if len(devices) > 1 else f"of the window, {idle}")
+
+
+def window_figures(view: View) -> tuple[Figure, ...]:
+    """Return the figures of another window than the one of the report: those that its split tells."""
+    split = pd.DataFrame() if view.split is None else view.split
+    busy = tuple(busy_by_device(split))
+    if not busy:
+        return ()
+    length = float(view.end_ns - view.start_ns)
+    idle = f"idle {format_value(length * (100 - float(np.mean(busy))) / 100, 'idle_ns')}"
+    shares = {part.label: part.share for part in wholes(split).key}
+    waits = tuple(
+        Figure(title, shares.get(name) or format_value(share, "share_pct"), f"of the window: {name}")
+        for title, (name, share) in zip(("Largest wait", "Next largest wait"), largest_waits(split), strict=False)
+        if share >= _LEAST_PCT
     )
-    note = over if len(devices) > 1 else f"of the window, {idle}"
-    yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), note)
+    return (Figure("Window", format_value(length, "window_ns")), _busy_figure(busy, idle), *waits)
 
 
 def _largest_family(report: Report) -> Iterator[Figure]:

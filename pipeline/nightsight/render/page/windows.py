@@ -7,6 +7,7 @@ from typing import Final
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model import Report, View
 from nightsight.render.figure.shares import Wholes, wholes
+from nightsight.render.page.figures import Figure, first_figures, window_figures
 from nightsight.render.page.findings import Advice
 from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.page.summary import Numbers
@@ -28,11 +29,12 @@ _SENTENCE: Final = 500
 
 @dataclass(frozen=True)
 class Choice:
-    """One window: its label, how it was chosen, the verdict on it, where its time went, and advice."""
+    """One window: its label, how it was chosen, the verdict on it, its figures, where its time went, and advice."""
 
     label: str
     sentence: str
     verdict: Verdict
+    figures: tuple[Figure, ...]
     wholes: Wholes
     advice: tuple[Advice, ...]
 
@@ -54,7 +56,8 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...]) -> Choices
     drawn = wholes(report.rows(TIME_SPLIT))
     # without work on a GPU there is no choice to explain
     sentence = _prose(chosen.sentence) if chosen and drawn else ""
-    first = Choice(_label(chosen) if chosen else "", sentence, verdict(report, run), drawn, advice)
+    figures, label = first_figures(run, report), _label(chosen) if chosen else ""
+    first = Choice(label, sentence, verdict(report, run), figures, drawn, advice)
     start_up = next((view.sentence for view in report.windows if view.name == START_UP and not view.is_chosen), "")
     return Choices((first, *_others(report)), _prose(start_up))
 
@@ -66,7 +69,7 @@ def _others(report: Report) -> Iterator[Choice]:
             said = advice_of(view.findings, {})
             # the line on the start-up says this already, whichever window is shown
             sentence = "" if view.name == START_UP else _prose(view.sentence)
-            yield Choice(_label(view), sentence, verdict_on(view), wholes(view.split), said)
+            yield Choice(_label(view), sentence, verdict_on(view), window_figures(view), wholes(view.split), said)
 
 
 def _label(view: View) -> str:
