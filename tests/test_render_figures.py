@@ -180,6 +180,26 @@ def test_another_window_has_the_figures_that_its_split_tells() -> None:
     assert window_figures(View("whole", 0, 100, "")) == ()
 
 
+@pytest.mark.parametrize(
+    ("gain", "value", "note"),
+    [
+        (77.8, "77.8 %", "78 % of the sectors are needless"),
+        (float("nan"), "at most 7.2 %", "as far as that unit is from its peak"),
+    ],
+)
+def test_single_kernels_have_four_figures(gain: float, value: str, note: str) -> None:
+    columns = {"name": "copy", "replay_ns": 9.0, "unit": "L2", "used_pct": 92.8, "left_pct": 7.2, "gain_pct": gain}
+    limits = pd.DataFrame([columns | {"reason": "78 % of the sectors are needless, 32 sectors per load"}])
+    shown = first_figures(Numbers(), small_report(results=(result("ncu_limits", limits),)))
+    assert [figure.label for figure in shown] == [
+        "Replayed kernels",
+        "Largest kernel",
+        "It is limited by",
+        "It could get shorter by",
+    ]
+    assert (shown[-1].value, shown[-1].note) == (value, note)
+
+
 def test_a_report_without_results_has_no_numbers() -> None:
     assert numbers(small_report(results=(), benchmark=None)) == Numbers()
 
