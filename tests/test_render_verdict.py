@@ -18,6 +18,7 @@ from nightsight.results import (
     NCU_LIMITS,
     REMEDIES,
     REPLAY,
+    STEP_PARTS,
     TIME_SPLIT,
     WHAT_IF,
 )
@@ -129,6 +130,32 @@ def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
         "No work on a GPU. 90.0 % of the time of all operators is in `aten::mm` itself. "
         "On a GPU, a report also has kernels, copies, launches and causes."
     )
+
+
+@pytest.mark.parametrize(
+    ("host", "cause"),
+    [
+        (60.0, "60.0 % of the window is outside operators. The largest operator, `aten::mm`, takes 30.0 %."),
+        (10.0, "66.7 % of the window is in `aten::mm` itself."),
+    ],
+)
+def test_on_a_cpu_the_larger_fact_comes_first_in_shares_of_the_window(host: float, cause: str) -> None:
+    operators = pd.DataFrame({"name": ["aten::mm"], "calls": [2], "own_ns": [9], "own_pct": [90.0]})
+    mm = 30.0 if host > 50 else 60.0
+    parts = pd.DataFrame(
+        {
+            "tid": 1,
+            "steps": 0,
+            "category": ["operators", "operators", "host code"],
+            "name": ["aten::mm", "aten::add", "host code"],
+            "time_ns": [mm, 10.0 if host > 50 else 20.0, host],
+        }
+    )
+    shown = said(result("cpu_ops", operators), result(STEP_PARTS.name, parts))
+    assert shown.cause == cause
+    both = pd.concat([parts, parts.assign(tid=2)])
+    # of several threads, no share of the window is known
+    assert "of the time of all operators" in said(result("cpu_ops", operators), result(STEP_PARTS.name, both)).cause
 
 
 def test_another_window_has_its_own_verdict() -> None:

@@ -20,8 +20,10 @@ from nightsight.results import (
     IDLE,
     NCU_KERNELS,
     NCU_LIMITS,
+    OPERATORS,
     REMEDIES,
     REPLAY,
+    STEP_PARTS,
     TIME_SPLIT,
     WHAT_IF,
     WORTH_PCT,
@@ -214,8 +216,33 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
             return _on(state, (found or noted)[0])
         return Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
-        share = format_value(run.top_operator_pct, "own_pct")
-        name = middle_cut(printable(run.top_operator), _LONG)
-        cause = f"{share} of the time of all operators is in `{name}` itself."
+        cause = _of_operators(report) or _of_operator_time(run)
         return Verdict("No work on a GPU.", cause, "On a GPU, a report also has kernels, copies, launches and causes.")
     return _on("", found[0]) if found else Verdict("No work on a GPU.")
+
+
+def _of_operators(report: Report) -> str:
+    """Say what the time of a program on the CPU is: outside operators, if that is more, and in the largest one.
+
+    "" if that is not known of the whole: several threads can be in operators at once.
+    """
+    parts = report.rows(STEP_PARTS)
+    if not {"category", "name", "time_ns", "tid", "steps"} <= set(parts.columns) or parts["tid"].nunique() != 1:
+        return ""
+    times = parts["time_ns"].astype("float64")
+    is_operator = parts["category"].astype("str") == OPERATORS
+    if not times[is_operator].sum() > 0:
+        return ""
+    shares = 100.0 * times[is_operator].groupby(parts["name"].astype("str")).sum() / times.sum()
+    outside = 100.0 * times[~is_operator].sum() / times.sum()
+    whole = "a step" if (parts["steps"].astype("float64") > 0).any() else "the window"
+    name, largest = (middle_cut(printable(str(shares.idxmax())), _LONG), format_value(float(shares.max()), "share_pct"))
+    if outside > shares.max():
+        share = format_value(float(outside), "share_pct")
+        return f"{share} of {whole} is outside operators. The largest operator, `{name}`, takes {largest}."
+    return f"{largest} of {whole} is in `{name}` itself."
+
+
+def _of_operator_time(run: Numbers) -> str:
+    share = format_value(run.top_operator_pct, "own_pct")
+    return f"{share} of the time of all operators is in `{middle_cut(printable(run.top_operator), _LONG)}` itself."
