@@ -170,14 +170,14 @@ def test_how_busy_gpus_were_is_said_once(busy: tuple[float, ...], note: str) -> 
 def test_another_window_has_the_figures_that_its_split_tells() -> None:
     times = {"device": 0, "category": ["compute", "host code", "launch"], "time_ns": [40, 50, 10]}
     frame = pd.DataFrame({**times, "group": ["busy", "idle", "idle"]})
-    shown = window_figures(View("start-up", 1_000, 1_100, "", split=frame))
+    shown = window_figures(View("start-up", 1_000, 1_100, "", split=frame), Numbers(ranks=64))
     assert [(figure.label, figure.value, figure.note) for figure in shown] == [
         ("Window", "100 ns", ""),
         ("GPU busy", "40.0 %", "of the window, idle 60 ns"),
         ("Largest wait", "50.0 %", "of the window: host code"),
         ("Next largest wait", "10.0 %", "of the window: launch"),
     ]
-    assert window_figures(View("whole", 0, 100, "")) == ()
+    assert window_figures(View("whole", 0, 100, ""), Numbers()) == ()
 
 
 @pytest.mark.parametrize(

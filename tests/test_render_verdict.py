@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from nightsight.model import Finding, Result, View
-from nightsight.render.page.summary import numbers
+from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.verdict import Verdict, cause_of, gain_of, largest_wait, verdict, verdict_on
 from nightsight.results import (
     COMMUNICATION,
@@ -16,6 +16,7 @@ from nightsight.results import (
     LAUNCH,
     NCU_KERNELS,
     NCU_LIMITS,
+    RANKS,
     REMEDIES,
     REPLAY,
     STEP_PARTS,
@@ -68,6 +69,14 @@ def test_several_gpus_are_given_from_the_least_to_the_most_busy() -> None:
     assert said(*both, findings=(waits(),)).state == "2 GPUs 19.0 to 99.0 % busy."
     alike = on_gpus((0, COMPUTE, 99), (0, HOST, 1), (3, COMPUTE, 198), (3, HOST, 2))
     assert said(*alike, findings=(waits(),)).state == "2 GPUs 99.0 % busy."
+
+
+def test_of_a_job_whose_report_holds_some_ranks_it_says_of_how_many() -> None:
+    both = on_gpus((0, COMPUTE, 19), (0, HOST, 81), (1, COMPUTE, 19), (1, HOST, 81))
+    ranks = result(RANKS.name, pd.DataFrame({"rank": range(64), "like_rank": [0, 1] * 32}))
+    assert said(*both, ranks, findings=(waits(),)).state == "2 of 64 GPUs 19.0 % busy."
+    every = result(RANKS.name, pd.DataFrame({"rank": [0, 1], "like_rank": [0, 1]}))
+    assert said(*both, every, findings=(waits(),)).state == "2 GPUs 19.0 % busy."
 
 
 def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
@@ -160,12 +169,12 @@ def test_on_a_cpu_the_larger_fact_comes_first_in_shares_of_the_window(host: floa
 
 def test_another_window_has_its_own_verdict() -> None:
     frame = split((0, COMPUTE, 2), (0, HOST, 98))
-    view = View("whole", 0, 10, "", split=frame)
-    assert verdict_on(view).text == "GPU 2.0 % busy. The largest wait: host code, 98.0 % of the window."
-    assert verdict_on(View("start-up", 0, 10, "", split=frame)).text == f"{verdict_on(view).text} It happens once."
-    once = verdict_on(View("start-up", 0, 10, "", split=frame, findings=(waits(action=""),)))
+    waited = "GPU 2.0 % busy. The largest wait: host code, 98.0 % of the window."
+    assert verdict_on(View("whole", 0, 10, "", split=frame), Numbers()).text == waited
+    assert verdict_on(View("start-up", 0, 10, "", split=frame), Numbers()).text == f"{waited} It happens once."
+    once = verdict_on(View("start-up", 0, 10, "", split=frame, findings=(waits(action=""),)), Numbers())
     assert once.text == "GPU 2.0 % busy. The GPU waits for launches in `forward`. It happens once."
-    assert verdict_on(View("whole", 0, 10, "")).text == ""
+    assert verdict_on(View("whole", 0, 10, ""), Numbers()).text == ""
 
 
 def test_the_largest_wait_is_idle_time_or_communication_that_nothing_hides() -> None:

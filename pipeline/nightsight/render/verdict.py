@@ -66,15 +66,15 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     split = report.rows(TIME_SPLIT)
     if not run.busy_pct_by_device:
         return _without_gpu(report, run, found)
-    state = _state(run.busy_pct_by_device)
+    state = _state(run.busy_pct_by_device, run)
     return _on(state, found[0]) if found else Verdict(state, *_nothing(report, split))
 
 
-def verdict_on(view: View) -> Verdict:
-    """Return the verdict on another window of the capture."""
+def verdict_on(view: View, run: Numbers) -> Verdict:
+    """Return the verdict on another window of the capture; `run` is of the window of the report."""
     split = pd.DataFrame() if view.split is None else view.split
     busy = busy_by_device(split)
-    state = _state(busy) if busy else ""
+    state = _state(busy, run) if busy else ""
     found = _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
     return replace(found, first="It happens once.") if found.cause and view.name == START_UP else found
 
@@ -117,11 +117,16 @@ def _shares(split: Frame) -> Frame:
     return 100.0 * times.div(times.sum(axis=1).where(lambda whole: whole > 0), axis=0)
 
 
-def _state(busy: Sequence[float]) -> str:
+def _state(busy: Sequence[float], run: Numbers) -> str:
     low, high = (format_value(which(busy), "busy_pct") for which in (min, max))
-    if len(busy) == 1:
+    if len(busy) == 1 and not run.ranks:
         return f"GPU {low} busy."
-    return f"{len(busy)} GPUs {low if low == high else f'{low[:-2]} to {high}'} busy."
+    return f"{gpus(len(busy), run)} {low if low == high else f'{low[:-2]} to {high}'} busy."
+
+
+def gpus(count: int, run: Numbers) -> str:
+    """Return how many GPUs a report holds, and of how many: `8 GPUs`, `8 of 64 GPUs`. A rank has one."""
+    return f"{count} of {run.ranks} GPUs" if run.ranks and run.ranks > count else f"{count} GPUs"
 
 
 def _mostly(split: Frame) -> str:

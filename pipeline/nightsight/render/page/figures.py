@@ -16,7 +16,7 @@ from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import counted, floats
-from nightsight.render.verdict import busy_by_device, largest_wait, largest_waits
+from nightsight.render.verdict import busy_by_device, gpus, largest_wait, largest_waits
 from nightsight.results import (
     COMMUNICATION,
     CUDA_GPU_KERN_SUM,
@@ -96,19 +96,23 @@ def _memory_use(report: Report) -> Iterator[Figure]:
 
 def _busy(run: Numbers) -> Iterator[Figure]:
     idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
-    yield _busy_figure(run.busy_pct_by_device, idle)
+    yield _busy_figure(run.busy_pct_by_device, idle, run)
 
 
-def _busy_figure(devices: tuple[float, ...], idle: str) -> Figure:
+def _busy_figure(devices: tuple[float, ...], idle: str, run: Numbers) -> Figure:
     span = _span(devices, "busy_pct")
     # ends that read the same say no more than the figure
-    over = f"mean of {len(devices)} GPUs, {span}" if " to " in span else f"of the window, each of {len(devices)} GPUs"
+    held = gpus(len(devices), run)
+    over = f"mean of {held}, {span}" if " to " in span else f"of the window, each of {held}"
     mean = format_value(float(np.mean(devices)), "busy_pct")
     return Figure("GPU busy", mean, over if len(devices) > 1 else f"of the window, {idle}")
 
 
-def window_figures(view: View) -> tuple[Figure, ...]:
-    """Return the figures of another window than the one of the report: those that its split tells."""
+def window_figures(view: View, run: Numbers) -> tuple[Figure, ...]:
+    """Return the figures of another window than the one of the report: those that its split tells.
+
+    run: the numbers of the window of the report.
+    """
     split = pd.DataFrame() if view.split is None else view.split
     busy = tuple(busy_by_device(split))
     if not busy:
@@ -121,7 +125,7 @@ def window_figures(view: View) -> tuple[Figure, ...]:
         for title, (name, share) in zip(("Largest wait", "Next largest wait"), largest_waits(split), strict=False)
         if share >= _LEAST_PCT
     )
-    return (Figure("Window", format_value(length, "window_ns")), _busy_figure(busy, idle), *waits)
+    return (Figure("Window", format_value(length, "window_ns")), _busy_figure(busy, idle, run), *waits)
 
 
 def _largest_family(report: Report) -> Iterator[Figure]:

@@ -59,17 +59,18 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...]) -> Choices
     figures, label = first_figures(run, report), _label(chosen) if chosen else ""
     first = Choice(label, sentence, verdict(report, run), figures, drawn, advice)
     start_up = next((view.sentence for view in report.windows if view.name == START_UP and not view.is_chosen), "")
-    return Choices((first, *_others(report)), _prose(start_up))
+    return Choices((first, *_others(report, run)), _prose(start_up))
 
 
-def _others(report: Report) -> Iterator[Choice]:
+def _others(report: Report, run: Numbers) -> Iterator[Choice]:
     for view in report.windows:
         if not view.is_chosen and view.split is not None and len(view.split):
             # sections of the page are about the chosen window, so the advice on others has no links to them
             said = advice_of(view.findings, {})
             # the line on the start-up says this already, whichever window is shown
             sentence = "" if view.name == START_UP else _prose(view.sentence)
-            yield Choice(_label(view), sentence, verdict_on(view), window_figures(view), wholes(view.split), said)
+            figures = window_figures(view, run)
+            yield Choice(_label(view), sentence, verdict_on(view, run), figures, wholes(view.split), said)
 
 
 def _label(view: View) -> str:
