@@ -284,7 +284,7 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
     tables = Tables(results)
     replays = tables.rows(REPLAY, "calls", "doubt").to_dict("records")
     if not replays:
-        return dict.fromkeys(_BY_NAME, "there is nothing to replay")
+        return dict.fromkeys(_BY_NAME, "there is nothing to simulate")
     if doubt := replays[0]["doubt"]:
         return dict.fromkeys(_BY_NAME, doubt)
     found = {} if replays[0]["calls"] else dict.fromkeys(_BY_NAME.keys() - set(_KERNELS), "no CUDA calls were recorded")
@@ -419,12 +419,34 @@ def _sequence(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
     yield f"Next best: {'; then '.join(steps)}."
 
 
+_CALL: Final = ("call", "calls")
+_COPY: Final = ("copy", "copies")
+_KERNEL: Final = ("kernel", "kernels")
+_THINGS: Final = {
+    "host_code": ("piece of host code", "pieces of host code"),
+    "wait": ("wait", "waits"),
+    "wait_and_host_code": ("wait with host code", "waits with host code"),
+    "launch_bound": ("launch", "launches"),
+    "allocation": _CALL,
+    "loading": _CALL,
+    "compilation": _CALL,
+    "pageable_copy": _COPY,
+    "exposed_copy": _COPY,
+    "copies_to_host": _COPY,
+    "many_small_copies": _COPY,
+    "exposed_communication": ("collective", "collectives"),
+    **dict.fromkeys(_KERNELS, _KERNEL),
+}
+"""What the cases of a remedy are, one and several."""
+
+
 def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Tables) -> Iterator[str]:
     """Yield sentences with the numbers that support a finding."""
     step = _step(whole)
     amount = format_value(float(row["time_ns"]), "time_ns")
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 100 else f"{row['cases']:.3g}"
-    yield f"{cases} {step.per}, which take {amount} as profiled"
+    one, many = _THINGS.get(rule.name, ("operation", "operations"))
+    yield f"{cases} {one if cases == '1' else many} {step.per}: together {amount}, as profiled"
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
     paths = path["path"].astype("str")
     if row["path"] and HOST in rule.causes:
@@ -440,4 +462,4 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
             yield f"On the critical path: {what}{where}, {time} {step.per}, {share} of the window"
     unexplained = f"{whole['unexplained_pct']:+.1f} %"
     if unexplained not in ("+0.0 %", "-0.0 %"):
-        yield f"The replay without any change differs from what was measured by {unexplained}"
+        yield f"The simulation of {step.one} without any change differs from what was measured by {unexplained}"
