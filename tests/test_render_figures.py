@@ -159,7 +159,7 @@ def test_the_window_of_a_step_is_not_called_the_sum_of_the_steps() -> None:
     ("busy", "note"),
     [
         ((25.0,), "of the window, idle 750.0 ms"),
-        ((99.61, 99.62), "of the window, each of 2 GPUs"),
+        ((99.61, 99.62), "on each of 2 GPUs, of the window"),
         ((20.0, 40.0), "mean of 2 GPUs, 20.0 % to 40.0 %"),
     ],
 )

@@ -103,7 +103,7 @@ def _busy_figure(devices: tuple[float, ...], idle: str, run: Numbers) -> Figure:
     span = _span(devices, "busy_pct")
     # ends that read the same say no more than the figure
     held = gpus(len(devices), run)
-    over = f"mean of {held}, {span}" if " to " in span else f"of the window, each of {held}"
+    over = f"mean of {held}, {span}" if " to " in span else f"on each of {held}, of the window"
     mean = format_value(float(np.mean(devices)), "busy_pct")
     return Figure("GPU busy", mean, over if len(devices) > 1 else f"of the window, {idle}")
 
