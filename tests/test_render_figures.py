@@ -6,6 +6,7 @@ import pytest
 from nightsight.model import Benchmark, Capture, Report, View
 from nightsight.render.page.figures import first_figures, key_figures, window_figures
 from nightsight.render.page.summary import Numbers, benchmark_doubts, numbers
+from nightsight.render.page.windows import choices
 from nightsight.workflow import build_report
 from tests.reports import gpu_table, range_table, result, small_report, step_table, with_gpu_time
 from tests.timeline import draw
@@ -178,6 +179,17 @@ def test_another_window_has_the_figures_that_its_split_tells() -> None:
         ("Next largest wait", "10.0 %", "of the window: launch"),
     ]
     assert window_figures(View("whole", 0, 100, ""), Numbers()) == ()
+
+
+@pytest.mark.parametrize(("end_ns", "is_said"), [(1_900, True), (2_100, False)])
+def test_of_a_window_that_is_mostly_the_start_up_this_is_said(end_ns: int, *, is_said: bool) -> None:
+    frame = pd.DataFrame({"device": 0, "category": ["host code"], "time_ns": [40], "group": ["idle"]})
+    chosen = View("steady part", 1_000, end_ns, "", is_chosen=True)
+    others = (View(name, 0, end, "", split=frame) for name, end in (("whole", end_ns), ("start-up", 1_000)))
+    report = replace(small_report(), windows=(chosen, *others))
+    _, whole, start_up = choices(report, numbers(report), ()).windows
+    assert ("is the start-up, which happens once." in whole.verdict.first) == is_said
+    assert start_up.verdict.first == "It happens once."
 
 
 @pytest.mark.parametrize(

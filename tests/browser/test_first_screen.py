@@ -67,6 +67,7 @@ def test_the_answer_follows_the_window(browser: Any, files: dict[str, Path]) -> 
     page.get_by_role("button", name="Whole", exact=True).click()
     whole = page.locator(".answer:visible").inner_text()
     assert whole.startswith("GPU 1.9\N{NO-BREAK SPACE}% busy. The GPU waits for host code")
+    assert whole.endswith("of the window is the start-up, which happens once.")
     labels = page.locator(".figures.first:visible dt").all_inner_texts()
     assert labels == ["Window", "GPU busy", "Largest wait", "Next largest wait"]
     page.get_by_role("button", name="Start-up", exact=True).click()

@@ -1,7 +1,7 @@
 """The first screen, for each window that a reader can choose: the verdict, where the time went, the first causes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
@@ -14,6 +14,7 @@ from nightsight.render.page.summary import Numbers
 from nightsight.render.verdict import Verdict, verdict, verdict_on
 from nightsight.results import TIME_SPLIT
 from nightsight.texts import middle_cut, printable
+from nightsight.units import format_value
 
 _LABELS: Final = {
     STEADY: "Steady",
@@ -25,6 +26,7 @@ _LABELS: Final = {
 }
 _LENGTH: Final = 32
 _SENTENCE: Final = 500
+_MOST_PCT: Final = 50.0
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,20 @@ def _others(report: Report, run: Numbers) -> Iterator[Choice]:
             said = advice_of(view.findings, {})
             # the line on the start-up says this already, whichever window is shown
             sentence = "" if view.name == START_UP else _prose(view.sentence)
-            figures = window_figures(view, run)
-            yield Choice(_label(view), sentence, verdict_on(view, run), figures, wholes(view.split), said)
+            answer = verdict_on(view, run)
+            answer = replace(answer, first=_of_start_up(view, report) or answer.first)
+            yield Choice(_label(view), sentence, answer, window_figures(view, run), wholes(view.split), said)
+
+
+def _of_start_up(view: View, report: Report) -> str:
+    """Say how much of a window is the start-up, if that is most: what helps then is no advice for the loop."""
+    for other in report.windows:
+        if other.name == START_UP and view.name != START_UP and view.end_ns > view.start_ns:
+            inside = min(view.end_ns, other.end_ns) - max(view.start_ns, other.start_ns)
+            share = 100.0 * inside / (view.end_ns - view.start_ns)
+            if share > _MOST_PCT:
+                return f"{format_value(share, 'share_pct')} of the window is the start-up, which happens once."
+    return ""
 
 
 def _label(view: View) -> str:
