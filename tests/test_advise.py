@@ -1,5 +1,6 @@
 """Advice: causes that were replayed, ranked, each with its place, and silence where nothing is wrong."""
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -74,6 +75,27 @@ def test_a_finding_names_cause_place_and_cost() -> None:
 def test_without_repetitions_it_is_about_the_window() -> None:
     (found,) = said({**GRAPH, "gain_pct": 60.0}, repetitions=0, of_repetitions=0)
     assert found.title.endswith("400 in all: 6.000 ms of the 10.00 ms of the window")
+
+
+@pytest.mark.parametrize(
+    ("rule", "cases", "noun"),
+    [("launch_bound", 69.5, "launches"), ("exposed_communication", 17.0, "collectives"), ("wait", 1.0, "wait")],
+)
+def test_evidence_says_what_was_counted_and_what_was_simulated(rule: str, cases: float, noun: str) -> None:
+    (found,) = said({**GRAPH, "rule": rule, "cases": cases, "gain_pct": 60.0})
+    assert found.evidence[0] == f"{cases:.3g} {noun} per step: together 1.000 ms, as profiled"
+    assert found.evidence[-1] == "The simulation of a step without any change differs from what was measured by +0.5 %"
+
+
+@pytest.mark.parametrize("row", [KEPT_WAITING, GRAPH, COPY])
+def test_of_the_start_up_no_advice_is_for_a_loop(row: dict[str, Any]) -> None:
+    tables = [result(GPU_TIME.name, gpu_table(25.0)), replayed(repetitions=0, of_repetitions=0)]
+    then = {**row, "rule": "loading", "path": "then", "gain_pct": 40.0, "order": 2, "after_ns": 1e6}
+    found = advise([*tables, what_if({**row, "gain_pct": 60.0, "order": 1}, then)], is_start_up=True)
+    for said_of in found:
+        assert said_of.remedy.startswith("It happens once")
+        assert said_of.action == ""
+        assert not re.search("loop|each step|Next best|DataLoader|compile\\(", said_of.detail + said_of.remedy)
 
 
 def test_the_function_that_runs_is_part_of_the_place_and_all_of_it_outside_of_ranges() -> None:
@@ -155,7 +177,7 @@ def test_what_could_not_be_checked_is_said_with_the_reason() -> None:
         names, "no calls"
     )
     nothing = result(REPLAY.name, pd.DataFrame(columns=REPLAY.column_names))
-    assert unchecked([what_if(), nothing]) == dict.fromkeys(names, "there is nothing to replay")
+    assert unchecked([what_if(), nothing]) == dict.fromkeys(names, "there is nothing to simulate")
     assert unchecked([what_if(), replayed(doubt="half is missing")]) == dict.fromkeys(names, "half is missing")
     # only ncu tells how a kernel uses the GPU, and only calls what the CPU does
     assert set(unchecked([what_if(), replayed()]).values()) == {"no kernel was replayed with ncu"}

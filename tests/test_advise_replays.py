@@ -95,7 +95,7 @@ def test_what_the_figures_tell_goes_before_the_rules_of_ncu() -> None:
     timeline = joined(draw(BUSY), launch("a", far, rules=[rule("MemoryCacheAccessPattern", 90)]))
     advice = [found for found in advised(timeline) if found.source.startswith("ncu_")]
     assert [(found.rule, found.gain_ns) for found in advice] == [("uncoalesced", 6000)]
-    assert advice[0].title == "Threads of a warp access memory that is far apart: a"
+    assert advice[0].title == "Neighbouring threads access memory that is far apart: a"
     assert advice[0].evidence[1] == "75 % of the sectors are needless: at most 75.0 % of that"
 
 

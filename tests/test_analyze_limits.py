@@ -1,5 +1,6 @@
 """What limits replayed kernels, and what they could gain: on recorded replays, and on figures made up one by one."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -112,6 +113,17 @@ def test_a_transposed_copy_fetches_what_nobody_reads(recorded: Recorded) -> None
         ("uncoalesced", "advice"),
         ("at_roof", "info"),
     ]
+
+
+def test_advice_on_replays_names_the_kernel_its_limit_and_what_it_could_save(recorded: Recorded) -> None:
+    advice = advised(Timeline(recorded.profile("measure.ncu-rep")))[0]
+    assert advice.cause == (
+        "Neighbouring threads access memory that is far apart: `elementwise copy<float>`, limited by L2"
+    )
+    assert advice.action.endswith(", up to \N{MINUS SIGN}78 % of its time")
+    several = advised(Timeline(only_ncu(recorded, "fp32")))[0]
+    assert re.search("`gemm [^`]*` and 2 more$", several.cause)
+    assert several.action.endswith(" % of their time")
 
 
 def test_replays_bound_what_the_timeline_promises(recorded: Recorded) -> None:

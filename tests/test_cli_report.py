@@ -1,5 +1,6 @@
 """`nightsight report`, driven whole: captures in, pages and tables out."""
 
+import lzma
 import re
 import shutil
 import sqlite3
@@ -122,6 +123,14 @@ def test_files_that_are_no_captures(run: Any, tmp_path: Path, content: bytes, me
     assert pd.Series([error]).str.contains(message).all()
     assert hint
     assert not (tmp_path / "out.html").exists()
+
+
+def test_a_compressed_capture_is_refused_with_the_command_that_decompresses_it(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a run.sqlite.xz"
+    path.write_bytes(lzma.compress(b"SQLite format 3"))
+    error, hint = error_lines(run("report", path, expect=UNREADABLE))
+    assert error.endswith("a run.sqlite.xz is compressed")
+    assert hint.strip() == "Decompress it first: xz -d 'a run.sqlite.xz'"
 
 
 def test_a_file_that_is_not_there_is_a_usage_error(run: Any) -> None:

@@ -4,8 +4,9 @@ import pandas as pd
 import pytest
 
 from nightsight.model import Benchmark, Capture, Report, View
-from nightsight.render.page.figures import first_figures, key_figures
+from nightsight.render.page.figures import first_figures, key_figures, window_figures
 from nightsight.render.page.summary import Numbers, benchmark_doubts, numbers
+from nightsight.render.page.windows import choices
 from nightsight.workflow import build_report
 from tests.reports import gpu_table, range_table, result, small_report, step_table, with_gpu_time
 from tests.timeline import draw
@@ -142,6 +143,73 @@ def test_a_doubtful_benchmark_is_a_finding_of_the_report() -> None:
 @pytest.mark.parametrize("step_ns", [(), (0.0,)])
 def test_a_benchmark_without_times_has_no_figures(step_ns: tuple[float, ...]) -> None:
     assert figures_of(small_report(results=(), benchmark=Benchmark(step_ns, 20))) == {}
+
+
+def first_notes(report: Report) -> dict[str, str]:
+    return {figure.label: figure.note for figure in first_figures(numbers(report), report)}
+
+
+def test_the_window_of_a_step_is_not_called_the_sum_of_the_steps() -> None:
+    steps = pd.DataFrame({"category": ["whole step"], "avg_ns": [8e6], "steps": [4]})
+    results = (result("gpu_time", gpu_table(25.0)), result("step_split", steps))
+    report = small_report(results=results, benchmark=None)
+    assert first_notes(report)["Step, profiled"] == "mean of 4 steps, window 1.000 s"
+
+
+@pytest.mark.parametrize(
+    ("busy", "note"),
+    [
+        ((25.0,), "of the window, idle 750.0 ms"),
+        ((99.61, 99.62), "on each of 2 GPUs, of the window"),
+        ((20.0, 40.0), "mean of 2 GPUs, 20.0 % to 40.0 %"),
+    ],
+)
+def test_how_busy_gpus_were_is_said_once(busy: tuple[float, ...], note: str) -> None:
+    assert first_notes(with_gpu_time(*busy))["GPU busy"] == note
+
+
+def test_another_window_has_the_figures_that_its_split_tells() -> None:
+    times = {"device": 0, "category": ["compute", "host code", "launch"], "time_ns": [40, 50, 10]}
+    frame = pd.DataFrame({**times, "group": ["busy", "idle", "idle"]})
+    shown = window_figures(View("start-up", 1_000, 1_100, "", split=frame), Numbers(ranks=64))
+    assert [(figure.label, figure.value, figure.note) for figure in shown] == [
+        ("Window", "100 ns", ""),
+        ("GPU busy", "40.0 %", "of the window, idle 60 ns"),
+        ("Largest wait", "50.0 %", "of the window: host code"),
+        ("Next largest wait", "10.0 %", "of the window: launch"),
+    ]
+    assert window_figures(View("whole", 0, 100, ""), Numbers()) == ()
+
+
+@pytest.mark.parametrize(("end_ns", "is_said"), [(1_900, True), (2_100, False)])
+def test_of_a_window_that_is_mostly_the_start_up_this_is_said(end_ns: int, *, is_said: bool) -> None:
+    frame = pd.DataFrame({"device": 0, "category": ["host code"], "time_ns": [40], "group": ["idle"]})
+    chosen = View("steady part", 1_000, end_ns, "", is_chosen=True)
+    others = (View(name, 0, end, "", split=frame) for name, end in (("whole", end_ns), ("start-up", 1_000)))
+    report = replace(small_report(), windows=(chosen, *others))
+    _, whole, start_up = choices(report, numbers(report), ()).windows
+    assert ("is the start-up, which happens once." in whole.verdict.first) == is_said
+    assert start_up.verdict.first == "It happens once."
+
+
+@pytest.mark.parametrize(
+    ("gain", "value", "note"),
+    [
+        (77.8, "77.8 %", "78 % of the sectors are needless"),
+        (float("nan"), "at most 7.2 %", "as far as that unit is from its peak"),
+    ],
+)
+def test_single_kernels_have_four_figures(gain: float, value: str, note: str) -> None:
+    columns = {"name": "copy", "replay_ns": 9.0, "unit": "L2", "used_pct": 92.8, "left_pct": 7.2, "gain_pct": gain}
+    limits = pd.DataFrame([columns | {"reason": "78 % of the sectors are needless, 32 sectors per load"}])
+    shown = first_figures(Numbers(), small_report(results=(result("ncu_limits", limits),)))
+    assert [figure.label for figure in shown] == [
+        "Replayed kernels",
+        "Largest kernel",
+        "It is limited by",
+        "It could get shorter by",
+    ]
+    assert (shown[-1].value, shown[-1].note) == (value, note)
 
 
 def test_a_report_without_results_has_no_numbers() -> None:

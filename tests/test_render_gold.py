@@ -43,7 +43,7 @@ def test_the_page_says_what_it_said(name: str, recorded: Recorded) -> None:
         "facts": view.facts,
         "verdict": view.windows.windows[0].verdict.text,
         "banners": [asdict(banner) for banner in (*view.doubts, *view.notes)],
-        "first": [asdict(figure) for figure in view.first],
+        "first": [asdict(figure) for figure in view.windows.windows[0].figures],
         "figures": [asdict(figure) for figure in view.figures],
         "advice": [asdict(item) for item in view.advice],
         "sections": {section.anchor: said(section) for section in view.results},

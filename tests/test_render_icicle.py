@@ -78,8 +78,9 @@ def test_ranges_are_above_families_and_these_above_kernels() -> None:
         ("launch", 3, 80, 20),
     ]
     assert found.whole == "100.0 µs, mean of 10 steps"
-    assert found.busy == "Busy 70.0 %, idle 30.0 %"
-    assert found.summary.startswith("100.0 µs, mean of 10 steps; busy 70.0 %, idle 30.0 %: forward 50.0 %, most gemm; ")
+    assert found.busy == "Busy 70.0 %, idle 30.0 % of the steps"
+    assert found.summary.startswith("100.0 µs, mean of 10 steps; busy 70.0 %, idle 30.0 % of the steps: ")
+    assert ": forward 50.0 %, most gemm; " in found.summary
 
 
 def test_a_range_without_others_inside_reaches_down_to_its_kernels() -> None:

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from nightsight.model import Finding, Report
 from nightsight.render import render_html, render_markdown
 from nightsight.render.figure.bars import MIX_COLORS, stacks
+from nightsight.render.figure.charts import Pictures
 from nightsight.render.page.page import Section, page
 from nightsight.render.table.replayed import hottest
 from nightsight.render.table.view import TableView
-from tests.replay_tables import instructions, kernels, lines, replay_report, rules, stalls
+from tests.replay_tables import NAMES, instructions, kernels, lines, replay_report, rules, stalls
 from tests.reports import HOSTILE, result
 from tests.test_render_html import Outline
 
@@ -50,28 +51,31 @@ def test_kernels_of_one_name_are_told_apart_by_grid_and_block() -> None:
 
 def test_columns_that_say_nothing_are_left_out() -> None:
     first = ["Kernel", "Grid", "Block", "GPU", "Launches", "Timeline median", "Replay", "SM", "Memory", "Occupancy"]
-    assert titles(table_of(replay_report(), "ncu_kernels")) == [*first, "Limiter", "Path"]
+    assert titles(table_of(replay_report(), "ncu_kernels")) == [*first, "Occupancy limit", "Path"]
     alone = kernels(path="", gpu_pct=np.nan, limiter="", device=[0, 0, 1])
     shown = titles(table_of(replay_report(ncu_kernels=alone), "ncu_kernels"))
-    assert not {"Path", "GPU", "Limiter"} & set(shown)
+    assert not {"Path", "GPU", "Limiter", "Occupancy limit"} & set(shown)
     assert "Device" in shown
 
 
-def test_peaks_are_bars_and_what_was_not_collected_is_none() -> None:
-    frame = kernels(memory_pct=[30.0, np.nan, 0.0])
-    (chart,) = section_of(replay_report(ncu_kernels=frame), "ncu_kernels").pictures.charts
-    bars = [[(bar.label, bar.value, bar.width) for bar in group.bars] for group in chart.groups]
-    compute, occupancy = ("Compute", "60.0 %", 60.0), ("Occupancy", "12.5 %", 12.5)
-    assert bars == [
-        [compute, ("Memory", "30.0 %", 30.0), occupancy],
-        [compute, occupancy],
-        [compute, ("Memory", "0 %", 0.0), occupancy],
+def test_the_limiter_of_a_kernel_is_the_unit_of_its_limits_and_not_what_limits_its_occupancy() -> None:
+    limits = pd.DataFrame({"launch": [2, 1, 0], "unit": ["L2", "the SMs", ""], "used_pct": [92.8, 30.0, np.nan]})
+    table = table_of(replay_report(ncu_limits=limits.assign(name=NAMES)), "ncu_kernels")
+    shown = [row.cells[titles(table).index("Limiter") - 1].text for row in table.rows]
+    assert shown == ["L2", "latencies", "–"]
+    assert [row.cells[titles(table).index("Occupancy limit") - 1].text for row in table.rows] == ["warps"] * 3
+
+
+def test_peaks_are_bars_in_the_table_and_what_was_not_collected_is_none() -> None:
+    section = section_of(replay_report(ncu_kernels=kernels(memory_pct=[30.0, np.nan, 0.0])), "ncu_kernels")
+    assert section.pictures == Pictures()
+    assert section.table is not None
+    at = {title: titles(section.table).index(title) - 1 for title in ("SM", "Memory", "Occupancy")}
+    assert [[row.cells[place].share for place in at.values()] for row in section.table.rows] == [
+        [60.0, 30.0, 12.5],
+        [60.0, None, 12.5],
+        [60.0, 0.0, 12.5],
     ]
-
-
-def test_kernels_without_any_peak_have_no_chart() -> None:
-    frame = kernels(sm_pct=np.nan, memory_pct=np.nan, occupancy_pct=np.nan)
-    assert section_of(replay_report(ncu_kernels=frame), "ncu_kernels").pictures.charts == ()
 
 
 def test_a_rule_has_its_message_behind_its_title_and_estimates_apart() -> None:

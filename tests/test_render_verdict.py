@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from nightsight.model import Finding, Result, View
-from nightsight.render.page.summary import numbers
+from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.verdict import Verdict, cause_of, gain_of, largest_wait, verdict, verdict_on
 from nightsight.results import (
     COMMUNICATION,
@@ -16,7 +16,10 @@ from nightsight.results import (
     LAUNCH,
     NCU_KERNELS,
     NCU_LIMITS,
+    RANKS,
+    REMEDIES,
     REPLAY,
+    STEP_PARTS,
     TIME_SPLIT,
     WHAT_IF,
 )
@@ -68,13 +71,32 @@ def test_several_gpus_are_given_from_the_least_to_the_most_busy() -> None:
     assert said(*alike, findings=(waits(),)).state == "2 GPUs 99.0 % busy."
 
 
+def test_of_a_job_whose_report_holds_some_ranks_it_says_of_how_many() -> None:
+    both = on_gpus((0, COMPUTE, 19), (0, HOST, 81), (1, COMPUTE, 19), (1, HOST, 81))
+    ranks = result(RANKS.name, pd.DataFrame({"rank": range(64), "like_rank": [0, 1] * 32}))
+    assert said(*both, ranks, findings=(waits(),)).state == "2 of 64 GPUs 19.0 % busy."
+    every = result(RANKS.name, pd.DataFrame({"rank": [0, 1], "like_rank": [0, 1]}))
+    assert said(*both, every, findings=(waits(),)).state == "2 GPUs 19.0 % busy."
+
+
 def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     gains = result(WHAT_IF.name, pd.DataFrame({"rule": ["fusion", "wait"], "gain_pct": [7.5, 0.1]}))
     healthy = said(*whole, replay, gains)
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
-    assert "None costs enough to act on: the most is 7.5 % (fusion)." in healthy.first
+    assert healthy.first == (
+        "Looked for 19 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
+        "rarely worth the work below 10 %."
+    )
+
+
+@pytest.mark.parametrize("rule", [name for name, _ in REMEDIES])
+def test_what_is_not_worth_its_work_is_named_in_words(rule: str) -> None:
+    gains = result(WHAT_IF.name, pd.DataFrame({"rule": [rule], "gain_pct": [1.0]}))
+    first = said(*BUSY, result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]})), gains).first
+    assert f": {rule} would" not in first
+    assert "1.0 %, but is rarely worth the work below " in first
 
 
 def test_a_list_that_was_cut_ends_with_its_own_dots() -> None:
@@ -119,10 +141,40 @@ def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("host", "cause"),
+    [
+        (60.0, "60.0 % of the window is outside operators. The largest operator, `aten::mm`, takes 30.0 %."),
+        (10.0, "66.7 % of the window is in `aten::mm` itself."),
+    ],
+)
+def test_on_a_cpu_the_larger_fact_comes_first_in_shares_of_the_window(host: float, cause: str) -> None:
+    operators = pd.DataFrame({"name": ["aten::mm"], "calls": [2], "own_ns": [9], "own_pct": [90.0]})
+    mm = 30.0 if host > 50 else 60.0
+    parts = pd.DataFrame(
+        {
+            "tid": 1,
+            "steps": 0,
+            "category": ["operators", "operators", "host code"],
+            "name": ["aten::mm", "aten::add", "host code"],
+            "time_ns": [mm, 10.0 if host > 50 else 20.0, host],
+        }
+    )
+    shown = said(result("cpu_ops", operators), result(STEP_PARTS.name, parts))
+    assert shown.cause == cause
+    both = pd.concat([parts, parts.assign(tid=2)])
+    # of several threads, no share of the window is known
+    assert "of the time of all operators" in said(result("cpu_ops", operators), result(STEP_PARTS.name, both)).cause
+
+
 def test_another_window_has_its_own_verdict() -> None:
-    view = View("start-up", 0, 10, "", split=split((0, COMPUTE, 2), (0, HOST, 98)))
-    assert verdict_on(view).text == "GPU 2.0 % busy. The largest wait: host code, 98.0 % of the window."
-    assert verdict_on(View("whole", 0, 10, "")).text == ""
+    frame = split((0, COMPUTE, 2), (0, HOST, 98))
+    waited = "GPU 2.0 % busy. The largest wait: host code, 98.0 % of the window."
+    assert verdict_on(View("whole", 0, 10, "", split=frame), Numbers()).text == waited
+    assert verdict_on(View("start-up", 0, 10, "", split=frame), Numbers()).text == f"{waited} It happens once."
+    once = verdict_on(View("start-up", 0, 10, "", split=frame, findings=(waits(action=""),)), Numbers())
+    assert once.text == "GPU 2.0 % busy. The GPU waits for launches in `forward`. It happens once."
+    assert verdict_on(View("whole", 0, 10, ""), Numbers()).text == ""
 
 
 def test_the_largest_wait_is_idle_time_or_communication_that_nothing_hides() -> None:

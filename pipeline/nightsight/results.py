@@ -398,6 +398,18 @@ REMEDIES: Final = (
     ("small_grid", "as many blocks as fill the GPU"),
 )
 """What can be changed, by the name of the rule that proposes it."""
+WORTH_PCT: Final = 3.0
+"""From which gain on, in percent of a step, a remedy is worth a word."""
+WORTH_PCT_OF: Final = {
+    "launch_bound": 5.0,
+    "exposed_communication": 2.0,
+    # a compiler, or a kernel written by hand, takes more work than a setting
+    "fusion": 10.0,
+    "attention": 5.0,
+    "fused_optimizer": 5.0,
+    "small_grid": 5.0,
+}
+"""The same of remedies that take more or less work than others."""
 RANKED_BY: Final = {"launch_bound": 0.4}
 """How a gain counts for the first place, where it is not 1.
 
@@ -406,22 +418,22 @@ A CUDA graph takes more work than other remedies, and presupposes some: it canno
 
 REPLAY: Final = Entry(
     "replay",
-    "How far the replay is trusted",
-    "The window, or as many of its repetitions as are quick to replay, computed again from what waited for what and a "
-    "few typical latencies. What the replay does not give back, the model does not explain.",
+    "How far the simulation is trusted",
+    "The window, or as many of its repetitions as are quick to simulate, computed again from what waited for what and "
+    "a few typical latencies. What the simulation does not give back, it does not explain.",
     _LAUNCHED,
     (
-        Column("repetitions", WHOLE, "whole repetitions that were replayed; 0: a stretch of the window"),
+        Column("repetitions", WHOLE, "whole repetitions that were simulated; 0: a stretch of the window"),
         Column(
             "of_repetitions",
             WHOLE,
             "those of the window; 0 if fewer than three: times are then of the window",
         ),
         Column("family", TEXT, "what repeats: the ranges, or how many launches"),
-        Column("calls", WHOLE, "CUDA calls that were replayed; without any, nothing is known of the host"),
-        Column("events", WHOLE, "beginnings and ends that were replayed"),
+        Column("calls", WHOLE, "CUDA calls that were simulated; without any, nothing is known of the host"),
+        Column("events", WHOLE, "beginnings and ends that were simulated"),
         Column("measured_ns", NUMBER, "one repetition, or the window, as measured"),
-        Column("replayed_ns", NUMBER, "the same as replayed"),
+        Column("replayed_ns", NUMBER, "the same as simulated"),
         Column("unexplained_pct", NUMBER, "the difference, relative to the measured time"),
         Column("call_cost_ns", NUMBER, "what the profiler is taken to add to a launch and the host code after it"),
         Column(
@@ -429,18 +441,18 @@ REPLAY: Final = Entry(
         ),
         Column("timed_ns", NUMBER, "one repetition in a run without the profiler: median; missing if there was none"),
         Column("unprofiled_ns", NUMBER, "one repetition without the profiler, which gains refer to: as timed if known"),
-        Column("doubt", TEXT, "why the replay is not trusted and promises no gain; empty if it is"),
+        Column("doubt", TEXT, "why the simulation is not trusted and promises no gain; empty if it is"),
     ),
-    rows="replays",
+    rows="simulations",
     place="points",
 )
 
 WHAT_IF: Final = Entry(
     "what_if",
     "What remedies would gain",
-    "Each row changes what waits for what, as its remedy would, and replays it: the gain is the difference. Gains are "
-    "of the program without the profiler, each for this change alone; changes of the best sequence also say what is "
-    "left after them and all before them.",
+    "Each row changes what waits for what, as its remedy would, and simulates it: the gain is the difference. Gains "
+    "are of the program without the profiler, each for this change alone; changes of the best sequence also say what "
+    "is left after them and all before them.",
     _LAUNCHED,
     (
         Column("rule", TEXT, "what is changed", REMEDIES),
@@ -453,7 +465,7 @@ WHAT_IF: Final = Entry(
         Column("waits_in", TEXT, "the call of the operating system in which most of this host code waits, if recorded"),
         Column("cases", NUMBER, "how many calls, pieces of host code or operations it changes, per repetition"),
         Column("time_ns", NUMBER, "how long these take, per repetition"),
-        Column("gain_ns", NUMBER, "how much shorter a repetition gets; missing if the replay is not trusted"),
+        Column("gain_ns", NUMBER, "how much shorter a repetition gets; missing if the simulation is not trusted"),
         Column("gain_pct", NUMBER, "the same, relative to a repetition without the profiler"),
         Column("order", WHOLE, "its place in the best sequence, from 1; missing if it is not in it"),
         Column("after_ns", NUMBER, "one repetition after this and all before it in the sequence"),
@@ -1154,14 +1166,16 @@ NCU_KERNELS: Final = Entry(
     header="Kernel",
     group=NCU,
     short="kernels",
-    bars=("gpu_pct",),
+    bars=("gpu_pct", "sm_pct", "memory_pct", "occupancy_pct"),
     minor=(
+        "launches",
         "l2_pct",
         "l1_pct",
         "l2_hit_pct",
         "l1_hit_pct",
         "tensor_pct",
         "theoretical_occupancy_pct",
+        "occupancy_limit",
         "registers",
         "shared_bytes",
         "waves",

@@ -32,7 +32,7 @@ from nightsight.collect.timing import of_benchmark, time_ranges
 from nightsight.collect.workloads import Program, Request, arguments_of
 from nightsight.errors import CaptureError, MissingTable, UsageError, WorkloadError
 from nightsight.events.timeline import Timeline
-from nightsight.events.window import AUTO, check_window, chosen_window, offered_windows
+from nightsight.events.window import AUTO, START_UP, check_window, chosen_window, offered_windows
 from nightsight.job import Apart, Part, apart, are_of_one_job, joined, joined_of_some, name_of_job
 from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report, View
 from nightsight.parallel import use_one_thread
@@ -439,7 +439,10 @@ def build_report(
 def _views(timeline: Timeline) -> tuple[View, ...]:
     """Return the windows that a reader can choose, with the split and the advice of those the report is not about."""
     needed = {TIME_SPLIT, *NEEDS}
-    others = {window: view_of(window, results, advise(results)) for window, results in analyze_others(timeline, needed)}
+    others = {
+        window: view_of(window, results, advise(results, is_start_up=window.name == START_UP))
+        for window, results in analyze_others(timeline, needed)
+    }
     chosen, *offered = offered_windows(timeline.profile)
     return (view_of(chosen, None), *(others[window] for window in offered))
 

@@ -67,7 +67,11 @@ def test_the_answer_follows_the_window(browser: Any, files: dict[str, Path]) -> 
     page.get_by_role("button", name="Whole", exact=True).click()
     whole = page.locator(".answer:visible").inner_text()
     assert whole.startswith("GPU 1.9\N{NO-BREAK SPACE}% busy. The GPU waits for host code")
-    assert not page.locator(".figures.first").is_visible()  # they are of the chosen one
+    assert whole.endswith("of the window is the start-up, which happens once.")
+    labels = page.locator(".figures.first:visible dt").all_inner_texts()
+    assert labels == ["Window", "GPU busy", "Largest wait", "Next largest wait"]
+    page.get_by_role("button", name="Start-up", exact=True).click()
+    assert page.locator(".answer:visible").inner_text().endswith("NVTX ranges. It happens once.")
     page.get_by_role("button", name="Steady", exact=True).click()
     assert page.locator(".answer:visible").inner_text() == steady
     page.close()

@@ -23,15 +23,17 @@ Visit = Callable[[], AbstractContextManager[Any]]
 @pytest.fixture(scope="module")
 def report(recorded: Recorded) -> Report:
     report = recorded.report("train")
-    kernels = next(each.rows for each in report.results if each.name == "cuda_gpu_kern_sum")
-    names = tuple(kernels["name"].astype("str").head(2))
-    replays = result("ncu_kernels", replay_tables.kernels(names, sm_pct=[91.0, 42.0], dram_pct=[7.0, 8.0]))
+    times = next(each.rows for each in report.results if each.name == "cuda_gpu_kern_sum")
+    names = tuple(times["name"].astype("str").head(2))
+    kernels = replay_tables.kernels(names, sm_pct=[91.0, 42.0], dram_pct=[7.0, 8.0])
+    limits = kernels[["launch", "name"]].assign(unit="L2", used_pct=92.0)
+    replays = (result("ncu_kernels", kernels), result("ncu_limits", limits))
     advice = replace(
         next(finding for finding in report.findings if finding.severity == "advice"),
         evidence=("12 times in iteration # / backward", "nothing that is known"),
     )
     others = tuple(each for each in report.results if not each.name.startswith("ncu_"))
-    return replace(report, results=(*others, replays), findings=(advice,))
+    return replace(report, results=(*others, *replays), findings=(advice,))
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,7 @@ def test_an_event_leads_to_all_that_is_known_of_it(page: Any, labels: list[str])
     panel.locator("h3").wait_for()
     assert panel.locator("h3").inner_text() == labels[0]
     said = panel.inner_text()
-    assert "SM 91.0 %, DRAM 7.0 %, Limiter warps" in said
+    assert "SM 91.0 %, DRAM 7.0 %, Limiter L2" in said
     assert "sm80_xmma_gemm" in said
     panel.locator("button:text-is('Kernels of the range')").click()
     assert focused(page) == "forward"

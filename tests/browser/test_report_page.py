@@ -146,8 +146,8 @@ def test_a_wide_table_begins_with_what_fits_and_has_the_rest_at_hand(browser: An
     total, room = section.locator(".scroll").evaluate(sizes)
     assert total == room
     headings = section.locator("thead th:visible").all_inner_texts()
-    assert "Limiter" in headings
-    assert "Path" not in headings
+    assert "Occupancy (%)" in headings
+    assert not {"Occupancy limit", "Path"} & set(headings)
     section.get_by_role("button", name="All 21 columns").click()
     assert section.locator("thead th:visible").count() == 21
     assert section.locator("tbody tr").first.locator("th:visible, td:visible").count() == 21

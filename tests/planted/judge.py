@@ -179,7 +179,7 @@ def summary(planted: Sequence[Verdict], healthy: Sequence[Verdict]) -> Iterator[
     replays = [verdict for verdict in (*planted, *healthy) if verdict.said]
     for least in (1.0, 3.0) if replays else ():
         close = sum(abs(verdict.said.unexplained_pct) <= least for verdict in replays if verdict.said)
-        yield f"The replay explains the step within {least:g} %: {close} of {len(replays)}."
+        yield f"The simulation explains the step within {least:g} %: {close} of {len(replays)}."
     if healthy:
         wrong = [verdict.case.name for verdict in healthy if verdict.false]
         names = f": {', '.join(wrong)}" if wrong else ""

@@ -5,7 +5,7 @@ short kernels, are evidence at most. Remedies of little gain are left out, so a 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,6 +34,8 @@ from nightsight.results import (
     REPLAY,
     SYNC,
     WHAT_IF,
+    WORTH_PCT,
+    WORTH_PCT_OF,
     Entry,
 )
 from nightsight.units import format_value
@@ -62,9 +64,9 @@ _MOST_EVIDENCE: Final = 3
 class Rule:
     """What is said about one kind of remedy.
 
-    short: what to do, in a few words. title: the cause, with `{where}`, `{name}`, `{cases}`. least_pct: the least gain,
-    in percent of a step, that is worth a word. causes: of the critical path, as evidence. once: the remedy where
-    nothing repeats, if it is another one. saves: the time is what can be saved; otherwise it is what the cause costs.
+    short: what to do, in a few words. title: the cause, with `{where}`, `{name}`, `{cases}`. causes: of the critical
+    path, as evidence. once: the remedy where nothing repeats, if it is another one. saves: the time is what can be
+    saved; otherwise it is what the cause costs.
     """
 
     name: str
@@ -73,24 +75,22 @@ class Rule:
     detail: str
     remedy: str
     causes: tuple[str, ...] = ()
-    least_pct: float = 3.0
     once: str = ""
     saves: bool = False
 
+    @property
+    def least_pct(self) -> float:
+        """The least gain, in percent of a step, that is worth a word."""
+        return WORTH_PCT_OF.get(self.name, WORTH_PCT)
 
-def _of_kernels(name: str, least_pct: float) -> Rule:
+
+def _of_kernels(name: str) -> Rule:
     words = KERNEL_RULES[name]
     title = f"{words.title}: {{name}}"
-    return Rule(name, words.short, title, words.detail, words.remedy, least_pct=least_pct, saves=True)
+    return Rule(name, words.short, title, words.detail, words.remedy, saves=True)
 
 
-_KERNELS: Final[Mapping[str, float]] = {
-    "tensor_cores": 3.0,
-    "fusion": 10.0,
-    "attention": 5.0,
-    "fused_optimizer": 5.0,
-    "small_grid": 5.0,
-}
+_KERNELS: Final = ("tensor_cores", "fusion", "attention", "fused_optimizer", "small_grid")
 RULES: Final = (
     Rule(
         "host_code",
@@ -126,7 +126,6 @@ RULES: Final = (
         'Launch it as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch less: fused '
         "kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the GPU.",
         (LAUNCH,),
-        5.0,
     ),
     Rule(
         "allocation",
@@ -209,7 +208,6 @@ RULES: Final = (
         "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with buckets, "
         "FSDP prefetching, async_op=True.",
         (COMMUNICATION,),
-        2.0,
         saves=True,
     ),
     Rule(
@@ -220,8 +218,7 @@ RULES: Final = (
         "Give all ranks the same work: batches of equal size, sequences sorted by length, layers spread evenly.",
         saves=True,
     ),
-    # the library's kernels can do more than one thing at once, and a compiler can: smaller gains take too much for it
-    *(_of_kernels(name, least_pct) for name, least_pct in _KERNELS.items()),
+    *map(_of_kernels, _KERNELS),
 )
 """What advice looks for in the replay."""
 _BY_NAME: Final = {rule.name: rule for rule in RULES}
@@ -231,10 +228,24 @@ _SAME_TIME: Final = frozenset(
 )
 
 
-def advise(results: Sequence[Result]) -> tuple[Finding, ...]:
-    """Return what is worth changing: first what counts most, then the largest gain first; empty if nothing is wrong."""
+# of the start-up nothing is worth what a step is worth: what it consists of, and what makes it shorter
+_AT_START: Final = "It happens once, and matters only if the program is brief or often started."
+_AT_START_OF: Final = {
+    "host_code": "It happens once: imports, data and weights that are read, setting up. If it matters, import and read "
+    "less, or keep the process alive between runs.",
+    "loading": "It happens once. If it matters, load fewer modules, or keep the process alive between runs.",
+    "compilation": "It happens once. If it matters, keep what was compiled between runs (TRITON_CACHE_DIR, "
+    "TORCHINDUCTOR_FX_GRAPH_CACHE=1).",
+}
+
+
+def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Finding, ...]:
+    """Return what is worth changing: first what counts most, then the largest gain first; empty if nothing is wrong.
+
+    is_start_up: the results are of what comes before the loop, so what helps in each step is no advice.
+    """
     tables = Tables(results)
-    found = [*_causes(tables), *replay_advice(tables), *_late_rank(tables)]
+    found = [*_causes(tables, is_start_up=is_start_up), *replay_advice(tables), *_late_rank(tables)]
     if not found:
         return ()
     first = max(found, key=lambda said: (said.gain_pct or 0.0) * RANKED_BY.get(said.rule, 1.0))
@@ -273,18 +284,16 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
     tables = Tables(results)
     replays = tables.rows(REPLAY, "calls", "doubt").to_dict("records")
     if not replays:
-        return dict.fromkeys(_BY_NAME, "there is nothing to replay")
+        return dict.fromkeys(_BY_NAME, "there is nothing to simulate")
     if doubt := replays[0]["doubt"]:
         return dict.fromkeys(_BY_NAME, doubt)
-    found = (
-        {} if replays[0]["calls"] else dict.fromkeys(_BY_NAME.keys() - _KERNELS.keys(), "no CUDA calls were recorded")
-    )
+    found = {} if replays[0]["calls"] else dict.fromkeys(_BY_NAME.keys() - set(_KERNELS), "no CUDA calls were recorded")
     if not len(tables.rows(NCU_LIMITS)):
         found |= dict.fromkeys(sorted(KERNEL_RULES.keys() - _BY_NAME.keys()), "no kernel was replayed with ncu")
     return found
 
 
-def _causes(tables: Tables) -> Iterator[Finding]:
+def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[Finding]:
     """Yield a finding for each remedy whose gain is worth it, ranked by gain and weight."""
     replays, found = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *WHAT_IF.column_names)
     found = found[found["gain_pct"].notna() & found["rule"].isin(list(_BY_NAME))]
@@ -302,7 +311,10 @@ def _causes(tables: Tables) -> Iterator[Finding]:
             if row["path"] in said:
                 continue
             said.add(row["path"])
-        yield _finding(row, whole, tables, found if not listed else found[:0])
+        cause = _finding(row, whole, tables, found if not listed and not is_start_up else found[:0])
+        if is_start_up:
+            cause = replace(cause, remedy=_AT_START_OF.get(cause.rule, _AT_START), action="")
+        yield cause
         listed += 1
         if listed == _MOST:
             return
@@ -407,12 +419,34 @@ def _sequence(row: dict[Any, Any], others: pd.DataFrame) -> Iterator[str]:
     yield f"Next best: {'; then '.join(steps)}."
 
 
+_CALL: Final = ("call", "calls")
+_COPY: Final = ("copy", "copies")
+_KERNEL: Final = ("kernel", "kernels")
+_THINGS: Final = {
+    "host_code": ("piece of host code", "pieces of host code"),
+    "wait": ("wait", "waits"),
+    "wait_and_host_code": ("wait with host code", "waits with host code"),
+    "launch_bound": ("launch", "launches"),
+    "allocation": _CALL,
+    "loading": _CALL,
+    "compilation": _CALL,
+    "pageable_copy": _COPY,
+    "exposed_copy": _COPY,
+    "copies_to_host": _COPY,
+    "many_small_copies": _COPY,
+    "exposed_communication": ("collective", "collectives"),
+    **dict.fromkeys(_KERNELS, _KERNEL),
+}
+"""What the cases of a remedy are, one and several."""
+
+
 def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Tables) -> Iterator[str]:
     """Yield sentences with the numbers that support a finding."""
     step = _step(whole)
     amount = format_value(float(row["time_ns"]), "time_ns")
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 100 else f"{row['cases']:.3g}"
-    yield f"{cases} {step.per}, which take {amount} as profiled"
+    one, many = _THINGS.get(rule.name, ("operation", "operations"))
+    yield f"{cases} {one if cases == '1' else many} {step.per}: together {amount}, as profiled"
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
     paths = path["path"].astype("str")
     if row["path"] and HOST in rule.causes:
@@ -428,4 +462,4 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
             yield f"On the critical path: {what}{where}, {time} {step.per}, {share} of the window"
     unexplained = f"{whole['unexplained_pct']:+.1f} %"
     if unexplained not in ("+0.0 %", "-0.0 %"):
-        yield f"The replay without any change differs from what was measured by {unexplained}"
+        yield f"The simulation of {step.one} without any change differs from what was measured by {unexplained}"

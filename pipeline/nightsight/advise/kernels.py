@@ -60,7 +60,7 @@ KERNEL_RULES: Final[Mapping[str, Words]] = {
         "tiles (a persistent kernel, stream-K).",
     ),
     "uncoalesced": Words(
-        "Threads of a warp access memory that is far apart",
+        "Neighbouring threads access memory that is far apart",
         "let neighbouring threads access neighbouring elements",
         "Each access fetches a sector of 32 bytes, of which it uses a part. The cache is busy with what nobody reads.",
         "Let neighbouring threads access neighbouring elements: change the order of the dimensions, go through shared "

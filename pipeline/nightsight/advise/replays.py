@@ -56,7 +56,7 @@ _ABOUT: Final = {
     "SharedMemoryConflicts": ("traffic", "Shared memory has bank conflicts"),
     "SlowPipeLimiter": ("arithmetic", "Slow instructions limit the kernel"),
     "TheoreticalOccupancy": ("waiting", "The resources of a block leave room for few warps"),
-    "ThreadDivergence": ("arithmetic", "Threads of a warp diverge"),
+    "ThreadDivergence": ("arithmetic", "Neighbouring threads take different branches"),
     "UncoalescedGlobalAccess": ("accesses", "Accesses to global memory are not coalesced"),
     "UncoalescedSharedAccess": ("traffic", "Accesses to shared memory are not coalesced"),
     "WorkloadImbalance": ("waiting", "Work is unevenly spread over the units of the GPU"),
@@ -202,13 +202,19 @@ def _of_replays(cases: pd.DataFrame, rule: str) -> Finding:
         time, share, gain = (format_value(float(case[column]), column) for column in columns)
         name = family(case["name"]) if rule == "tensor_cores" else label_of(case["name"], _NAME_LENGTH)
         evidence.append(f"{name}: {case['reason']}; {time}, {share} of the replayed time, could get {gain} shorter")
+    first = cases.iloc[0].to_dict()
+    others = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+    limit = f", limited by {first['unit']}" if first["used_pct"] >= _WAITS_PCT and not others else ""
+    cause = f"{words.title}: `{label_of(first['name'], _NAME_LENGTH)}`{others}{limit}"
+    saved = 100.0 * float(cases["saved_pct"].sum()) / float(cases["share_pct"].sum())
     return Finding(
         rule,
         "advice",
-        words.title,
+        cause,
         words.detail,
         words.remedy,
         tuple(evidence),
         source=NCU_LIMITS.name,
-        action=words.short,
+        cause=cause,
+        action=f"{words.short}, up to \N{MINUS SIGN}{saved:.0f} % of {'their' if others else 'its'} time",
     )

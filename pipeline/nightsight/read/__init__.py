@@ -4,6 +4,7 @@ import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Final, Literal
 
 from nightsight.errors import CaptureError
@@ -35,6 +36,8 @@ _READABLE: Final = (
     "Supported files: .nsys-rep, its SQLite export, .ncu-rep, the raw and details CSV pages of ncu, "
     "torch.profiler traces (.json or .json.gz), report.json."
 )
+# archives of one capture; gzip is read as it is
+_PACKED: Final = {b"\xfd7zXZ\0": "xz -d", b"BZh": "bzip2 -d", b"\x28\xb5\x2f\xfd": "zstd -d"}
 
 _READERS: Final[Mapping[Kind, Callable[[Path], Profile]]] = {
     "ncu-rep": read_ncu_report,
@@ -60,7 +63,14 @@ def recognize(path: Path) -> Kind:
     for sign, kind in _HEADS:
         if head.lstrip().startswith(sign):
             return kind
-    raise CaptureError(f"{path.name} is not a capture that nightsight can read", _READABLE)
+    raise _unreadable(path, head)
+
+
+def _unreadable(path: Path, head: bytes) -> CaptureError:
+    unpack = next((command for sign, command in _PACKED.items() if head.startswith(sign)), "")
+    if unpack:
+        return CaptureError(f"{path.name} is compressed", f"Decompress it first: {unpack} {quote(path.name)}")
+    return CaptureError(f"{path.name} is not a capture that nightsight can read", _READABLE)
 
 
 def _beginning(path: Path) -> bytes:

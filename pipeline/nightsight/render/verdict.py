@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
 
 from nightsight.events.kernel_labels import label_of
+from nightsight.events.window import START_UP
 from nightsight.model import Finding, Report, View
 from nightsight.peaks import LIMITED_PCT
 from nightsight.render.page.summary import Numbers
@@ -19,10 +20,14 @@ from nightsight.results import (
     IDLE,
     NCU_KERNELS,
     NCU_LIMITS,
+    OPERATORS,
     REMEDIES,
     REPLAY,
+    STEP_PARTS,
     TIME_SPLIT,
     WHAT_IF,
+    WORTH_PCT,
+    WORTH_PCT_OF,
 )
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
@@ -61,15 +66,17 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     split = report.rows(TIME_SPLIT)
     if not run.busy_pct_by_device:
         return _without_gpu(report, run, found)
-    state = _state(run.busy_pct_by_device)
+    state = _state(run.busy_pct_by_device, run)
     return _on(state, found[0]) if found else Verdict(state, *_nothing(report, split))
 
 
-def verdict_on(view: View) -> Verdict:
-    """Return the verdict on another window of the capture."""
+def verdict_on(view: View, run: Numbers) -> Verdict:
+    """Return the verdict on another window of the capture; `run` is of the window of the report."""
     split = pd.DataFrame() if view.split is None else view.split
-    state = _state(_shares(split).reindex(columns=list(BUSY)).sum(axis=1).tolist()) if _devices(split) else ""
-    return _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
+    busy = busy_by_device(split)
+    state = _state(busy, run) if busy else ""
+    found = _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
+    return replace(found, first="It happens once.") if found.cause and view.name == START_UP else found
 
 
 def cause_of(finding: Finding) -> str:
@@ -110,11 +117,16 @@ def _shares(split: Frame) -> Frame:
     return 100.0 * times.div(times.sum(axis=1).where(lambda whole: whole > 0), axis=0)
 
 
-def _state(busy: Sequence[float]) -> str:
+def _state(busy: Sequence[float], run: Numbers) -> str:
     low, high = (format_value(which(busy), "busy_pct") for which in (min, max))
-    if len(busy) == 1:
+    if len(busy) == 1 and not run.ranks:
         return f"GPU {low} busy."
-    return f"{len(busy)} GPUs {low if low == high else f'{low[:-2]} to {high}'} busy."
+    return f"{gpus(len(busy), run)} {low if low == high else f'{low[:-2]} to {high}'} busy."
+
+
+def gpus(count: int, run: Numbers) -> str:
+    """Return how many GPUs a report holds, and of how many: `8 GPUs`, `8 of 64 GPUs`. A rank has one."""
+    return f"{count} of {run.ranks} GPUs" if run.ranks and run.ranks > count else f"{count} GPUs"
 
 
 def _mostly(split: Frame) -> str:
@@ -128,10 +140,21 @@ def _mostly(split: Frame) -> str:
 
 def largest_wait(split: Frame) -> tuple[str, float] | None:
     """Return the largest wait of the GPUs and its mean share in percent: idle time by cause, or communication."""
+    return next(iter(largest_waits(split)), None)
+
+
+def largest_waits(split: Frame) -> list[tuple[str, float]]:
+    """Return the waits of the GPUs with their mean shares in percent, the largest first."""
     if not _devices(split):
-        return None
+        return []
     mean = _shares(split).reindex(columns=[*IDLE, COMMUNICATION]).fillna(0.0).mean()
-    return (str(mean.idxmax()), float(mean.max())) if mean.max() > 0 else None
+    mean = mean[mean > 0].sort_values(ascending=False, kind="stable")
+    return [(str(name), float(share)) for name, share in mean.items()]
+
+
+def busy_by_device(split: Frame) -> list[float]:
+    """Return for how much of a window each GPU was busy, in percent; empty if it has no split."""
+    return _shares(split).reindex(columns=list(BUSY)).sum(axis=1).tolist() if _devices(split) else []
 
 
 def _nothing(report: Report, split: Frame) -> tuple[str, str]:
@@ -145,8 +168,33 @@ def _nothing(report: Report, split: Frame) -> tuple[str, str]:
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
         return waits, f"{looked}, and found none."
     most: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
-    gain = format_value(float(most["gain_pct"]), "gain_pct")
-    return waits, f"{looked}. None costs enough to act on: the most is {gain} ({most['rule']})."
+    gain, rule = format_value(float(most["gain_pct"]), "gain_pct"), str(most["rule"])
+    most_is = f"{_CHANGES.get(rule, rule)} would save the most, {gain}"
+    least = WORTH_PCT_OF.get(rule, WORTH_PCT)
+    return waits, f"{looked}. None is worth acting on: {most_is}, but is rarely worth the work below {least:.0f} %."
+
+
+_CHANGES: Final = {
+    "host_code": "moving host code out of the way",
+    "wait": "not waiting for the GPU",
+    "wait_and_host_code": "removing a wait and the host code after it",
+    "launch_bound": "launching CUDA graphs",
+    "allocation": "allocating only once",
+    "loading": "loading code only once",
+    "compilation": "compiling only once",
+    "pageable_copy": "pinning memory",
+    "exposed_copy": "copying ahead of time",
+    "copies_to_host": "leaving results on the GPU",
+    "many_small_copies": "making one copy of many",
+    "migration": "moving pages ahead of time",
+    "exposed_communication": "hiding communication",
+    "straggler": "giving all ranks the same work",
+    "tensor_cores": "using tensor cores",
+    "fusion": "fusing kernels",
+    "attention": "fusing attention",
+    "fused_optimizer": "fusing the optimizer",
+    "small_grid": "launching more blocks",
+}
 
 
 def _largest_replay(limits: Frame) -> str:
@@ -173,8 +221,33 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
             return _on(state, (found or noted)[0])
         return Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
-        share = format_value(run.top_operator_pct, "own_pct")
-        name = middle_cut(printable(run.top_operator), _LONG)
-        cause = f"{share} of the time of all operators is in `{name}` itself."
+        cause = _of_operators(report) or _of_operator_time(run)
         return Verdict("No work on a GPU.", cause, "On a GPU, a report also has kernels, copies, launches and causes.")
     return _on("", found[0]) if found else Verdict("No work on a GPU.")
+
+
+def _of_operators(report: Report) -> str:
+    """Say what the time of a program on the CPU is: outside operators, if that is more, and in the largest one.
+
+    "" if that is not known of the whole: several threads can be in operators at once.
+    """
+    parts = report.rows(STEP_PARTS)
+    if not {"category", "name", "time_ns", "tid", "steps"} <= set(parts.columns) or parts["tid"].nunique() != 1:
+        return ""
+    times = parts["time_ns"].astype("float64")
+    is_operator = parts["category"].astype("str") == OPERATORS
+    if not times[is_operator].sum() > 0:
+        return ""
+    shares = 100.0 * times[is_operator].groupby(parts["name"].astype("str")).sum() / times.sum()
+    outside = 100.0 * times[~is_operator].sum() / times.sum()
+    whole = "a step" if (parts["steps"].astype("float64") > 0).any() else "the window"
+    name, largest = (middle_cut(printable(str(shares.idxmax())), _LONG), format_value(float(shares.max()), "share_pct"))
+    if outside > shares.max():
+        share = format_value(float(outside), "share_pct")
+        return f"{share} of {whole} is outside operators. The largest operator, `{name}`, takes {largest}."
+    return f"{largest} of {whole} is in `{name}` itself."
+
+
+def _of_operator_time(run: Numbers) -> str:
+    share = format_value(run.top_operator_pct, "own_pct")
+    return f"{share} of the time of all operators is in `{middle_cut(printable(run.top_operator), _LONG)}` itself."

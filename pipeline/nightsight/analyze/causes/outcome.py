@@ -262,7 +262,7 @@ def _notes(found: Outcome) -> Iterator[str]:
     of = f"a repetition, {sample}," if all_steps else "the window"
     measured, replayed = (format_value(time, "time_ns") for time in (found.measured_ns, found.replayed_ns))
     yield (
-        f"Replayed unchanged, {of} takes {replayed} where {measured} were measured: "
+        f"Simulated unchanged, {of} takes {replayed} where {measured} were measured: "
         f"{100 * found.unexplained:+.1f} % unexplained."
     )
     if found.is_trusted:

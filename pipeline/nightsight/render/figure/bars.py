@@ -39,8 +39,7 @@ class Group:
 class Chart:
     """Groups of horizontal bars on a common scale from zero; `note` prevents a likely misreading.
 
-    kind: CSS classes: `code` if labels are names from a program, `sums` and `peaks` if groups have bars of several
-    kinds.
+    kind: CSS classes: `code` if labels are names from a program, `sums` if groups have bars of several kinds.
     """
 
     title: str

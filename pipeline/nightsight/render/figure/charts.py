@@ -38,7 +38,6 @@ from nightsight.results import (
     MEMORY_OVER_TIME,
     MEMORY_USAGE,
     NCU_INSTRUCTIONS,
-    NCU_KERNELS,
     NCU_ROOFLINE,
     NCU_ROOFS,
     NCU_STALLS,
@@ -140,36 +139,6 @@ def _most(frame: Frame, column: str) -> float:
     return float(np.nan_to_num(floats(frame[column])).max())
 
 
-def _replayed(frame: Frame) -> tuple[Chart, ...]:
-    """Per kernel: the share of the GPU's peaks that it reached; metrics that were not collected have no bar."""
-    rows = zip(frame["name"], frame.to_dict("records"), strict=True)
-    groups = tuple(
-        Group(
-            label,
-            tuple(
-                Bar(series, title, format_value(row[column], column), width(row[column], 100.0))
-                for column, (series, title) in _PEAKS.items()
-                if pd.notna(row.get(column))
-            ),
-        )
-        for label, row in list(rows)[:_KERNELS]
-    )
-    note = (
-        "Full width: the peak that can be sustained; for occupancy, all warps that a multiprocessor can hold. If "
-        "compute and memory are both low, a kernel mostly waits or leaves units idle."
-    )
-    title = "Compute and memory throughput, and achieved occupancy"
-    drawn = tuple(group for group in groups if group.bars)
-    return (Chart(title, drawn, note, True, "code peaks"),) if drawn else ()
-
-
-_PEAKS: Final = {
-    "sm_pct": ("kernel", "Compute"),
-    "memory_pct": ("copy", "Memory"),
-    "occupancy_pct": ("api", "Occupancy"),
-}
-
-
 def _stalls(frame: Frame) -> tuple[Mix, ...]:
     note = "The five largest reasons per kernel; reasons below 1 % have no label."
     return _mix("Why warps did not issue an instruction", by_reason(frame), note)
@@ -267,7 +236,6 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     COPY_SIZES.name: lambda drawn: Pictures(scatters=copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
     LAUNCH_PHASES.name: lambda drawn: Pictures(histograms=histograms(LATENCIES, drawn.rows(LATENCIES.source))),
     LAUNCH_BOUND.name: lambda drawn: Pictures(curves=_curves(_IN_FLIGHT, drawn.report)),
-    NCU_KERNELS.name: lambda drawn: Pictures(charts=_replayed(drawn.labelled(NCU_KERNELS, BRIEF))),
     NCU_ROOFLINE.name: lambda drawn: Pictures(
         rooflines=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)
     ),

@@ -153,7 +153,9 @@ def _icicle(rows: _Rows, label: str, is_step: bool) -> Icicle:
     what = f"{label}: " if label else ""
     step = f"{what}{time}, mean of {counted(float(of), 'step')}" if is_step else f"{what}{time}"
     on, off = ("In operators", "outside") if any(row["category"] == OPERATORS for row in rows) else ("Busy", "idle")
-    named = f"{on} {_share(busy, whole)}, {off} {_share(whole - busy, whole)}"
+    # the window also has what lies between the steps, so its shares are others
+    of_steps = " of the steps" if is_step else ""
+    named = f"{on} {_share(busy, whole)}, {off} {_share(whole - busy, whole)}{of_steps}"
     return Icicle(label, step, named, tuple(blocks), height, f"{step}; {named.lower()}: {_summary(tree, whole)}")
 
 

@@ -3,19 +3,20 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_labels import family_of, label_of
 from nightsight.events.window import MEASURED_RANGE
-from nightsight.model import Report
+from nightsight.model import Report, View
 from nightsight.peaks import LIMITED_PCT
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
+from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import counted, floats
-from nightsight.render.verdict import largest_wait
+from nightsight.render.verdict import busy_by_device, gpus, largest_wait, largest_waits
 from nightsight.results import (
     COMMUNICATION,
     CUDA_GPU_KERN_SUM,
@@ -71,9 +72,9 @@ def _one_step(run: Numbers) -> Iterator[Figure]:
         yield Figure("Step", format_value(run.step_ns, "step_ns"), note)
     elif run.profiled_step_ns is not None:
         of = f"mean of {counted(run.profiled_steps or 0, 'step')}"
-        yield Figure(
-            "Step, profiled", format_value(run.profiled_step_ns, "step_ns"), _joined(of, window and f"{window} in all")
-        )
+        # the window also has what lies between the steps, so it is no sum of them
+        note = _joined(of, window and f"window {window}")
+        yield Figure("Step, profiled", format_value(run.profiled_step_ns, "step_ns"), note)
     elif window:
         yield Figure("Window", window, _window_note(run))
 
@@ -94,10 +95,37 @@ def _memory_use(report: Report) -> Iterator[Figure]:
 
 
 def _busy(run: Numbers) -> Iterator[Figure]:
-    devices = run.busy_pct_by_device
     idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
-    over = f"mean of {len(devices)} GPUs, {_span(devices, 'busy_pct')}" if len(devices) > 1 else ""
-    yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), over or idle)
+    yield _busy_figure(run.busy_pct_by_device, idle, run)
+
+
+def _busy_figure(devices: tuple[float, ...], idle: str, run: Numbers) -> Figure:
+    span = _span(devices, "busy_pct")
+    # ends that read the same say no more than the figure
+    held = gpus(len(devices), run)
+    over = f"mean of {held}, {span}" if " to " in span else f"on each of {held}, of the window"
+    mean = format_value(float(np.mean(devices)), "busy_pct")
+    return Figure("GPU busy", mean, over if len(devices) > 1 else f"of the window, {idle}")
+
+
+def window_figures(view: View, run: Numbers) -> tuple[Figure, ...]:
+    """Return the figures of another window than the one of the report: those that its split tells.
+
+    run: the numbers of the window of the report.
+    """
+    split = pd.DataFrame() if view.split is None else view.split
+    busy = tuple(busy_by_device(split))
+    if not busy:
+        return ()
+    length = float(view.end_ns - view.start_ns)
+    idle = f"idle {format_value(length * (100 - float(np.mean(busy))) / 100, 'idle_ns')}"
+    shares = {part.label: part.share for part in wholes(split).key}
+    waits = tuple(
+        Figure(title, shares.get(name) or format_value(share, "share_pct"), f"of the window: {name}")
+        for title, (name, share) in zip(("Largest wait", "Next largest wait"), largest_waits(split), strict=False)
+        if share >= _LEAST_PCT
+    )
+    return (Figure("Window", format_value(length, "window_ns")), _busy_figure(busy, idle, run), *waits)
 
 
 def _largest_family(report: Report) -> Iterator[Figure]:
@@ -144,7 +172,19 @@ def _single_kernels(limits: pd.DataFrame) -> Iterator[Figure]:
         if largest["used_pct"] >= LIMITED_PCT:
             yield Figure("It is limited by", unit, f"used at {used}")
         else:
-            yield Figure("It is limited by", "latencies", f"most used: {unit}, {used}")
+            yield Figure("It is limited by", LATENCIES, f"most used: {unit}, {used}")
+        yield _shorter(largest)
+
+
+def _shorter(limits: dict[Any, Any]) -> Figure:
+    """Return how much shorter a launch could get by a change that its figures tell, else up to the peak of its unit."""
+    label = "It could get shorter by"
+    if pd.notna(limits["gain_pct"]):
+        # the figure that tells it; those after it support it
+        reason = middle_cut(printable(limits["reason"]).partition(", ")[0], _NAME_LENGTH)
+        return Figure(label, format_value(float(limits["gain_pct"]), "gain_pct"), reason)
+    left = format_value(float(limits["left_pct"]), "left_pct")
+    return Figure(label, f"at most {left}", "as far as that unit is from its peak")
 
 
 def key_figures(run: Numbers) -> tuple[Figure, ...]:

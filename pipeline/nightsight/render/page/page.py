@@ -8,7 +8,7 @@ from nightsight.events.kernel_labels import Labels
 from nightsight.model import Conditions, Environment, Report, Result
 from nightsight.render.figure.bars import DotPlot, trials
 from nightsight.render.figure.charts import Pictures, pictures_of
-from nightsight.render.page.figures import Figure, first_figures, key_figures
+from nightsight.render.page.figures import Figure, key_figures
 from nightsight.render.page.findings import Advice, Banner, advice, banners
 from nightsight.render.page.summary import numbers
 from nightsight.render.page.windows import Choices, choices
@@ -130,8 +130,8 @@ class Details:
 class Page:
     """Everything that the template of a report prints.
 
-    doubts: what is wrong with the capture; notes: what else is to know about it. first: the four figures of the first
-    screen, figures: all of them. windows: those that a reader can choose. lead: where the time went. unchecked: advice
+    doubts: what is wrong with the capture; notes: what else is to know about it. figures: all key
+    figures. windows: those that a reader can choose. lead: where the time went. unchecked: advice
     rules that could not be checked, with the reason. sections: those that are open. unavailable: titles of missing
     results, with the reason. tables: all rows of the tables, compressed (packed_tables).
     """
@@ -140,7 +140,6 @@ class Page:
     facts: tuple[str, ...]
     doubts: tuple[Banner, ...]
     notes: tuple[Banner, ...]
-    first: tuple[Figure, ...]
     figures: tuple[Figure, ...]
     windows: Choices
     lead: Section | None
@@ -193,7 +192,6 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         _facts(report.environment),
         doubts,
         tuple(banner for banner in said if banner not in doubts),
-        first_figures(run, report),
         key_figures(run),
         choices(report, run, advice(report.findings, titles)),
         lead,

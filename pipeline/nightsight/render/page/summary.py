@@ -10,7 +10,16 @@ import pandas as pd
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.model import Benchmark, Report
 from nightsight.render.table.view import Floats, floats
-from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, GPU_TIME, LAUNCH_BOUND, NVTX_RANGES, STEP_SPLIT, WHOLE_STEP
+from nightsight.results import (
+    CPU_OPS,
+    CUDA_GPU_KERN_SUM,
+    GPU_TIME,
+    LAUNCH_BOUND,
+    NVTX_RANGES,
+    RANKS,
+    STEP_SPLIT,
+    WHOLE_STEP,
+)
 from nightsight.units import format_value
 
 _STEP: Final = f"{MEASURED_RANGE} / step"
@@ -28,7 +37,8 @@ class Numbers:
     `launch_idle_pct` (the GPU waits while a launch is in progress) and `steady_launch_idle_pct` (the same without the
     extra time of first launches) are means over the devices. Counts and other times are sums over the devices;
     `launch_api_med_ns` has one median per device. `top_*_pct` is the share of the time of all kernels, or of all
-    operators. `step_ns` is the median over the unprofiled trials, `profiled_step_ns` is a mean.
+    operators. `step_ns` is the median over the unprofiled trials, `profiled_step_ns` is a mean. `ranks`: of a job of
+    which the report holds only some, how many it has.
     """
 
     window: str = ""
@@ -65,6 +75,7 @@ class Numbers:
     steps_per_trial: int = 0
     profiled_step_ns: float | None = None
     profiled_steps: float | None = None
+    ranks: int | None = None
 
 
 def numbers(report: Report) -> Numbers:
@@ -80,6 +91,9 @@ def numbers(report: Report) -> Numbers:
     if chosen is not None:
         summary = replace(summary, repeated=f"{chosen.repetitions:,} × {chosen.family}")
     summary = _with_operators(summary, report.rows(CPU_OPS))
+    ranks = report.rows(RANKS)
+    if "like_rank" in ranks and 0 < ranks["like_rank"].nunique() < ranks["rank"].nunique():
+        summary = replace(summary, ranks=ranks["rank"].nunique())
     return _with_trials(summary, report.benchmark) if report.benchmark else summary
 
 

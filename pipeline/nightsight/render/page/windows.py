@@ -1,18 +1,20 @@
 """The first screen, for each window that a reader can choose: the verdict, where the time went, the first causes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model import Report, View
 from nightsight.render.figure.shares import Wholes, wholes
+from nightsight.render.page.figures import Figure, first_figures, window_figures
 from nightsight.render.page.findings import Advice
 from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.page.summary import Numbers
 from nightsight.render.verdict import Verdict, verdict, verdict_on
 from nightsight.results import TIME_SPLIT
 from nightsight.texts import middle_cut, printable
+from nightsight.units import format_value
 
 _LABELS: Final = {
     STEADY: "Steady",
@@ -24,15 +26,17 @@ _LABELS: Final = {
 }
 _LENGTH: Final = 32
 _SENTENCE: Final = 500
+_MOST_PCT: Final = 50.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One window: its label, how it was chosen, the verdict on it, where its time went, and advice."""
+    """One window: its label, how it was chosen, the verdict on it, its figures, where its time went, and advice."""
 
     label: str
     sentence: str
     verdict: Verdict
+    figures: tuple[Figure, ...]
     wholes: Wholes
     advice: tuple[Advice, ...]
 
@@ -54,19 +58,33 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...]) -> Choices
     drawn = wholes(report.rows(TIME_SPLIT))
     # without work on a GPU there is no choice to explain
     sentence = _prose(chosen.sentence) if chosen and drawn else ""
-    first = Choice(_label(chosen) if chosen else "", sentence, verdict(report, run), drawn, advice)
+    figures, label = first_figures(run, report), _label(chosen) if chosen else ""
+    first = Choice(label, sentence, verdict(report, run), figures, drawn, advice)
     start_up = next((view.sentence for view in report.windows if view.name == START_UP and not view.is_chosen), "")
-    return Choices((first, *_others(report)), _prose(start_up))
+    return Choices((first, *_others(report, run)), _prose(start_up))
 
 
-def _others(report: Report) -> Iterator[Choice]:
+def _others(report: Report, run: Numbers) -> Iterator[Choice]:
     for view in report.windows:
         if not view.is_chosen and view.split is not None and len(view.split):
             # sections of the page are about the chosen window, so the advice on others has no links to them
             said = advice_of(view.findings, {})
             # the line on the start-up says this already, whichever window is shown
             sentence = "" if view.name == START_UP else _prose(view.sentence)
-            yield Choice(_label(view), sentence, verdict_on(view), wholes(view.split), said)
+            answer = verdict_on(view, run)
+            answer = replace(answer, first=_of_start_up(view, report) or answer.first)
+            yield Choice(_label(view), sentence, answer, window_figures(view, run), wholes(view.split), said)
+
+
+def _of_start_up(view: View, report: Report) -> str:
+    """Say how much of a window is the start-up, if that is most: what helps then is no advice for the loop."""
+    for other in report.windows:
+        if other.name == START_UP and view.name != START_UP and view.end_ns > view.start_ns:
+            inside = min(view.end_ns, other.end_ns) - max(view.start_ns, other.start_ns)
+            share = 100.0 * inside / (view.end_ns - view.start_ns)
+            if share > _MOST_PCT:
+                return f"{format_value(share, 'share_pct')} of the window is the start-up, which happens once."
+    return ""
 
 
 def _label(view: View) -> str:

@@ -5,17 +5,21 @@ from dataclasses import replace
 from pathlib import PureWindowsPath
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_names import normalised
 from nightsight.model import Result
+from nightsight.peaks import LIMITED_PCT
 from nightsight.render.table.view import floats
-from nightsight.results import CUDA_GPU_KERN_SUM, NCU_KERNELS
+from nightsight.results import CUDA_GPU_KERN_SUM, NCU_KERNELS, NCU_LIMITS, Entry
 from nightsight.units import arithmetic, split
 
 Frame = pd.DataFrame
 
 PREFIX: Final = "ncu_"
+LATENCIES: Final = "latencies"
+"""What limits a launch that uses no unit of the GPU to more than `LIMITED_PCT`."""
 BRIEF: Final = 44
 """The length limit of kernel names in pictures, and in columns other than the first."""
 _INTERNAL: Final = ("gpu_total_ns", "busiest_gpu_ns")
@@ -31,15 +35,19 @@ _FIRST: Final = (
     "memory_pct",
     "dram_pct",
     "occupancy_pct",
-    "limiter",
+    "limited_by",
 )
-_FIGURES: Final = ("sm_pct", "dram_pct", "limiter")
+_FIGURES: Final = {"sm_pct": "sm_pct", "dram_pct": "dram_pct", "limited_by": "limiter"}
+_LIMITER: Final = "Limiter: what keeps the launch from being shorter, see Limits of kernels."
 _OF_REPLAY: Final = (
     "SM, DRAM and limiter are those of the kernel's replay by Nsight Compute, of several the one that stands for the "
     "most time: see Replayed kernels."
 )
 HEADINGS: Final = {
     "theoretical_pct": "theoretical_occupancy_pct",
+    # readers take a limiter for what limits the kernel, not its occupancy
+    "limiter": "occupancy_limit",
+    "limited_by": "limiter",
     "peak_pct": "of_roof_pct",
     "flop_per_s": "rate_flop_per_s",
     "flop_per_byte": "per_DRAM_byte_flop_per_byte",
@@ -68,15 +76,46 @@ def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
 
 
 def with_figures(results: tuple[Result, ...]) -> tuple[Result, ...]:
-    """Add what ncu says of a kernel to *Kernel time*: figures of the replay that stands for the most of its time."""
-    replays = next((result.rows for result in results if result.name == NCU_KERNELS.name and len(result.rows)), None)
-    if replays is None:
+    """Say of replayed kernels what limits them, and in *Kernel time* what the replay with most of its time used."""
+    results = _with_limits(results)
+    replays = _rows(results, NCU_KERNELS)
+    if not len(replays):
         return results
     order = [name for name in ("gpu_pct", "replay_ns") if name in replays and replays[name].notna().any()]
     most = replays.sort_values(order, ascending=False, kind="stable") if order else replays
     most = most.assign(kernel=most["name"].astype("str").map(normalised)).drop_duplicates("kernel").set_index("kernel")
-    figures = most[[name for name in _FIGURES if name in most and most[name].notna().any()]]
+    figures = most[[name for name in _FIGURES if name in most and most[name].notna().any()]].rename(columns=_FIGURES)
     return tuple(_with(result, figures) if result.name == CUDA_GPU_KERN_SUM.name else result for result in results)
+
+
+def _with_limits(results: tuple[Result, ...]) -> tuple[Result, ...]:
+    limits = _rows(results, NCU_LIMITS)
+    if not {"launch", "unit", "used_pct"} <= set(limits.columns):
+        return results
+    pairs = zip(limits["unit"].astype("str"), floats(limits["used_pct"]), strict=True)
+    named = pd.Series([limiter(unit, used) for unit, used in pairs], limits["launch"], "str")
+    named = named[~named.index.duplicated()]
+    return tuple(
+        replace(
+            result,
+            table=result.rows.assign(limited_by=result.rows["launch"].map(named).fillna("").astype("str")),
+            notes=(*result.notes, _LIMITER),
+        )
+        if result.name == NCU_KERNELS.name and "launch" in result.rows
+        else result
+        for result in results
+    )
+
+
+def limiter(unit: str, used_pct: float) -> str:
+    """Return what limits a launch: its busiest unit, latencies if that is not busy enough; "" if it is not known."""
+    if np.isnan(used_pct):
+        return ""
+    return unit if used_pct >= LIMITED_PCT else LATENCIES
+
+
+def _rows(results: tuple[Result, ...], entry: Entry) -> Frame:
+    return next((result.rows for result in results if result.name == entry.name), Frame())
 
 
 def _with(result: Result, figures: Frame) -> Result:
