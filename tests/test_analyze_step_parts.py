@@ -1,6 +1,7 @@
 """What a step is made of: each instant once, in the right range, and all of it; and the steps one by one."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -222,6 +223,20 @@ def test_of_many_steps_rows_hold_several_and_name_the_slowest(count: int) -> Non
     (slow,) = frame[frame["outliers"] > 0].to_dict("records")
     assert (slow["slowest"], slow["slowest_ns"]) == (count // 2, 9000)
     assert slow["slowest_start_ns"] == 4000 * (count // 2) + 1000
+
+
+@pytest.mark.parametrize(("names", "first"), [("567", 6), ("sss", 1), ("579", 1), ("012", None)])
+def test_a_step_has_the_number_that_the_program_gives_it(names: str, first: int | None) -> None:
+    """The first step is left out of the window; numbers that do not count up are only names."""
+    ranges = "".join(f"[{name} ]" for name in names)
+    starts = (0, 4, 8) if first is None else (4, 8)
+    drawn = stepped(f"nvtx  {ranges}\ncpu  L...L...L...\ns7   .a...a...a..", *starts)
+    window = replace(drawn.window, family="s" if names == "sss" else "#")
+    frame = step_times(Timeline(drawn.profile, window)).frame
+    STEP_TIMES.check(frame)
+    assert frame["number"].tolist() == list(range(len(starts)))
+    said = frame["of_program"].tolist() if "of_program" in frame else None
+    assert said == (None if first is None else [first, first + 1])
 
 
 def test_a_window_without_repetitions_has_no_steps() -> None:

@@ -528,6 +528,13 @@ STEP_TIMES: Final = Entry(
     (
         _DEVICE_OR_CPU,
         Column("number", WHOLE, "of the first step in the row, counted from 0 in the window"),
+        Column(
+            "of_program",
+            WHOLE,
+            "the same in the program, if that differs: the number in the name of its range, else counted from 0 in the "
+            "capture",
+            is_optional=True,
+        ),
         Column("steps", WHOLE, "how many steps the row holds", is_plain=True),
         Column("start_ns", WHOLE, "when the first of them begins, since the start of the window"),
         Column("time_ns", NUMBER, "length of a step: mean"),
