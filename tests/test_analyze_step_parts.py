@@ -18,6 +18,7 @@ from nightsight.events.window import Window
 from nightsight.model import Profile
 from nightsight.read import read
 from nightsight.render import render_html
+from nightsight.render.table.grouped import kernel_groups
 from nightsight.results import STEP_CATEGORIES, STEP_PARTS, STEP_TIMES, WHOLE_STEP
 from nightsight.workflow import build_report
 from tests.recorded import Recorded
@@ -73,8 +74,15 @@ def test_kernels_that_run_together_share_the_time_and_copies_behind_them_are_hid
     frame = step_parts(stepped("s7   aaaa....\ns8   ..bbbb..\ns9   ...HHHHH")).frame.set_index("name")
     assert frame["time_ns"].to_dict() == {"a": 3000, "b": 3000, "Host-to-Device, Pageable → Device": 2000}
     assert frame["hidden_ns"].to_dict() == {"a": 1000, "b": 1000, "Host-to-Device, Pageable → Device": 3000}
-    assert frame["family"].tolist() == ["a", "b", "Host-to-Device"]
+    assert frame["family"].tolist() == ["other", "other", "Host-to-Device"]
     assert frame["time_pct"].sum() == pytest.approx(100)
+
+
+def test_families_are_those_by_which_kernel_time_is_grouped(recorded: Recorded) -> None:
+    report = recorded.report("train")
+    frame = report.result("step_parts").rows
+    said = set(frame.loc[frame["category"] == "compute", "family"]) - {"(others)"}
+    assert {"matrix products", "foreach and optimizers"} <= said <= set(kernel_groups(report)["family"]["name"])
 
 
 def test_the_longest_of_a_part_can_be_found_in_the_window() -> None:

@@ -153,6 +153,18 @@ def test_the_pointer_is_told_of_events_and_curves(visit: Any) -> None:
         assert not page.locator(".timeline-tooltip").is_visible()
 
 
+def test_kernels_have_the_labels_of_the_tables_and_their_names_on_demand(visit: Any) -> None:
+    with visit("labelled") as page:
+        page.mouse.move(*place(page, 8, "Stream 7"))
+        assert text(page, "tooltip").splitlines()[0] == "gemm f32"
+        show(page, from_ns=2 * MS, to_ns=9 * MS)
+        name = page.locator(".timeline-span details th button").first
+        assert (name.inner_text(), name.get_attribute("title")) == ("gemm f32", NAMES[GEMM])
+        name.click()
+        assert page.locator(".timeline-search input").input_value() == NAMES[GEMM]
+        assert page.locator(".timeline-search output").inner_text() == "2 events"
+
+
 def test_what_is_in_sight_can_be_listed_and_selected_from_there(visit: Any) -> None:
     with visit("small") as page:
         page.locator("[data-do=list]").click()
