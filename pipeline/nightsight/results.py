@@ -457,6 +457,12 @@ WHAT_IF: Final = Entry(
         Column("gain_pct", NUMBER, "the same, relative to a repetition without the profiler"),
         Column("order", WHOLE, "its place in the best sequence, from 1; missing if it is not in it"),
         Column("after_ns", NUMBER, "one repetition after this and all before it in the sequence"),
+        Column(
+            "kernels",
+            TEXT,
+            "the kernels that it is about, those with the most time first, at most 8: a name per line",
+            is_optional=True,
+        ),
     ),
     rows="remedies",
     header="Remedy",

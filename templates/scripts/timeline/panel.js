@@ -141,7 +141,7 @@ export class TimelinePanel {
   static #tableLinks(kind, name, short, path) {
     const links = {
       kernel: [LinkedTables.kernel([name, short]), LinkedTables.replay([name, short]), LinkedTables.cause([name, short])],
-      range: [LinkedTables.range(path)],
+      range: [LinkedTables.range(path), LinkedTables.causeIn(name)],
       op: [LinkedTables.kernelsOfOperator(name)],
     }[kind] ?? [];
     const ofPath = path ? [LinkedTables.kernelsOf(path)] : [];
