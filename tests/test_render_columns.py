@@ -82,6 +82,13 @@ def test_steps_are_called_what_the_program_calls_them() -> None:
     assert found.columns[0].x < 10
 
 
+def test_only_what_can_be_seen_has_a_key() -> None:
+    frame = table((4, 4), (4, 3.99), copies_ns=[0.0, 10.0])
+    assert [key for key, *_ in drawn(frame).keys] == ["compute", "host code"]
+    assert "copies and sets 10" in panel(frame).columns[1].title
+    assert "copies and sets" in [key for key, *_ in drawn(frame.assign(copies_ns=[0.0, 1000.0])).keys]
+
+
 def test_outliers_are_marked_and_named() -> None:
     found = panel(table((4, 4), (4, 4), (4, 12), (4, 4)))
     assert [column.mark for column in found.columns] == ["", "", "outlier", ""]

@@ -22,6 +22,7 @@ _PANELS: Final = 8
 _BEYOND: Final = 3.0  # times the median: a longer step would flatten all others
 _NAMED: Final = 5
 _GAP: Final = 0.15  # of a column
+_SEEN: Final = 0.005  # of the scale: what is lower in all columns needs no key
 _SAID: Final = 6
 
 
@@ -123,7 +124,8 @@ def step_columns(frame: Frame, medians: Frame) -> tuple[StepColumns, ...]:
         _panel(rows, present, _Scale(middles[device], top, levels), f"Device {device}" if len(devices) > 1 else "")
         for device, rows in devices[:_PANELS]
     )
-    keys = tuple((category, CAUSE_COLORS[category], category in IDLE) for category in present)
+    seen = [category for category, name in present.items() if np.nanmax(known[name]) >= _SEEN * top]
+    keys = tuple((category, CAUSE_COLORS[category], category in IDLE) for category in seen)
     parts = _PARTS if devices[0][0] else _PARTS_OF_CPU if OPERATORS in present else _NO_PARTS
     notes = tuple(_notes(known, len(devices), panels, parts))
     return (StepColumns("Each step, and where its time went", panels, keys, notes),)
