@@ -314,7 +314,7 @@ def test_columns_are_as_high_as_the_share_of_their_time_that_is_busy(
             page.keyboard.press("Escape")
             in_view(page)
         gutter = left_of_rows(page)
-        columns = 1152 - gutter
+        columns = round(page.locator(".timeline-box canvas").bounding_box()["width"]) - gutter
         step = (high - low) / columns
         drawn = pixels(page, gutter, 50, columns, 16)
         heights = [sum(color == DENSE for color in drawn[at::columns]) for at in range(columns)]
