@@ -43,6 +43,7 @@ def test_the_gain_is_the_estimate_times_the_time_of_the_kernel() -> None:
         gain_ns=4000,
         gain_pct=40,
         source="ncu_rules",
+        kernels=("a",),
     )
 
 

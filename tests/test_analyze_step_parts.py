@@ -1,6 +1,7 @@
 """What a step is made of: each instant once, in the right range, and all of it; and the steps one by one."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from nightsight.events.window import Window
 from nightsight.model import Profile
 from nightsight.read import read
 from nightsight.render import render_html
+from nightsight.render.table.grouped import kernel_groups
 from nightsight.results import STEP_CATEGORIES, STEP_PARTS, STEP_TIMES, WHOLE_STEP
 from nightsight.workflow import build_report
 from tests.recorded import Recorded
@@ -72,8 +74,15 @@ def test_kernels_that_run_together_share_the_time_and_copies_behind_them_are_hid
     frame = step_parts(stepped("s7   aaaa....\ns8   ..bbbb..\ns9   ...HHHHH")).frame.set_index("name")
     assert frame["time_ns"].to_dict() == {"a": 3000, "b": 3000, "Host-to-Device, Pageable → Device": 2000}
     assert frame["hidden_ns"].to_dict() == {"a": 1000, "b": 1000, "Host-to-Device, Pageable → Device": 3000}
-    assert frame["family"].tolist() == ["a", "b", "Host-to-Device"]
+    assert frame["family"].tolist() == ["other", "other", "Host-to-Device"]
     assert frame["time_pct"].sum() == pytest.approx(100)
+
+
+def test_families_are_those_by_which_kernel_time_is_grouped(recorded: Recorded) -> None:
+    report = recorded.report("train")
+    frame = report.result("step_parts").rows
+    said = set(frame.loc[frame["category"] == "compute", "family"]) - {"(others)"}
+    assert {"matrix products", "foreach and optimizers"} <= said <= set(kernel_groups(report)["family"]["name"])
 
 
 def test_the_longest_of_a_part_can_be_found_in_the_window() -> None:
@@ -222,6 +231,20 @@ def test_of_many_steps_rows_hold_several_and_name_the_slowest(count: int) -> Non
     (slow,) = frame[frame["outliers"] > 0].to_dict("records")
     assert (slow["slowest"], slow["slowest_ns"]) == (count // 2, 9000)
     assert slow["slowest_start_ns"] == 4000 * (count // 2) + 1000
+
+
+@pytest.mark.parametrize(("names", "first"), [("567", 6), ("sss", 1), ("579", 1), ("012", None)])
+def test_a_step_has_the_number_that_the_program_gives_it(names: str, first: int | None) -> None:
+    """The first step is left out of the window; numbers that do not count up are only names."""
+    ranges = "".join(f"[{name} ]" for name in names)
+    starts = (0, 4, 8) if first is None else (4, 8)
+    drawn = stepped(f"nvtx  {ranges}\ncpu  L...L...L...\ns7   .a...a...a..", *starts)
+    window = replace(drawn.window, family="s" if names == "sss" else "#")
+    frame = step_times(Timeline(drawn.profile, window)).frame
+    STEP_TIMES.check(frame)
+    assert frame["number"].tolist() == list(range(len(starts)))
+    said = frame["of_program"].tolist() if "of_program" in frame else None
+    assert said == (None if first is None else [first, first + 1])
 
 
 def test_a_window_without_repetitions_has_no_steps() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze.causes.kernels import KernelRemedy, kernel_remedies
+from nightsight.events.kernel_labels import label_of
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.read import read
@@ -46,7 +47,8 @@ def test_matrix_products_get_as_fast_as_they_were_measured_with_tf32(recorded: R
     first, *others = kernel_remedies(timeline)
     before, after = before_after(timeline, first)
     assert first.rule == "tensor_cores"
-    assert first.place.startswith("matrix products (cuBLAS sgemm 256x64, cutlass sgemm 128x256")
+    assert first.place.startswith("matrix products (gemm f32 tn 256x64x8, gemm f32 nt 128x256x8")
+    assert [label_of(name) for name in first.kernels][:2] == ["gemm f32 tn 256x64x8", "gemm f32 nt 128x256x8"]
     assert len(first.operations) == 5 * _STEPS
     assert not first.removed.any()
     # 13.97 ms a step in FP32 and 2.69 ms with TF32; the other kernels take 0.5 ms of either
@@ -154,7 +156,7 @@ def test_nothing_is_promised_for_gpus_whose_rates_are_not_known(gpu: str, capabi
 def test_products_and_convolutions_have_switches_of_their_own() -> None:
     timeline = one_after_the_other([(SGEMM, 1000.0), ("volta_scudnn_128x64_relu_interior_nn_v1", 500.0)] * 3)
     places = [found.place for found in kernel_remedies(timeline)]
-    assert places == ["matrix products (cuBLAS sgemm 128x64)", "convolutions (cuDNN convolution 128x64)"]
+    assert places == [f"matrix products ({label_of(SGEMM)})", "convolutions (conv f32 nn 128x64 relu)"]
 
 
 def test_tiny_products_gain_nothing() -> None:

@@ -74,6 +74,21 @@ def test_each_column_says_its_numbers_and_where_it_is() -> None:
     assert found.columns[0].x < 10 < found.columns[1].x < 60
 
 
+def test_steps_are_called_what_the_program_calls_them() -> None:
+    found = panel(table((4, 4), (4, 4), (4, 12), (4, 4), of_program=range(17, 21)))
+    assert [column.title.split(":")[0] for column in found.columns] == ["#17", "#18", "#19", "#20"]
+    assert found.remark == "4 steps, median 8.000 µs; 1 outlier: #19 (2.0×)"
+    assert (found.numbers[0].text, found.numbers[0].place) == ("#17", 12.5)
+    assert found.columns[0].x < 10
+
+
+def test_only_what_can_be_seen_has_a_key() -> None:
+    frame = table((4, 4), (4, 3.99), copies_ns=[0.0, 10.0])
+    assert [key for key, *_ in drawn(frame).keys] == ["compute", "host code"]
+    assert "copies and sets 10" in panel(frame).columns[1].title
+    assert "copies and sets" in [key for key, *_ in drawn(frame.assign(copies_ns=[0.0, 1000.0])).keys]
+
+
 def test_outliers_are_marked_and_named() -> None:
     found = panel(table((4, 4), (4, 4), (4, 12), (4, 4)))
     assert [column.mark for column in found.columns] == ["", "", "outlier", ""]

@@ -67,7 +67,7 @@ class Finding:
     `evidence`: cases that support it; `source`: the name of the result that lists all of them. `gain_ns`: how much
     shorter the window is predicted to get, all repetitions together; `gain_pct`: in percent of it, or of a repetition,
     without the profiler. None if unknown. `cause`: the title without its amounts; `action`: the remedy in a few words;
-    "" where the title says it.
+    "" where the title says it. `kernels`: the names of the kernels that it is about, those with the most time first.
     """
 
     rule: str
@@ -81,6 +81,7 @@ class Finding:
     source: str = ""
     cause: str = ""
     action: str = ""
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -469,6 +469,12 @@ WHAT_IF: Final = Entry(
         Column("gain_pct", NUMBER, "the same, relative to a repetition without the profiler"),
         Column("order", WHOLE, "its place in the best sequence, from 1; missing if it is not in it"),
         Column("after_ns", NUMBER, "one repetition after this and all before it in the sequence"),
+        Column(
+            "kernels",
+            TEXT,
+            "the kernels that it is about, those with the most time first, at most 8: a name per line",
+            is_optional=True,
+        ),
     ),
     rows="remedies",
     header="Remedy",
@@ -540,6 +546,13 @@ STEP_TIMES: Final = Entry(
     (
         _DEVICE_OR_CPU,
         Column("number", WHOLE, "of the first step in the row, counted from 0 in the window"),
+        Column(
+            "of_program",
+            WHOLE,
+            "the same in the program, if that differs: the number in the name of its range, else counted from 0 in the "
+            "capture",
+            is_optional=True,
+        ),
         Column("steps", WHOLE, "how many steps the row holds", is_plain=True),
         Column("start_ns", WHOLE, "when the first of them begins, since the start of the window"),
         Column("time_ns", NUMBER, "length of a step: mean"),

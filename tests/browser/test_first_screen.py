@@ -47,6 +47,16 @@ def test_the_answer_is_in_the_first_720_pixels(name: str, said: str, browser: An
     page.close()
 
 
+def test_the_title_of_a_section_is_not_broken_in_advice(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(files["train"].as_uri())
+    links = page.locator(".advice:visible strong ~ a")
+    for width in range(700, 1300, 40):
+        page.set_viewport_size({"width": width, "height": 720})
+        assert {box["height"] < 30 for box in (link.bounding_box() for link in links.all())} == {True}
+    page.close()
+
+
 @pytest.mark.parametrize("name", ["train", "ddp2", "cpu", "replays"])
 def test_a_page_is_at_most_eight_screens_and_fourteen_printed_pages(
     name: str, browser: Any, files: dict[str, Path]

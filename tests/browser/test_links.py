@@ -32,8 +32,9 @@ def report(recorded: Recorded) -> Report:
         next(finding for finding in report.findings if finding.severity == "advice"),
         evidence=("12 times in iteration # / backward", "nothing that is known"),
     )
+    of_range = next(finding for finding in report.findings if finding.rule == "pageable_copy")
     others = tuple(each for each in report.results if not each.name.startswith("ncu_"))
-    return replace(report, results=(*others, *replays), findings=(advice,))
+    return replace(report, results=(*others, *replays), findings=(advice, of_range))
 
 
 @pytest.fixture(scope="module")
@@ -141,10 +142,32 @@ def test_an_event_leads_to_all_that_is_known_of_it(page: Any, labels: list[str])
 
 
 def test_evidence_that_names_a_range_leads_there(page: Any) -> None:
-    evidence = page.locator("[data-of-window='0'] details.evidence")
+    evidence = page.locator("[data-of-window='0'] details.evidence").first
     evidence.locator("summary").click()
-    known, unknown = evidence.locator("li").all()
+    known, unknown = evidence.locator("li").all()[:2]
     assert unknown.locator("button").count() == 0
     known.locator("button").click()
     page.locator(".timeline-event h3").wait_for()
     assert page.locator(".timeline-event h3").inner_text() == "backward"
+
+
+def test_a_kernel_and_the_advice_on_it_lead_to_each_other(page: Any, labels: list[str]) -> None:
+    follow(rows_of(page.locator("table[data-table=cuda_gpu_kern_sum]")).nth(1), "show")
+    panel = page.locator(".timeline-event")
+    panel.locator("button", has_text="Advice: FP32 work does not use tensor cores").press("Enter")
+    assert page.evaluate("document.activeElement.matches('.advice > li')")
+    evidence = page.locator("[data-of-window='0'] details.evidence").first
+    evidence.locator("summary").click()
+    evidence.locator("li", has_text=f"Kernel: {labels[1]}").locator("button").click()
+    assert focused(page) == labels[1]
+
+
+def test_a_range_and_the_advice_on_it_lead_to_each_other(page: Any) -> None:
+    evidence = page.locator("[data-of-window='0'] details.evidence").nth(1)
+    evidence.locator("summary").click()
+    evidence.locator("li").first.locator("button").click()
+    panel = page.locator(".timeline-event")
+    panel.locator("h3").wait_for()
+    assert panel.locator("h3").inner_text() == "io:h2d"
+    panel.locator("button", has_text="Advice: Copies of pageable memory").press("Enter")
+    assert "Copies of pageable memory" in page.evaluate("document.activeElement.innerText")

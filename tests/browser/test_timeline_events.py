@@ -153,6 +153,18 @@ def test_the_pointer_is_told_of_events_and_curves(visit: Any) -> None:
         assert not page.locator(".timeline-tooltip").is_visible()
 
 
+def test_kernels_have_the_labels_of_the_tables_and_their_names_on_demand(visit: Any) -> None:
+    with visit("labelled") as page:
+        page.mouse.move(*place(page, 8, "Stream 7"))
+        assert text(page, "tooltip").splitlines()[0] == "gemm f32"
+        show(page, from_ns=2 * MS, to_ns=9 * MS)
+        name = page.locator(".timeline-span details th button").first
+        assert (name.inner_text(), name.get_attribute("title")) == ("gemm f32", NAMES[GEMM])
+        name.click()
+        assert page.locator(".timeline-search input").input_value() == NAMES[GEMM]
+        assert page.locator(".timeline-search output").inner_text() == "2 events"
+
+
 def test_what_is_in_sight_can_be_listed_and_selected_from_there(visit: Any) -> None:
     with visit("small") as page:
         page.locator("[data-do=list]").click()
@@ -302,7 +314,7 @@ def test_columns_are_as_high_as_the_share_of_their_time_that_is_busy(
             page.keyboard.press("Escape")
             in_view(page)
         gutter = left_of_rows(page)
-        columns = 1152 - gutter
+        columns = round(page.locator(".timeline-box canvas").bounding_box()["width"]) - gutter
         step = (high - low) / columns
         drawn = pixels(page, gutter, 50, columns, 16)
         heights = [sum(color == DENSE for color in drawn[at::columns]) for at in range(columns)]

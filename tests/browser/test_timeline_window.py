@@ -48,7 +48,7 @@ def focus(page: Any) -> None:
     page.locator(".timeline-box canvas").focus()
 
 
-@pytest.mark.parametrize(("width", "margin"), [(390, 16), (1280, 64), (1281, 33), (1920, 33), (2560, 33)])
+@pytest.mark.parametrize(("width", "margin"), [(390, 16), (1279, 64), (1280, 33), (1920, 33), (2560, 33)])
 def test_it_is_as_wide_as_a_wide_window(width: int, margin: int, visit: Any) -> None:
     with visit(viewport={"width": width, "height": 800}) as page:
         box = page.locator(".timeline-box").bounding_box()
@@ -74,6 +74,19 @@ def test_f_fills_the_window_and_escape_leaves(visit: Any) -> None:
         assert "cudaLaunchKernel" in text(page, "event")  # the first Escape only leaves
         page.keyboard.press("Escape")
         assert text(page, "event") == ""
+
+
+def test_f_fills_the_window_from_anywhere_but_a_field(visit: Any) -> None:
+    with visit() as page:
+        page.keyboard.press("f")
+        assert page.locator(".is-full").count() == 1
+        page.keyboard.press("f")
+        assert page.locator(".is-full").count() == 0
+        page.locator(".timeline-search input").press("f")
+        assert page.locator(".is-full").count() == 0
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("Control+f")
+        assert page.locator(".is-full").count() == 0
 
 
 def test_nothing_behind_the_full_window_can_be_reached(visit: Any) -> None:

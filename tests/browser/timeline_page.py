@@ -123,6 +123,7 @@ def packed(rows: list[Row], **header: Any) -> str:
         "span_ns": span,
         "window": None,
         "names": names,
+        "short": [],
         "labels": [[at, ""] for at in range(len(names))],
         "groups": [{"label": "GPU 0"}],
         "layers": [whole],

@@ -18,7 +18,7 @@ GROUPS = [{"label": "GPU 0"}, {"label": "Process 5"}]
 CURVE = {"group": 0, "label": "Memory in use", "unit": "bytes", "time_ns": [0, 4 * MS], "value": [10, 2e9], "max": 2e9}
 
 
-def small() -> str:
+def small(short: Sequence[tuple[int, str]] = ()) -> str:
     """Two launches of a kernel, the second after a copy that runs beside it; a step around them, from 1 ms on."""
     kernels = events([(2 * MS, 4 * MS, GEMM), (6 * MS, 9 * MS, GEMM)], call=[(2, 0), (2, 2)])
     copies = events([(5 * MS, 7 * MS, COPY)], call=[(2, 1)])
@@ -31,7 +31,7 @@ def small() -> str:
     ]
     labels = [[at, "grid 8×1×1" if at == GEMM else ""] for at in range(len(NAMES))]
     header = {"names": NAMES, "labels": labels, "groups": GROUPS, "curves": [CURVE], "window": [1 * MS, 9 * MS]}
-    return packed(rows, span_ns=10 * MS, **header)
+    return packed(rows, span_ns=10 * MS, short=short, **header)
 
 
 def coarse() -> str:
@@ -71,6 +71,7 @@ def hostile() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "small": small,
+    "labelled": lambda: small([(GEMM, "gemm f32")]),
     "coarse": coarse,
     "hostile": hostile,
     "one": lambda: packed([Row(0, "Stream 7", "kernel", (events([(0, 0, 0)]),))], names=["add"]),

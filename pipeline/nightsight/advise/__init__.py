@@ -221,6 +221,7 @@ RULES: Final = (
     *map(_of_kernels, _KERNELS),
 )
 """What advice looks for in the replay."""
+_NEEDED: Final = tuple(column.name for column in WHAT_IF.columns if not column.is_optional)
 _BY_NAME: Final = {rule.name: rule for rule in RULES}
 # remedies of one place that gain the same time twice: the best is said
 _SAME_TIME: Final = frozenset(
@@ -295,7 +296,7 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
 
 def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[Finding]:
     """Yield a finding for each remedy whose gain is worth it, ranked by gain and weight."""
-    replays, found = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *WHAT_IF.column_names)
+    replays, found = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *_NEEDED)
     found = found[found["gain_pct"].notna() & found["rule"].isin(list(_BY_NAME))]
     if not len(replays):
         return
@@ -354,6 +355,7 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
         source=WHAT_IF.name,
         cause=cause,
         action=rule.short,
+        kernels=tuple(filter(None, str(row.get("kernels", "")).split("\n"))),
     )
 
 
@@ -446,7 +448,8 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
     amount = format_value(float(row["time_ns"]), "time_ns")
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 100 else f"{row['cases']:.3g}"
     one, many = _THINGS.get(rule.name, ("operation", "operations"))
-    yield f"{cases} {one if cases == '1' else many} {step.per}: together {amount}, as profiled"
+    where = f" in {row['path']}" if row["path"] and not row["path"].startswith("(") else ""
+    yield f"{cases} {one if cases == '1' else many} {step.per}{where}: together {amount}, as profiled"
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
     paths = path["path"].astype("str")
     if row["path"] and HOST in rule.causes:

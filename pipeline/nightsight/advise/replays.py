@@ -16,7 +16,6 @@ import pandas as pd
 
 from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.tables import Tables
-from nightsight.events.kernel_kinds import family
 from nightsight.events.kernel_labels import label_of
 from nightsight.model import Finding
 from nightsight.results import NCU_KERNELS, NCU_LIMITS, NCU_RULES
@@ -138,6 +137,7 @@ def _finding(case: dict[Any, Any], window_ns: int) -> Finding:
         ),
         gain_ns=gain,
         gain_pct=100.0 * gain / window_ns,
+        kernels=(case["name"],),
     )
     if words:
         return replace(
@@ -200,7 +200,7 @@ def _of_replays(cases: pd.DataFrame, rule: str) -> Finding:
     for case in cases.to_dict("records"):
         columns = ("replay_ns", "share_pct", "gain_pct")
         time, share, gain = (format_value(float(case[column]), column) for column in columns)
-        name = family(case["name"]) if rule == "tensor_cores" else label_of(case["name"], _NAME_LENGTH)
+        name = label_of(case["name"], _NAME_LENGTH)
         evidence.append(f"{name}: {case['reason']}; {time}, {share} of the replayed time, could get {gain} shorter")
     first = cases.iloc[0].to_dict()
     others = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
@@ -217,4 +217,5 @@ def _of_replays(cases: pd.DataFrame, rule: str) -> Finding:
         source=NCU_LIMITS.name,
         cause=cause,
         action=f"{words.short}, up to \N{MINUS SIGN}{saved:.0f} % of {'their' if others else 'its'} time",
+        kernels=tuple(dict.fromkeys(cases["name"].astype("str"))),
     )

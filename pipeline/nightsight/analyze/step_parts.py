@@ -18,7 +18,7 @@ from nightsight.analyze.ranges.owners import owners_at
 from nightsight.analyze.split import Waits, busy_categories, device_splits, waits
 from nightsight.analyze.step_work import copy_names
 from nightsight.events.categories import Categories
-from nightsight.events.kernel_kinds import family
+from nightsight.events.kernel_labels import family_of
 from nightsight.events.names import GRAPH
 from nightsight.events.operators import launching_operators, nested_operators, operator_modules
 from nightsight.events.ranges import repetitions, without_numbers
@@ -66,7 +66,7 @@ class _Names:
 
     def family(self, position: int) -> str:
         """Return the family of a name."""
-        return self.families[position] or family(self.names[position])
+        return self.families[position] or family_of(self.names[position])
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,13 +9,16 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import device_splits
 from nightsight.events.operators import nested_operators
+from nightsight.events.ranges import NUMBER, nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
+from nightsight.events.window import MEASURED_RANGE
 from nightsight.intervals import Ints, covered, inside
 from nightsight.results import HOST, OPERATORS, OUTLIER, STEP_CATEGORIES, STEP_SPLIT, STEP_TIMES, WHOLE_STEP
 from nightsight.tables import NULLABLE
 
 COLUMNS: Final = 150
 """The most rows of a device in `step_times`; more steps are put together."""
+_LARGEST: Final = 2.0**53
 _NO_STEPS: Final = "The window is not known to consist of repetitions."
 
 
@@ -77,6 +80,7 @@ def _statistics(time: Ints) -> dict[str, float | int]:
 def step_times(timeline: Timeline) -> Table:
     """Return for each device, else the CPU, a row per step, or, of many, per group of steps that follow one another."""
     tables = [pd.DataFrame(columns=[column.name for column in STEP_TIMES.columns if not column.is_optional])]
+    left_out = _left_out(timeline)
     for device, begin, end, by_category in _steps(timeline):
         time, size = end - begin, -(-len(begin) // COLUMNS)
         first = np.arange(0, len(begin), size)
@@ -88,6 +92,7 @@ def step_times(timeline: Timeline) -> Table:
         columns = {
             "device": device,
             "number": first,
+            **({"of_program": first + left_out} if left_out else {}),
             "steps": steps,
             "start_ns": begin[first] - timeline.window.start_ns,
             "time_ns": np.add.reduceat(time, first) / steps,
@@ -101,9 +106,35 @@ def step_times(timeline: Timeline) -> Table:
     names = [name for name in STEP_TIMES.column_names if name in table]
     of_categories = [name for name in STEP_CATEGORIES.values() if name in table]
     whole = {"device": NULLABLE} | dict.fromkeys(("number", "steps", "start_ns", "outliers", "slowest"), "int64")
-    whole |= dict.fromkeys(("slowest_start_ns", "slowest_ns"), "int64")
+    whole |= dict.fromkeys(("slowest_start_ns", "slowest_ns", *(["of_program"] if left_out else [])), "int64")
     table = table[names].astype({**whole, "time_ns": "float64"}).fillna(dict.fromkeys(of_categories, 0.0))
     return Table(table, () if len(table) else (_NO_STEPS,))
+
+
+def _left_out(timeline: Timeline) -> int:
+    """Return the number that the program gives to the first step of the window; 0 if that is not known.
+
+    It is in the name of the step's range, if all of these count up; else it is the step's place in the capture.
+    """
+    window, ranges = timeline.window, nested_ranges(timeline.profile)
+    paths = ranges["path"].cat
+    named = without_numbers(paths.categories).str.removeprefix(f"{MEASURED_RANGE} / ") == window.family
+    steps = ranges[np.append(named, False)[paths.codes]]
+    found = {_first(steps[steps["process"] == process], starts) for process, starts in window.steps.items()}
+    return found.pop() if len(found) == 1 else 0
+
+
+def _first(steps: pd.DataFrame, starts: Ints) -> int:
+    steps = steps.sort_values("start_ns", kind="stable").drop_duplicates("start_ns")
+    mine = steps[steps["start_ns"].isin(starts)]
+    if not len(starts) or len(mine) != len(starts):
+        return 0
+    numbers = mine["name"].astype("str").str.extract(f".*({NUMBER})")[0]
+    said = numbers.astype("float64").to_numpy()
+    # a name can have any number of digits
+    if (np.diff(said) == 1).all() and said[0] + len(said) < _LARGEST:
+        return int(said[0])
+    return int((steps["start_ns"] < starts[0]).sum())
 
 
 ANALYSES: Final = (Analysis(STEP_SPLIT, step_split), Analysis(STEP_TIMES, step_times))

@@ -101,12 +101,23 @@ export class Icicle {
     const { jump } = this.own.rows;
     if (!jump || !rows.length) return null;
     const path = chosen.dataset.path?.split(" / ");
-    if (path) return { name: path[path.length - 1], kind: "range", ...(path.length > 1 ? { within: path.slice(0, -1) } : {}) };
+    const within = path && path.length > 1 ? { within: path.slice(0, -1) } : {};
+    if (path) return { name: path[path.length - 1], kind: "range", ...within, near_ns: this.#mean(rows), in_window: true };
     const wishes = rows.map((row) => jump(row)).filter(Boolean);
-    if (wishes.length < 2) return wishes[0] ?? null;
+    if (wishes.length < 2) return wishes[0] ? { ...wishes[0], in_window: true } : null;
     const names = wishes.flatMap((wish) => (wish && "name" in wish && wish.name ? [wish.name] : []));
     const [group] = wishes.flatMap((wish) => (wish && "group" in wish && wish.group ? [wish.group] : []));
-    return names.length ? { names: [...new Set(names)], ...(group ? { group } : {}) } : null;
+    return names.length ? { names: [...new Set(names)], ...(group ? { group } : {}), in_window: true } : null;
+  }
+
+  /**
+   * The mean time of rows in a step, in ns. A typical step is to be shown: the longest is often that of start-up.
+   * @param {number[]} rows
+   */
+  #mean(rows) {
+    const { headings, model } = this.own;
+    const times = model.columns[headings.findIndex(({ name }) => name === "time_ns") - 1]?.values;
+    return times && rows.reduce((sum, row) => sum + times[row], 0);
   }
 
   /**

@@ -125,13 +125,34 @@ export class LinkedTables {
   }
 
   /**
-   * The first advice that names a kernel.
+   * The first advice that names a kernel, in its title or its evidence.
    * @param {string[]} names
-   * @returns {RowLink | null}
    */
   static cause(names) {
+    return LinkedTables.#advice((item) => {
+      const text = item.textContent?.replaceAll("\u00a0", " ") ?? "";
+      return names.some((name) => LinkedTables.#says(text, name));
+    });
+  }
+
+  /**
+   * The first advice whose title is about a range.
+   * @param {string} name
+   */
+  static causeIn(name) {
+    const names = [name, name.replace(LinkedTables.number, "#")];
+    return LinkedTables.#advice((item) =>
+      [...item.querySelectorAll("strong code")].some(({ textContent }) => names.includes(textContent ?? "")),
+    );
+  }
+
+  /**
+   * @param {(item: Element) => boolean} isAbout
+   * @returns {RowLink | null}
+   */
+  static #advice(isAbout) {
     const items = [...document.querySelectorAll(".advice > li")].filter((item) => !item.closest("[hidden]"));
-    const item = items.find(({ textContent }) => names.some((name) => textContent.includes(name)));
+    const item = items.find(isAbout);
     const title = item?.querySelector("strong")?.textContent;
     if (!item || !title) return null;
     return { does: "cause", text: `Advice: ${title}`, label: "The advice that names it",

@@ -279,7 +279,7 @@ export class TimelineData {
     this.windowName = header.window_name;
     this.origin = header.window ? header.window[0] : 0; // printed times are relative to this, as in the report's tables
     this.names = header.names;
-    this.short = new Map(header.short); // labels of kernels, by the number of their name
+    this.short = new Map(header.short.map(([name, label]) => [header.names[name], label])); // of kernels, by full name
     this.number = new RegExp(header.number, "g"); // the numbers that differ between names of repetitions
     this.labels = header.labels;
     this.groups = header.groups;
@@ -365,8 +365,8 @@ export class TimelineData {
    * @param {number} event
    */
   shortName(layer, event) {
-    const [name] = this.labels[layer.label[event]];
-    return this.short.get(name) ?? this.names[name];
+    const name = this.name(layer, event);
+    return this.short.get(name) ?? name;
   }
 
   /**

@@ -77,15 +77,18 @@ export class TimelineFinder {
   }
 
   /**
-   * The event to go to, -1 if there is none: in the right place and of the right kind if possible, else of that name.
-   * Among several, the longest one, or the one whose duration is closest to `near_ns`.
+   * The event to go to among those that run in a span, -1 if there is none: in the right place and of the right kind
+   * if possible, else of that name. Among several, the longest one, or the one whose duration is closest to `near_ns`.
    * @param {EventLayer} layer
    * @param {Uint8Array} isWanted
    * @param {Asked} asked
+   * @param {Span} span
    */
-  event(layer, isWanted, asked) {
+  event(layer, isWanted, asked, [from, to]) {
+    const isIn = (/** @type {number} */ event) => layer.end[event] >= from && layer.start[event] <= to;
     for (const [rows, isThere] of this.#places(layer, asked)) {
-      const event = TimelineFinder.#best(layer, isWanted, rows, isThere, asked.near_ns);
+      const isRight = (/** @type {number} */ row, /** @type {number} */ event) => isIn(event) && isThere(row, event);
+      const event = TimelineFinder.#best(layer, isWanted, rows, isRight, asked.near_ns);
       if (event >= 0) return event;
     }
     return -1;

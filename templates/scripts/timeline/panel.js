@@ -141,7 +141,7 @@ export class TimelinePanel {
   static #tableLinks(kind, name, short, path) {
     const links = {
       kernel: [LinkedTables.kernel([name, short]), LinkedTables.replay([name, short]), LinkedTables.cause([name, short])],
-      range: [LinkedTables.range(path)],
+      range: [LinkedTables.range(path), LinkedTables.causeIn(name)],
       op: [LinkedTables.kernelsOfOperator(name)],
     }[kind] ?? [];
     const ofPath = path ? [LinkedTables.kernelsOf(path)] : [];
@@ -249,7 +249,12 @@ export class TimelinePanel {
       shareText(time / length),
       formatCount(events),
     ];
-    const button = (/** @type {string} */ name) => timelineButton(timelineName(name), () => this.timeline.search.highlight(name));
+    const button = (/** @type {string} */ name) => {
+      const short = this.data.short.get(name);
+      const made = timelineButton(timelineName(short ?? name), () => this.timeline.search.highlight(name));
+      if (short) made.title = name;
+      return made;
+    };
     const rows = kind.top.map((sum) => cells(button(sum.name), sum));
     if (kind.rest.events) rows.push(cells("all other names", kind.rest));
     const names = `${formatCount(kind.names + Number(kind.hasMore))}${kind.hasMore ? " or more" : ""} names`;

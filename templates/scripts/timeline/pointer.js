@@ -225,7 +225,7 @@ export class TimelinePointer {
     const { data } = this.timeline;
     const count = layer.events?.[event] > 1 ? `, ${countText(layer.events[event], "event")}` : "";
     const time = `${data.duration(layer, event)} at ${data.instant(layer.start[event])}${count}`.trim();
-    return [data.name(layer, event), time, data.details(layer, event)].filter(Boolean);
+    return [data.shortName(layer, event), time, data.details(layer, event)].filter(Boolean);
   }
 
   /**

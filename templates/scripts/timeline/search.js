@@ -10,7 +10,7 @@ import { countText } from "./text.js";
 /**
  * @import { EventLayer } from "./data.js"
  * @import { Timeline } from "./timeline.js"
- * @import { Asked } from "./types.js"
+ * @import { Asked, Span } from "./types.js"
  */
 
 export class TimelineSearch {
@@ -132,15 +132,18 @@ export class TimelineSearch {
   }
 
   /**
-   * Highlights the events that a table row stands for, and zooms to one of them. All layers are tried, because merged
-   * blocks can hide an event that the exact part has.
+   * Highlights the events that a table row stands for, and zooms to one of them, if asked for one in the window.
+   * All layers are tried, because merged blocks can hide an event that the exact part has.
    * @param {Asked} asked
    */
   show(asked) {
     const isWanted = this.#highlight(asked);
-    const { layers } = this.timeline.data;
-    for (const layer of [layers[0], ...layers.slice(1)]) {
-      const event = this.finder.event(layer, isWanted, asked);
+    const { layers, window, span } = this.timeline.data;
+    /** @type {Span[]} */
+    const spans = asked.in_window && window ? [window, [0, span]] : [[0, span]];
+    const tries = spans.flatMap((within) => layers.map((layer) => ({ layer, within })));
+    for (const { layer, within } of tries) {
+      const event = this.finder.event(layer, isWanted, asked, within);
       if (event < 0) continue;
       if (layer === layers[0]) this.at = event;
       this.#write();

@@ -60,6 +60,12 @@ function listenToKeys(timeline) {
     event.preventDefault();
     keys[key](event);
   });
+  // to fill the window one need not go to the timeline first
+  document.addEventListener("keydown", (event) => {
+    const isTyped = event.target instanceof Element && event.target.closest("input, select, textarea");
+    if (isTyped || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    if (event.key === "f" || event.key === "F") timeline.full.toggle();
+  });
 }
 
 /** @param {Timeline} timeline */

@@ -81,7 +81,10 @@ export interface Lane {
   height: number;
 }
 
-/** A search: `text` as typed, or what is known about an event that another part of the page asks for. */
+/**
+ * A search: `text` as typed, or what is known about an event that another part of the page asks for. `in_window`: one
+ * in the window comes before all others.
+ */
 export interface Asked {
   text?: string;
   name?: string;
@@ -94,6 +97,7 @@ export interface Asked {
   outside?: boolean;
   work?: Asked;
   near_ns?: number;
+  in_window?: boolean;
 }
 
 /** A time span; with `of_window`, relative to the start of the window. */

@@ -19,14 +19,14 @@ from nightsight.analyze.replay.limits import MEMORIES, ncu_limits
 from nightsight.events.kernel_kinds import (
     Kind,
     converts,
-    family,
     is_named_product,
     is_softmax,
     kind_of,
     listed,
     operation,
 )
-from nightsight.events.kernel_names import base_name, communicates
+from nightsight.events.kernel_labels import label_of
+from nightsight.events.kernel_names import communicates
 from nightsight.events.ranges import nested_ranges
 from nightsight.events.timeline import Timeline, by_device, distinct, operation_column, positions
 from nightsight.intervals import Flags, Ints, depth
@@ -63,6 +63,7 @@ _REPEATS: Final = {1: 4, 2: 3, 3: 3}
 _LAUNCH_NS: Final = 4_000
 _LEAST_PCT: Final = 0.5
 _MOST: Final = 8
+_NAME_LENGTH: Final = 60
 _WORDS: Final = 4
 # a grid that leaves more than half of the SMs without a block, in a kernel that takes so long and so much of the time
 _FILLED: Final = 0.5
@@ -76,7 +77,8 @@ class KernelRemedy:
     """A change of kernels: which operations it concerns, and how long each of these would then take.
 
     `place`: the kernels, in words of a reader. `operations`: positions in `Timeline.operations`, in order. `new_ns`: 0
-    for those that another kernel absorbs; `removed` says which would not be launched any more.
+    for those that another kernel absorbs; `removed` says which would not be launched any more. `kernels`: the names of
+    those that take the most time.
     """
 
     rule: str
@@ -85,6 +87,7 @@ class KernelRemedy:
     new_ns: Ints
     removed: Flags
     evidence: tuple[str, ...]
+    kernels: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,12 +166,16 @@ def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[K
     return tuple(found[place] for place in order if gains[place] >= max(least, 1))[:_MOST]
 
 
-def _remedy(rule: str, place: str, work: _Work, found: tuple[Ints, Ints], evidence: tuple[str, ...]) -> KernelRemedy:
-    """Make a remedy of rows of `work` and their new times; what takes no time any more is not launched any more."""
-    rows, new = found
+def _remedy(
+    rule: str, place: str, timeline: Timeline, found: tuple[Ints, Ints], evidence: tuple[str, ...]
+) -> KernelRemedy:
+    """Make a remedy of rows of `_work` and their new times; what takes no time any more is not launched any more."""
+    (rows, new), work = found, _work(timeline)
     order = np.argsort(work.position[rows], kind="stable")
     rows, new = rows[order], np.minimum(new[order], work.time[rows[order]])
-    return KernelRemedy(rule, place, work.position[rows], new, (new == 0) & (work.time[rows] > 0), evidence)
+    times = pd.Series(work.time[rows]).groupby(work.code[rows]).sum().sort_values(ascending=False, kind="stable")
+    kernels = tuple(_names(timeline).texts[code] for code in times.index if code >= 0)[:_MOST]
+    return KernelRemedy(rule, place, work.position[rows], new, (new == 0) & (work.time[rows] > 0), evidence, kernels)
 
 
 @once
@@ -241,13 +248,13 @@ def _tensor_cores(timeline: Timeline) -> Iterator[KernelRemedy]:
             new = time - slower + np.ceil(slower / max(reached, 1.0)).astype(np.int64)
             new = np.maximum(new, np.ceil(time * _floor(timeline)[work.position[rows]]).astype(np.int64))
             totals = pd.Series(time).groupby([names.texts[code] for code in work.code[rows]]).sum()
-            families = totals.groupby(family).sum().sort_values(ascending=False)
+            labels = totals.groupby(lambda name: label_of(name, _NAME_LENGTH)).sum().sort_values(ascending=False)
             evidence = [
-                f"{name}: {format_value(float(total), 'time_ns')}" for name, total in families.head(_WORDS).items()
+                f"{name}: {format_value(float(total), 'time_ns')}" for name, total in labels.head(_WORDS).items()
             ]
             reason = f"{rate.type} on tensor cores: {reached:.1f} times as fast, 85 % of the ratio of the peaks"
-            place = f"{words} ({listed((str(name) for name in families.index), _WORDS - 1)})"
-            yield _remedy("tensor_cores", place, work, (rows, new), (*evidence, reason))
+            place = f"{words} ({listed((str(name) for name in labels.index), _WORDS - 1)})"
+            yield _remedy("tensor_cores", place, timeline, (rows, new), (*evidence, reason))
 
 
 def _tensor_rates(timeline: Timeline, device: Ints) -> Iterator[tuple[TensorRate, Flags]]:
@@ -297,11 +304,11 @@ def _replayed(timeline: Timeline) -> Iterator[KernelRemedy]:
         rows = work.of((row == number) & ~(is_told & (found["rule"] == "tensor_cores")))
         if not len(rows):
             continue
-        name = base_name(found["name"])
+        name = label_of(found["name"], _NAME_LENGTH)
         new = np.ceil(work.time[rows] * (1 - found["gain_pct"] / 100)).astype(np.int64)
         limit = f"{found['used_pct']:.0f} % of {found['unit']} used (ncu)"
         evidence = (f"{name}: {found['reason']} (ncu)", f"{len(rows):,} × {name}, {limit}")
-        yield _remedy(found["rule"], f"{name} ({found['reason']})", work, (rows, new), evidence)
+        yield _remedy(found["rule"], f"{name} ({found['reason']})", timeline, (rows, new), evidence)
 
 
 _OF_SCORES: Final = re.compile(r"dropout|triu_tril|FillFunctor|arange")
@@ -332,7 +339,7 @@ def _fusion(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
             f"as one kernel: about {format_value(after / count, 'time_ns')}",
         )
         place = f"Adam ({said})" if is_adam else f"{said}{' on one tensor after the other' if is_loop else ''}"
-        yield _remedy("fused_optimizer" if is_adam else "fusion", place, work, (rows, new), evidence)
+        yield _remedy("fused_optimizer" if is_adam else "fusion", place, timeline, (rows, new), evidence)
 
 
 def _attention(timeline: Timeline) -> Iterator[KernelRemedy]:
@@ -369,7 +376,7 @@ def _attention(timeline: Timeline) -> Iterator[KernelRemedy]:
     words = listed(("softmax" if is_softmax_[row] else operation(names.texts[work.code[row]]) for row in first), _WORDS)
     total = format_value(float(work.time[mine].sum()) / len(low), "time_ns")
     evidence = (f"{words} between two products, {len(low):,} ×: {total} each time",)
-    yield _remedy("attention", words, work, (mine, np.zeros_like(mine)), evidence)
+    yield _remedy("attention", words, timeline, (mine, np.zeros_like(mine)), evidence)
 
 
 def _is_loop(work: _Work, steps: Ints, turns: Ints) -> bool:
@@ -564,11 +571,11 @@ def _small_grids(timeline: Timeline) -> Iterator[KernelRemedy]:
         # every SM does at most its share, and a kernel takes some microseconds anyhow
         floor = np.minimum(work.time[mine], _LEAST_PRODUCT_NS)
         new = np.maximum(np.ceil(work.time[mine] * share[chosen]).astype(np.int64), floor)
-        name = base_name(names.texts[code])
+        name = label_of(names.texts[code], _NAME_LENGTH)
         sms = round(float(number / share[chosen][0]))
         said = f"{number:,} {'block' if number == 1 else 'blocks'} on {sms:,} SMs"
         evidence = (f"{name}: {said}, {len(mine):,} ×, {format_value(float(total), 'time_ns')} in total",)
-        yield _remedy("small_grid", f"{name} ({said})", work, (mine, new), evidence)
+        yield _remedy("small_grid", f"{name} ({said})", timeline, (mine, new), evidence)
 
 
 def _multiprocessors(timeline: Timeline, device: Ints) -> Ints:

@@ -244,12 +244,13 @@ def what_if(timeline: Timeline) -> Table:
             "gain_pct": 100 * gain.gain_ns / found.unprofiled_ns if found.is_trusted else None,
             "order": gain.order or None,
             "after_ns": gain.after_ns if gain.order else None,
+            "kernels": "\n".join(gain.remedy.kernels),
         }
         for gain in found.gains
     ]
     table = pd.DataFrame(rows, columns=WHAT_IF.column_names)
     numbers = dict.fromkeys(("cases", "time_ns", "gain_ns", "gain_pct", "after_ns"), "float64")
-    texts = dict.fromkeys(("rule", "path", "name", "function", "caller", "waits_in"), "str")
+    texts = dict.fromkeys(("rule", "path", "name", "function", "caller", "waits_in", "kernels"), "str")
     return Table(table.astype({**numbers, **texts, "order": NULLABLE}), tuple(_notes(found)))
 
 

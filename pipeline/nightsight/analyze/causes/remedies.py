@@ -78,6 +78,7 @@ class Remedy:
 
     `path`, `name`: where, as in the critical path. `cases`: how many calls, pieces of host code or operations it
     concerns per step, and `time_ns`: how long these take. `code`: the host code that it takes off the thread.
+    `kernels`: names of those that it is about.
     """
 
     rule: str
@@ -87,6 +88,7 @@ class Remedy:
     time_ns: float
     edit: Edit
     code: HostCode | None = None
+    kernels: tuple[str, ...] = ()
 
 
 def remedies(scene: Scene) -> list[Remedy]:
@@ -474,7 +476,7 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
         )
         calling = work.call[mine]
         time = scene.per_step(scene.length[mine], calling)
-        yield Remedy(proposal.rule, "", proposal.place, scene.often(calling), time, edit)
+        yield Remedy(proposal.rule, "", proposal.place, scene.often(calling), time, edit, kernels=proposal.kernels)
 
 
 PROPOSALS: Final = (

@@ -160,10 +160,13 @@ def percent(share: float) -> float:
     return round(100.0 * float(share), 2)
 
 
-def step_ticks(count: float) -> Iterator[Tick]:
-    """Yield ticks at the middles of round ones of so many steps that stand side by side: `#0`, `#20`."""
+def step_ticks(count: float, first: float = 0) -> Iterator[Tick]:
+    """Yield ticks at the middles of round ones of so many steps that stand side by side: `#0`, `#20`.
+
+    first: the number of the leftmost one.
+    """
     last = count - 1
     step = next((step for step in round_steps(max(last, 1)) if last / step <= _STEPS), max(last, 1))
-    scale = step_scale("", max(last, 1), step)
-    for number in np.arange(0, count, step):
-        yield Tick(percent((number + 0.5) / count), f"#{scale.format(float(number))}")
+    scale = step_scale("", max(first + last, 1), step)
+    for number in np.arange(step * np.ceil(first / step), first + count, step):
+        yield Tick(percent((number - first + 0.5) / count), f"#{scale.format(float(number))}")

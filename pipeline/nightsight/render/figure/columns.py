@@ -22,6 +22,7 @@ _PANELS: Final = 8
 _BEYOND: Final = 3.0  # times the median: a longer step would flatten all others
 _NAMED: Final = 5
 _GAP: Final = 0.15  # of a column
+_SEEN: Final = 0.005  # of the scale: what is lower in all columns needs no key
 _SAID: Final = 6
 
 
@@ -103,6 +104,8 @@ def step_columns(frame: Frame, medians: Frame) -> tuple[StepColumns, ...]:
     numbers = {name: measured(frame[name]) for name in frame.columns if name != "device"}
     known = pd.DataFrame({**numbers, "device": _named(frame)})
     known = known.dropna(subset=list(_NEEDED))
+    # what the program calls its steps; only where they stand is counted in the window
+    known = known.assign(left_out=(known["of_program"] - known["number"]).fillna(0) if "of_program" in known else 0)
     known = known[(known["time_ns"] > 0) & (known["steps"] > 0) & (known["number"] >= 0)]
     devices = [(str(device), rows) for device, rows in known.groupby("device", sort=False)]
     if not devices:
@@ -121,7 +124,8 @@ def step_columns(frame: Frame, medians: Frame) -> tuple[StepColumns, ...]:
         _panel(rows, present, _Scale(middles[device], top, levels), f"Device {device}" if len(devices) > 1 else "")
         for device, rows in devices[:_PANELS]
     )
-    keys = tuple((category, CAUSE_COLORS[category], category in IDLE) for category in present)
+    seen = [category for category, name in present.items() if np.nanmax(known[name]) >= _SEEN * top]
+    keys = tuple((category, CAUSE_COLORS[category], category in IDLE) for category in seen)
     parts = _PARTS if devices[0][0] else _PARTS_OF_CPU if OPERATORS in present else _NO_PARTS
     notes = tuple(_notes(known, len(devices), panels, parts))
     return (StepColumns("Each step, and where its time went", panels, keys, notes),)
@@ -176,7 +180,7 @@ def _panel(rows: Frame, present: Mapping[str, str], scale: _Scale, label: str) -
         columns,
         percent(1 - median / top),
         scale.levels,
-        tuple(step_ticks(count)),
+        tuple(step_ticks(count, float(rows["left_out"].iloc[0]))),
     )
 
 
@@ -216,16 +220,14 @@ def _title(row: dict[Any, Any], present: Mapping[str, str], median: float) -> st
     spent = {category: row[name] for category, name in present.items() if row[name] > 0}
     largest = sorted(spent, key=lambda category: -spent[category])[:_SAID]
     parts = ", ".join(f"{category} {format_value(spent[category], 'time_ns')}" for category in largest)
-    first, last = row["number"], row["number"] + row["steps"] - 1
+    first = row["number"] + row["left_out"]
+    last = first + row["steps"] - 1
     named = f"#{first:,.0f}" if row["steps"] == 1 else f"#{first:,.0f} to #{last:,.0f}, mean"
     title = f"{named}: {format_value(row['time_ns'], 'time_ns')} ({parts})"
     if row["outliers"] and median > 0:
         slow = f"{row['slowest_ns'] / median:,.1f} times the median"
-        title += (
-            f"; {slow}"
-            if row["steps"] == 1
-            else (f"; slowest #{row['slowest']:,.0f}: {format_value(row['slowest_ns'], 'time_ns')}, {slow}")
-        )
+        most = f"slowest #{row['slowest'] + row['left_out']:,.0f}: {format_value(row['slowest_ns'], 'time_ns')}"
+        title += f"; {slow}" if row["steps"] == 1 else f"; {most}, {slow}"
     return title
 
 
@@ -233,7 +235,7 @@ def _outliers(rows: Frame, median: float) -> Iterator[str]:
     """Yield the slowest outliers: `#0 (12.5×)`."""
     slow = rows[rows["outliers"] > 0].sort_values("slowest_ns", ascending=False, kind="stable")
     for row in slow.head(_NAMED).to_dict("records"):
-        yield f"#{row['slowest']:,.0f} ({row['slowest_ns'] / median:,.1f}×)"
+        yield f"#{row['slowest'] + row['left_out']:,.0f} ({row['slowest_ns'] / median:,.1f}×)"
     if (more := int(rows["outliers"].sum()) - min(len(slow), _NAMED)) > 0:
         yield f"{more:,} more"
 

@@ -83,7 +83,7 @@ class Wholes:
     total: str = ""
     note: str = ""
     more: int = 0
-    of: str = "Whole window"
+    of: str = "Window"
 
     def __bool__(self) -> bool:
         return bool(self.bars)

@@ -1,9 +1,10 @@
 """Findings as text: banners on how far a report can be trusted, and advice with its predicted gain."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from nightsight.events.kernel_labels import Labels
 from nightsight.model import SEVERITIES, Finding
 from nightsight.render.verdict import cause_of, gain_of
 from nightsight.texts import middle_cut, printable
@@ -61,8 +62,11 @@ def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
     )
 
 
-def advice(findings: tuple[Finding, ...], titles: Mapping[str, str]) -> tuple[Advice, ...]:
-    """Return the findings that are advice, in their order; `titles` maps anchors of the page's sections to titles."""
+def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: Labels) -> tuple[Advice, ...]:
+    """Return the findings that are advice, in their order.
+
+    titles: of the page's sections, by their anchors. labels: of kernels, the same as in its tables.
+    """
     return tuple(
         Advice(
             printable(finding.rule),
@@ -71,7 +75,7 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str]) -> tuple[Ad
             "" if finding.gain_pct is None else format_value(finding.gain_pct, "gain_pct"),
             finding.gain_pct,
             _prose(finding.detail, 1_000),
-            tuple(_prose(text, 300) for text in finding.evidence),
+            (*(_prose(text, 300) for text in finding.evidence), *_kernels(finding, labels)),
             _prose(finding.remedy, 1_000),
             finding.source if finding.source in titles else "",
             titles.get(finding.source, ""),
@@ -81,6 +85,13 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str]) -> tuple[Ad
         for finding in findings
         if finding.severity == "advice"
     )
+
+
+def _kernels(finding: Finding, labels: Labels) -> Iterator[str]:
+    """Yield the kernels that advice is about, as tables call them; what its evidence names is not said again."""
+    for label in dict.fromkeys(labels.short(name) for name in finding.kernels):
+        if not any(text.startswith((f"{label},", f"{label}:")) for text in finding.evidence):
+            yield f"Kernel: {printable(label)}"
 
 
 def _prose(text: str, length: int) -> str:

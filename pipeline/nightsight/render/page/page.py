@@ -193,7 +193,7 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
         doubts,
         tuple(banner for banner in said if banner not in doubts),
         key_figures(run),
-        choices(report, run, advice(report.findings, titles)),
+        choices(report, run, advice(report.findings, titles, labels), labels),
         lead,
         _unchecked(report.unchecked),
         sections,

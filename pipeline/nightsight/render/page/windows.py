@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nightsight.events.kernel_labels import Labels
 from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED, START_UP, STEADY
 from nightsight.model import Report, View
 from nightsight.render.figure.shares import Wholes, wholes
@@ -52,7 +53,7 @@ class Choices:
     start_up: str = ""
 
 
-def choices(report: Report, run: Numbers, advice: tuple[Advice, ...]) -> Choices:
+def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Labels) -> Choices:
     """Return the windows of a report that there is something to say about; `run` and `advice` are of the chosen one."""
     chosen = next((view for view in report.windows if view.is_chosen), None)
     drawn = wholes(report.rows(TIME_SPLIT))
@@ -61,14 +62,14 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...]) -> Choices
     figures, label = first_figures(run, report), _label(chosen) if chosen else ""
     first = Choice(label, sentence, verdict(report, run), figures, drawn, advice)
     start_up = next((view.sentence for view in report.windows if view.name == START_UP and not view.is_chosen), "")
-    return Choices((first, *_others(report, run)), _prose(start_up))
+    return Choices((first, *_others(report, run, labels)), _prose(start_up))
 
 
-def _others(report: Report, run: Numbers) -> Iterator[Choice]:
+def _others(report: Report, run: Numbers, labels: Labels) -> Iterator[Choice]:
     for view in report.windows:
         if not view.is_chosen and view.split is not None and len(view.split):
             # sections of the page are about the chosen window, so the advice on others has no links to them
-            said = advice_of(view.findings, {})
+            said = advice_of(view.findings, {}, labels)
             # the line on the start-up says this already, whichever window is shown
             sentence = "" if view.name == START_UP else _prose(view.sentence)
             answer = verdict_on(view, run)

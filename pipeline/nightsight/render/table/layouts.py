@@ -31,6 +31,7 @@ from nightsight.results import (
     OPERATOR_ROOFLINE,
     OPERATOR_ROOFS,
     SETUP_CALLS,
+    WHAT_IF,
     Entry,
     entry_of,
 )
@@ -192,6 +193,8 @@ _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     NVTX_RANGES.name: _tree,
     NVTX_MARKS.name: _marks,
     CUDA_API_SYNC.name: _waits,
+    # the evidence of the advice has them
+    WHAT_IF.name: lambda frame: frame.drop(columns="kernels", errors="ignore"),
     SETUP_CALLS.name: _waits,
 }
 _SHORTENED: Final[Mapping[str, Callable[[str], str]]] = {DIAGNOSTICS.name: printable}
