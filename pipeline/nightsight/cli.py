@@ -322,7 +322,7 @@ def main() -> None:
     "--ranks",
     metavar="N,...",
     callback=numbers_of_ranks,
-    help="Record only these ranks, if a launcher started this one; the others run without a profiler (docs/cluster.md).",
+    help="Record only these ranks, if a launcher started this one; the others run unprofiled (docs/cluster.md).",
 )
 @click.option(
     "--repeat",
