@@ -21,6 +21,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.job import Part, apart, joined, joined_of_some
 from nightsight.model import Profile, Report
 from nightsight.results import RANKS
+from nightsight.tables import empty
 from nightsight.workflow import build_report
 from tests.properties import examples
 from tests.recorded import DATA
@@ -143,3 +144,17 @@ def test_a_reader_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
 
 def dies() -> None:
     os._exit(1)
+
+
+def test_ranks_that_do_not_communicate_are_a_job_too() -> None:
+    parts = []
+    for part in world([[1_000_000] * 8] * 4):
+        kernels = part.profile.tables["kernels"]
+        alone = {**part.profile.tables, "kernels": kernels[kernels["name"] == "work(float*)"]}
+        parts.append(
+            replace(part, profile=replace(part.profile, tables={**alone, "collectives": empty("collectives")}))
+        )
+    some = of_some(parts, 2)
+    assert some.tables["kernels"]["gpu"].nunique() == 2
+    assert not len(tables(some)["ranks"])
+    assert "unknown_clock" in {finding.rule for finding in some.findings}

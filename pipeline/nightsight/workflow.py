@@ -543,7 +543,8 @@ def _part(path: Path, reading: Reading, *, details: bool) -> Part | None:
 @contextmanager
 def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], Apart | None]]]:
     """Read captures in processes of their own; yield what returns the facts of each, or raises its error."""
-    count = min(os.cpu_count() or 1, len(paths), _MOST_READERS)
+    at_once = 2 * _MOST_HELD_BYTES // max(*map(_unpacked_bytes, paths), 1)
+    count = max(min(os.cpu_count() or 1, len(paths), _MOST_READERS, at_once), 1)
     # forks of a process with threads can hang
     pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_begin_to_read)
     try:
