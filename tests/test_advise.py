@@ -83,7 +83,7 @@ def test_without_repetitions_it_is_about_the_window() -> None:
 )
 def test_evidence_says_what_was_counted_and_what_was_simulated(rule: str, cases: float, noun: str) -> None:
     (found,) = said({**GRAPH, "rule": rule, "cases": cases, "gain_pct": 60.0})
-    assert found.evidence[0] == f"{cases:.3g} {noun} per step: together 1.000 ms, as profiled"
+    assert found.evidence[0] == f"In step: {cases:.3g} {noun} per step, together 1.000 ms, as profiled"
     assert found.evidence[-1] == "The simulation of a step without any change differs from what was measured by +0.5 %"
 
 

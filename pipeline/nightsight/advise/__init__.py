@@ -448,8 +448,8 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
     amount = format_value(float(row["time_ns"]), "time_ns")
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 100 else f"{row['cases']:.3g}"
     one, many = _THINGS.get(rule.name, ("operation", "operations"))
-    where = f" in {row['path']}" if row["path"] and not row["path"].startswith("(") else ""
-    yield f"{cases} {one if cases == '1' else many} {step.per}{where}: together {amount}, as profiled"
+    where = f"In {row['path']}: " if row["path"] and not row["path"].startswith("(") else ""
+    yield f"{where}{cases} {one if cases == '1' else many} {step.per}, together {amount}, as profiled"
     path = tables.rows(CRITICAL_PATH, "cause", "name", "path", "time_pct", "step_ns")
     paths = path["path"].astype("str")
     if row["path"] and HOST in rule.causes:
