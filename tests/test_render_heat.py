@@ -29,6 +29,10 @@ def steps_of(work: list[list[float]], *, together: int = 1) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["rank", "number", "steps", "time_ns", "waited_ns", "work_ns"])
 
 
+def heat_of(frame: pd.DataFrame) -> tuple[Heat, ...]:
+    return heat(frame, pd.DataFrame())
+
+
 def level(row: Row) -> list[int]:
     return [place for place, path in enumerate(row.paths) if path]
 
@@ -43,7 +47,7 @@ def only(found: tuple[Heat, ...]) -> Heat:
 
 
 def test_the_slowest_rank_is_the_strongest() -> None:
-    view = only(heat(steps_of([[1e6] * 10, [1.5e6] * 10, [1e6] * 10])))
+    view = only(heat_of(steps_of([[1e6] * 10, [1.5e6] * 10, [1e6] * 10])))
     assert [level(row) for row in view.rows] == [[0], [5], [0]]
     assert [row.label for row in view.rows] == ["0", "1", "2"]
     assert view.summary.startswith("3 ranks, 10 steps. Rank 1 takes the longest")
@@ -52,18 +56,18 @@ def test_the_slowest_rank_is_the_strongest() -> None:
 
 
 def test_ranks_that_hardly_differ_look_alike() -> None:
-    view = only(heat(steps_of([[1e6] * 10, [1.001e6] * 10])))
+    view = only(heat_of(steps_of([[1e6] * 10, [1.001e6] * 10])))
     assert [level(row) for row in view.rows] == [[5], [5]]
 
 
 def test_steps_that_were_put_together_are_said() -> None:
-    view = only(heat(steps_of([[1e6] * 10, [1.2e6] * 10], together=4)))
+    view = only(heat_of(steps_of([[1e6] * 10, [1.2e6] * 10], together=4)))
     assert "up to 4 steps" in view.notes[1]
     assert "40 steps" in view.summary
 
 
 def test_no_more_rows_than_fit() -> None:
-    view = only(heat(steps_of([[1e6 + rank] * 3 for rank in range(100)])))
+    view = only(heat_of(steps_of([[1e6 + rank] * 3 for rank in range(100)])))
     assert len(view.rows) == 64
     assert view.notes[-1].startswith("The first 64 of 100 ranks")
 
@@ -75,7 +79,7 @@ def test_no_more_rows_than_fit() -> None:
     )
 )
 def test_every_cell_is_drawn_once(work: list[list[float]]) -> None:
-    view = only(heat(steps_of(work)))
+    view = only(heat_of(steps_of(work)))
     for row in view.rows:
         assert drawn(row) == pytest.approx(GRID, abs=1)
 
@@ -83,13 +87,13 @@ def test_every_cell_is_drawn_once(work: list[list[float]]) -> None:
 @pytest.mark.parametrize("odd", [np.nan, -1.0, np.inf])
 def test_odd_values_draw_nothing(odd: float) -> None:
     frame = steps_of([[1e6] * 3, [1.2e6] * 3, [odd] * 3])
-    assert len(only(heat(frame)).rows) == 2
+    assert len(only(heat_of(frame)).rows) == 2
 
 
 def test_one_rank_or_no_column_is_no_map() -> None:
-    assert heat(steps_of([[1e6] * 3])) == ()
-    assert heat(steps_of([[1e6] * 3, [1e6] * 3]).drop(columns="work_ns")) == ()
-    assert heat(pd.DataFrame()) == ()
+    assert heat_of(steps_of([[1e6] * 3])) == ()
+    assert heat_of(steps_of([[1e6] * 3, [1e6] * 3]).drop(columns="work_ns")) == ()
+    assert heat_of(pd.DataFrame()) == ()
 
 
 # -- categories -------------------------------------------------------------------------------------------------------
@@ -114,6 +118,14 @@ def test_categories_in_which_ranks_differ_have_a_map_the_largest_difference_firs
     assert [level(row) for row in found[0].rows] == [[0], [5], [0]]
     assert [row.label for row in found[0].rows] == ["4", "5", "6"]
     assert found[0].summary == "host code: the most on rank 5 (300.0 µs a step), the least on rank 4 (100.0 µs a step)."
+
+
+def test_steps_have_the_numbers_that_the_program_gives_them() -> None:
+    steps = parts_of(compute_ns=[1e5, 5e5, 1e5])
+    steps["of_program"] = steps["number"] + 3
+    (view,) = heats_of_parts(steps, RANKS_OF_GPUS)
+    assert [tick.text for tick in view.numbers] == ["#3", "#4", "#5", "#6"]
+    assert only(heat(steps_of([[1e6] * 4, [2e6] * 4]), steps)).numbers == view.numbers
 
 
 def test_communication_has_none_since_who_is_waited_for_has_the_least() -> None:

@@ -226,7 +226,10 @@ _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     CRITICAL_PATH.name: lambda drawn: Pictures(path=path_whole(drawn.rows(CRITICAL_PATH))),
     STEP_SPLIT.name: lambda drawn: Pictures(columns=_steps(drawn.rows(STEP_TIMES), drawn.rows(STEP_SPLIT))),
     RANKS.name: lambda drawn: Pictures(
-        heats=(*heat(drawn.rows(RANK_STEPS)), *heats_of_parts(drawn.rows(STEP_TIMES), drawn.rows(RANKS)))
+        heats=(
+            *heat(drawn.rows(RANK_STEPS), drawn.rows(STEP_TIMES)),
+            *heats_of_parts(drawn.rows(STEP_TIMES), drawn.rows(RANKS)),
+        )
     ),
     STEP_PARTS.name: lambda drawn: Pictures(icicles=icicles(drawn.rows(STEP_PARTS), drawn.labels.short)),
     IDLE_STACKS.name: lambda drawn: Pictures(flames=flames(drawn.rows(IDLE_STACKS))),

@@ -49,8 +49,11 @@ class Heat:
     grid: int = GRID
 
 
-def heat(frame: pd.DataFrame) -> tuple[Heat, ...]:
-    """Return the heat map of rank_steps; none if there are fewer than two ranks or a column lacks."""
+def heat(frame: pd.DataFrame, steps: pd.DataFrame) -> tuple[Heat, ...]:
+    """Return the heat map of rank_steps; none if there are fewer than two ranks or a column lacks.
+
+    steps: step_times, which know what number the program gives the first step.
+    """
     if not set(_NEEDED) <= set(frame.columns):
         return ()
     known = pd.DataFrame({name: measured(frame[name]) for name in _NEEDED}).dropna()
@@ -70,7 +73,8 @@ def heat(frame: pd.DataFrame) -> tuple[Heat, ...]:
         for rank, time in work.items()
     }
     notes = tuple(_notes(known, len(work)))
-    return (_map("Each rank, step by step", known.assign(value=known["work_ns"]), titles, summary, notes),)
+    named = _Named("Each rank, step by step", titles, summary, notes)
+    return (_map(known.assign(value=known["work_ns"]), named, _first(steps)),)
 
 
 def heats_of_parts(steps: pd.DataFrame, ranks: pd.DataFrame) -> tuple[Heat, ...]:
@@ -94,7 +98,8 @@ def heats_of_parts(steps: pd.DataFrame, ranks: pd.DataFrame) -> tuple[Heat, ...]
     for _, category, known, mean in sorted(found, key=lambda one: -one[0])[:_MOST_MAPS]:
         each = {rank: f"{format_value(time, 'time_ns')} a step" for rank, time in mean.items()}
         least, *_, most = (f"rank {rank:.0f} ({each[rank]})" for rank in sorted(mean, key=mean.__getitem__))
-        maps.append(_map(category, known, each, f"{category}: the most on {most}, the least on {least}."))
+        said = f"{category}: the most on {most}, the least on {least}."
+        maps.append(_map(known, _Named(category, each, said), _first(steps)))
     return tuple(maps)
 
 
@@ -104,10 +109,26 @@ def _means(known: pd.DataFrame, column: str) -> dict[float, float]:
     return dict(zip(mean.index.tolist(), mean.tolist(), strict=True))
 
 
-def _map(
-    title: str, known: pd.DataFrame, titles: Mapping[float, str], summary: str, notes: tuple[str, ...] = ()
-) -> Heat:
-    """Return the map of `value`, for each rank with a title."""
+def _first(steps: pd.DataFrame) -> float:
+    """Return how many steps of the program come before the first one."""
+    if not {"of_program", "number"} <= set(steps.columns):
+        return 0.0
+    left_out = measured(steps["of_program"]) - measured(steps["number"])
+    return float(np.nanmin(left_out)) if np.isfinite(left_out).any() else 0.0
+
+
+@dataclass(frozen=True)
+class _Named:
+    """The words of a map; titles: of each rank."""
+
+    title: str
+    titles: Mapping[float, str]
+    summary: str
+    notes: tuple[str, ...] = ()
+
+
+def _map(known: pd.DataFrame, named: _Named, first: float) -> Heat:
+    """Return the map of `value`, for each rank with a title; `first`: the number of the first step."""
     value = known["value"].to_numpy()
     longest = float(value.max())
     low = min(float(value.min()), (1 - _LEAST_RANGE) * longest)
@@ -115,10 +136,10 @@ def _map(
     count = float((known["number"] + known["steps"]).max())
     rows = tuple(
         Row(f"{rank:.0f}", _paths(known[known["rank"] == rank], edges, count), f"Rank {rank:.0f}: {each}")
-        for rank, each in titles.items()
+        for rank, each in named.titles.items()
     )
     keys = tuple(format_value(float(edge), "time_ns") for edge in edges)
-    return Heat(title, rows[:_ROWS], keys, tuple(step_ticks(count)), summary, notes)
+    return Heat(named.title, rows[:_ROWS], keys, tuple(step_ticks(count, first)), named.summary, named.notes)
 
 
 def _paths(mine: pd.DataFrame, edges: Floats, count: float) -> tuple[str, ...]:
