@@ -285,6 +285,28 @@ def test_the_title_is_what_names_share(names: list[str], title: str) -> None:
     assert name_of_job(names) == title
 
 
+def until(part: Part, end_ns: int) -> Part:
+    """Return a capture whose program died at a time."""
+    tables = {
+        name: table[table["start_ns"] < end_ns] if "start_ns" in table else table
+        for name, table in part.profile.tables.items()
+    }
+    return replace(part, profile=replace(part.profile, tables=tables))
+
+
+@pytest.mark.parametrize(("clock", "kept", "is_said"), [(0, 120, True), (HOUR_NS, 120, True), (0, 198, False)])
+def test_a_rank_that_died_is_named(clock: int, kept: int, *, is_said: bool) -> None:
+    parts = world([[1_000_000] * 200] * 4, clocks=[0, 0, clock, 0])
+    kernels = parts[2].profile.tables["kernels"]["start_ns"]
+    died = int(kernels.sort_values().iloc[2 * kept])
+    parts[2] = until(parts[2], died)
+    found = {finding.rule: finding for finding in joined(parts).findings}
+    assert ("ended_early" in found) == is_said
+    if is_said:
+        assert found["ended_early"].title == "1 capture ends before the others"
+        assert found["ended_early"].detail.startswith("Rank 2: up to 8")
+
+
 def test_missing_ranks_are_named() -> None:
     parts = world([[1_000_000] * STEPS] * 6)
     (finding,) = joined([parts[0], parts[2], parts[5]]).findings

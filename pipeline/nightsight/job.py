@@ -47,6 +47,9 @@ _OF_MACHINE: Final = ("devices", "memory_usage", "gpu_metrics", "gpu_page_faults
 _MOST_SPREAD_NS: Final = 1_000_000
 _BITS: Final = 32
 _ALL_NAMED: Final = 8
+# of a capture's length, and in ns: one that ends sooner than others by more did not end with them
+_EARLY: Final = 0.1
+_EARLY_NS: Final = 50_000_000
 # what the report of a job needs of all ranks
 _WHOLE: Final = ("ranks", "launched_as", "devices", "collectives")
 # only the rank in the largest communicator: there may be none of all
@@ -600,6 +603,7 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
             "other ranks, although all end together. The captures may be of different runs, or lack some collectives.",
             "Pass captures of one run, each recorded from the same step on.",
         )
+    yield from _ended_early(told)
     versions = Counter(f"{one.environment.collector} {one.environment.collector_version}".strip() for _, one, _ in told)
     if len(versions) > 1:
         yield Finding(
@@ -608,4 +612,32 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
             "The ranks were captured with different profilers",
             f"{', '.join(f'{count} with {name}' for name, count in versions.items())}. Times of the CPU may differ for "
             "that reason.",
+        )
+
+
+def _ended_early(told: Sequence[tuple[str, Facts, _Clock]]) -> Iterator[Finding]:
+    """Yield a finding if captures end long before most others do, on one clock."""
+    known = [
+        (names, facts, clock)
+        for place, (names, facts, clock) in enumerate(told)
+        if not place or clock.spread_ns is not None
+    ]
+    if len(known) < 2:
+        return
+    ends = np.array([facts.span[1] + clock.shift_ns for _, facts, clock in known])
+    lengths = [facts.span[1] - facts.span[0] for _, facts, _ in known]
+    # of two, one may be the one that is right
+    usual = int(np.median(ends)) if len(known) > 2 else int(ends.max())
+    least = max(_EARLY * float(np.median(lengths)), _EARLY_NS)
+    early = [(usual - int(end), names) for (names, *_), end in zip(known, ends, strict=True) if usual - end > least]
+    if early:
+        most = format_value(max(early)[0], "length_ns")
+        named = ", ".join(names for _, names in early[:_ALL_NAMED])
+        yield Finding(
+            "ended_early",
+            "warning",
+            f"{len(early):,} {'capture ends' if len(early) == 1 else 'captures end'} before the others",
+            f"{named}: up to {most} earlier. The program died or was stopped there, or recording was. Later "
+            "collectives are of the others alone.",
+            "See how its program ended. Record all ranks for the same steps.",
         )
