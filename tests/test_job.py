@@ -193,6 +193,23 @@ def test_a_collective_that_one_rank_calls_otherwise_is_a_finding() -> None:
     assert finding.evidence == ("call 8: allreduce of 4.194 MB on rank 1, allreduce of 1.049 MB on rank 0",)
 
 
+@pytest.mark.parametrize(("dropped", "still_works", "is_said"), [(6, True, True), (2, True, False), (6, False, False)])
+def test_a_rank_that_stops_to_call_is_named(dropped: int, *, still_works: bool, is_said: bool) -> None:
+    first, second, third = world(EVEN)
+    calls = second.profile.table("collectives")
+    tables = {**second.profile.tables, "collectives": calls.iloc[: len(calls) - dropped]}
+    if not still_works:
+        # it was recorded for a shorter time
+        end = calls["end_ns"].iloc[-dropped - 1]
+        tables |= {name: tables[name][tables[name]["start_ns"] < end] for name in ("api_calls", "ranges", "kernels")}
+    odd = replace(second, profile=replace(second.profile, tables=tables))
+    found = [one for one in report([first, odd, third]).findings if one.rule == "stopped_calling"]
+    assert bool(found) == is_said
+    if is_said:
+        assert found[0].title == "1 rank stops calling collectives"
+        assert found[0].evidence == ("allreduce of 1.049 MB on rank 1 is its last: 6 fewer than the others",)
+
+
 def test_ranks_that_were_recorded_from_different_calls_on_call_the_same() -> None:
     *parts, last = world(EVEN)
     names = ["allreduce" if place % 3 else "broadcast" for place in range(STEPS)]

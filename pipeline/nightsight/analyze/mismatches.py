@@ -1,4 +1,4 @@
-"""Collectives that do not match over ranks: in the same place, one calls another collective or gives another size."""
+"""Collectives that do not match over ranks: one calls another in the same place, gives another size, or stops."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,10 +17,13 @@ from nightsight.units import format_value
 _OF_ANY_SIZE: Final = "to_?all|gatherv|scatterv|^gather$|^scatter$"
 _MOST_SHIFTED: Final = 64
 _MOST_CASES: Final = 5
+# so many calls fewer are not the edge of what was recorded, and for the time of so many a rank must still be at work
+_GOES_ON: Final = 3
+_OF_CPU: Final = ("api_calls", "ranges", "cpu_ops")
 
 
 def mismatches(timeline: Timeline) -> Iterator[Finding]:
-    """Yield a finding if ranks call different collectives in the same place of a communicator."""
+    """Yield findings if ranks call different collectives in the same place of a communicator, or if one stops to."""
     tables = timeline.profile.tables
     calls = tables.get("collectives", empty("collectives"))
     calls = calls[(calls["group"] != "") & ~calls["name"].isin(PAIRWISE)]
@@ -31,11 +34,20 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
     size = calls["bytes"].where(~name.str.contains(_OF_ANY_SIZE))
     said = pd.factorize(name + " " + size.astype("str"))[0]
     group = pd.factorize(calls["group"].astype("str") + " " + calls["ranks"].astype("str"))[0]
-    process, cases, unlike = calls["process"].to_numpy(), [], 0
+    process, start = calls["process"].to_numpy(), calls["start_ns"].to_numpy()
+    cases, unlike, stopped, last = list[str](), 0, dict[int, tuple[int, str]](), _last_events(timeline)
     for mine in positions(group).values():
         by_rank = sorted((mine[rows] for rows in positions(process[mine]).values()), key=len, reverse=True)
-        for rank in by_rank[1:]:
+        # how long each goes on after its last call, with what is no collective
+        alone = [last.get(int(process[rank[-1]]), 0) - int(start[rank[-1]]) for rank in by_rank]
+        every = np.diff(start[by_rank[0]])
+        least = max(alone[0], 0) + _GOES_ON * (float(np.median(every)) if len(every) else np.inf)
+        for rank, after in zip(by_rank[1:], alone[1:], strict=True):
             place, others = _differing(said, by_rank[0], rank)
+            lacking = len(by_rank[0]) - 1 - int(np.flatnonzero(by_rank[0] == others[-1])[0])
+            if lacking >= _GOES_ON and after > least:
+                one = _case(timeline, calls, int(rank[-1]))
+                stopped[int(process[rank[-1]])] = lacking, f"{one} is its last: {lacking:,} fewer than the others"
             unlike += len(place)
             if len(place):
                 one, other = (_case(timeline, calls, int(row)) for row in (rank[place[0]], others[place[0]]))
@@ -51,6 +63,30 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
             evidence=tuple(cases[:_MOST_CASES]),
             source="collectives",
         )
+    if stopped:
+        yield Finding(
+            "stopped_calling",
+            "warning",
+            f"{len(stopped):,} {'rank stops' if len(stopped) == 1 else 'ranks stop'} calling collectives",
+            "The other ranks of the communicator go on to call them, and wait there, while the program of such a rank "
+            "still runs.",
+            "Make every rank take as many steps, and leave loops at the same time.",
+            evidence=tuple(case for _, case in sorted(stopped.values(), reverse=True)[:_MOST_CASES]),
+            source="collectives",
+        )
+
+
+def _last_events(timeline: Timeline) -> dict[int, int]:
+    """Return when each process began the last thing that was recorded of its CPU."""
+    found = pd.concat(
+        [
+            table.groupby("process")["start_ns"].max()
+            for name in _OF_CPU
+            if len(table := timeline.profile.tables.get(name, empty(name)))
+        ]
+        or [pd.Series(dtype="int64")]
+    )
+    return {int(process): int(time) for process, time in found.groupby(level=0).max().items()}
 
 
 def _differing(said: Ints, reference: Ints, rank: Ints) -> tuple[Ints, Ints]:
