@@ -8,12 +8,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Final, get_type_hints
 
@@ -543,6 +540,9 @@ def _part(path: Path, reading: Reading, *, details: bool) -> Part | None:
 @contextmanager
 def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callable[[], Apart | None]]]:
     """Read captures in processes of their own; yield what returns the facts of each, or raises its error."""
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # noqa: PLC0415 (few reports need it)
+    from multiprocessing import get_context  # noqa: PLC0415 (the same)
+
     at_once = 2 * _MOST_HELD_BYTES // max(*map(_unpacked_bytes, paths), 1)
     count = max(min(os.cpu_count() or 1, len(paths), _MOST_READERS, at_once), 1)
     # forks of a process with threads can hang
