@@ -531,6 +531,7 @@ def _parts(paths: Iterable[Path], reading: Reading, *, details: bool) -> Iterato
 
 
 def _part(path: Path, reading: Reading, *, details: bool) -> Part | None:
+    """Read a capture as a part of a job; None if it cannot be of a rank."""
     if recognize(path) not in _OF_RANKS:
         return None
     with profile_of(path, reading, details=details) as profile:

@@ -130,10 +130,10 @@ class Details:
 class Page:
     """Everything that the template of a report prints.
 
-    doubts: what is wrong with the capture; notes: what else is to know about it. figures: all key
-    figures. windows: those that a reader can choose. lead: where the time went. unchecked: advice
-    rules that could not be checked, with the reason. sections: those that are open. unavailable: titles of missing
-    results, with the reason. tables: all rows of the tables, compressed (packed_tables).
+    doubts: what is wrong with the capture; notes: what else is to know about it. figures: all key figures. windows:
+    those that a reader can choose. lead: where the time went. unchecked: advice rules that could not be checked, with
+    the reason. sections: those that are open. unavailable: titles of missing results, with the reason. tables: all rows
+    of the tables, compressed (packed_tables).
     """
 
     title: str
