@@ -37,7 +37,7 @@ PAGE := templates/node_modules
 NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile check test test-scripts lint docs bench simulate planted doctor clean
+.PHONY: help profile check test test-scripts lint docs pictures bench simulate planted doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ lint: $(READY_DEV) $(PAGE)/.ready ## style, types and import contracts; of the p
 
 docs: $(READY_DEV) ## write the parts of docs/ that follow from the program
 	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py tests/test_ci_parts.py -k current
+
+pictures: $(READY_DEV) ## render the sample report and the pictures in docs/ anew, with Chromium
+	$(RUN) -m tests.pictures
 
 bench: $(READY_DEV) ## measure what docs/benchmarks.md lists, and mark what exceeds the allowed
 	$(RUN) -m tests.bench
