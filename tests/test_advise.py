@@ -1,12 +1,13 @@
 """Advice: causes that were replayed, ranked, each with its place, and silence where nothing is wrong."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from nightsight.advise import RULES, advise, unchecked
+from nightsight.advise import RULES, advise, of_whole, unchecked
 from nightsight.advise.tables import Tables
 from nightsight.events.timeline import Timeline
 from nightsight.model import Finding, Result
@@ -96,6 +97,17 @@ def test_of_the_start_up_no_advice_is_for_a_loop(row: dict[str, Any]) -> None:
         assert said_of.remedy.startswith("It happens once")
         assert said_of.action == ""
         assert not re.search("loop|each step|Next best|DataLoader|compile\\(", said_of.detail + said_of.remedy)
+
+
+def test_of_the_whole_run_what_happens_before_the_loop_is_said_to_happen_once() -> None:
+    (early,) = said({**KEPT_WAITING, "gain_pct": 60.0})
+    longer = replace(early, gain_ns=2 * (early.gain_ns or 0))
+    elsewhere = replace(early, cause="The GPU waits for host code in `other`")
+    first, second, third = of_whole((early, longer, elsewhere), (early,))
+    assert first.remedy.startswith("It happens once")
+    assert first.action == ""
+    assert (second, third) == (longer, elsewhere)
+    assert of_whole((early,), ()) == (early,)
 
 
 def test_the_function_that_runs_is_part_of_the_place_and_all_of_it_outside_of_ranges() -> None:

@@ -17,7 +17,7 @@ from typing import Final, get_type_hints
 import pandas as pd
 
 from nightsight import __version__
-from nightsight.advise import NEEDS, advise, unchecked
+from nightsight.advise import NEEDS, advise, of_whole, unchecked
 from nightsight.analyze import analyze_others, analyze_timeline, spent, view_of
 from nightsight.attaching import awaited, measured_by, with_attached
 from nightsight.collect import COLLECTORS, Choice, choose_collector
@@ -436,12 +436,14 @@ def build_report(
 def _views(timeline: Timeline) -> tuple[View, ...]:
     """Return the windows that a reader can choose, with the split and the advice of those the report is not about."""
     needed = {TIME_SPLIT, *NEEDS}
-    others = {
-        window: view_of(window, results, advise(results, is_start_up=window.name == START_UP))
-        for window, results in analyze_others(timeline, needed)
-    }
+    found = dict(analyze_others(timeline, needed))
+    advice = {window: advise(results, is_start_up=window.name == START_UP) for window, results in found.items()}
+    for start_up in [window for window in found if window.name == START_UP]:
+        for window in found:
+            if window is not start_up and window.start_ns < start_up.end_ns:
+                advice[window] = of_whole(advice[window], advice[start_up])
     chosen, *offered = offered_windows(timeline.profile)
-    return (view_of(chosen, None), *(others[window] for window in offered))
+    return (view_of(chosen, None), *(view_of(window, found[window], advice[window]) for window in offered))
 
 
 def _ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

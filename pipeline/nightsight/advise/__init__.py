@@ -4,7 +4,7 @@ Causes and gains are those of the replayed remedies (the result `what_if`); symp
 short kernels, are evidence at most. Remedies of little gain are left out, so a healthy program gets no advice.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -239,6 +239,8 @@ _AT_START_OF: Final = {
     "TORCHINDUCTOR_FX_GRAPH_CACHE=1).",
 }
 
+_NEARLY_ALL: Final = 0.9
+
 
 def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Finding, ...]:
     """Return what is worth changing: first what counts most, then the largest gain first; empty if nothing is wrong.
@@ -251,6 +253,21 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
         return ()
     first = max(found, key=lambda said: (said.gain_pct or 0.0) * RANKED_BY.get(said.rule, 1.0))
     return (first, *sorted((said for said in found if said is not first), key=lambda said: -(said.gain_pct or 0.0)))
+
+
+def of_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the advice on a whole run: what nearly all happens before the loop is said as it is of the start-up."""
+    early = {(finding.rule, finding.cause): finding.gain_ns or 0 for finding in start_up}
+    return tuple(
+        _once(finding)
+        if early.get((finding.rule, finding.cause), 0) > _NEARLY_ALL * (finding.gain_ns or 0)
+        else finding
+        for finding in findings
+    )
+
+
+def _once(finding: Finding) -> Finding:
+    return replace(finding, remedy=_AT_START_OF.get(finding.rule, _AT_START), action="")
 
 
 def _late_rank(tables: Tables) -> Iterator[Finding]:
@@ -313,9 +330,7 @@ def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[Finding]:
                 continue
             said.add(row["path"])
         cause = _finding(row, whole, tables, found if not listed and not is_start_up else found[:0])
-        if is_start_up:
-            cause = replace(cause, remedy=_AT_START_OF.get(cause.rule, _AT_START), action="")
-        yield cause
+        yield _once(cause) if is_start_up else cause
         listed += 1
         if listed == _MOST:
             return
