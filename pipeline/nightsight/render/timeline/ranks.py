@@ -28,6 +28,8 @@ _LEAST_FOLDED: Final = 4
 _MOST_SHOWN: Final = 3
 # of the window: ranks that communicate for as long, but for this share, are alike
 _LEAST_APART: Final = 0.02
+# of a step: a rank that the others wait for longer is named
+_LEAST_AWAITED: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Ranks:
 
     together: of each collective, how many ranks take part, the place of the one that came last, and how much later than
     the first it came. steps: when steps begin, and when the last one of a rank ends, as differences since the window
-    began. None: left out. of_program: how many steps of the program come before step 0.
+    began. None: left out. of_program: how many steps of the program come before step 0. awaited: the place of the rank
+    that the others wait for, -1 for none.
     """
 
     word: str
@@ -58,6 +61,7 @@ class Ranks:
     together: Columns | None
     steps: Columns | None
     of_program: int
+    awaited: int
 
     def fitting(self, room: float) -> "Ranks":
         """Return what of it takes at most so many bytes, compressed."""
@@ -85,7 +89,8 @@ class Ranks:
             for rank in self.each
         ]
         together, steps = parts
-        return {"word": self.word, "each": each, "of_program": self.of_program, "together": together, "steps": steps}
+        words = {"word": self.word, "each": each, "of_program": self.of_program, "awaited": self.awaited}
+        return {**words, "together": together, "steps": steps}
 
 
 def _size(part: Columns | None) -> int:
@@ -111,7 +116,8 @@ def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | No
         for device, (begin, end) in steps.items()
         if len(begin) > 1 and device in drawn
     }
-    like = _stand_ins(timeline, every, devices, _awaited(results, numbers))
+    awaited = _awaited(results, numbers)
+    like = _stand_ins(timeline, every, devices, awaited)
     each = tuple(
         Rank(number, groups[device] if device in drawn else (), stand_in, first[device], len(edges.get(device, ())))
         for number, device, stand_in in zip(numbers, devices.tolist(), like, strict=True)
@@ -120,7 +126,7 @@ def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | No
     packed = columns({"edge": np.concatenate(differences)}) if len(edges) > 1 else None
     if packed is None:
         each = tuple(replace(rank, edges=0) for rank in each)
-    return Ranks(word, each, _together(every, devices), packed, _of_program(results))
+    return Ranks(word, each, _together(every, devices), packed, _of_program(results), awaited)
 
 
 @once
@@ -173,7 +179,9 @@ def _groups(timeline: Timeline, every: pd.DataFrame) -> dict[int, tuple[str, ...
 def _awaited(results: Sequence[Result], numbers: list[int]) -> int:
     """Return the place of the rank that the others wait for the longest, as the table says; -1 if it says none."""
     rows = next((result.rows for result in results if result.name == RANKS.name), pd.DataFrame())
-    if not len(rows) or not {"rank", "awaited_ns"} <= set(rows) or not rows["awaited_ns"].iloc[0] > 0:
+    if not len(rows) or not {"rank", "awaited_ns", "step_ns"} <= set(rows):
+        return -1
+    if not rows["awaited_ns"].iloc[0] >= _LEAST_AWAITED * rows["step_ns"].iloc[0]:
         return -1
     rank = int(rows["rank"].iloc[0])
     return numbers.index(rank) if rank in numbers else -1
