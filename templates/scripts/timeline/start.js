@@ -139,11 +139,11 @@ function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow })
  * @param {Timeline} timeline
  * @param {AskedStep} asked
  */
-function showStep(timeline, { rank: number, step, steps }) {
+function showStep(timeline, { rank: number, step, steps, is_own: isOwn }) {
   const { ranks } = timeline.data;
   const asked = ranks?.each.find((rank) => rank.number === number);
   const place = asked?.groups.length ? ranks?.each.indexOf(asked) : asked?.like;
-  const span = ranks && place !== undefined ? ranks.span(place, step, steps) : null;
+  const span = ranks && place !== undefined ? ranks.span(place, step + (isOwn ? ranks.each[place].step : 0), steps) : null;
   if (!ranks || place === undefined || !span) return;
   timeline.show(...span);
   timeline.chooseSpan(...span);

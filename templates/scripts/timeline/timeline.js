@@ -109,7 +109,7 @@ export class Timeline {
     this.map.draw();
     const { from, to } = this.view;
     const origin = this.#origin;
-    const since = this.alignment ? ` since ${this.data.ranks?.stepName(this.alignment.step)} began` : "";
+    const since = this.alignment ? ` since ${this.data.ranks?.stepName(this.alignment.step)}` : "";
     this.rangeText.textContent = `${rangeText(from - origin, to - origin)}${since}`;
     performance.measure("timeline: frame", { start, end: performance.now() });
     if (++this.frames % MOST_FRAMES_KEPT === 0) performance.clearMeasures("timeline: frame");

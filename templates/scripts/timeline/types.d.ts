@@ -119,11 +119,12 @@ export interface AskedSpan {
   of_window?: boolean;
 }
 
-/** A step of a rank, or several that follow one another. */
+/** A step of a rank, or several that follow one another; `is_own`: counted from the first one of the rank. */
 export interface AskedStep {
   rank: number;
   step: number;
   steps: number;
+  is_own?: boolean;
 }
 
 /** A curve, to show with its highest value. */

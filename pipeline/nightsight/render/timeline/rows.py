@@ -425,9 +425,7 @@ class _Naming:
         return {"thread": f"Thread {tid}", "main thread": "Main thread"}.get(name, name)
 
 
-def _joined(
-    profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], naming: _Naming
-) -> tuple[Events, Ints]:
+def _joined(profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], naming: _Naming) -> tuple[Events, Ints]:
     """Return the events of the chosen rows, and the position of each in the tables of its sort."""
 
     def gather(name: str) -> Ints:
