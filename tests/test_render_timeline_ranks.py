@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.events.communication import ONE_CLOCK_NS
-from nightsight.job import Part, joined
+from nightsight.job import Part, apart, joined, joined_of_some
 from nightsight.model import Profile
 from nightsight.render.timeline.layers import merged
 from nightsight.render.timeline.payload import timeline_payload
@@ -180,3 +180,25 @@ def test_what_is_merged_with_others_is_not_connected() -> None:
     assert 0 < len(members) < 400
     assert {columns["events"][member] for member in members} == {1}
     assert len(columns["collective"]) == len(members)
+
+
+def test_of_a_large_job_those_that_are_drawn_stand_for_the_others() -> None:
+    work = [[1_000_000 + 1_000 * rank] * STEPS for rank in range(12)]
+    work[7] = [1_400_000] * STEPS
+    parts = world(work)
+    profile = joined_of_some([apart(part) for part in parts], lambda number: parts[number].profile, 3)
+    found, binary = of_job(profile)
+    ranks = found.header["ranks"]
+    drawn = [rank["number"] for rank in ranks["each"] if rank["groups"]]
+    assert len(ranks["each"]) == 12
+    assert len(drawn) == 3
+    assert 7 in drawn
+    assert {ranks["each"][rank["like"]]["number"] for rank in ranks["each"]} == set(drawn)
+    # what is told of a collective is of all, and its kernels are those that are drawn
+    told = facts(found, binary)
+    assert set(told["members"]) == {12}
+    assert set(told["last"]) == {7}
+    assert set(told["late"]) == {400_000}
+    assert {len(members) for members in together(found, binary).values()} == {3}
+    assert [rank["edges"] for rank in ranks["each"] if rank["groups"]] == [STEPS + 1] * 3
+    assert {rank["edges"] for rank in ranks["each"] if not rank["groups"]} == {0}

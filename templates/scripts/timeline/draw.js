@@ -429,7 +429,7 @@ export class TimelinePainter extends TimelineCanvas {
   #drawAxis(ticks, baseText, aligned) {
     const { context } = this;
     this.fill(this.paints.page, 0, 0, this.width, this.axis);
-    const text = aligned && `Aligned: times of each rank are since its ${aligned.name} began`;
+    const text = aligned && `Aligned: each rank since its ${aligned.name}`;
     const strips = text ? [{ text, paint: "orange", span: aligned.span, isAlways: true }] : this.strips;
     strips.forEach((strip, number) => this.#drawStrip(strip, number * STRIP_HEIGHT));
     const middle = this.axis - TICKS_HEIGHT / 2;
