@@ -18,13 +18,15 @@ from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import durations, in_view, pixels
 from tests.browser.timeline_samples import left_of_plot, text, value
 from tests.recorded import Recorded
-from tests.world import GAP_NS, TRANSFER_NS, world
+from tests.world import GAP_NS, TRANSFER_NS, begun_late, world
 
 pytestmark = pytest.mark.browser
 
 RANKS, STEPS, STRAGGLER, UNEVEN = 8, 12, 5, 7
 # the CPU begins the first step, and with it the window, before the GPU does
 AHEAD_NS = 11_000
+# of the page of few ranks, by how much later the last one begins each step
+LATE_NS = 300_000
 # px of a heading, of what the GPU did, of a row of events
 HEADING, SPLIT, ROW = 26, 20, 20
 
@@ -41,7 +43,8 @@ def times() -> Any:
 def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("ranks")
     profile = joined(world(times().tolist()))
-    few = joined(world(times()[:3].tolist()))
+    first, second, third = world(times()[:3].tolist())
+    few = joined([first, second, begun_late(third, LATE_NS)])
     pages = {
         "job": render_html(build_report(profile, "job"), profile, spent=lambda: spent(profile)),
         "few": render_html(build_report(few, "few"), few, spent=lambda: spent(few)),
@@ -268,6 +271,31 @@ def test_steps_are_aligned_and_put_back(opened: Callable[..., Any]) -> None:
     assert page.get_by_role("button", name="Align steps").get_attribute("aria-pressed") == "false"
 
 
+def test_a_rank_that_begins_later_is_moved(opened: Callable[..., Any]) -> None:
+    page = opened("few")
+    canvas(page).focus()
+    for key in ("w", "w", "w", "w"):
+        page.keyboard.press(key)
+    page.mouse.move(*point(page, "Rank 2: GPU", begun(6) / 1e6 + 0.1, HEADING + SPLIT // 2))
+    page.keyboard.press("t")
+    settled(page)
+    assert "Rows are moved against Rank 0: Rank 2 by −300.0 µs." in text(page, "aligned")
+    # both begin at 0: the work of the one that is later, and shorter, ends earlier
+    for rank in (0, 2):
+        page.mouse.move(*point(page, f"Rank {rank}: GPU", 0.1))
+        settled(page)
+        assert "at 0.000000 ms since step #" in text(page, "tooltip")
+    ends = {}
+    for rank in (0, 2):
+        y = int(point(page, f"Rank {rank}: GPU", 0, HEADING // 2)[1] - canvas(page).bounding_box()["y"])
+        paint = page.evaluate("getComputedStyle(document.querySelector('.timeline')).getPropertyValue('--orange')")
+        wanted = tuple(int(paint.strip()[at : at + 2], 16) for at in (1, 3, 5))
+        marks = [x for x, color in enumerate(pixels(page, 0, y, 1200, 1)) if color == wanted]
+        ends[rank] = (marks[0], marks[-1])
+    # steps are as long, since each begins so much later than the one before
+    assert ends[0] == ends[2]
+
+
 def test_the_selected_step_is_aligned_by_a_key(opened: Callable[..., Any]) -> None:
     page = opened()
     select(page, 0, 3)
@@ -283,10 +311,11 @@ def test_the_selected_step_is_aligned_by_a_key(opened: Callable[..., Any]) -> No
     page.mouse.move(*point(page, "Rank 5: GPU", 0.7))
     settled(page)
     assert "0.000000 ms since step #3 began" in text(page, "tooltip")
-    # what is written of the event are still the times of the window
-    assert value(page, "Start") == start
+    # of the event, the time in the window is still there
+    assert value(page, "Start") == f"{start}; 1.000000 ms since step #3 began"
     page.keyboard.press("t")
     settled(page)
+    assert value(page, "Start") == start
     assert "since" not in text(page, "range")
 
 

@@ -123,11 +123,12 @@ export class Timeline {
     return (alignment && data.ranks?.span(alignment.rank, alignment.step)?.[0]) ?? data.origin;
   }
 
-  // Where ranks are folded, host code is shown of the one that the others wait for.
+  // Where ranks are folded, host code is shown of the one that the others wait for, else of the first one.
   #collapseProcesses() {
     const { ranks } = this.data;
+    const open = ranks && ranks.awaited >= 0 ? ranks.awaited : ranks?.each.findIndex(({ groups }) => groups.length);
     ranks?.each.forEach(({ groups }, place) => {
-      if (place !== ranks.awaited) for (const group of groups.slice(1)) this.collapsed.add(group);
+      if (place !== open) for (const group of groups.slice(1)) this.collapsed.add(group);
     });
   }
 
@@ -178,7 +179,10 @@ export class Timeline {
     this.shifts = alignment && ranks ? ranks.shifts(alignment) : new Float64Array(this.data.groups.length);
     part(this.section, '[data-do="align"]', HTMLButtonElement).setAttribute("aria-pressed", String(Boolean(alignment)));
     if (alignment) this.clearSpan(); // a span is one of a single clock
-    if (isChanged) this.panel.showAlignment(alignment);
+    if (isChanged) {
+      this.panel.showAlignment(alignment);
+      this.panel.showEvent(this.selected);
+    }
     this.draw();
   }
 
