@@ -121,5 +121,7 @@ class HeatMap {
 }
 
 export function showHeatMaps() {
-  for (const panels of document.querySelectorAll(".heat .panels")) if (panels instanceof HTMLElement) new HeatMap(panels);
+  for (const panels of document.querySelectorAll(".heat .panels")) {
+    if (panels instanceof HTMLElement && panels.querySelector("svg[data-cells]")) new HeatMap(panels);
+  }
 }

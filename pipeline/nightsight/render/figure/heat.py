@@ -17,6 +17,8 @@ from nightsight.results import COMMUNICATION, STEP_CATEGORIES
 from nightsight.units import format_value
 
 _LEVELS: Final = 6
+# of a rank: analyses make 150 of them
+_MOST_CELLS: Final = 1_000
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ROWS: Final = 64
 # of the longest: cells that differ by less look alike
@@ -32,7 +34,8 @@ _MOST_MAPS: Final = 4
 class Row:
     """A rank: the paths of its cells on the GRID, by level from the lightest, and what it waited for.
 
-    cells: the time of each as a share of the longest, two digits of base 36, `--` where there is none.
+    cells: the time of each as a share of the longest, two digits of base 36, `--` where there is none; ""
+    if there are too many.
     """
 
     label: str
@@ -168,6 +171,8 @@ def _map(known: pd.DataFrame, named: _Named, first: float) -> Heat:
 def _cells(mine: pd.DataFrame, longest: float, steps: tuple[int, int]) -> str:
     """Return the value of each cell of a rank; steps: how many there are, and how many of them are a cell."""
     count, size = steps
+    if count > _MOST_CELLS * size:
+        return ""
     written = ["--"] * -(-count // size)
     share = np.rint(mine["value"].to_numpy() / (longest or 1.0) * (len(_DIGITS) ** 2 - 1)).astype(int)
     for cell, value in zip((mine["number"].to_numpy() // size).astype(int).tolist(), share.tolist(), strict=True):

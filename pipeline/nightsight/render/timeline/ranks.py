@@ -14,6 +14,7 @@ from nightsight.events.communication import (
     of_all_ranks,
     ranks_of,
 )
+from nightsight.events.kernel_names import communicates
 from nightsight.events.steps import first_numbers, steps_in_window
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Floats, Ints
@@ -22,6 +23,7 @@ from nightsight.parallel import once
 from nightsight.render.export.tracks import Places
 from nightsight.render.timeline.columns import Columns, columns
 from nightsight.results import RANKS, STEP_TIMES
+from nightsight.tables import empty
 
 _LEAST_FOLDED: Final = 4
 # beside the one that the others wait for
@@ -99,6 +101,10 @@ def _size(part: Columns | None) -> int:
 
 def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | None:
     """Return what is known of the ranks of a job, by the results of its report; None if no two of them meet."""
+    kernels = profile.tables.get("kernels", empty("kernels"))
+    # most captures are of one rank, which takes no time to see
+    if profile.job is None and not any(map(communicates, kernels["name"].cat.categories)):
+        return None
     timeline = Timeline(profile)
     every = of_all_ranks(timeline)
     if not (every["collective"] >= 0).any():
