@@ -25,7 +25,7 @@ from nightsight.workflow import build_report
 from tests.properties import examples
 from tests.recorded import DATA, Recorded
 from tests.test_cli import USAGE
-from tests.world import BYTES, GAP_NS, TRANSFER_NS, world
+from tests.world import BYTES, GAP_NS, TRANSFER_NS, begun_late, world
 
 RANKS = [DATA / "kineto" / f"exposed_rank{rank}.json.gz" for rank in (0, 1)]
 HOUR_NS = 3_600_000_000_000
@@ -111,6 +111,14 @@ def test_what_no_rank_meets_in_is_said(recorded: Recorded) -> None:
     alone = recorded.report("exposed_rank0").result("collectives")
     assert alone.rows["skew_ns"].isna().all()
     assert "Only one rank" in alone.notes[0]
+
+
+def test_a_rank_that_begins_its_steps_late_has_the_same_steps() -> None:
+    """By its first work, it is nearer to the step after: what all do together tells which one it is."""
+    first, second, third = world(EVEN)
+    found = table([first, begun_late(second, 900_000), third], "rank_steps").groupby("rank")["number"]
+    assert found.min().tolist() == [0, 0, 0]
+    assert found.max().tolist() == [STEPS - 1] * 3
 
 
 # -- drawn ranks ------------------------------------------------------------------------------------------------------

@@ -55,6 +55,31 @@ def test_the_slowest_rank_is_the_strongest() -> None:
     assert [tick.text for tick in view.numbers][:2] == ["#0", "#2"]
 
 
+@examples(30)
+@given(
+    work=st.lists(st.lists(st.floats(1, 1e12), min_size=7, max_size=7), min_size=2, max_size=5),
+    together=st.sampled_from([1, 4]),
+)
+def test_each_cell_tells_its_time(work: list[list[float]], together: int) -> None:
+    view = only(heat_of(steps_of(work, together=together)))
+    assert (view.steps, view.size, view.first) == (7 * together, together, 0)
+    for row, times in zip(view.rows, work, strict=True):
+        shares = [int(row.cells[at : at + 2], 36) / (36**2 - 1) for at in range(0, len(row.cells), 2)]
+        assert [share * view.longest for share in shares] == pytest.approx(times, abs=max(map(max, work)) / 1_000 + 1)
+
+
+def test_a_step_that_a_rank_does_not_have_has_no_cell() -> None:
+    steps = steps_of([[1e6] * 4, [1e6] * 4])
+    view = only(heat_of(steps.drop(index=[5])))
+    assert view.rows[1].cells[2:4] == "--"
+    assert "--" not in view.rows[0].cells
+
+
+def test_numbers_of_steps_that_cannot_be_make_no_cells() -> None:
+    view = only(heat_of(steps_of([[1e6] * 4, [1e6] * 4]).assign(number=[0, 1, 2, 1e15] * 2)))
+    assert [row.cells for row in view.rows] == ["", ""]
+
+
 def test_ranks_that_hardly_differ_look_alike() -> None:
     view = only(heat_of(steps_of([[1e6] * 10, [1.001e6] * 10])))
     assert [level(row) for row in view.rows] == [[5], [5]]

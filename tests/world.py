@@ -1,6 +1,7 @@
 """Jobs of made-up ranks whose story is known: how long each computes in each step before all meet in a collective."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -40,6 +41,14 @@ def world(
             profile = Profile({**profile.tables, "ranks": conform("ranks", told)}, environment=profile.environment)
         parts.append(Part(f"train_rank{rank}", profile))
     return parts
+
+
+def begun_late(part: Part, late_ns: int) -> Part:
+    """Return a rank whose work begins, and so each of its steps, so much later, and ends when it did."""
+    kernels = part.profile.table("kernels")
+    is_work = (kernels["name"].astype("str") == "work(float*)").to_numpy()
+    moved = kernels.assign(start_ns=kernels["start_ns"] + np.where(is_work, late_ns, 0))
+    return replace(part, profile=replace(part.profile, tables={**part.profile.tables, "kernels": moved}))
 
 
 def _rank(begin: Ints, work: Ints, longest: Ints, group: str) -> Profile:

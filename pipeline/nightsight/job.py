@@ -274,7 +274,7 @@ def _alike(told: pd.DataFrame, ranked: _Ranked, most: int) -> pd.DataFrame:
     """
     ranks = ranked.ranks.sort_values("rank", ignore_index=True)
     spent = (told["end_ns"] - told["start_ns"]).groupby(told["device"]).mean()
-    texts = told["name"].astype("str") + " " + told["bytes"].astype("str")
+    texts = told["name"].astype("str") + " " + told["bytes"].fillna(-1).astype("str")
     kinds = texts.groupby(told["device"]).agg(lambda names: " ".join(sorted(set(names))))
     device = [
         ranked.devices[place].get(gpu, -1) for place, gpu in zip(ranks["part"].tolist(), ranks["gpu"], strict=True)

@@ -2,6 +2,7 @@
 
 import { listenToLinks } from "./links.js";
 import { showStepColumns } from "./pictures/columns.js";
+import { showHeatMaps } from "./pictures/heats.js";
 import { showTables } from "./tables/start.js";
 import { showTimeline } from "./timeline/start.js";
 import { showLocalTimes } from "./times.js";
@@ -12,4 +13,5 @@ showLocalTimes();
 showWindows();
 showTables();
 showStepColumns();
+showHeatMaps();
 showTimeline();

@@ -132,6 +132,7 @@ def packed(rows: list[Row], **header: Any) -> str:
         "categories": CATEGORIES,
         "spent": [],
         "spent_groups": [],
+        "ranks": None,
         "thinned": [],
         "totals": {"events": sum(len(row.layers[0].start) for row in rows if row.layers[0]), "rows": len(rows)},
         **header,

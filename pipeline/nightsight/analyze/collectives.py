@@ -7,10 +7,10 @@ import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.communication import PAIRWISE, are_ranks_known, of_all_ranks, pids, ranks_of, work_beside
-from nightsight.events.steps import worked_steps
+from nightsight.events.steps import first_numbers, steps_in_window
 from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import whole_window
-from nightsight.intervals import Floats, Spans, covered, inside, without
+from nightsight.intervals import Floats, covered, inside, without
 from nightsight.parallel import once
 from nightsight.peaks import published
 from nightsight.results import COLLECTIVES, RANK_STEPS, RANKS
@@ -173,12 +173,11 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
     """Return one row per rank and step: when it begins, how long it takes, and what of that was waiting for others.
 
     Columns: rank, device, number, start_ns, time_ns, waited_ns (while nothing else ran), awaited_ns (while all others
-    only waited for it). Without steps the window counts as one. A step has the number of the one that was going on in
-    the rank with the most steps: one can have been recorded later. The last one ends with the last work of the rank.
+    only waited for it). Without steps the window counts as one. The last one ends with the last work of the rank.
     """
     met, rows = _met(timeline), []
-    begun = {device: _begun(timeline, device) for device in met["device"].unique().tolist()}
-    longest = max((begin for begin, _ in begun.values()), key=len, default=_NONE)
+    begun = {device: steps_in_window(timeline, device) for device in met["device"].unique().tolist()}
+    first = first_numbers(timeline, begun)
     for device, (begin, end) in begun.items():
         mine = met[met["device"] == device]
         start, waits = mine["start_ns"].to_numpy(), mine["waits"].to_numpy()
@@ -187,26 +186,11 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
         waiting = without(inside(start, start + waits, bounds), work_beside(timeline)[device])
         awaited = inside(start - mine["awaited"].to_numpy(), start, bounds)
         facts = {"rank": int(mine["rank"].iloc[0]), "device": device, "start_ns": begin, "time_ns": end - begin}
-        number = np.searchsorted((longest[1:] + longest[:-1]) // 2, begin[:1]) + np.arange(len(begin))
+        number = first[device] + np.arange(len(begin))
         spent = {"waited_ns": covered(waiting, begin, end), "awaited_ns": covered(awaited, begin, end)}
         rows.append(pd.DataFrame({**facts, "number": number, **spent}))
     columns = ["rank", "device", "start_ns", "time_ns", "number", "waited_ns", "awaited_ns"]
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=columns)
-
-
-_NONE: Final = np.empty(0, dtype=np.int64)
-
-
-def _begun(timeline: Timeline, device: int) -> Spans:
-    """Return when the steps of a device begin and end in the window, which counts as one if it has none."""
-    window = timeline.window
-    if (job := timeline.profile.job) is None:
-        return worked_steps(timeline, device)
-    begin, end = job.steps[device]
-    chosen = (begin >= window.start_ns) & (begin < window.end_ns)
-    if not chosen.any():
-        return np.array([window.start_ns]), np.array([window.end_ns])
-    return begin[chosen], np.minimum(end[chosen], window.end_ns)
 
 
 def ranks(timeline: Timeline) -> Table:

@@ -82,6 +82,18 @@ def of_all_ranks(timeline: Timeline) -> pd.DataFrame:
 
 
 @of_capture
+def collective_of_operations(timeline: Timeline) -> Ints:
+    """Return for each operation its `collective` in `of_all_ranks`; -1 for what has none."""
+    own, collective = communication(timeline), np.full(len(timeline.operations.kind), -1, dtype=np.int64)
+    every = of_all_ranks(timeline)
+    # of the devices at hand, they are the same rows in the same order
+    here = every if len(every) == len(own) else every[every["device"].isin(own["device"].unique())]
+    if np.array_equal(here["start_ns"], own["start_ns"]):
+        collective[own["operation"].to_numpy()] = here["collective"].to_numpy()
+    return collective
+
+
+@of_capture
 def work_beside(timeline: Timeline) -> Mapping[int, Spans]:
     """Return for each device that communicates when other work ran there meanwhile, merged; of all ranks, too."""
     if (job := timeline.profile.job) is not None:

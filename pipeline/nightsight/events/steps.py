@@ -1,9 +1,12 @@
 """When the repetitions of the window begin on each GPU: the CPU can be many of them ahead."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
+from nightsight.events.communication import of_all_ranks
 from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column
 from nightsight.intervals import Ints, Spans
 
@@ -45,6 +48,55 @@ def worked_steps(timeline: Timeline, device: int) -> Spans:
         begin, end = np.array([window.start_ns]), np.array([window.end_ns])
     last = int(timeline.operations.end[by_device(timeline)[device]].max())
     return begin, np.append(end[:-1], max(min(int(end[-1]), last), int(begin[-1])))
+
+
+def steps_in_window(timeline: Timeline, device: int) -> Spans:
+    """Return when the steps of a device begin and end in the window, which counts as one if it has none.
+
+    Of a large job, they are known of all devices.
+    """
+    window = timeline.window
+    if (job := timeline.profile.job) is None:
+        return worked_steps(timeline, device)
+    begin, end = job.steps[device]
+    chosen = (begin >= window.start_ns) & (begin < window.end_ns)
+    if not chosen.any():
+        return np.array([window.start_ns]), np.array([window.end_ns])
+    return begin[chosen], np.minimum(end[chosen], window.end_ns)
+
+
+def first_numbers(timeline: Timeline, steps: Mapping[int, Spans]) -> dict[int, int]:
+    """Return the number of the first step of each device, by the steps of all: one can have been recorded later.
+
+    Steps with the same collectives have the same number, that of the device with the most steps. Without collectives, a
+    step has the number of the one that was going on there.
+    """
+    if not steps:
+        return {}
+    every = of_all_ranks(timeline)
+    met = {device: every[(every["collective"] >= 0) & (every["device"] == device)] for device in steps}
+    longest = max(steps, key=lambda device: len(steps[device][0]))
+    numbers = _numbered(met[longest], steps[longest])
+    begin = steps[longest][0]
+    middle = (begin[1:] + begin[:-1]) // 2
+    first = {}
+    for device, own in steps.items():
+        apart = numbers.sub(_numbered(met[device], own)).dropna()
+        by_time = np.searchsorted(middle, own[0][0])
+        first[device] = int(np.rint(apart.median())) if len(apart) else int(by_time)
+    # one that all others began before has not the first step
+    least = min(first.values())
+    return {device: number - least for device, number in first.items()}
+
+
+def _numbered(met: pd.DataFrame, steps: Spans) -> "pd.Series[float]":
+    """Return in which step of a device each of its collectives is, by collective."""
+    begin, end = steps
+    start = met["start_ns"].to_numpy()
+    inside = (start >= begin[0]) & (start < end[-1])
+    number = np.searchsorted(begin, start[inside], side="right") - 1.0
+    found = pd.Series(number, index=met["collective"].to_numpy()[inside])
+    return found[~found.index.duplicated()]
 
 
 @of_capture

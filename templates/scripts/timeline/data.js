@@ -1,6 +1,7 @@
 // The events of the timeline, unpacked once into flat arrays, and queries on them.
 
 import { readColumns } from "./columns.js";
+import { TimelineRanks } from "./ranks.js";
 import { TimelineSpent } from "./spent.js";
 import { TimelineSums } from "./sums.js";
 import { EVENT_COLORS, NEUTRAL_COLORS, durationText, eventColor, instantText, instantTexts } from "./text.js";
@@ -32,6 +33,10 @@ export class EventLayer {
     this.label = columns.label;
     this.events = columns.events ?? null; // number of events in each block; null if not merged
     this.launch = new Int32Array(this.count).fill(-1); // the call that launched each event, or -1
+    this.member = risen(columns.member ?? []); // the events that several ranks take part in, ascending
+    this.collective = risen(columns.collective ?? []); // of each of these
+    /** @type {Map<number, number[]> | null} */
+    this.members = null;
     this.#addTimes(columns.gap, columns.duration, quantum_ns);
     if (columns.call) this.#addLaunches(columns.is_launched, columns.call);
   }
@@ -154,6 +159,52 @@ export class EventLayer {
     for (let at = this.launch.indexOf(event); at >= 0; at = this.launch.indexOf(event, at + 1)) launched.push(at);
     return launched;
   }
+
+  /**
+   * The number of what several ranks take part in with an event; -1 for none.
+   * @param {number} event
+   */
+  collectiveOf(event) {
+    let low = 0;
+    let high = this.member.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.member[middle] < event) low = middle + 1;
+      else high = middle;
+    }
+    return this.member[low] === event ? this.collective[low] : -1;
+  }
+
+  /**
+   * What all ranks do together with an event, and the event itself; nothing if they do not.
+   * @param {number} event
+   */
+  together(event) {
+    const collective = this.collectiveOf(event);
+    if (collective < 0) return [];
+    this.members ??= this.#byCollective();
+    return this.members.get(collective) ?? [];
+  }
+
+  #byCollective() {
+    /** @type {Map<number, number[]>} */
+    const found = new Map();
+    this.member.forEach((event, at) => {
+      const events = found.get(this.collective[at]);
+      if (events) events.push(event);
+      else found.set(this.collective[at], [event]);
+    });
+    return found;
+  }
+}
+
+/**
+ * Turns differences back into numbers.
+ * @param {ArrayLike<number>} steps
+ */
+function risen(steps) {
+  let number = 0;
+  return Int32Array.from(steps, (step) => (number += step));
 }
 
 // The matching events of a layer as running sums, so that queries on any span are fast.
@@ -291,6 +342,7 @@ export class TimelineData {
     this.layers = header.layers.map((layer) => new EventLayer(layer, binary));
     this.categories = header.categories;
     this.spent = new TimelineSpent(header.spent, header.spent_groups, header.categories, this.span, binary);
+    this.ranks = header.ranks ? new TimelineRanks(header.ranks, this.groups.length, this.origin, binary) : null;
     this.color = new Uint8Array(this.labels.length);
     this.colorBy("category");
   }
@@ -314,6 +366,24 @@ export class TimelineData {
       if (what === "name") return ofName[name];
       return category < 0 ? neutral + (ofName[name] % NEUTRAL_COLORS) : EVENT_COLORS + category;
     });
+  }
+
+  /**
+   * The name of a group, with that of its rank.
+   * @param {number} group
+   */
+  groupName(group) {
+    const { label } = this.groups[group];
+    const rank = this.rankOf(group);
+    return rank && !label.startsWith(`${rank.name} `) ? `${rank.name}: ${label}` : label;
+  }
+
+  /**
+   * The rank that a group is of; null if it is of none.
+   * @param {number} group
+   */
+  rankOf(group) {
+    return this.ranks?.each[this.ranks.of[group]] ?? null;
   }
 
   /** @param {number} time */

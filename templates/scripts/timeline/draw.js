@@ -8,6 +8,7 @@ import { EVENT_COLORS, amountText, countText, timeTicks } from "./text.js";
 /**
  * @import { EventLayer, EventMatches, TimelineData } from "./data.js"
  * @import { TimeView, TimelineLanes } from "./lanes.js"
+ * @import { Alignment } from "./ranks.js"
  * @import { Curve, Hit, Lane, Selected, Span, Tick } from "./types.js"
  */
 
@@ -20,8 +21,8 @@ export const SPLIT_LABEL = "Where the time went";
 
 /**
  * What to draw; `matchesOf`: the search matches of a layer.
- * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, unfolded: Set<number>, chosen: Lane | null, selected: Selected | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
- * @typedef {{ text: string, paint: string, span: Span }} Strip
+ * @typedef {{ view: TimeView, lanes: TimelineLanes, scrollTop: number, collapsed: Set<number>, unfolded: Set<number>, spread: Set<number>, shifts: Float64Array, alignment: Alignment | null, chosen: Lane | null, selected: Selected | null, hovered: Hit | null, span: Span | null, matchesOf: (layer: EventLayer) => EventMatches | null }} Scene
+ * @typedef {{ text: string, paint: string, span: Span, isAlways?: boolean }} Strip
  */
 
 export class TimelinePainter extends TimelineCanvas {
@@ -44,7 +45,8 @@ export class TimelinePainter extends TimelineCanvas {
     if (data.window) this.strips.push({ text: `Window: ${data.windowName}`, paint: "link", span: data.window });
     const [, exact] = data.layers;
     if (exact) this.strips.push({ text: "exact", paint: "green", span: [exact.from, exact.to] });
-    this.axis = TICKS_HEIGHT + this.strips.length * STRIP_HEIGHT;
+    const strips = Math.max(this.strips.length, data.ranks ? 1 : 0);
+    this.axis = TICKS_HEIGHT + strips * STRIP_HEIGHT;
   }
 
   /**
@@ -72,7 +74,8 @@ export class TimelinePainter extends TimelineCanvas {
     this.splitColors = splitPaints(ofCategories, this.events.pixel.bind(this.events));
     const seen = lanes.between(scrollTop, scrollTop + this.height - this.axis);
     const distance = Math.min(TICK_DISTANCE, this.plotWidth / LEAST_STEPS);
-    const { ticks, baseText } = timeTicks(view, this.data.origin, distance / this.scale);
+    const aligned = this.#aligned();
+    const { ticks, baseText } = timeTicks(view, aligned ? aligned.span[0] : this.data.origin, distance / this.scale);
     this.within(this.gutter, this.axis, this.plotWidth, this.height, () => {
       this.#drawBackdrop(ticks);
       for (const lane of seen) this.#drawLane(lane, this.#topOf(lane));
@@ -82,7 +85,34 @@ export class TimelinePainter extends TimelineCanvas {
       this.fill(this.paints.rule, this.gutter - 1, this.axis, 1, this.height);
       for (const lane of seen) this.#drawGutter(lane, this.#topOf(lane));
     });
-    this.#drawAxis(ticks, baseText);
+    const since = aligned && [`since ${aligned.name}`, baseText].filter(Boolean).join(": ");
+    this.#drawAxis(ticks, since ?? baseText, aligned);
+  }
+
+  // The step that is aligned, as its name and its span where times are not moved; null if none is.
+  #aligned() {
+    const { ranks } = this.data;
+    const { alignment } = this.scene;
+    const span = ranks && alignment && ranks.span(alignment.rank, alignment.step);
+    return span && { name: ranks.stepName(alignment.step), span, step: alignment.step };
+  }
+
+  /**
+   * By how much the times of a group are moved.
+   * @param {number} group
+   */
+  shiftOf(group) {
+    return this.scene.shifts[group] || 0; // NaN: not at all
+  }
+
+  /**
+   * The times of a group that are in view.
+   * @param {number} group
+   */
+  viewOf(group) {
+    const { view } = this.scene;
+    const shift = this.shiftOf(group);
+    return { from: view.from - shift, to: view.to - shift, width: view.width };
   }
 
   /** @param {Lane} lane */
@@ -92,7 +122,7 @@ export class TimelinePainter extends TimelineCanvas {
 
   /** @param {Tick[]} ticks */
   #drawBackdrop(ticks) {
-    if (this.data.window) {
+    if (this.data.window && !this.scene.alignment) {
       const [left, right] = this.data.window.map((time) => this.x(time));
       this.fill(this.paints["info-surface"], left, this.axis, right - left, this.height);
     }
@@ -105,25 +135,58 @@ export class TimelinePainter extends TimelineCanvas {
    */
   #drawLane(lane, y) {
     if (lane.kind === "group") this.fill(this.paints.surface, this.gutter, y, this.plotWidth, lane.height);
-    else if (lane.kind === "curve") this.#drawCurve(this.data.curves[lane.index], y, lane.height);
-    else if (lane.kind === "split") this.split.draw(lane.index, y + 2, this.splitColors);
-    else if (lane.kind === "row") this.events.drawRow(lane.index, y + 2);
+    else if (lane.kind === "fold") this.fill(this.paints.page, this.gutter, y, this.plotWidth, lane.height);
+    else if (lane.kind === "curve") this.#drawCurve(this.data.curves[lane.index], y, lane.height, this.shiftOf(lane.group));
+    else if (lane.kind === "split") this.split.draw(lane.index, y + 2, this.splitColors, this.viewOf(lane.group));
+    else if (lane.kind === "row") this.#drawRow(lane, y + 2);
+    if (this.scene.alignment && lane.kind !== "fold") this.#drawStep(lane, y);
     if (this.scene.chosen === lane) {
       this.outline(this.paints.link, this.gutter + 0.5, y + 0.5, this.plotWidth - 1, lane.height - 1, 1);
     }
   }
 
   /**
+   * @param {Lane} lane
+   * @param {number} y
+   */
+  #drawRow({ index, group }, y) {
+    const view = this.viewOf(group);
+    const layer = this.data.layerFor(view.from, view.to);
+    this.events.use(view, layer, this.scene.matchesOf(layer));
+    this.events.drawRow(index, y);
+  }
+
+  /**
+   * Marks where the aligned step of a rank begins and ends; what has no such step is faded.
+   * @param {Lane} lane
+   * @param {number} y
+   */
+  #drawStep({ group, height }, y) {
+    const { ranks } = this.data;
+    const aligned = this.#aligned();
+    const shift = this.scene.shifts[group];
+    const span = ranks && aligned && !Number.isNaN(shift) ? ranks.span(ranks.of[group], aligned.step) : null;
+    if (!span) {
+      this.context.globalAlpha = 0.6;
+      this.fill(this.paints.page, this.gutter, y, this.plotWidth, height);
+      this.context.globalAlpha = 1;
+      return;
+    }
+    for (const time of span) this.fill(this.paints.orange, this.x(time + shift) - 1, y, 2, height);
+  }
+
+  /**
    * @param {Curve} curve
    * @param {number} y
    * @param {number} height
+   * @param {number} shift
    */
-  #drawCurve(curve, y, height) {
+  #drawCurve(curve, y, height, shift) {
     const { context } = this;
     const base = this.snap(y + height - 5);
     this.fill(this.paints.rule, this.gutter, base, this.plotWidth, 1);
     context.beginPath();
-    this.#traceCurve(curve, base, (height - 12) / (curve.max > 0 ? curve.max : 1));
+    this.#traceCurve(curve, base, (height - 12) / (curve.max > 0 ? curve.max : 1), shift);
     context.lineWidth = 1.5;
     context.strokeStyle = this.paints.link;
     context.stroke();
@@ -134,18 +197,19 @@ export class TimelinePainter extends TimelineCanvas {
    * @param {Curve} curve
    * @param {number} base
    * @param {number} scale
+   * @param {number} shift
    */
-  #traceCurve({ time_ns: times, value: values }, base, scale) {
+  #traceCurve({ time_ns: times, value: values }, base, scale, shift) {
     let isOpen = false;
-    const first = Math.max(curveIndex(times, this.view.from), 0);
-    for (let at = first; at < times.length && times[at] <= this.view.to; at++) {
+    const first = Math.max(curveIndex(times, this.view.from - shift), 0);
+    for (let at = first; at < times.length && times[at] <= this.view.to - shift; at++) {
       const value = values[at];
       if (value === null) isOpen = false;
       else {
         const top = base - value * scale;
-        if (isOpen) this.context.lineTo(this.x(times[at]), top);
-        else this.context.moveTo(this.x(times[at]), top);
-        this.context.lineTo(this.x(at + 1 < times.length ? times[at + 1] : this.data.span), top);
+        if (isOpen) this.context.lineTo(this.x(times[at] + shift), top);
+        else this.context.moveTo(this.x(times[at] + shift), top);
+        this.context.lineTo(this.x((at + 1 < times.length ? times[at + 1] : this.data.span) + shift), top);
         isOpen = true;
       }
     }
@@ -155,8 +219,14 @@ export class TimelinePainter extends TimelineCanvas {
   #drawMarkings() {
     const { span, hovered, selected } = this.scene;
     if (span) this.#drawSpan(this.x(span[0]), this.x(span[1]));
-    if (hovered) this.#outlineEvent(hovered.layer, hovered.event, this.paints.muted, 1);
+    if (hovered) {
+      if (hovered.layer !== selected?.layer || !selected.together.includes(hovered.event)) {
+        this.#drawTogether(hovered.layer, hovered.layer.together(hovered.event), false);
+      }
+      this.#outlineEvent(hovered.layer, hovered.event, this.paints.muted, 1);
+    }
     if (!selected) return;
+    this.#drawTogether(selected.layer, selected.together, true);
     for (const event of selected.partners.slice(0, MOST_ARROWS)) {
       this.#outlineEvent(selected.layer, event, this.paints.text, 1);
       const isCall = selected.layer.launch[selected.event] !== event;
@@ -177,6 +247,51 @@ export class TimelinePainter extends TimelineCanvas {
   }
 
   /**
+   * Connects what ranks do together: a line through its begins, from rank to rank, and one through its ends. The last
+   * one to begin, for which the others wait, has a dot of its own.
+   * @param {EventLayer} layer
+   * @param {number[]} events
+   * @param {boolean} isSelected
+   */
+  #drawTogether(layer, events, isSelected) {
+    const points = events.flatMap((event) => {
+      const row = layer.rowOf(event);
+      const lane = this.scene.lanes.forRow(row);
+      const shift = this.shiftOf(this.data.rows[row].group);
+      if (!lane) return [];
+      const [start, end] = [layer.start[event], layer.end[event]];
+      return [{ event, start, left: this.x(start + shift), right: this.x(end + shift), y: this.#topOf(lane) + lane.height / 2 }];
+    });
+    if (points.length < 2) return;
+    points.sort((one, other) => one.y - other.y);
+    const latest = points.reduce((one, other) => (other.start > one.start ? other : one));
+    const { context } = this;
+    const trace = (/** @type {"left" | "right"} */ side) => {
+      context.beginPath();
+      points.forEach((point, at) => (at ? context.lineTo(point[side], point.y) : context.moveTo(point[side], point.y)));
+      context.stroke();
+    };
+    context.lineJoin = "round";
+    context.strokeStyle = isSelected ? this.paints.text : this.paints.muted;
+    context.lineWidth = isSelected ? 2 : 1;
+    trace("left");
+    context.setLineDash([3, 3]);
+    context.lineWidth = 1;
+    trace("right");
+    context.setLineDash([]);
+    for (const point of points) {
+      const isLast = point === latest && isSelected;
+      context.fillStyle = isLast ? this.paints.orange : context.strokeStyle;
+      context.strokeStyle = isSelected ? this.paints.text : this.paints.muted;
+      context.beginPath();
+      context.arc(point.left, point.y, isLast ? 5 : 3, 0, 2 * Math.PI);
+      context.fill();
+      if (isLast) context.stroke();
+      if (isSelected) this.#outlineEvent(layer, point.event, this.paints.text, 1);
+    }
+  }
+
+  /**
    * The top of an event in px; null if its group is collapsed.
    * @param {EventLayer} layer
    * @param {number} event
@@ -194,7 +309,8 @@ export class TimelinePainter extends TimelineCanvas {
    */
   #outlineEvent(layer, event, style, thickness) {
     const top = this.#topOfEvent(layer, event);
-    const [left, right] = [this.x(layer.start[event]), this.x(layer.end[event])];
+    const shift = this.shiftOf(this.data.rows[layer.rowOf(event)].group);
+    const [left, right] = [this.x(layer.start[event] + shift), this.x(layer.end[event] + shift)];
     if (top === null || right < this.gutter || left > this.width) return;
     this.outline(style, left - 0.5, top - 0.5, Math.max(right - left, 2), EVENT_HEIGHT + 1, thickness);
   }
@@ -210,7 +326,9 @@ export class TimelinePainter extends TimelineCanvas {
     const isDown = workTop > callTop;
     const begin = isDown ? callTop + EVENT_HEIGHT : callTop;
     const end = isDown ? workTop : workTop + EVENT_HEIGHT;
-    this.#traceArrow([this.x(layer.start[call]), begin], [this.x(layer.start[work]), end], isDown ? -6 : 6);
+    const x = (/** @type {number} */ event) =>
+      this.x(layer.start[event] + this.shiftOf(this.data.rows[layer.rowOf(event)].group));
+    this.#traceArrow([x(call), begin], [x(work), end], isDown ? -6 : 6);
   }
 
   /**
@@ -244,7 +362,10 @@ export class TimelinePainter extends TimelineCanvas {
     if (lane.kind === "group") {
       this.fill(this.paints.surface, 0, y, this.gutter, lane.height);
       this.#drawTriangle(9, middle, this.scene.collapsed.has(lane.index));
-      this.#drawName(this.data.groups[lane.index].label, 20, middle, this.width - 30, 600);
+      this.#drawName(headingText(this.data, lane.index), 20, middle, this.width - 30, 600);
+    } else if (lane.kind === "fold") {
+      this.#drawTriangle(29, middle, !this.scene.spread.has(lane.index));
+      this.#drawName(foldText(this.data, lane.index), 40, middle, this.width - 50, 400, this.paints.muted);
     } else if (lane.kind === "row") {
       this.#drawName(this.data.rows[lane.index].label, 20, middle, room, this.scene.chosen === lane ? 600 : 400);
     } else if (lane.kind === "split") {
@@ -303,16 +424,20 @@ export class TimelinePainter extends TimelineCanvas {
   /**
    * @param {Tick[]} ticks
    * @param {string} baseText
+   * @param {{ name: string, span: Span } | null} aligned
    */
-  #drawAxis(ticks, baseText) {
+  #drawAxis(ticks, baseText, aligned) {
     const { context } = this;
     this.fill(this.paints.page, 0, 0, this.width, this.axis);
-    this.strips.forEach((strip, number) => this.#drawStrip(strip, number * STRIP_HEIGHT));
+    const text = aligned && `Aligned: each rank since its ${aligned.name}`;
+    const strips = text ? [{ text, paint: "orange", span: aligned.span, isAlways: true }] : this.strips;
+    strips.forEach((strip, number) => this.#drawStrip(strip, number * STRIP_HEIGHT));
     const middle = this.axis - TICKS_HEIGHT / 2;
     this.#drawName(baseText, 20, middle, this.gutter - 24, 400, this.paints.muted);
     this.font(11);
     context.fillStyle = this.paints.muted;
-    this.within(this.gutter, 0, this.plotWidth, this.axis, () => this.#writeTicks(ticks, middle));
+    const origin = aligned ? aligned.span[0] : this.data.origin;
+    this.within(this.gutter, 0, this.plotWidth, this.axis, () => this.#writeTicks(ticks, middle, origin));
     for (const [time] of ticks) this.fill(this.paints.muted, this.x(time), this.axis - 5, 1, 5);
     this.fill(this.paints.rule, 0, this.axis - 1, this.width, 1);
   }
@@ -321,12 +446,13 @@ export class TimelinePainter extends TimelineCanvas {
    * Writes tick labels to the right of every n-th tick, so that they do not touch; the last one can go to the left.
    * @param {Tick[]} ticks
    * @param {number} y
+   * @param {number} origin
    */
-  #writeTicks(ticks, y) {
+  #writeTicks(ticks, y, origin) {
     const widths = ticks.map(([, text]) => this.context.measureText(text).width);
     const step = ticks.length > 1 ? ticks[1][0] - ticks[0][0] : Infinity;
     const stride = Math.ceil((Math.max(...widths) + 8) / (step * this.scale)) || 1;
-    const first = ticks.length < 3 * stride ? 0 : Math.round((ticks[0][0] - this.data.origin) / step);
+    const first = ticks.length < 3 * stride ? 0 : Math.round((ticks[0][0] - origin) / step);
     let free = this.gutter;
     ticks.forEach(([time, text], place) => {
       const right = this.x(time) + 4;
@@ -341,13 +467,17 @@ export class TimelinePainter extends TimelineCanvas {
    * @param {Strip} strip
    * @param {number} y
    */
-  #drawStrip({ text, paint, span }, y) {
+  #drawStrip({ text, paint, span, isAlways = false }, y) {
     const left = Math.max(this.x(span[0]), this.gutter);
     const right = Math.min(this.x(span[1]), this.width);
-    if (right < left) return;
     this.font(10);
+    if (isAlways) {
+      this.context.fillStyle = this.paints[paint];
+      this.context.fillText(text, this.gutter + 3, y + 5.5, this.plotWidth - 6);
+    }
+    if (right < left) return;
     const room = right - left - 6;
-    const isWritten = this.context.measureText(text).width <= room;
+    const isWritten = !isAlways && this.context.measureText(text).width <= room;
     this.fill(this.paints[paint], left, y + STRIP_HEIGHT - 3, Math.max(right - left, 2), 2);
     this.context.fillStyle = this.paints[paint];
     if (isWritten) this.context.fillText(text, left + 3, y + 5.5);
@@ -368,4 +498,30 @@ export function curveIndex(times, time) {
     else high = middle;
   }
   return low - 1;
+}
+
+/**
+ * The heading of a group: of a rank, with what is special about it.
+ * @param {TimelineData} data
+ * @param {number} group
+ */
+export function headingText(data, group) {
+  const { ranks } = data;
+  const place = ranks ? ranks.of[group] : -1;
+  if (!ranks || place < 0) return data.groupName(group);
+  const absent = ranks.absent(place);
+  return [
+    data.groupName(group),
+    ...(place === ranks.awaited ? ["the others wait for it"] : []),
+    ...(absent && ranks.each[place].groups[0] === group ? [`like ${absent} more that ${absent > 1 ? "are" : "is"} not drawn`] : []),
+  ].join(", ");
+}
+
+/**
+ * What the heading of folded ranks says.
+ * @param {TimelineData} data
+ * @param {number} place
+ */
+export function foldText({ ranks }, place) {
+  return ranks ? `Like ${ranks.named([ranks.each[place]])}: ${ranks.named(ranks.like(place))}` : "";
 }

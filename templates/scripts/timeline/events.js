@@ -27,7 +27,7 @@ export class EventPainter {
   pixels;
   /** @type {Uint32Array} */
   line;
-  /** @type {TimeView} */
+  /** @type {{ from: number, to: number, width: number }} */
   view;
   /** @type {EventLayer} */
   layer;
@@ -84,6 +84,18 @@ export class EventPainter {
     this.fadedPaints = eventPaints.map((paint) => this.pixel(paint, FADED));
     this.densePaint = this.pixel(paints["event-dense"], matches ? FADED : 1);
     this.wantedPaint = this.pixel(paints.orange, 1);
+  }
+
+  /**
+   * Draws what follows of another time, as wide as before.
+   * @param {{ from: number, to: number, width: number }} view
+   * @param {EventLayer} layer
+   * @param {EventMatches | null} matches
+   */
+  use(view, layer, matches) {
+    this.view = view;
+    this.layer = layer;
+    this.matches = matches;
   }
 
   /**

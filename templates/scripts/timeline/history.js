@@ -8,7 +8,7 @@ import { bringIntoView } from "../links.js";
  * @import { Kept } from "./types.js"
  */
 
-const TIMELINE_ADDRESS = /^#timeline=(-?\d+),(-?\d+)(?:&span=(-?\d+),(-?\d+))?(?:&event=(\d+),(-?\d+))?$/;
+const TIMELINE_ADDRESS = /^#timeline=(-?\d+),(-?\d+)(?:&span=(-?\d+),(-?\d+))?(?:&event=(\d+),(-?\d+))?(?:&step=(\d+),(\d+))?$/;
 
 export class TimelineHistory {
   /** @type {number | undefined} */
@@ -69,8 +69,8 @@ export class TimelineHistory {
 
   /** @returns {Kept} */
   #state() {
-    const { view, span, search } = this.timeline;
-    return { timeline: { view: [view.from, view.to], span, event: this.#event(), asked: search.asked } };
+    const { view, span, search, alignment } = this.timeline;
+    return { timeline: { view: [view.from, view.to], span, event: this.#event(), asked: search.asked, alignment } };
   }
 
   /** @returns {[number, number] | null} */
@@ -81,12 +81,13 @@ export class TimelineHistory {
 
   // The view as an address: whole ns since the start of the window, like the times in tables and on the axis.
   #address() {
-    const { data, view, span } = this.timeline;
+    const { data, view, span, alignment } = this.timeline;
     const times = (/** @type {number[]} */ ...all) => all.map((time) => Math.round(time - data.origin)).join(",");
     const event = this.#event();
     const parts = [times(view.from, view.to)];
     if (span) parts.push(`span=${times(...span)}`);
     if (event) parts.push(`event=${event[0]},${times(event[1])}`);
+    if (alignment) parts.push(`step=${alignment.step},${alignment.rank}`);
     return `#timeline=${parts.join("&")}`;
   }
 
@@ -98,22 +99,24 @@ export class TimelineHistory {
     const numbers = TIMELINE_ADDRESS.exec(hash)?.slice(1).map(Number);
     if (!numbers) return false;
     const { origin } = this.timeline.data;
-    const [from, to, begin, end, row, start] = numbers.map((value, at) => (at === 4 ? value : value + origin));
+    const [from, to, begin, end, row, start, step, rank] = numbers.map((value, at) => (at === 4 || at > 5 ? value : value + origin));
     this.#restore({
       timeline: {
         view: [from, to],
         span: Number.isFinite(begin) ? [begin, end] : null,
         event: Number.isFinite(row) ? [row, start] : null,
         asked: null,
+        alignment: Number.isFinite(step) ? { step, rank } : null,
       },
     });
     return true;
   }
 
   /** @param {Kept} kept */
-  #restore({ timeline: { view, span, event, asked } }) {
+  #restore({ timeline: { view, span, event, asked, alignment } }) {
     const { timeline } = this;
     timeline.search.restore(asked);
+    timeline.align(alignment ?? null);
     timeline.view.set(...view);
     if (span) timeline.chooseSpan(...span);
     else timeline.clearSpan();

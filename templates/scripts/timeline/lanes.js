@@ -5,26 +5,29 @@
  * @import { Lane } from "./types.js"
  */
 
-const LANE_HEIGHT = { group: 26, split: 20, row: 20, curve: 38, zeros: 20 };
+const LANE_HEIGHT = { group: 26, split: 20, row: 20, curve: 38, zeros: 20, fold: 20 };
 const LEAST_VIEW = 50; // ns: no use in zooming in further
 
 // Group headings, and what is in expanded groups, with their positions in px: what a GPU did, rows, and curves. Those that
-// are always 0 are folded.
+// are always 0 are folded, and so are ranks that are like another one.
 export class TimelineLanes {
   /**
    * @param {TimelineData} data
    * @param {Set<number>} collapsed
    * @param {Set<number>} unfolded
+   * @param {Set<number>} spread
    */
-  constructor(data, collapsed, unfolded) {
+  constructor(data, collapsed, unfolded, spread) {
     this.data = data;
     /** @type {Lane[]} */
     this.all = [];
     this.height = 0;
     this.ofRow = new Int32Array(data.rows.length).fill(-1);
+    this.ofGroup = new Int32Array(data.groups.length).fill(-1); // its heading, or where it is folded
     const rows = numbersByGroup(data.rows, data.groups.length);
     const curves = numbersByGroup(data.curves, data.groups.length);
-    data.groups.forEach((_, group) => {
+    this.#inOrder(spread, (group) => {
+      this.ofGroup[group] = this.all.length;
       this.#add("group", group, group);
       if (collapsed.has(group)) return;
       const device = data.spent.groups.indexOf(group);
@@ -39,6 +42,48 @@ export class TimelineLanes {
       if (zeros.length) this.#add("zeros", group, group);
       if (unfolded.has(group)) for (const curve of zeros) this.#add("curve", curve, group);
     });
+  }
+
+  /**
+   * Adds the groups in their order; ranks that are like another one follow it, or are folded behind it.
+   * @param {Set<number>} spread
+   * @param {(group: number) => void} add
+   */
+  #inOrder(spread, add) {
+    const { ranks, groups } = this.data;
+    const order = [...groups.keys()];
+    // GPUs, then processes: each in the order of ranks, and what is of none at the end
+    const key = (/** @type {number} */ group) => {
+      const place = ranks ? ranks.of[group] : -1;
+      const isFirst = place < 0 ? /^(?:GPU|CPU)/.test(groups[group].label) : ranks?.each[place].groups[0] === group;
+      return (isFirst ? 0 : 2 * groups.length) + (place < 0 ? groups.length : place);
+    };
+    if (ranks) order.sort((one, other) => key(one) - key(other));
+    order.forEach((group) => {
+      const place = ranks ? ranks.of[group] : -1;
+      if (!ranks || place < 0) return add(group);
+      const { like, groups: own } = ranks.each[place];
+      if (like !== place && ranks.each[like].groups.length) return;
+      add(group);
+      const others = ranks.like(place);
+      const at = own.indexOf(group);
+      const fold = this.all.length;
+      if (others.length && !at) this.#add("fold", place, group);
+      for (const other of others) {
+        const theirs = other.groups.slice(at, at + 1 < own.length ? at + 1 : undefined);
+        if (spread.has(place)) theirs.forEach(add);
+        else if (!at) for (const folded of other.groups) this.ofGroup[folded] = fold;
+      }
+    });
+  }
+
+  /**
+   * Where a row is: its lane, else the heading that it is folded behind.
+   * @param {number} row
+   */
+  forRow(row) {
+    const lane = this.ofRow[row] >= 0 ? this.ofRow[row] : this.ofGroup[this.data.rows[row].group];
+    return lane < 0 ? null : this.all[lane];
   }
 
   /**

@@ -51,6 +51,16 @@ export class TimelineMinimap {
     return { from: lowest, to: highest };
   }
 
+  /**
+   * The same, in the times of a group.
+   * @param {number} group
+   */
+  #limitsOf(group) {
+    const { from, to } = this.#limits;
+    const shift = this.timeline.shifts[group] || 0; // NaN: not at all
+    return { from: from - shift, to: to - shift };
+  }
+
   /** @param {number} time */
   #x(time) {
     const { from, to } = this.#limits;
@@ -118,7 +128,7 @@ export class TimelineMinimap {
     const { painter, data, view } = this.timeline;
     const { width, ratio, gutter, plotWidth, paints, eventPaints } = painter;
     const { context, canvas, height } = this;
-    const state = [width, gutter, ratio, paints.page, ...eventPaints].join();
+    const state = [width, gutter, ratio, paints.page, ...eventPaints, ...this.timeline.shifts].join();
     if (state !== this.drawn) {
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
@@ -130,7 +140,7 @@ export class TimelineMinimap {
     context.fillStyle = paints.page;
     context.fillRect(0, 0, width, height);
     context.drawImage(this.picture, gutter, 0, plotWidth, height);
-    if (data.window) {
+    if (data.window && !this.timeline.alignment) {
       const [left, right] = data.window.map((time) => this.#x(time));
       context.fillStyle = paints.link;
       context.fillRect(left, height - 2, Math.max(right - left, 1), 2);
@@ -165,7 +175,7 @@ export class TimelineMinimap {
     const colors = splitPaints(eventPaints.slice(EVENT_COLORS, EVENT_COLORS + data.categories.length), pixel);
     const groups = this.#kernelGroups();
     for (let strip = 0; strip < this.strips; strip++) {
-      if (data.spent.groups.length) paintSplit({ pixels, width, height: height - gap, ratio }, data.spent, strip, this.#limits, colors);
+      if (data.spent.groups.length) paintSplit({ pixels, width, height: height - gap, ratio }, data.spent, strip, this.#limitsOf(data.spent.groups[strip]), colors);
       else this.#paintBusy(pixels, width, height - gap, groups[strip], pixel(paints["event-dense"], 1));
       this.pictureContext.putImageData(image, 0, strip * height);
     }

@@ -10,6 +10,7 @@ import { countText, durationText, shareText } from "./text.js";
 
 /**
  * @import { EventLayer } from "./data.js"
+ * @import { Alignment } from "./ranks.js"
  * @import { KindSums, Statistics } from "./statistics.js"
  * @import { Timeline } from "./timeline.js"
  * @import { Selected, Span } from "./types.js"
@@ -17,6 +18,7 @@ import { countText, durationText, shareText } from "./text.js";
 
 const MOST_LISTED = 100;
 const MOST_PARTNERS = 12;
+const MOST_MOVED = 7;
 
 export class TimelinePanel {
   /**
@@ -48,11 +50,13 @@ export class TimelinePanel {
   }
 
   /** @param {Selected} selected */
-  #eventParts({ layer, event, partners }) {
+  #eventParts(selected) {
     const { data, timeline } = this;
+    const { layer, event, partners } = selected;
     const title = timelineElement("h3", {}, timelineName(data.shortName(layer, event)));
     const pairs = [
       ...this.#eventPairs(layer, event),
+      ...this.#togetherPairs(selected),
       ...this.#partnerPairs(layer, event, partners),
       ...this.#placePairs(layer, event),
     ];
@@ -84,7 +88,7 @@ export class TimelinePanel {
     return [
       ...(name === data.shortName(layer, event) ? [] : [["Full name", timelineName(name)]]),
       ...(duration ? [["Duration", duration]] : []),
-      ["Start", `${data.instant(layer.start[event])}${this.#place(layer.start[event])}`],
+      ["Start", `${data.instant(layer.start[event])}${this.#place(layer.start[event])}${this.#inStep(layer, event)}`],
       ["Row", this.#rowName(layer.rowOf(event))],
       ...(details ? [["Details", timelineName(details)]] : []),
       ...(layer.events?.[event] > 1 ? [["Events", `${countText(layer.events[event], "event")} in one block`]] : []),
@@ -102,7 +106,79 @@ export class TimelinePanel {
   /** @param {number} row */
   #rowName(row) {
     const { group, label } = this.data.rows[row];
-    return timelineName(`${this.data.groups[group].label}, ${label}`);
+    return timelineName(`${this.data.groupName(group)}, ${label}`);
+  }
+
+  /**
+   * Where an event is in the aligned step; empty if none is aligned.
+   * @param {EventLayer} layer
+   * @param {number} event
+   */
+  #inStep(layer, event) {
+    const { alignment, shifts } = this.timeline;
+    const { group } = this.data.rows[layer.rowOf(event)];
+    return alignment && !Number.isNaN(shifts[group]) ? `; ${this.timeline.instant(group, layer.start[event])}` : "";
+  }
+
+  /**
+   * Says which step is aligned, and by how much the times of each rank are moved.
+   * @param {Alignment | null} alignment
+   */
+  showAlignment(alignment) {
+    const { ranks } = this.data;
+    const { aligned, shifts } = this.timeline;
+    if (!ranks || !alignment) {
+      this.#fill(aligned, []);
+      return;
+    }
+    const lengths = ranks.each.map((_, place) => ranks.span(place, alignment.step));
+    const known = ranks.each.filter((rank, place) => rank.groups.length && lengths[place]);
+    const others = ranks.each.filter((rank, place) => rank.groups.length && !lengths[place]);
+    const moved = known.map((rank) => ({ rank, by: shifts[rank.groups[0]] })).filter(({ by }) => by);
+    moved.sort((one, other) => Math.abs(other.by) - Math.abs(one.by));
+    const said = moved.slice(0, MOST_MOVED).map(({ rank, by }) => `${rank.name} by ${by < 0 ? "−" : "+"}${durationText(Math.abs(by))}`);
+    const rest = moved.length - said.length;
+    const unmoved = ranks.each[alignment.rank].name;
+    const sentences = [
+      `${ranks.stepName(alignment.step).replace("s", "S")} of ${known.length} ranks begins at 0, and each ends at its mark.`,
+      said.length ? `Rows are moved against ${unmoved}: ${said.join(", ")}${rest ? `, and ${rest} more by less` : ""}.` : "No rows had to be moved.",
+      others.length ? `Without this step, and not moved: ${ranks.named(others)}.` : "",
+      "The overview is moved, too; details and tables have the times of the window.",
+    ];
+    const undo = timelineButton("Undo", () => this.timeline.align(null));
+    this.#fill(aligned, [`${sentences.filter(Boolean).join(" ")} `, undo]);
+  }
+
+  /**
+   * What other ranks do together with an event: who came last, and how much sooner or later each of them came.
+   * @param {Selected} selected
+   * @returns {[string, Node | string][]}
+   */
+  #togetherPairs(selected) {
+    const { layer, event, together } = selected;
+    const { data, timeline } = this;
+    const { ranks } = data;
+    const collective = layer.collectiveOf(event);
+    if (!ranks?.together || collective < 0) return [];
+    const { late } = ranks.facts(collective);
+    const latest = timeline.lastOf(selected);
+    const name = (/** @type {number} */ other) => data.rankOf(data.rows[layer.rowOf(other)].group)?.name ?? "";
+    const isOwn = latest === event && late > 0;
+    const told = `${ranks.told(collective)}${isOwn ? ": this one" : ""}. `;
+    const to = (/** @type {string} */ text, /** @type {number} */ other) => timelineButton(text, () => timeline.goTo(layer, other));
+    const go = latest !== null && !isOwn && late > 0 ? [to(`Go to ${name(latest)}`, latest)] : [];
+    const others = together.filter((other) => other !== event);
+    const items = others.slice(0, MOST_PARTNERS).map((other) => {
+      const delay = layer.start[other] - layer.start[event];
+      const when = delay ? `${durationText(Math.abs(delay))} ${delay > 0 ? "later" : "earlier"}` : "at the same time";
+      return timelineElement("li", {}, to(name(other), other), ` began ${when}`);
+    });
+    const more = others.length - items.length;
+    if (more > 0) items.push(timelineElement("li", {}, `and ${countText(more, "more")}`));
+    /** @type {[string, Node | string][]} */
+    const pairs = [["Together", timelineElement("span", {}, told, ...go)]];
+    if (items.length) pairs.push(["The others", timelineElement("ul", {}, ...items)]);
+    return pairs;
   }
 
   /**
@@ -278,11 +354,13 @@ export class TimelinePanel {
     const found = [];
     let total = 0;
     for (const row of rows) {
-      const [first, end] = eventsWithin(layer, row, from, to);
+      const shift = this.timeline.shiftOfRow(row);
+      const [first, end] = eventsWithin(layer, row, from - shift, to - shift);
       total += end - first;
       for (let event = first; event < Math.min(end, first + MOST_LISTED); event++) found.push([event, row]);
     }
-    found.sort(([one, row], [other, next]) => layer.start[one] - layer.start[other] || row - next);
+    const when = (/** @type {number} */ event, /** @type {number} */ row) => layer.start[event] + this.timeline.shiftOfRow(row);
+    found.sort(([one, row], [other, next]) => when(one, row) - when(other, next) || row - next);
     const cells = found.slice(0, MOST_LISTED).map(([event, row]) => this.#listCells(layer, event, row));
     const caption = "Events in view, by start time";
     const noun = layer.isMerged ? "block" : "event";

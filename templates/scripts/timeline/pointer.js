@@ -1,7 +1,7 @@
 // Mouse, touchpad and touch input of the timeline.
 
 import { part } from "../dom.js";
-import { SPLIT_LABEL, curveIndex } from "./draw.js";
+import { SPLIT_LABEL, curveIndex, foldText } from "./draw.js";
 import { timelineElement, timelineName } from "./elements.js";
 import { categoryText } from "./spans.js";
 import { amountText, countText, durationText, shareText } from "./text.js";
@@ -181,6 +181,7 @@ export class TimelinePointer {
     if (place.x >= timeline.painter.gutter && lane?.kind === "row") timeline.select(this.#eventAt(place, lane));
     if (lane?.kind === "group") timeline.toggle(lane.index);
     if (lane?.kind === "zeros") timeline.fold(lane.index);
+    if (lane?.kind === "fold") timeline.spreadOut(lane.index);
   }
 
   /**
@@ -188,9 +189,10 @@ export class TimelinePointer {
    * @param {Lane} lane
    */
   #eventAt({ x }, lane) {
-    const { painter, data, view } = this.timeline;
-    const layer = data.layerFor(view.from, view.to);
-    const event = layer.eventAt(lane.index, painter.timeAt(x), HIT_DISTANCE / painter.scale);
+    const { painter, data } = this.timeline;
+    const { from, to } = painter.viewOf(lane.group);
+    const layer = data.layerFor(from, to);
+    const event = layer.eventAt(lane.index, painter.timeAt(x) - painter.shiftOf(lane.group), HIT_DISTANCE / painter.scale);
     return event < 0 ? null : { layer, event };
   }
 
@@ -213,7 +215,7 @@ export class TimelinePointer {
     const { timeline } = this;
     const lane = place.x >= timeline.painter.gutter ? timeline.laneAt(place.y) : null;
     const hit = lane?.kind === "row" ? this.#eventAt(place, lane) : null;
-    this.canvas.classList.toggle("is-heading", ["group", "zeros"].includes(timeline.laneAt(place.y)?.kind ?? ""));
+    this.canvas.classList.toggle("is-heading", ["group", "zeros", "fold"].includes(timeline.laneAt(place.y)?.kind ?? ""));
     timeline.hover(hit);
     const lines = hit ? this.#eventLines(hit) : this.#otherLines(place, lane);
     if (lines.length) this.#showTooltip(place, lines);
@@ -224,8 +226,12 @@ export class TimelinePointer {
   #eventLines({ layer, event }) {
     const { data } = this.timeline;
     const count = layer.events?.[event] > 1 ? `, ${countText(layer.events[event], "event")}` : "";
-    const time = `${data.duration(layer, event)} at ${data.instant(layer.start[event])}${count}`.trim();
-    return [data.shortName(layer, event), time, data.details(layer, event)].filter(Boolean);
+    const { group } = data.rows[layer.rowOf(event)];
+    const at = this.timeline.instant(group, layer.start[event]);
+    const time = `${data.duration(layer, event)} at ${at}${count}`.trim();
+    const collective = layer.collectiveOf(event);
+    const told = collective >= 0 ? (data.ranks?.told(collective) ?? "") : "";
+    return [data.shortName(layer, event), time, told, data.details(layer, event)].filter(Boolean);
   }
 
   /**
@@ -237,32 +243,34 @@ export class TimelinePointer {
     const { timeline } = this;
     const { data, painter } = timeline;
     const hovered = lane ?? (place.x < painter.gutter ? this.timeline.laneAt(place.y) : null);
+    if (hovered?.kind === "fold") return [foldText(data, hovered.index)];
     if (hovered?.kind === "zeros") return timeline.lanes.zerosOf(hovered.index).map(({ label }) => label);
-    if (hovered?.kind === "split") return lane ? this.#splitLines(lane.index, place.x) : [SPLIT_LABEL];
+    if (hovered?.kind === "split") return lane ? this.#splitLines(lane, place.x) : [SPLIT_LABEL];
     if (hovered?.kind === "curve") {
       const { label, unit, time_ns: times, value } = data.curves[hovered.index];
       if (!lane) return [label];
-      const at = curveIndex(times, painter.timeAt(place.x));
+      const at = curveIndex(times, painter.timeAt(place.x) - painter.shiftOf(hovered.group));
       return at < 0 ? [label] : [label, amountText(value[at], unit)];
     }
     if (lane || hovered?.kind !== "row") return [];
     const { label, group } = data.rows[hovered.index];
-    return [`${data.groups[group].label}, ${label}`];
+    return [`${data.groupName(group)}, ${label}`];
   }
 
   /**
    * What a GPU did at a place: the piece there, else the parts of what is drawn there, the largest first.
-   * @param {number} device
+   * @param {Lane} lane
    * @param {number} x
    */
-  #splitLines(device, x) {
-    const { data, painter, view } = this.timeline;
+  #splitLines({ index: device, group }, x) {
+    const { data, painter } = this.timeline;
     const { spent, categories } = data;
-    const [from, to] = [painter.timeAt(x - 0.5), painter.timeAt(x + 0.5)];
+    const [shift, view] = [painter.shiftOf(group), painter.viewOf(group)];
+    const [from, to] = [painter.timeAt(x - 0.5) - shift, painter.timeAt(x + 0.5) - shift];
     const account = spent.accountFor(view.from, view.to);
-    const piece = account.at(device, painter.timeAt(x));
+    const piece = account.at(device, painter.timeAt(x) - shift);
     if (piece && piece.to - piece.from >= to - from) {
-      return [categoryText(categories[piece.category]), `${durationText(piece.to - piece.from)} at ${data.instant(piece.from)}`];
+      return [categoryText(categories[piece.category]), `${durationText(piece.to - piece.from)} at ${this.timeline.instant(group, piece.from)}`];
     }
     const { times, from: begin, to: end } = spent.during(device, [from, to]);
     const parts = [...times.entries()].filter(([, time]) => time > 0).sort(([, one], [, other]) => other - one);

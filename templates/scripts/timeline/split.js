@@ -93,9 +93,10 @@ export class SplitPainter {
    * @param {number} device
    * @param {number} y
    * @param {SplitPaints} paints
+   * @param {{ from: number, to: number }} view
    */
-  draw(device, y, paints) {
-    const { context, gutter, ratio, view } = this.canvas;
+  draw(device, y, paints, view) {
+    const { context, gutter, ratio } = this.canvas;
     const only = paintSplit(this.image, this.spent, device, view, paints);
     this.context.putImageData(this.data, 0, 0);
     context.save();

@@ -10,7 +10,7 @@ import { swatch } from "./spans.js";
 import { countText, durationText } from "./text.js";
 import { Timeline } from "./timeline.js";
 
-/** @import { AskedSpan, Wish } from "./types.js" */
+/** @import { AskedSpan, AskedStep, Wish } from "./types.js" */
 
 const PAN_SHARE = 0.2; // of the view
 // of W, A, S and D: for a stroke, and for each repetition while the key is held
@@ -44,6 +44,8 @@ function timelineKeys(timeline) {
     a: (event) => pan(-stroke(event).pan),
     d: (event) => pan(stroke(event).pan),
     f: () => timeline.full.toggle(),
+    t: () => timeline.toggleAlignment(),
+    l: () => timeline.goToLast(),
     m: () => timeline.chooseShown(timeline.view.from, timeline.view.to),
     "/": () => timeline.search.input.focus(),
     Escape: () => (timeline.full.isOn ? timeline.full.toggle() : timeline.clear()),
@@ -78,6 +80,7 @@ function listenToControls(timeline) {
   listen("zoom-out", () => timeline.zoom(2));
   listen("fit", () => timeline.fit());
   listen("window", () => data.window && timeline.show(...data.window));
+  listen("align", () => timeline.toggleAlignment());
   listen("full", () => timeline.full.toggle());
   listen("names", (pressed) => {
     const isOn = pressed.getAttribute("aria-pressed") !== "true";
@@ -96,6 +99,7 @@ function listenToControls(timeline) {
   });
   listen("list", (pressed) => pressed.setAttribute("aria-expanded", String(timeline.toggleList())));
   button("window").hidden = !data.window;
+  button("align").hidden = !data.ranks?.canAlign;
 }
 
 /**
@@ -112,6 +116,7 @@ function showInTimeline(timeline, asked) {
   }
   timeline.clear();
   if ("curve" in asked) showCurve(timeline, timeline.search.finder.curve(asked));
+  else if ("steps" in asked) showStep(timeline, asked);
   else if ("from_ns" in asked) showSpan(timeline, asked);
   else timeline.search.show(asked);
   if (!asked.stays) timeline.canvas.focus({ preventScroll: true });
@@ -127,6 +132,25 @@ function showSpan(timeline, { from_ns: from, to_ns: to, of_window: isOfWindow })
   const base = isOfWindow ? timeline.data.origin : 0;
   timeline.show(base + from, base + to);
   timeline.chooseSpan(base + from, base + to);
+}
+
+/**
+ * Shows a step on the GPU of a rank, or of the one that stands for it.
+ * @param {Timeline} timeline
+ * @param {AskedStep} asked
+ */
+function showStep(timeline, { rank: number, step, steps, is_own: isOwn }) {
+  const { ranks } = timeline.data;
+  const asked = ranks?.each.find((rank) => rank.number === number);
+  const place = asked?.groups.length ? ranks?.each.indexOf(asked) : asked?.like;
+  const span = ranks && place !== undefined ? ranks.span(place, step + (isOwn ? ranks.each[place].step : 0), steps) : null;
+  if (!ranks || place === undefined || !span) return;
+  timeline.show(...span);
+  timeline.chooseSpan(...span);
+  const [group] = ranks.each[place].groups;
+  timeline.open(group);
+  const lane = timeline.lanes.all.find(({ kind, index }) => kind === "group" && index === group);
+  if (lane) timeline.choose(lane);
 }
 
 /**
@@ -158,6 +182,7 @@ function describeTimeline(timeline) {
   const legend = part(section, ".timeline-legend", HTMLElement);
   legend.replaceChildren(...data.occurring.map((category) => timelineElement("li", {}, swatch(category), category[0])));
   legend.hidden = !legend.children.length;
+  for (const help of section.querySelectorAll(".of-ranks")) if (help instanceof HTMLElement) help.hidden = !data.ranks;
   part(section, ".timeline-notes", HTMLElement).replaceChildren(...notes);
 }
 

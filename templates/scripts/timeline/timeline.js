@@ -1,7 +1,7 @@
 // The timeline: its state, the actions that change it, and the frames that draw it.
 
 import { part } from "../dom.js";
-import { SPLIT_LABEL, TimelinePainter } from "./draw.js";
+import { SPLIT_LABEL, TimelinePainter, foldText, headingText } from "./draw.js";
 import { FullWindow } from "./full.js";
 import { TimeView, TimelineLanes } from "./lanes.js";
 import { timelineElement } from "./elements.js";
@@ -10,11 +10,12 @@ import { TimelinePanel } from "./panel.js";
 import { TimelinePointer } from "./pointer.js";
 import { TimelineSearch } from "./search.js";
 import { spanStatistics } from "./statistics.js";
-import { amountText, countText, rangeText } from "./text.js";
+import { amountText, countText, instantText, rangeText } from "./text.js";
 
 /**
  * @import { EventLayer, TimelineData } from "./data.js"
  * @import { TimelineHistory } from "./history.js"
+ * @import { Alignment } from "./ranks.js"
  * @import { Hit, Lane, Selected, Span } from "./types.js"
  */
 
@@ -50,12 +51,19 @@ export class Timeline {
     this.canvas = part(section, ".timeline-box canvas", HTMLCanvasElement);
     this.extent = part(section, ".timeline-extent", HTMLElement);
     this.rangeText = part(section, ".timeline-range", HTMLElement);
+    this.aligned = part(section, ".timeline-aligned", HTMLElement);
     this.announcement = part(section, ".timeline-announcement", HTMLElement);
     this.view = new TimeView(data.span);
     /** @type {Set<number>} */
     this.collapsed = new Set();
     /** @type {Set<number>} */
     this.unfolded = new Set(); // groups whose counters that are always 0 are shown
+    /** @type {Set<number>} */
+    this.spread = new Set(); // ranks of which those that are like them are shown
+    /** @type {Alignment | null} */
+    this.alignment = null;
+    this.shifts = new Float64Array(data.groups.length); // by how much the times of each group are moved
+    if (data.ranks?.each.some((_, place) => data.ranks?.like(place).length)) this.#collapseProcesses();
     this.chosen = null; // lane
     this.selected = null; // { layer, event, partners }
     this.hovered = null; // { layer, event }
@@ -100,11 +108,82 @@ export class Timeline {
     this.painter.paint(this);
     this.map.draw();
     const { from, to } = this.view;
-    this.rangeText.textContent = rangeText(from - this.data.origin, to - this.data.origin);
+    const origin = this.#origin;
+    const since = this.alignment ? ` since ${this.data.ranks?.stepName(this.alignment.step)}` : "";
+    this.rangeText.textContent = `${rangeText(from - origin, to - origin)}${since}`;
     performance.measure("timeline: frame", { start, end: performance.now() });
     if (++this.frames % MOST_FRAMES_KEPT === 0) performance.clearMeasures("timeline: frame");
     if (!this.panel.list.hidden) this.#listLater();
     this.history?.changed();
+  }
+
+  // What times in view are relative to.
+  get #origin() {
+    const { alignment, data } = this;
+    return (alignment && data.ranks?.span(alignment.rank, alignment.step)?.[0]) ?? data.origin;
+  }
+
+  // Where ranks are folded, host code is shown of the one that the others wait for, else of the first one.
+  #collapseProcesses() {
+    const { ranks } = this.data;
+    const open = ranks && ranks.awaited >= 0 ? ranks.awaited : ranks?.each.findIndex(({ groups }) => groups.length);
+    ranks?.each.forEach(({ groups }, place) => {
+      if (place !== open) for (const group of groups.slice(1)) this.collapsed.add(group);
+    });
+  }
+
+  /**
+   * When something is, in words: since the aligned step of its rank began, if there is one.
+   * @param {number} group
+   * @param {number} time
+   */
+  instant(group, time) {
+    const { alignment, data, shifts } = this;
+    if (!alignment || !data.ranks || Number.isNaN(shifts[group])) return data.instant(time);
+    return `${instantText(time + shifts[group] - this.#origin)} since ${data.ranks.stepName(alignment.step)} began`;
+  }
+
+  /**
+   * By how much a row is moved.
+   * @param {number} row
+   */
+  shiftOfRow(row) {
+    return this.shifts[this.data.rows[row].group] || 0; // NaN: not at all
+  }
+
+  // Lets a step begin at the same place on all ranks: that of the selected event, else that in the middle of the view.
+  toggleAlignment() {
+    const { ranks } = this.data;
+    if (!ranks?.canAlign) return;
+    if (this.alignment) {
+      this.align(null);
+      return;
+    }
+    const { selected, view } = this;
+    const group = selected ? this.data.rows[selected.layer.rowOf(selected.event)].group : this.chosen?.group;
+    const own = group === undefined ? -1 : ranks.of[group];
+    const isOwn = own >= 0 && ranks.each[own].edges.length > 0;
+    const rank = isOwn ? own : ranks.each.findIndex(({ edges }) => edges.length > 0);
+    // the CPU can be many steps ahead: what it launched tells the step
+    const event = selected && (selected.layer.launch[selected.event] < 0 ? selected.partners[0] : undefined);
+    const time = selected && isOwn ? selected.layer.start[event ?? selected.event] : (view.from + view.to) / 2;
+    this.align({ step: ranks.stepAt(rank, time), rank });
+  }
+
+  /** @param {Alignment | null} wanted */
+  align(wanted) {
+    const { ranks } = this.data;
+    const alignment = wanted && ranks?.each[wanted.rank] && ranks.span(wanted.rank, wanted.step) ? wanted : null;
+    const isChanged = Boolean(alignment) || Boolean(this.alignment);
+    this.alignment = alignment;
+    this.shifts = alignment && ranks ? ranks.shifts(alignment) : new Float64Array(this.data.groups.length);
+    part(this.section, '[data-do="align"]', HTMLButtonElement).setAttribute("aria-pressed", String(Boolean(alignment)));
+    if (alignment) this.clearSpan(); // a span is one of a single clock
+    if (isChanged) {
+      this.panel.showAlignment(alignment);
+      this.panel.showEvent(this.selected);
+    }
+    this.draw();
   }
 
   #listLater() {
@@ -132,16 +211,17 @@ export class Timeline {
 
   // Lays out the lanes, and an invisible button over each group heading: the canvas draws it, the button takes focus.
   #layOut() {
-    this.lanes = new TimelineLanes(this.data, this.collapsed, this.unfolded);
+    this.lanes = new TimelineLanes(this.data, this.collapsed, this.unfolded, this.spread);
     const { axis } = this.painter;
-    const headings = this.lanes.all.filter(({ kind }) => kind === "group");
-    const buttons = headings.map(({ index, top, height }) => {
-      const label = this.data.groups[index].label;
-      const isOpen = String(!this.collapsed.has(index));
+    const headings = this.lanes.all.filter(({ kind }) => kind === "group" || kind === "fold");
+    const buttons = headings.map(({ kind, index, top, height }) => {
+      const isFold = kind === "fold";
+      const label = isFold ? foldText(this.data, index) : headingText(this.data, index);
+      const isOpen = String(isFold ? this.spread.has(index) : !this.collapsed.has(index));
       const button = timelineElement("button", { type: "button", "aria-label": label, "aria-expanded": isOpen });
       button.style.top = `${axis + top}px`;
       button.style.height = `${height}px`;
-      button.addEventListener("click", () => this.toggle(index));
+      button.addEventListener("click", () => (isFold ? this.spreadOut(index) : this.toggle(index)));
       return button;
     });
     this.extent.replaceChildren(...buttons);
@@ -178,6 +258,14 @@ export class Timeline {
   }
 
   /**
+   * Shows or hides the ranks that are like one.
+   * @param {number} rank
+   */
+  spreadOut(rank) {
+    this.#turn(this.spread, rank);
+  }
+
+  /**
    * @param {Set<number>} groups
    * @param {number} group
    */
@@ -209,14 +297,15 @@ export class Timeline {
   /** @param {Lane} lane */
   #describe({ kind, index, group }) {
     const { groups, curves, rows } = this.data;
-    if (kind === "group") return `${groups[index].label}, ${this.collapsed.has(index) ? "collapsed" : "expanded"}`;
-    if (kind === "split") return `${groups[group].label}, ${SPLIT_LABEL}`;
+    if (kind === "group") return `${headingText(this.data, index)}, ${this.collapsed.has(index) ? "collapsed" : "expanded"}`;
+    if (kind === "fold") return `${foldText(this.data, index)}, ${this.spread.has(index) ? "expanded" : "collapsed"}`;
+    if (kind === "split") return `${this.data.groupName(group)}, ${SPLIT_LABEL}`;
     if (kind === "zeros") {
       const names = this.lanes.zerosOf(group).map(({ label }) => label);
       return `${groups[group].label}, always 0: ${names.join(", ")}`;
     }
     if (kind === "curve") return `${curves[index].label}, maximum ${amountText(curves[index].max, curves[index].unit)}`;
-    return `${groups[group].label}, ${rows[index].label}, ${countText(this.data.layers[0].countOf(index), "event")}`;
+    return `${this.data.groupName(group)}, ${rows[index].label}, ${countText(this.data.layers[0].countOf(index), "event")}`;
   }
 
   /**
@@ -238,7 +327,7 @@ export class Timeline {
 
   /** @param {Hit | null} hit */
   select(hit) {
-    this.selected = hit && { ...hit, partners: hit.layer.partners(hit.event) };
+    this.selected = hit && { ...hit, partners: hit.layer.partners(hit.event), together: hit.layer.together(hit.event) };
     this.panel.showEvent(this.selected);
     if (hit) this.#chooseRow(hit.layer.rowOf(hit.event));
     this.draw();
@@ -246,6 +335,9 @@ export class Timeline {
 
   /** @param {number} group */
   open(group) {
+    const place = this.data.ranks?.of[group] ?? -1;
+    const like = this.data.ranks?.each[place]?.like ?? place;
+    if (like !== place && !this.spread.has(like) && this.data.ranks?.each[like].groups.length) this.spreadOut(like);
     if (this.collapsed.has(group)) this.toggle(group);
   }
 
@@ -263,7 +355,8 @@ export class Timeline {
    */
   goTo(layer, event) {
     const best = this.data.finest(layer, event);
-    const [start, end] = [best.layer.start[best.event], best.layer.end[best.event]];
+    const shift = this.shiftOfRow(best.layer.rowOf(best.event));
+    const [start, end] = [best.layer.start[best.event] + shift, best.layer.end[best.event] + shift];
     const isLarge = this.data.isMark(best.layer, best.event) || (end - start) * this.painter.scale > 3;
     if (!isLarge || end - start > this.view.width) this.view.show(start, end, 0.1);
     else if (start < this.view.from || end > this.view.to) this.view.center((start + end) / 2);
@@ -278,7 +371,8 @@ export class Timeline {
   zoomTo(layer, event, share = 0.6) {
     const best = this.data.finest(layer, event);
     const room = this.data.isMark(best.layer, best.event) ? this.#roomOfMark(best) : 0;
-    this.view.show(best.layer.start[best.event] - room, best.layer.end[best.event] + room, share);
+    const shift = this.shiftOfRow(best.layer.rowOf(best.event));
+    this.view.show(best.layer.start[best.event] + shift - room, best.layer.end[best.event] + shift + room, share);
     this.select(best);
   }
 
@@ -310,7 +404,8 @@ export class Timeline {
   /** @param {number} factor */
   zoom(factor) {
     const { selected, view } = this;
-    const middle = selected ? (selected.layer.start[selected.event] + selected.layer.end[selected.event]) / 2 : NaN;
+    const shift = selected ? this.shiftOfRow(selected.layer.rowOf(selected.event)) : 0;
+    const middle = selected ? (selected.layer.start[selected.event] + selected.layer.end[selected.event]) / 2 + shift : NaN;
     view.zoom(factor, middle >= view.from && middle <= view.to ? middle : (view.from + view.to) / 2);
     this.draw();
   }
@@ -320,6 +415,7 @@ export class Timeline {
    * @param {number} to
    */
   markSpan(from, to) {
+    if (this.alignment) this.align(null);
     this.span = [from, to];
     this.draw();
   }
@@ -344,6 +440,7 @@ export class Timeline {
    * @param {number} [grain]
    */
   chooseSpan(from, to, grain = 1) {
+    if (this.alignment) this.align(null);
     const start = Math.max(Math.round(from), 0);
     /** @type {Span} */
     const asked = [start, Math.max(Math.min(Math.round(to), this.data.span), start + 1)];
@@ -364,6 +461,24 @@ export class Timeline {
     this.search.clear();
     this.clearSpan();
     this.select(null);
+  }
+
+  // Goes to the rank that came last, of what ranks do together.
+  goToLast() {
+    const { selected } = this;
+    const event = selected && this.lastOf(selected);
+    if (selected && event !== null && event !== undefined) this.goTo(selected.layer, event);
+  }
+
+  /**
+   * What began last, of what ranks do together; null if it is not drawn.
+   * @param {Selected} selected
+   */
+  lastOf({ layer, together }) {
+    const { ranks, rows } = this.data;
+    if (!ranks?.together || !together.length) return null;
+    const { last } = ranks.facts(layer.collectiveOf(together[0]));
+    return together.find((event) => last.groups.includes(rows[layer.rowOf(event)].group)) ?? null;
   }
 
   /**
@@ -387,8 +502,8 @@ export class Timeline {
   #eventAtEdge(direction) {
     const lane = this.chosen?.kind === "row" ? this.chosen : this.lanes.all.find(({ kind }) => kind === "row");
     if (!lane) return null;
-    const layer = this.data.layerFor(this.view.from, this.view.to);
-    const { from, to } = this.view;
+    const { from, to } = this.painter.viewOf(lane.group);
+    const layer = this.data.layerFor(from, to);
     const event = direction > 0 ? layer.firstEndingFrom(lane.index, from) : layer.lastStartingBy(lane.index, to);
     const isThere = event >= layer.begin[lane.index] && event < layer.begin[lane.index + 1];
     return isThere ? { layer, event } : null;
@@ -404,6 +519,7 @@ export class Timeline {
   enter() {
     if (this.chosen?.kind === "group") this.toggle(this.chosen.index);
     else if (this.chosen?.kind === "zeros") this.fold(this.chosen.index);
+    else if (this.chosen?.kind === "fold") this.spreadOut(this.chosen.index);
     else {
       this.selected = null;
       this.stepEvent(1);

@@ -2,6 +2,7 @@
 
 import type { ColumnsHeader } from "./columns.js";
 import type { EventLayer } from "./data.js";
+import type { Alignment } from "./ranks.js";
 import type { AccountHeader } from "./spent.js";
 import type { SumsHeader } from "./sums.js";
 
@@ -38,6 +39,15 @@ export interface LayerHeader extends ColumnsHeader {
 
 /** `begin_ns`: time 0 in the time of the capture, if there is one. `spent_groups`: of each GPU, its group.
  * `number`: a regular expression for the numbers that differ between names of repetitions. */
+export interface RanksHeader {
+  word: string;
+  each: { number: number; groups: number[]; like: number; step: number; edges: number }[];
+  of_program: number;
+  awaited: number;
+  together: ColumnsHeader | null;
+  steps: ColumnsHeader | null;
+}
+
 export interface Header {
   begin_ns: string | null;
   span_ns: number;
@@ -54,6 +64,7 @@ export interface Header {
   categories: Category[];
   spent: AccountHeader[];
   spent_groups: number[];
+  ranks: RanksHeader | null;
   sums: SumsHeader | null;
   thinned: string[];
   totals: { events: number; rows: number };
@@ -64,17 +75,18 @@ export interface Hit {
   event: number;
 }
 
-/** `partners`: events connected to it by a launch. */
+/** `partners`: events connected to it by a launch; `together`: what other ranks do with it, and it itself. */
 export interface Selected extends Hit {
   partners: number[];
+  together: number[];
 }
 
 /**
- * A group heading, what its GPU did, a row, a curve, or the heading of its curves that are always 0, with its position
- * in px.
+ * A group heading, what its GPU did, a row, a curve, or the heading of its curves that are always 0, or of ranks that are
+ * like one, with its position in px.
  */
 export interface Lane {
-  kind: "group" | "split" | "row" | "curve" | "zeros";
+  kind: "group" | "split" | "row" | "curve" | "zeros" | "fold";
   index: number;
   group: number;
   top: number;
@@ -107,6 +119,14 @@ export interface AskedSpan {
   of_window?: boolean;
 }
 
+/** A step of a rank, or several that follow one another; `is_own`: counted from the first one of the rank. */
+export interface AskedStep {
+  rank: number;
+  step: number;
+  steps: number;
+  is_own?: boolean;
+}
+
 /** A curve, to show with its highest value. */
 export interface AskedCurve {
   curve: string;
@@ -114,11 +134,11 @@ export interface AskedCurve {
 }
 
 /** What the rest of the page asks for: the detail of a `timeline:show` event. `stays`: the page does not scroll there. */
-export type Wish = (Asked | AskedSpan | AskedCurve) & { stays?: boolean };
+export type Wish = (Asked | AskedSpan | AskedStep | AskedCurve) & { stays?: boolean };
 
 /** The timeline's state in the browser's history; `place`: scroll position; `number`: key of the focused element. */
 export interface Kept {
-  timeline: { view: Span; span: Span | null; event: [row: number, start: number] | null; asked: Asked | null };
+  timeline: { view: Span; span: Span | null; event: [row: number, start: number] | null; asked: Asked | null; alignment?: Alignment | null };
   place?: { left: number; top: number };
   number?: number;
 }

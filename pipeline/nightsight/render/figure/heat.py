@@ -4,7 +4,7 @@ One is of all that a rank does without waiting for others. More are of the categ
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,9 @@ from nightsight.results import COMMUNICATION, STEP_CATEGORIES
 from nightsight.units import format_value
 
 _LEVELS: Final = 6
+# of a rank: analyses make 150 of them
+_MOST_CELLS: Final = 1_000
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ROWS: Final = 64
 # of the longest: cells that differ by less look alike
 _LEAST_RANGE: Final = 0.1
@@ -29,16 +32,25 @@ _MOST_MAPS: Final = 4
 
 @dataclass(frozen=True)
 class Row:
-    """A rank: the paths of its cells on the GRID, by level from the lightest, and what it waited for."""
+    """A rank: the paths of its cells on the GRID, by level from the lightest, and what it waited for.
+
+    cells: the time of each as a share of the longest, two digits of base 36, `--` where there is none; ""
+    if there are too many.
+    """
 
     label: str
     paths: tuple[str, ...]
     title: str
+    cells: str = ""
 
 
 @dataclass(frozen=True)
 class Heat:
-    """All ranks on one scale; `keys`: the times at which the levels begin, in words."""
+    """All ranks on one scale; `keys`: the times at which the levels begin, in words.
+
+    longest: the time of the longest cell, in ns. steps: how many there are, size: how many of them are a cell, first:
+    the number of the first. is_own: whether they are counted from the first one of each rank.
+    """
 
     title: str
     rows: tuple[Row, ...]
@@ -46,6 +58,11 @@ class Heat:
     numbers: tuple[Tick, ...]
     summary: str
     notes: tuple[str, ...]
+    longest: int
+    steps: int
+    size: int
+    first: int
+    is_own: bool = False
     grid: int = GRID
 
 
@@ -99,7 +116,7 @@ def heats_of_parts(steps: pd.DataFrame, ranks: pd.DataFrame) -> tuple[Heat, ...]
         each = {rank: f"{format_value(time, 'time_ns')} a step" for rank, time in mean.items()}
         least, *_, most = (f"rank {rank:.0f} ({each[rank]})" for rank in sorted(mean, key=mean.__getitem__))
         said = f"{category}: the most on {most}, the least on {least}."
-        maps.append(_map(known, _Named(category, each, said), _first(steps)))
+        maps.append(replace(_map(known, _Named(category, each, said), _first(steps)), is_own=True))
     return tuple(maps)
 
 
@@ -134,12 +151,33 @@ def _map(known: pd.DataFrame, named: _Named, first: float) -> Heat:
     low = min(float(value.min()), (1 - _LEAST_RANGE) * longest)
     edges = low + (longest - low) * np.arange(_LEVELS) / _LEVELS
     count = float((known["number"] + known["steps"]).max())
+    size = int(known["steps"].max())
+    mine = {rank: known[known["rank"] == rank] for rank in named.titles}
     rows = tuple(
-        Row(f"{rank:.0f}", _paths(known[known["rank"] == rank], edges, count), f"Rank {rank:.0f}: {each}")
+        Row(
+            f"{rank:.0f}",
+            _paths(mine[rank], edges, count),
+            f"Rank {rank:.0f}: {each}",
+            _cells(mine[rank], longest, (int(count), size)),
+        )
         for rank, each in named.titles.items()
     )
     keys = tuple(format_value(float(edge), "time_ns") for edge in edges)
-    return Heat(named.title, rows[:_ROWS], keys, tuple(step_ticks(count, first)), named.summary, named.notes)
+    ticks = tuple(step_ticks(count, first))
+    scale = (int(longest), int(count), size, int(first))
+    return Heat(named.title, rows[:_ROWS], keys, ticks, named.summary, named.notes, *scale)
+
+
+def _cells(mine: pd.DataFrame, longest: float, steps: tuple[int, int]) -> str:
+    """Return the value of each cell of a rank; steps: how many there are, and how many of them are a cell."""
+    count, size = steps
+    if count > _MOST_CELLS * size:
+        return ""
+    written = ["--"] * -(-count // size)
+    share = np.rint(mine["value"].to_numpy() / (longest or 1.0) * (len(_DIGITS) ** 2 - 1)).astype(int)
+    for cell, value in zip((mine["number"].to_numpy() // size).astype(int).tolist(), share.tolist(), strict=True):
+        written[cell] = _DIGITS[value // len(_DIGITS)] + _DIGITS[value % len(_DIGITS)]
+    return "".join(written)
 
 
 def _paths(mine: pd.DataFrame, edges: Floats, count: float) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ class Spans:
 
     `bounds`: the first event of each row, and the end of the last row. `label`: frequent labels have small numbers.
     `launch`: the index of the call that launched each event, or -1. `count`: how many events each entry stands for;
-    None if one each.
+    None if one each. `collective`: what several ranks take part in, or -1; None if no events do.
     """
 
     bounds: Ints
@@ -32,6 +32,7 @@ class Spans:
     label: Ints
     launch: Ints
     count: Ints | None = None
+    collective: Ints | None = None
 
     def columns(self) -> Columns:
         """Pack the events as differences, which are small: times to the previous event of the row, and call indices."""
@@ -40,10 +41,16 @@ class Spans:
         before[self.bounds[:-1][np.diff(self.bounds) > 0]] = 0
         values = {"gap": self.start - before, "duration": self.end - self.start, "label": self.label}
         if self.count is not None:
-            return columns({**values, "events": self.count})
-        is_launched = self.launch >= 0
-        call = np.diff(self.launch[is_launched], prepend=0)
-        return columns({**values, "is_launched": is_launched.astype(np.int64), "call": call})
+            values["events"] = self.count
+        else:
+            is_launched = self.launch >= 0
+            values["is_launched"] = is_launched.astype(np.int64)
+            values["call"] = np.diff(self.launch[is_launched], prepend=0)
+        if self.collective is not None:
+            member = np.flatnonzero(self.collective >= 0)
+            values["member"] = np.diff(member, prepend=0)
+            values["collective"] = np.diff(self.collective[member], prepend=0)
+        return columns(values)
 
 
 @dataclass(frozen=True)
@@ -130,13 +137,14 @@ def _only(events: Events, chosen: Ints) -> Events:
         end=events.end[chosen],
         label=events.label[chosen],
         launch=new[events.launch[chosen]],
+        collective=None if events.collective is None else events.collective[chosen],
     )
 
 
 def _spans(events: Events, origin_ns: int = 0) -> Spans:
     # avoid copies: these arrays can have millions of entries
     start, end = (times - origin_ns if origin_ns else times for times in (events.start, events.end))
-    return Spans(events.bounds, start, end, events.label, events.launch)
+    return Spans(events.bounds, start, end, events.label, events.launch, collective=events.collective)
 
 
 def _rounded(spans: Spans, quantum_ns: int) -> Spans:
@@ -160,7 +168,9 @@ def _blocks(events: Events, merge_ns: int) -> Spans:
     together = np.add.reduceat(length, first)
     label = events.label[_longest(length, first, count)]
     bounds = np.searchsorted(first, events.bounds)
-    return Spans(bounds, begin, begin + together, label, nothing, count)
+    # what is merged with others takes part in nothing by itself
+    collective = None if events.collective is None else np.where(count == 1, events.collective[first], -1)
+    return Spans(bounds, begin, begin + together, label, nothing, count, collective)
 
 
 def _longest(length: Ints, first: Ints, count: Ints) -> Ints:
@@ -202,6 +212,7 @@ class Sample:
             label=events.label[position],
             # indices among all events are fine here: only the differences between them are packed
             launch=events.launch[position],
+            collective=None if events.collective is None else events.collective[position],
         )
 
     @cached_property

@@ -26,6 +26,7 @@ from nightsight.render.timeline.counters import Curve, curves
 from nightsight.render.timeline.detail import exactly, on_statistics, sentences, thinned
 from nightsight.render.timeline.labels import Economy, Labels, fold
 from nightsight.render.timeline.layers import Layer, Sample
+from nightsight.render.timeline.ranks import Ranks, numbered_collectives, ranks_of_job
 from nightsight.render.timeline.rows import MOST_ROWS, Events, beside, lay_events
 from nightsight.render.timeline.spending import CATEGORIES, Account, Spending, account, by_piece, unknown
 from nightsight.render.timeline.sums import Sums, fitting, sums_of
@@ -49,6 +50,8 @@ _WORDS: Final = 1 / 3
 _SUMS: Final = 1 / 8
 # and as much for what devices did at every instant
 _SPENT: Final = 1 / 8
+# and for the steps and collectives of ranks
+_RANKS: Final = 1 / 8
 _HALVINGS: Final = 6
 _ATTEMPTS: Final = 3
 _LESS: Final = 0.95
@@ -69,14 +72,17 @@ def timeline_payload(
     recorded = Timeline(profile).window
     window = (recorded.start_ns, recorded.end_ns)
     places = Places(profile)
+    ranks = ranks_of_job(profile, results)
+    collective = numbered_collectives(profile) if ranks else None
     source = _Source(
-        lambda most_rows: lay_events(profile, most_rows=most_rows),
+        lambda most_rows: lay_events(profile, most_rows=most_rows, collective=collective),
         lambda most_points: curves(profile, results, window=window, most_points=most_points),
         window,
         recorded.name,
         lambda device: places.gpu(device)[1],
         spent,
         labels_of(results) if results else None,
+        ranks,
     )
     return _packed(source, most_bytes)
 
@@ -103,6 +109,7 @@ class _Source:
 
     spent: what each device did; None if the times are not those of a capture.
     kernels: the labels of kernels, the same as in the tables of the page; None: those of the kernels that are drawn.
+    ranks: those of a job, None if there are none.
     """
 
     lay: Callable[[int], Events]
@@ -112,6 +119,7 @@ class _Source:
     gpu: Callable[[int], str]
     spent: Spending | None
     kernels: KernelLabels | None = None
+    ranks: Ranks | None = None
 
 
 def _packed(source: _Source, most_bytes: int) -> bytes | None:
@@ -140,6 +148,7 @@ class _Scene:
     span_ns: int
     words: dict[str, Any]
     left_out: list[str]
+    ranks: Ranks | None
 
     @property
     def devices(self) -> list[Spent]:
@@ -210,7 +219,7 @@ def _scene(
         if source.gpu(device) in numbers and len(one.category)
     )
     said = [*_rows_left_out(events), *events.left_out, *left_out]
-    return _Scene(events, everything, of_groups, moved, end - begin, words, said)
+    return _Scene(events, everything, of_groups, moved, end - begin, words, said, source.ranks)
 
 
 def _told(events: Events, begin_ns: int, label: Ints, labels: Labels) -> Events:
@@ -276,6 +285,7 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
     if words > most * _WORDS and words + scene.sample.exact_size > most:
         return None
     room = float(most - words - _ROW_BYTES * len(scene.events.rows) - 4 * _LAYER_BYTES)
+    scene = _with_ranks(scene, room * _RANKS)
     for _ in range(_ATTEMPTS):
         payload = _written(scene, room)
         if len(payload) <= most_bytes:
@@ -285,15 +295,34 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
     return None
 
 
+def _with_ranks(scene: _Scene, room: float) -> _Scene:
+    """Return the scene with as much of its ranks as takes at most `room` bytes."""
+    if (ranks := scene.ranks) is None:
+        return scene
+    kept, said = ranks.fitting(room), list[str]()
+    if kept.together is None:
+        said.append("What ranks do together is not connected: there is too much of it (page size limit, --max-bytes).")
+        events, everything = (replace(each, collective=None) for each in (scene.events, scene.everything))
+        scene = replace(scene, events=events, everything=everything)
+    if kept.steps is not ranks.steps:
+        said.append("Steps of ranks cannot be aligned: there are too many of them (page size limit, --max-bytes).")
+    return replace(scene, ranks=kept, left_out=[*scene.left_out, *said])
+
+
 def _written(scene: _Scene, room: float) -> bytes:
+    of_ranks = scene.ranks.bodies if scene.ranks else []
+    room -= sum(len(part.body.compressed) for part in of_ranks)
     spent = account(scene.devices, origin_ns=scene.window[0], room=room * _SPENT)
     kept = 0.0 if spent is None else room * _SPENT if spent.width_ns else spent.size
     drawn, sums = _fitted(scene, room - kept)
     accounts = [spent, *_fine(scene, drawn, kept - spent.size)] if spent else []
     bodies = [layer.columns.body for layer in drawn] + ([sums.columns.body] if sums else [])
     bodies += [account.columns.body for account in accounts]
+    at_ranks = len(bodies)
+    bodies += [part.body for part in of_ranks]
     begins = list(accumulate((len(body.data) for body in bodies), initial=0))
-    rest = begins[len(bodies) - len(accounts) :]
+    rest = begins[at_ranks - len(accounts) :]
+    numbers = {group["label"]: number for number, group in enumerate(scene.words["groups"])}
     # no remark on statistics is needed if every event is there exactly
     is_exact = scene.is_all and drawn[0].quantum_ns == 1
     said = [] if is_exact else [on_statistics(sums, has_exact_part=scene.is_all and len(drawn) > 1)]
@@ -302,6 +331,7 @@ def _written(scene: _Scene, room: float) -> bytes:
         "sums": sums and sums.header(begins[len(drawn)]),
         "spent": [account.header(at) for account, at in zip(accounts, rest, strict=False)],
         "spent_groups": [group for group, _ in scene.spent],
+        "ranks": scene.ranks and scene.ranks.header(numbers, begins[at_ranks:]),
         "thinned": [*sentences(drawn, origin_ns=scene.window[0]), *scene.left_out, *said],
     }
     header = _json({**scene.words, **of_layers})

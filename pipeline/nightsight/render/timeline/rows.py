@@ -39,7 +39,8 @@ class Events:
 
     Times are the profile's, in ns. `bounds`: the first event of each row, and the end of the last row. `label`: an
     index into `labels`. `launch`: the index here of the call that launched each event, or -1. `total` and `total_rows`
-    count all events and rows, drawn or not. `left_out`: sentences on what is not among them.
+    count all events and rows, drawn or not. `left_out`: sentences on what is not among them. `collective`: the number
+    of what several ranks take part in, or -1; None if no events do.
     """
 
     rows: tuple[Row, ...]
@@ -52,6 +53,7 @@ class Events:
     total: int
     total_rows: int
     left_out: tuple[str, ...] = ()
+    collective: Ints | None = None
 
     @cached_property
     def row(self) -> Ints:
@@ -127,12 +129,21 @@ class _Laid:
         return np.add.reduceat(self.end - self.start, self.bounds[:-1]) if len(self.owner) else self.owner
 
 
-def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS) -> Events:
-    """Assign the events of a profile to rows; if there are more than `most_rows`, keep the busiest rows."""
+def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS, collective: Ints | None = None) -> Events:
+    """Assign the events of a profile to rows; if there are more than `most_rows`, keep the busiest rows.
+
+    collective: of each GPU operation, see `Events`.
+    """
     laid = mapped(lambda sort: _lay(profile, sort), _SORTS)
     places = _Naming(profile, laid)
     chosen = sorted(_busiest(laid, most_rows), key=places.order)
-    return _joined(profile, laid, chosen, places)
+    events, source = _joined(profile, laid, chosen, places)
+    if collective is None:
+        return events
+    of_events = np.full(len(source), -1, dtype=np.int64)
+    operations = _positions(events.rows, events.bounds, "kernel")
+    of_events[operations] = collective[source[operations]]
+    return replace(events, collective=of_events)
 
 
 def beside(sides: Sequence[tuple[str, Events]]) -> Events:
@@ -414,7 +425,9 @@ class _Naming:
         return {"thread": f"Thread {tid}", "main thread": "Main thread"}.get(name, name)
 
 
-def _joined(profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], naming: _Naming) -> Events:
+def _joined(profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], naming: _Naming) -> tuple[Events, Ints]:
+    """Return the events of the chosen rows, and the position of each in the tables of its sort."""
+
     def gather(name: str) -> Ints:
         parts = (getattr(laid[sort], name)[slice(*laid[sort].bounds[row : row + 2])] for sort, row in chosen)
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
@@ -425,18 +438,20 @@ def _joined(profile: Profile, laid: Sequence[_Laid], chosen: Sequence[_Place], n
     shift = np.cumsum([0, *(len(some.labels.names) for some in laid)])
     # as in `_labels`, now for the labels of all sorts
     label = gather("label") + np.repeat([shift[sort] for sort, _ in chosen], counts).astype(np.int64)
-    return Events(
+    source = gather("source")
+    events = Events(
         rows,
         bounds,
         gather("start"),
         gather("end"),
         label,
         together(some.labels for some in laid),
-        _launches(profile, rows, bounds, gather("source")),
+        _launches(profile, rows, bounds, source),
         sum(len(some.start) for some in laid),
         sum(len(some.owner) for some in laid),
         _os_calls(profile)[1],
     )
+    return events, source
 
 
 def _launches(profile: Profile, rows: Sequence[Row], bounds: Ints, source: Ints) -> Ints:

@@ -1,0 +1,244 @@
+"""What a timeline tells of the ranks of a job: which rows are whose, who is like whom, their steps and collectives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.communication import (
+    are_ranks_known,
+    called_by_rank,
+    collective_of_operations,
+    of_all_ranks,
+    ranks_of,
+)
+from nightsight.events.kernel_names import communicates
+from nightsight.events.steps import first_numbers, steps_in_window
+from nightsight.events.timeline import Timeline
+from nightsight.intervals import Floats, Ints
+from nightsight.model import Profile, Result
+from nightsight.parallel import once
+from nightsight.render.export.tracks import Places
+from nightsight.render.timeline.columns import Columns, columns
+from nightsight.results import RANKS, STEP_TIMES
+from nightsight.tables import empty
+
+_LEAST_FOLDED: Final = 4
+# beside the one that the others wait for
+_MOST_SHOWN: Final = 3
+# of the window: ranks that communicate for as long, but for this share, are alike
+_LEAST_APART: Final = 0.02
+# of a step: a rank that the others wait for longer is named
+_LEAST_AWAITED: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank: the names of the groups of its rows, the place of the rank that stands for it, and the first step.
+
+    edges: how many of the edges of steps are its own.
+    """
+
+    number: int
+    groups: tuple[str, ...]
+    like: int
+    step: int
+    edges: int
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a job, in the order of their numbers; `word` is what the numbers are of.
+
+    together: of each collective, how many ranks take part, the place of the one that came last, and how much later than
+    the first it came. steps: when steps begin, and when the last one of a rank ends, as differences since the window
+    began. None: left out. of_program: how many steps of the program come before step 0. awaited: the place of the rank
+    that the others wait for, -1 for none.
+    """
+
+    word: str
+    each: tuple[Rank, ...]
+    together: Columns | None
+    steps: Columns | None
+    of_program: int
+    awaited: int
+
+    def fitting(self, room: float) -> "Ranks":
+        """Return what of it takes at most so many bytes, compressed."""
+        steps = self.steps if _size(self.steps) <= room else None
+        together = self.together if _size(self.together) <= room - _size(steps) else None
+        return replace(self, steps=steps, together=together)
+
+    @property
+    def bodies(self) -> list[Columns]:
+        """The columns that it has, in the order in which they are written."""
+        return [part for part in (self.together, self.steps) if part]
+
+    def header(self, groups: Mapping[str, int], begins: Sequence[int]) -> dict[str, Any]:
+        """Return the JSON description; groups: their numbers by name, begins: where each of the bodies begins."""
+        places = iter(begins)
+        parts = [part and part.header(next(places)) for part in (self.together, self.steps)]
+        each = [
+            {
+                "number": rank.number,
+                "groups": [groups[label] for label in rank.groups if label in groups],
+                "like": rank.like,
+                "step": rank.step,
+                "edges": rank.edges if self.steps else 0,
+            }
+            for rank in self.each
+        ]
+        together, steps = parts
+        words = {"word": self.word, "each": each, "of_program": self.of_program, "awaited": self.awaited}
+        return {**words, "together": together, "steps": steps}
+
+
+def _size(part: Columns | None) -> int:
+    return len(part.body.compressed) if part else 0
+
+
+def ranks_of_job(profile: Profile, results: Sequence[Result] = ()) -> Ranks | None:
+    """Return what is known of the ranks of a job, by the results of its report; None if no two of them meet."""
+    kernels = profile.tables.get("kernels", empty("kernels"))
+    # most captures are of one rank, which takes no time to see
+    if profile.job is None and not any(map(communicates, kernels["name"].cat.categories)):
+        return None
+    timeline = Timeline(profile)
+    every = of_all_ranks(timeline)
+    if not (every["collective"] >= 0).any():
+        return None
+    devices = every["device"].unique()
+    numbers = ranks_of(timeline, devices)
+    order = np.argsort(numbers, kind="stable")
+    devices, numbers = devices[order], numbers[order].tolist()
+    word = "Rank" if are_ranks_known(timeline) else called_by_rank(timeline, int(devices[0])).split()[0]
+    groups, drawn = _groups(timeline, every), set(timeline.operations.device.tolist())
+    steps = {device: steps_in_window(timeline, device) for device in devices.tolist()}
+    first = first_numbers(timeline, steps)
+    edges = {
+        device: np.append(begin, end[-1]) - timeline.window.start_ns
+        for device, (begin, end) in steps.items()
+        if len(begin) > 1 and device in drawn
+    }
+    awaited = _awaited(results, numbers)
+    like = _stand_ins(timeline, every, devices, awaited)
+    each = tuple(
+        Rank(number, groups[device] if device in drawn else (), stand_in, first[device], len(edges.get(device, ())))
+        for number, device, stand_in in zip(numbers, devices.tolist(), like, strict=True)
+    )
+    differences = [np.diff(mine, prepend=0) for mine in edges.values()]
+    packed = columns({"edge": np.concatenate(differences)}) if len(edges) > 1 else None
+    if packed is None:
+        each = tuple(replace(rank, edges=0) for rank in each)
+    return Ranks(word, each, _together(every, devices), packed, _of_program(results), awaited)
+
+
+@once
+def numbered_collectives(profile: Profile) -> Ints:
+    """Return the number of the collective that each GPU operation takes part in, -1 for none: by when they begin."""
+    timeline = Timeline(profile)
+    old = _by_begin(of_all_ranks(timeline)).index.to_numpy()
+    number = np.full(int(old.max(initial=-1)) + 2, -1, dtype=np.int64)
+    number[old] = np.arange(len(old))
+    # the last entry is for -1
+    return number[collective_of_operations(timeline)]
+
+
+def _by_begin(every: pd.DataFrame) -> "pd.Series[int]":
+    """Return when the first rank comes to each collective, in rising order."""
+    return every[every["collective"] >= 0].groupby("collective")["start_ns"].min().sort_values(kind="stable")
+
+
+def _together(every: pd.DataFrame, devices: Ints) -> Columns:
+    met = every[every["collective"] >= 0].sort_values("start_ns", kind="stable")
+    by_collective = met.groupby("collective")
+    order = _by_begin(every).index
+    found = by_collective.agg(members=("device", "nunique"), first=("start_ns", "first"), late=("start_ns", "last"))
+    last = by_collective["device"].last()
+    place = pd.Series(np.arange(len(devices)), index=devices)
+    return columns(
+        {
+            "members": found["members"].loc[order].to_numpy(dtype=np.int64),
+            "last": place.loc[last.loc[order]].to_numpy(dtype=np.int64),
+            "late": (found["late"] - found["first"]).loc[order].to_numpy(dtype=np.int64),
+        }
+    )
+
+
+def _groups(timeline: Timeline, every: pd.DataFrame) -> dict[int, tuple[str, ...]]:
+    """Return the names of the groups of each device's rows: its own, and that of its process if that has no other."""
+    places = Places(timeline.profile)
+    pairs = every[["device", "process"]].drop_duplicates()
+    is_own = ~pairs["process"].duplicated(keep=False) & ~pairs["device"].duplicated(keep=False)
+    process = dict(zip(pairs["device"][is_own].tolist(), pairs["process"][is_own].tolist(), strict=True))
+    return {
+        device: (
+            places.gpu(device)[1],
+            *([f"Process {places.pids.get(process[device], process[device])}"] if device in process else []),
+        )
+        for device in pairs["device"].unique().tolist()
+    }
+
+
+def _awaited(results: Sequence[Result], numbers: list[int]) -> int:
+    """Return the place of the rank that the others wait for the longest, as the table says; -1 if it says none."""
+    rows = next((result.rows for result in results if result.name == RANKS.name), pd.DataFrame())
+    if not len(rows) or not {"rank", "awaited_ns", "step_ns"} <= set(rows):
+        return -1
+    if not rows["awaited_ns"].iloc[0] >= _LEAST_AWAITED * rows["step_ns"].iloc[0]:
+        return -1
+    rank = int(rows["rank"].iloc[0])
+    return numbers.index(rank) if rank in numbers else -1
+
+
+def _stand_ins(timeline: Timeline, every: pd.DataFrame, devices: Ints, awaited: int) -> list[int]:
+    """Return for each rank the place of the one that stands for it: itself, but for those that are like another."""
+    window, job = timeline.window, timeline.profile.job
+    inside = every[(every["end_ns"] > window.start_ns) & (every["end_ns"] <= window.end_ns)]
+    spent = (inside["end_ns"] - inside["start_ns"]).groupby(inside["device"]).sum()
+    texts = every["name"].astype("str") + " " + every["bytes"].fillna(-1).astype("str")
+    kinds = texts.groupby(every["device"]).agg(lambda names: " ".join(sorted(set(names))))
+    share = spent.reindex(devices, fill_value=0).to_numpy(dtype=np.float64) / max(window.end_ns - window.start_ns, 1)
+    numbers = ranks_of(timeline, devices).tolist()
+    own = list(range(len(devices)))
+    if job is not None:
+        # those that are not drawn have one that is
+        own = [numbers.index(job.like[number]) if number in job.like else place for place, number in enumerate(numbers)]
+    shown = sorted(set(own))
+    if len(shown) < _LEAST_FOLDED:
+        return own
+    folded = _alike(shown, kinds.reindex(devices).tolist(), share, awaited if awaited in shown else -1)
+    return [folded[place] for place in own]
+
+
+def _alike(places: list[int], kinds: list[str], share: Floats, awaited: int) -> dict[int, int]:
+    """Return for each of some ranks the first one that is like it: in its collectives, and for how long it is in them.
+
+    Whoever the others wait for is like none. Where there are many ranks, more of them count as alike.
+    """
+    ordered = sorted((place for place in places if place != awaited), key=lambda one: (kinds[one], share[one], one))
+    most, apart = max(_MOST_SHOWN, len({kinds[place] for place in ordered})), _LEAST_APART
+    while True:
+        groups: list[list[int]] = []
+        for place in ordered:
+            first = groups[-1][0] if groups else place
+            if groups and kinds[first] == kinds[place] and share[place] - share[first] <= apart:
+                groups[-1].append(place)
+            else:
+                groups.append([place])
+        if len(groups) <= most:
+            break
+        apart *= 2
+    like = {place: min(group) for group in groups for place in group}
+    return {**like, **({awaited: awaited} if awaited >= 0 else {})}
+
+
+def _of_program(results: Sequence[Result]) -> int:
+    """Return how many steps of the program come before the first one in the window."""
+    rows = next((result.rows for result in results if result.name == STEP_TIMES.name), pd.DataFrame())
+    if not len(rows) or not {"of_program", "number"} <= set(rows):
+        return 0
+    left_out = (rows["of_program"] - rows["number"]).min()
+    return int(left_out) if pd.notna(left_out) else 0
