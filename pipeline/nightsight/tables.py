@@ -106,7 +106,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "module": TEXT,
     },
     # calls of collectives. name: "allreduce"; type: PyTorch's or NCCL's word; elements: of what this rank gives and
-    # gets; bytes: of what it gives; group: name of the communicator; ranks: those in it, as JSON if known
+    # gets; bytes: of what it gives; received_bytes: of what it gets; group: name of the communicator; ranks: those in
+    # it, as JSON if known; rank: this process's number in it; peer: that of the rank to which a send gives, or from
+    # which a recv gets
     "collectives": {
         **_SPAN,
         **_ON_THREAD,
@@ -115,10 +117,12 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "in_elements": NULLABLE,
         "out_elements": NULLABLE,
         "bytes": NULLABLE,
+        "received_bytes": NULLABLE,
         "group": TEXT,
         "group_size": NULLABLE,
         "ranks": TEXT,
         "rank": NULLABLE,
+        "peer": NULLABLE,
     },
     # which rank of a job a process is, and of how many; source: what tells it. shift_ns: by how much its times were
     # moved to those of the other ranks, missing if they have one clock; spread_ns: how far single collectives are from
