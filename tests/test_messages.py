@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nightsight.events.communication import communication, messages
 from nightsight.events.timeline import Timeline
-from nightsight.job import joined
+from nightsight.job import Part, joined
 from tests.properties import examples
 from tests.world import BYTES, Op, Program, all_then_all, in_turns, played
 
@@ -72,3 +72,72 @@ def test_who_waited_for_whom_is_what_was_drawn(drawn: list[tuple[tuple[int, int]
     assert (end[alone["sent"]] == end[alone["got"]]).all()
     if found["end_ns"].nunique() == len(drawn):
         assert len(alone) == len(drawn)
+
+
+# -- communicators that the capture does not tell ---------------------------------------------------------------------
+
+
+def grid(delays: Sequence[Sequence[int]], wide: int) -> list[list[Program]]:
+    """Return steps of ranks in rows, in which they meet after each layer, and in columns, after each step.
+
+    delays: how long each rank computes before it meets others, in ns, three times a step. wide: ranks in a row.
+    """
+    programs = []
+    for rank, times in enumerate(delays):
+        row, column = rank // wide, rank % wide
+        steps: list[Program] = []
+        for works in zip(times[::3], times[1::3], times[2::3], strict=True):
+            meetings = [(f"row {row}", 20), (f"row {row}", 20), (f"column {column}", 21)]
+            steps.append(
+                [
+                    op
+                    for work, (name, stream) in zip(works, meetings, strict=True)
+                    for op in (Op(work=work), Op(meets=name, stream=stream + 3 * rank))
+                ]
+            )
+        programs.append(steps)
+    return programs
+
+
+def drawn_groups(programs: Sequence[Sequence[Program]]) -> set[frozenset[tuple[int, int]]]:
+    """Return which kernels of which ranks belong together, each by its number among those of the rank."""
+    found: dict[tuple[str, int], set[tuple[int, int]]] = {}
+    for rank, steps in enumerate(programs):
+        counts: dict[str, int] = {}
+        met = [op.meets for step in steps for op in step if op.meets]
+        for place, name in enumerate(met):
+            found.setdefault((name, counts.get(name, 0)), set()).add((rank, place))
+            counts[name] = counts.get(name, 0) + 1
+    return {frozenset(members) for members in found.values()}
+
+
+def found_groups(parts: Sequence[Part]) -> set[frozenset[tuple[int, int]]]:
+    found = communication(Timeline(joined(parts))).sort_values(["device", "start_ns"])
+    found["place"] = found.groupby("device").cumcount()
+    found = found[found["collective"] >= 0]
+    return {
+        frozenset(zip(members["device"].tolist(), members["place"].tolist(), strict=True))
+        for _, members in found.groupby("collective")
+    }
+
+
+@examples(25)
+@given(
+    shape=st.sampled_from([(2, 2), (2, 4), (4, 2)]),
+    data=st.data(),
+)
+def test_groups_of_a_grid_that_no_call_tells_are_those_that_were_drawn(
+    shape: tuple[int, int], data: st.DataObject
+) -> None:
+    rows, wide = shape
+    seed = data.draw(st.integers(0, 1 << 30))
+    # who computes as long as another cannot be told from it, so delays are of all sizes
+    delays = np.random.default_rng(seed).integers(200_000, 2_000_000, (rows * wide, 3 * STEPS)).tolist()
+    programs = grid(delays, wide)
+    assert found_groups(played(programs, tells_calls=False)) == drawn_groups(programs)
+
+
+def test_one_group_of_all_ranks_is_still_one() -> None:
+    delays = np.random.default_rng(1).integers(200_000, 2_000_000, (4, 3 * STEPS)).tolist()
+    programs = [[[Op(work=work), Op(meets="all")] for work in times] for times in delays]
+    assert found_groups(played(programs, tells_calls=False)) == drawn_groups(programs)

@@ -102,6 +102,7 @@ class Op:
     gives: int = BYTES
     gets: int = BYTES
     name: str = "allreduce"
+    stream: int = 7
 
 
 Program = Sequence[Op]
@@ -179,7 +180,8 @@ def played(
         firsts = np.cumsum([0, *(len(step) for step in steps)])
         on_thread = {"process": 1, "thread": 11, "pid": 1, "tid": 11}
         shape = dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"), 1)
-        on_stream = {"process": 1, "device": 0, "gpu": 0, "context": 1, "stream": 7, "correlation": np.arange(len(ops))}
+        on_stream = {"process": 1, "device": 0, "gpu": 0, "context": 1, "correlation": np.arange(len(ops))}
+        on_stream["stream"] = np.array([op.stream for op in ops])
         name = ["work(float*)" if op.work else _KERNELS[op.name] if op.meets else PAIRS for op in ops]
         kernels = {"start_ns": spans[:, 0], "end_ns": spans[:, 1], **on_stream, **shape, "name": name}
         calls = {"start_ns": called, "end_ns": called + 1_000, **on_thread, "correlation": np.arange(len(ops))}

@@ -46,6 +46,8 @@ _OF_MACHINE: Final = ("devices", "memory_usage", "gpu_metrics", "gpu_page_faults
 # above that, times of ranks cannot be compared
 _MOST_SPREAD_NS: Final = 1_000_000
 _BITS: Final = 32
+# with how many others a rank's clock is compared until one fits
+_MOST_TRIED: Final = 8
 _ALL_NAMED: Final = 8
 # of a capture's length, and in ns: one that ends sooner than others by more did not end with them
 _EARLY: Final = 0.1
@@ -432,14 +434,21 @@ def _clocks(every: Sequence[Facts]) -> list[_Clock]:
     told = [facts.communication for facts in every]
     clocks: list[_Clock | None] = [_Clock(0, None), *[None] * (len(every) - 1)]
     for place in range(1, len(every)):
-        for other in range(place):
+        tried = 0
+        # neighbours, and those of the first, are the likeliest to have a communicator in common
+        for other in (0, *range(place - 1, 0, -1)):
             through = clocks[other]
             found = shift_between(told[other], told[place]) if through is not None else None
-            if through is not None and found is not None:
-                shift, spread = found
-                # whatever differs by little is one clock; by how little, is said
-                is_one = abs(shift) < ONE_CLOCK_NS
-                clocks[place] = _Clock(through.shift_ns + (0 if is_one else shift), max(spread, abs(shift) * is_one))
+            if through is None or found is None:
+                continue
+            shift, spread = found
+            # whatever differs by little is one clock; by how little, is said
+            is_one = abs(shift) < ONE_CLOCK_NS
+            clock = _Clock(through.shift_ns + (0 if is_one else shift), max(spread, abs(shift) * is_one))
+            clocks[place] = min(clocks[place] or clock, clock, key=lambda one: one.spread_ns or 0)
+            tried += 1
+            # if the capture tells no communicators, they may have none in common
+            if spread < ONE_CLOCK_NS or tried == _MOST_TRIED:
                 break
     return [clock or _guessed(every[0].span, facts.span) for clock, facts in zip(clocks, every, strict=True)]
 

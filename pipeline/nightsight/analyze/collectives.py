@@ -177,7 +177,7 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
     the rank with the most steps: one can have been recorded later. The last one ends with the last work of the rank.
     """
     met, rows = _met(timeline), []
-    begun = {device: _begun(timeline, device) for device in met["device"].unique().tolist()}
+    begun = {device: steps_of(timeline, device) for device in met["device"].unique().tolist()}
     longest = max((begin for begin, _ in begun.values()), key=len, default=_NONE)
     for device, (begin, end) in begun.items():
         mine = met[met["device"] == device]
@@ -197,7 +197,7 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
 _NONE: Final = np.empty(0, dtype=np.int64)
 
 
-def _begun(timeline: Timeline, device: int) -> Spans:
+def steps_of(timeline: Timeline, device: int) -> Spans:
     """Return when the steps of a device begin and end in the window, which counts as one if it has none."""
     window = timeline.window
     if (job := timeline.profile.job) is None:

@@ -36,6 +36,12 @@ _AROUND: Final = 3
 # calls of a group launch their kernel together, at most this long after
 _MOST_GROUPED_NS: Final = 1_000_000
 _OF_CALLS: Final = ("bytes", "received_bytes", "group_size", "place")
+# what ends with each other does so within that, or so many times of what is usual; how many to compare at most
+_TOGETHER_NS: Final = 20_000
+_LOOSE: Final = 4
+_SAMPLED: Final = 64
+# of the longest stream that two captures have in common: shorter ones tell nothing of clocks
+_ENOUGH: Final = 0.25
 # of what ends at about the same time, how many to look at on either side
 _NEIGHBOURS: Final = 4
 # who exchanges with so many others at once exchanges with all; in a pipeline there are two
@@ -48,8 +54,8 @@ ONE_CLOCK_NS: Final = 50_000
 def communication(timeline: Timeline) -> pd.DataFrame:
     """Return one row per kernel that communicates, by device and the order of their calls.
 
-    Columns: operation (position in Timeline.operations), device, process, start_ns and end_ns on the GPU, called_ns
-    (when the CPU launched it, else its start), group (the communicator, "" if unknown), name ("allreduce"), bytes and
+    Columns: operation (position in Timeline.operations), device, stream, process, start_ns and end_ns on the GPU,
+    called_ns (when the CPU launched it, else its start), group (the communicator, "" if unknown), name, bytes and
     received_bytes (what the rank gives and gets, missing if unknown), group_size, place (of the rank in the group,
     missing if unknown), pairs (its sends and receives, in order, with peer and bytes: ">1:4096 <0:4096"; a peer that is
     not known is left out), collective (equal for what several devices take part in, -1 for what has no partner).
@@ -65,6 +71,7 @@ def communication(timeline: Timeline) -> pd.DataFrame:
         {
             "operation": row,
             "device": device,
+            "stream": operations.stream[row],
             "process": operation_column(timeline, "process")[row] if len(row) else row,
             "start_ns": start,
             "end_ns": end,
@@ -268,18 +275,20 @@ def matched(found: pd.DataFrame) -> Ints:
     tells = found.assign(told=found["group"] != "").groupby("device")["told"].any()
     group = found["group"] if tells.all() else pd.Series("", index=found.index)
     codes = pd.factorize((group + "\0" + found["name"].where(group == "", "")).to_numpy(dtype=object))[0]
-    start, end, pairwise = (found[name].to_numpy() for name in ("start_ns", "end_ns", "name"))
-    pairwise, is_known = np.isin(pairwise.astype(str), PAIRWISE), (group != "").to_numpy()
+    start, end, stream = (found[name].to_numpy() for name in ("start_ns", "end_ns", "stream"))
+    pairwise, is_known = found["name"].isin(PAIRWISE).to_numpy(), (group != "").to_numpy()
     of_all = _of_all(found)
     for mine in positions(codes).values():
         together = mine[~pairwise[mine] | of_all[mine]]
-        ranks = sorted((together[rows] for rows in positions(device[together]).values()), key=len, reverse=True)
-        if len(ranks) < 2:
-            continue
-        if is_known[mine[0]] or _are_together(ranks, start, end):
-            _by_place(collective, ranks, end)
-        else:
-            _by_time(collective, ranks, start, end)
+        companies = [together] if is_known[mine[0]] else _companies(together, device, stream, start, end)
+        for company in companies:
+            ranks = sorted((company[rows] for rows in positions(device[company]).values()), key=len, reverse=True)
+            if len(ranks) < 2:
+                continue
+            if is_known[mine[0]] or _are_together(ranks, start, end):
+                _by_place(collective, ranks, end)
+            else:
+                _by_time(collective, ranks, start, end)
     _in_pairs(collective, messages(found), start, end)
     grouped = np.flatnonzero(collective >= 0)
     _, inverse, count = np.unique(collective[grouped], return_inverse=True, return_counts=True)
@@ -414,6 +423,45 @@ def _undirected(found: pd.DataFrame, rows: Ints) -> pd.DataFrame:
     return pd.DataFrame({**facts, "is_directed": False})
 
 
+def _companies(mine: Ints, device: Ints, stream: Ints, start: Ints, end: Ints) -> list[Ints]:
+    """Return kernels of one name by the communicators that they are probably of, which the capture does not tell.
+
+    Each communicator has a stream on each of its devices. Streams of different devices whose kernels end together, one
+    by one, are of one; what is like no other is returned together.
+    """
+    ids = pd.MultiIndex.from_arrays([device[mine], stream[mine]]).factorize()[0]
+    lines = [mine[rows] for rows in positions(ids).values()]
+    of_line = np.array([device[line[0]] for line in lines])
+    if len(pd.unique(of_line)) < 3:
+        return [mine]
+    near = np.zeros((len(lines), len(lines)), dtype=bool)
+    for rows in positions(np.array([len(line) for line in lines])).values():
+        near[np.ix_(rows, rows)] = _ends_with([lines[row] for row in rows.tolist()], of_line[rows], start, end)
+    label = np.arange(len(lines))
+    for line in range(len(lines)):
+        # all that are near it, and what these are near to, become one
+        joined = np.isin(label, label[near[line]])
+        label[joined] = label[joined].min(initial=len(lines))
+    found, rest = list[Ints](), list[Ints]()
+    for rows in positions(label).values():
+        is_one = len(rows) > 1 and len(pd.unique(of_line[rows])) == len(rows)
+        (found if is_one else rest).append(np.concatenate([lines[row] for row in rows.tolist()]))
+    return [*found, *([np.sort(np.concatenate(rest))] if rest else [])]
+
+
+def _ends_with(lines: list[Ints], device: Ints, start: Ints, end: Ints) -> Flags:
+    """Return which of some streams, with as many kernels each, end together with which others, and with themselves."""
+    chosen = np.unique(np.linspace(0, len(lines[0]) - 1, _SAMPLED).astype(np.int64))
+    ends = np.array([end[line[chosen]] for line in lines])
+    length = np.median(np.array([end[line[chosen]] - start[line[chosen]] for line in lines]), axis=1)
+    apart = np.array([np.median(np.abs(ends - one), axis=1) for one in ends])
+    apart[device[:, None] == device] = np.inf
+    # clocks of different machines are off by something, for all alike
+    most = max(_TOGETHER_NS, _LOOSE * float(np.median(apart.min(axis=1, initial=np.inf))))
+    near: Flags = (apart <= most) & (apart < np.minimum(length[:, None], length))
+    return near | np.eye(len(lines), dtype=bool)
+
+
 def _are_together(ranks: list[Ints], start: Ints, end: Ints) -> bool:
     """Whether as many kernels of each rank end nearly together, taken in their order."""
     first = ranks[0]
@@ -462,7 +510,8 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
     on one rank ends on the other, so the ends tell.
     """
     is_told = all((frame["group"] != "").any() for frame in (reference, other))
-    keys = ["group", "name"] if is_told else ["name"]
+    # a stream is of one communicator, though not which is told
+    keys = ["group", "name"] if is_told else ["name", "stream"]
     ends: list[dict[Any, Ints]] = [{}, {}]
     for frame, of_frame in zip((reference, other), ends, strict=True):
         for (*key, _), times in frame[~frame["name"].isin(PAIRWISE)].groupby([*keys, "device"])["end_ns"]:
@@ -470,18 +519,29 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
             of_frame[tuple(key)] = max(
                 of_frame.get(tuple(key), times.to_numpy()[:0]), np.sort(times.to_numpy()), key=len
             )
-    common = [key for key in ends[0] if key in ends[1]]
-    if not common:
+    pairs = [
+        (mine, theirs)
+        for key, mine in ends[0].items()
+        for same, theirs in ends[1].items()
+        if (key == same if is_told else key[0] == same[0])
+    ]
+    if not pairs:
         return None
-    many, few = max(((ends[0][key], ends[1][key]) for key in common), key=lambda pair: min(map(len, pair)))
+    pairs.sort(key=lambda pair: min(map(len, pair)), reverse=True)
+    enough = _ENOUGH * min(map(len, pairs[0]))
+    spread, shift = min(_shift(*pair) for pair in (pairs[:1] if is_told else pairs) if min(map(len, pair)) >= enough)
+    return shift, spread
+
+
+def _shift(many: Ints, few: Ints) -> tuple[int, int]:
+    """Return how far the ends of the same collectives on two ranks are apart but for their clocks, and these in ns."""
     # on one clock, ends are near each other as they are, and much nearer than one collective is to the next
     nearest = many[np.clip(np.searchsorted((many[1:] + many[:-1]) // 2, few), 0, len(many) - 1)]
     gap = float(np.median(np.diff(many))) if len(many) > 1 else np.inf
     if np.median(np.abs(nearest - few)) < min(ONE_CLOCK_NS, gap / 4):
-        spread, shift = _spread(nearest - few)
-        return shift, spread
+        return _spread(nearest - few)
     if len(many) == len(few) and (same := _spread(many - few))[0] < ONE_CLOCK_NS:
-        return same[1], same[0]
+        return same
     most = min(max(len(many), len(few)) - 1, _MOST_SHIFTED)
     ways = []
     for offset in sorted(range(-most, most + 1), key=abs):
@@ -489,8 +549,7 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
         inside = (place >= 0) & (place < len(many))
         if 2 * inside.sum() >= min(len(many), len(few)):
             ways.append(_spread(many[place[inside]] - few[inside]))
-    spread, shift = min(ways, key=lambda way: way[0])
-    return shift, spread
+    return min(ways, key=lambda way: way[0])
 
 
 def _spread(apart: Ints) -> tuple[int, int]:
