@@ -1,6 +1,7 @@
 """What ranks send to each other: who to whom, how much, and who waited for whom."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -72,6 +73,23 @@ def test_who_waited_for_whom_is_what_was_drawn(drawn: list[tuple[tuple[int, int]
     assert (end[alone["sent"]] == end[alone["got"]]).all()
     if found["end_ns"].nunique() == len(drawn):
         assert len(alone) == len(drawn)
+
+
+@pytest.mark.parametrize("is_eager", [False, True])
+@pytest.mark.parametrize("ahead", [0, 7_000_000_000, -3_600_000_000_000])
+def test_messages_tell_clocks_if_nothing_else_does(ahead: int, *, is_eager: bool) -> None:
+    programs = [[program] * STEPS for program in all_then_all(EVEN, 4)]
+    parts = played(programs, is_eager=is_eager)
+    late = {
+        name: frame.assign(**{column: frame[column] + ahead for column in ("start_ns", "end_ns") if column in frame})
+        for name, frame in parts[1].profile.tables.items()
+    }
+    moved = replace(parts[1], profile=replace(parts[1].profile, tables=late))
+    job = joined([parts[0], moved, parts[2]])
+    assert "unknown_clock" not in {finding.rule for finding in job.findings}
+    shift = job.table("ranks")["shift_ns"].fillna(0).tolist()
+    # what is sent ahead tells less: no more than how long ahead
+    assert shift == pytest.approx([0, -ahead, 0], abs=20_000_000 if is_eager else 0)
 
 
 # -- communicators that the capture does not tell ---------------------------------------------------------------------

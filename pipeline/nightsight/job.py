@@ -415,7 +415,17 @@ def _table(ranked: _Ranked) -> pd.DataFrame:
     of_part = [ranked.clocks[part] for part in parts]
     shifts = pd.array([clock.shift_ns or None for clock in of_part], dtype=NULLABLE)
     spreads = pd.array([clock.spread_ns for clock in of_part], dtype=NULLABLE)
-    return conform("ranks", kept.assign(process=process, shift_ns=shifts, spread_ns=spreads))
+    hosts = pd.array([_hosts(ranked.facts)[part] for part in parts], dtype=NULLABLE)
+    return conform("ranks", kept.assign(process=process, shift_ns=shifts, spread_ns=spreads, host=hosts))
+
+
+def _hosts(every: Sequence[Facts]) -> list[int | None]:
+    """Return the number of the machine of each capture, counted from 0 in this order; None unless known for all."""
+    nodes = [facts.table("launched_as")["node"].dropna().tolist()[:1] for facts in every]
+    if not all(nodes):
+        return [0 if len(every) == 1 else None] * len(every)
+    numbers = {node: number for number, node in enumerate(dict.fromkeys(node for (node,) in nodes))}
+    return [numbers[node] for (node,) in nodes]
 
 
 # -- one clock --------------------------------------------------------------------------------------------------------

@@ -1941,6 +1941,12 @@ RANKS: Final = Entry(
     ("kernels",),
     (
         Column("rank", WHOLE, "its number in the job", is_plain=True),
+        Column(
+            "host",
+            WHOLE,
+            "number of its machine, as launchers tell; left out unless known for all ranks",
+            is_optional=True,
+        ),
         _DEVICE,
         _PID,
         Column("steps", WHOLE, "repetitions in the window", is_plain=True),
@@ -1963,7 +1969,7 @@ RANKS: Final = Entry(
     is_folded=True,
     bars=("waited_ns", "awaited_ns"),
     minor=("late_ns", "late_at_ns"),
-    constant=("pid", "steps", "shift_ns", "spread_ns", "like_rank"),
+    constant=("host", "pid", "steps", "shift_ns", "spread_ns", "like_rank"),
 )
 
 RANK_STEPS: Final = Entry(

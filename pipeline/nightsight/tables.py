@@ -126,7 +126,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     # which rank of a job a process is, and of how many; source: what tells it. shift_ns: by how much its times were
     # moved to those of the other ranks, missing if they have one clock; spread_ns: how far single collectives are from
-    # that
+    # that; host: number of the machine it ran on, missing unless known for all ranks
     "ranks": {
         "process": INT,
         "rank": INT,
@@ -134,6 +134,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "source": TEXT,
         "shift_ns": NULLABLE,
         "spread_ns": NULLABLE,
+        "host": NULLABLE,
     },
     "threads": {"thread": INT, "name": TEXT, "priority": NULLABLE},
     "os_calls": {**_SPAN, **_ON_THREAD, "name": TEXT},
@@ -252,8 +253,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # the same: what a serving benchmark measured; metric, measured: as in the result `serving`, of which statistic is a
     # column; source: the program whose file it is, or a workload
     "serving_figures": {"metric": TEXT, "measured": TEXT, "source": TEXT, "statistic": TEXT, "value": "float64"},
-    # the same: which rank the launcher said that the program is, and of how many; source: which launcher
-    "launched_as": {"rank": INT, "world_size": INT, "source": TEXT},
+    # the same: which rank the launcher said that the program is, and of how many; source: which launcher; node: on
+    # which of its machines, counted from 0
+    "launched_as": {"rank": INT, "world_size": INT, "source": TEXT, "node": NULLABLE},
 }
 
 UNPROFILED: Final = ("profiler_costs", "timed_ranges", "serving_figures", "launched_as")

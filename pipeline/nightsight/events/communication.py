@@ -392,10 +392,11 @@ def _peers(found: pd.DataFrame, group: Ints, row: Ints, peer: Floats) -> Ints:
     members["place"] = found["place"].to_numpy(dtype=np.float64, na_value=np.nan)
     places = members.dropna().drop_duplicates(["group", "place"]).set_index(["group", "place"])["device"]
     other = places.reindex(pd.MultiIndex.from_arrays([group[row], peer])).to_numpy(dtype=np.float64)
-    # in a group of two there is only one other
+    # in a group of two there is only one other, unless it is known to be one that was not recorded
+    is_told = np.isin(group[row], places.index.get_level_values("group")) & ~np.isnan(peer)
     ends = members.groupby("group")["device"].agg(["min", "max", "nunique"]).reindex(group[row])
     device = found["device"].to_numpy()[row]
-    rest = np.where(ends["nunique"] == 2, ends["min"] + ends["max"] - device, np.nan)
+    rest = np.where((ends["nunique"] == 2).to_numpy() & ~is_told, ends["min"] + ends["max"] - device, np.nan)
     other = np.where(np.isnan(other), rest, other)
     return np.where(np.isnan(other) | (other == device), -1, other).astype(np.int64)
 
@@ -506,8 +507,8 @@ def _by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> Non
 def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
     """Return by how much the clock of `other` is behind that of `reference`, and how far single collectives are off.
 
-    Both as `communication` returns; in ns. None if they have no collective in common: whatever ends
-    on one rank ends on the other, so the ends tell.
+    Both as `communication` returns; in ns. None if they have nothing in common. Whatever ends on one rank ends on the
+    other, so the ends of collectives tell; without any, that no message arrives before it is sent.
     """
     is_told = all((frame["group"] != "").any() for frame in (reference, other))
     # a stream is of one communicator, though not which is told
@@ -526,11 +527,31 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
         if (key == same if is_told else key[0] == same[0])
     ]
     if not pairs:
-        return None
+        return _shift_of_messages(reference, other)
     pairs.sort(key=lambda pair: min(map(len, pair)), reverse=True)
     enough = _ENOUGH * min(map(len, pairs[0]))
     spread, shift = min(_shift(*pair) for pair in (pairs[:1] if is_told else pairs) if min(map(len, pair)) >= enough)
     return shift, spread
+
+
+def _shift_of_messages(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
+    """Return the same of ranks that only send to each other; off is a clock if messages in both ways contradict."""
+    far = int(reference["device"].max()) + 1 if len(reference) else 0
+    both = pd.concat([reference, other.assign(device=other["device"] + far)], ignore_index=True)
+    told = messages(both)
+    told = told[told["is_directed"] & ((told["sender"] < far) != (told["receiver"] < far))]
+    if not len(told):
+        return None
+    start, end = both["start_ns"].to_numpy(), both["end_ns"].to_numpy()
+    sent, got, is_ours = told["sent"].to_numpy(), told["got"].to_numpy(), (told["sender"] < far).to_numpy()
+    # what is added to the other clock at least, for what comes from us, and at most, for what goes to us
+    low = int((start[sent] - end[got])[is_ours].max(initial=np.iinfo(np.int64).min))
+    high = int((end[got] - start[sent])[~is_ours].min(initial=np.iinfo(np.int64).max))
+    if low <= 0 <= high:
+        return 0, 0
+    # large messages end together on both sides
+    _, shift = _spread(np.where(is_ours, end[sent] - end[got], end[got] - end[sent]))
+    return (min(max(shift, low), high), 0) if low <= high else (shift, low - high)
 
 
 def _shift(many: Ints, few: Ints) -> tuple[int, int]:

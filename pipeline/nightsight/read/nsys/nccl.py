@@ -40,7 +40,7 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     """Return the collectives, sends and receives among these ranges of `source`, and the ranks; {} without payloads.
 
     bytes: what this rank gives. NCCL tells the part that each rank ends up with of a reduce-scatter, and what a rank
-    gives in all else. A rank is that in the largest communicator.
+    gives in all else. A rank is that in the largest communicator. A capture is of one machine.
     """
     if not len(ranges):
         return {}
@@ -63,7 +63,7 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     tables = {"collectives": conform("collectives", calls)}
     if len(made):
         ranks = made.sort_values("size", kind="stable").drop_duplicates("process", keep="last")
-        tables["ranks"] = ranks.rename(columns={"size": "world_size"}).assign(source="NCCL")
+        tables["ranks"] = ranks.rename(columns={"size": "world_size"}).assign(source="NCCL", host=0)
     return tables
 
 
