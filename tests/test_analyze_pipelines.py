@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from nightsight.analyze.pipelines import ANALYSES
 from nightsight.events.timeline import Timeline
-from nightsight.job import joined
+from nightsight.job import apart, joined, joined_of_some
 from nightsight.model import Finding
+from nightsight.render.page.html import render_html
 from nightsight.workflow import build_report
 from tests.properties import examples
 from tests.world import BYTES, HOP_NS, TRANSFER_NS, Op, Program, all_then_all, in_turns, played, timed
@@ -139,3 +140,18 @@ def test_what_the_formula_does_not_explain_promises_nothing() -> None:
     programs = all_then_all([(1_000_000, 2_000_000)] * 3, 2)
     slow = [[*program, *[Op(work=4_000_000)] * (rank == 2)] for rank, program in enumerate(programs)]
     assert "would save" not in advised(slow)["pipeline_bubble"].detail
+
+
+def test_a_job_of_which_only_some_events_are_held_has_the_same_stages() -> None:
+    parts = played([[program] * STEPS for program in in_turns([(500_000, 1_000_000), (700_000, 1_000_000)] * 2, 6)])
+    some = joined_of_some([apart(part) for part in parts], lambda number: parts[number].profile, 2)
+    for analysis in ANALYSES:
+        found, expected = (analysis.run(Timeline(profile)).rows for profile in (some, joined(parts)))
+        pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+
+
+def test_the_page_shows_pairs_and_stages() -> None:
+    profile = joined(played([[program] * STEPS for program in in_turns(EVEN, 4)]))
+    page = render_html(build_report(profile, "job"), profile)
+    for title in ("Sends and receives", "Stages of a pipeline"):
+        assert f">{title}" in page

@@ -42,6 +42,7 @@ _LOOSE: Final = 4
 _SAMPLED: Final = 64
 # of the longest stream that two captures have in common: shorter ones tell nothing of clocks
 _ENOUGH: Final = 0.25
+_MOST_PAIRS: Final = 16
 # of what ends at about the same time, how many to look at on either side
 _NEIGHBOURS: Final = 4
 # who exchanges with so many others at once exchanges with all; in a pipeline there are two
@@ -530,7 +531,10 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
         return _shift_of_messages(reference, other)
     pairs.sort(key=lambda pair: min(map(len, pair)), reverse=True)
     enough = _ENOUGH * min(map(len, pairs[0]))
-    spread, shift = min(_shift(*pair) for pair in (pairs[:1] if is_told else pairs) if min(map(len, pair)) >= enough)
+    pairs = pairs[:1] if is_told else [pair for pair in pairs[:_MOST_PAIRS] if min(map(len, pair)) >= enough]
+    # what fits as it is comes before what could be moved to fit: steps are alike
+    fitting = (found for pair in pairs if (found := _as_it_is(*pair)) is not None)
+    spread, shift = next(fitting, None) or min(_shift(*pair, _MOST_SHIFTED // len(pairs)) for pair in pairs)
     return shift, spread
 
 
@@ -554,16 +558,21 @@ def _shift_of_messages(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[in
     return (min(max(shift, low), high), 0) if low <= high else (shift, low - high)
 
 
-def _shift(many: Ints, few: Ints) -> tuple[int, int]:
-    """Return how far the ends of the same collectives on two ranks are apart but for their clocks, and these in ns."""
-    # on one clock, ends are near each other as they are, and much nearer than one collective is to the next
+def _as_it_is(many: Ints, few: Ints) -> tuple[int, int] | None:
+    """Return how far the ends of collectives are apart but for a small shift, and that; None if clocks differ.
+
+    On one clock, ends are near each other as they are, and much nearer than one collective is to the next.
+    """
     nearest = many[np.clip(np.searchsorted((many[1:] + many[:-1]) // 2, few), 0, len(many) - 1)]
     gap = float(np.median(np.diff(many))) if len(many) > 1 else np.inf
-    if np.median(np.abs(nearest - few)) < min(ONE_CLOCK_NS, gap / 4):
-        return _spread(nearest - few)
+    return _spread(nearest - few) if np.median(np.abs(nearest - few)) < min(ONE_CLOCK_NS, gap / 4) else None
+
+
+def _shift(many: Ints, few: Ints, most_shifted: int) -> tuple[int, int]:
+    """Return how far the ends of the same collectives on two ranks are apart but for their clocks, and these in ns."""
     if len(many) == len(few) and (same := _spread(many - few))[0] < ONE_CLOCK_NS:
         return same
-    most = min(max(len(many), len(few)) - 1, _MOST_SHIFTED)
+    most = min(max(len(many), len(few)) - 1, most_shifted)
     ways = []
     for offset in sorted(range(-most, most + 1), key=abs):
         place = np.arange(len(few)) + offset
