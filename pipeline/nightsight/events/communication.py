@@ -43,6 +43,7 @@ _SAMPLED: Final = 64
 # of the longest stream that two captures have in common: shorter ones tell nothing of clocks
 _ENOUGH: Final = 0.25
 _MOST_PAIRS: Final = 16
+_SURE: Final = 32
 # of what ends at about the same time, how many to look at on either side
 _NEIGHBOURS: Final = 4
 # who exchanges with so many others at once exchanges with all; in a pipeline there are two
@@ -534,8 +535,12 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
     pairs = pairs[:1] if is_told else [pair for pair in pairs[:_MOST_PAIRS] if min(map(len, pair)) >= enough]
     # what fits as it is comes before what could be moved to fit: steps are alike
     fitting = (found for pair in pairs if (found := _as_it_is(*pair)) is not None)
-    spread, shift = next(fitting, None) or min(_shift(*pair, _MOST_SHIFTED // len(pairs)) for pair in pairs)
-    return shift, spread
+    if (found := next(fitting, None)) is not None:
+        return found[1], found[0]
+    spread, shift = min(_shift(*pair, _MOST_SHIFTED // len(pairs)) for pair in pairs)
+    # of few on several streams, some fit by chance: another rank may tell more
+    is_sure = len(pairs) == 1 or min(map(len, pairs[0])) >= _SURE
+    return shift, spread if is_sure else max(spread, ONE_CLOCK_NS)
 
 
 def _shift_of_messages(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
