@@ -13,7 +13,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from nightsight.analyze.collectives import ANALYSES
 from nightsight.collect.launched import Launched, launched
+from nightsight.events.timeline import Timeline
 from nightsight.job import Part, joined
 from nightsight.model import Profile, Report
 from nightsight.tables import conform
@@ -28,6 +30,9 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8"}
     ("environment", "told"),
     [
         (TORCHRUN, Launched(3, 8, "torchrun")),
+        ({**TORCHRUN, "GROUP_RANK": "1"}, Launched(3, 8, "torchrun", 1)),
+        ({**TORCHRUN, "GROUP_RANK": "x"}, Launched(3, 8, "torchrun")),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_NODEID": "2"}, Launched(5, 8, "Slurm", 2)),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, Launched(0, 2, "Slurm")),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, Launched(1, 4, "Open MPI")),
         # torchrun inside of Slurm
@@ -46,6 +51,26 @@ TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8"}
 )
 def test_launchers_tell_ranks(environment: dict[str, str], told: Launched | None) -> None:
     assert launched(environment) == told
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hosts", "is_near"),
+    [((0, 0, 0), [0, 0, 0], True), ((4, 4, 7), [0, 0, 1], False), ((0, 0, None), None, True)],
+)
+def test_a_link_is_only_compared_to_on_one_machine(
+    nodes: tuple[int | None, ...], hosts: list[int] | None, *, is_near: bool
+) -> None:
+    told = []
+    for rank, (part, node) in enumerate(zip(world([[1_000_000] * 20] * 3), nodes, strict=True)):
+        beside = pd.DataFrame([Launched(rank, 3, "Slurm", node)])
+        tables = of_text(as_text({"launched_as": conform("launched_as", beside)}))
+        told.append(Part(part.name, part.profile.joined(Profile(tables))))
+    results = {one.entry.name: one.run(Timeline(joined(told))) for one in ANALYSES}
+    ranks, collectives = (results[name].rows for name in ("ranks", "collectives"))
+    assert (ranks.sort_values("rank")["host"].tolist() if "host" in ranks else None) == hosts
+    assert ("link_pct" in collectives and collectives["link_pct"].notna().all()) == is_near
+    # what is only inferred is said
+    assert any("inferred from their clocks" in note for note in results["collectives"].notes) == (hosts is None)
 
 
 def test_a_capture_that_tells_no_rank_has_that_of_its_launcher() -> None:
@@ -70,7 +95,8 @@ def test_the_rank_is_kept_beside_a_capture(
     script.write_text("import os\nprint('rank', os.environ['RANK'])\n")
     run("profile", "--no-ncu", "--no-calibrate", "--names", "off", "--reports", tmp_path / "reports", script)
     (kept,) = (tmp_path / "reports").rglob("*.unprofiled.json")
-    assert json.loads(kept.read_text())["launched_as"] == [{"rank": 3, "world_size": 8, "source": "torchrun"}]
+    told = {"rank": 3, "world_size": 8, "source": "torchrun", "node": None}
+    assert json.loads(kept.read_text())["launched_as"] == [told]
 
 
 @pytest.mark.slow

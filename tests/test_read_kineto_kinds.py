@@ -261,6 +261,29 @@ def test_collectives_have_sizes_ranks_and_the_time_of_their_kernels(tmp_path: Pa
     assert rows["message_bytes"].fillna(-1).tolist() == [2000, -1]
 
 
+def test_sends_and_receives_tell_both_ranks(tmp_path: Path) -> None:
+    # torch gives the number of the other one as the rank of a send or receive
+    pair = {**REDUCED, "Group size": 3, "Process Group Name": "5", "Process Group Ranks": "[1, 4, 6]"}
+    operator = {"cat": "cpu_op", "name": "record_param_comms", "dur": 5.0}
+    events = [
+        call(**operator, ts=9.0, args={**pair, "Collective name": "send", "Rank": 2, "Dst Rank": 6}),
+        call(**operator, ts=20.0, args={**pair, "Collective name": "recv", "Rank": 0, "Src Rank": 1}),
+        call(**operator, ts=30.0, args={**pair, "Process Group Ranks": "[]", "Collective name": "recv", "Rank": 0}),
+        call(),
+        kernel(),
+    ]
+    path = write(tmp_path, *events)
+    known, of_job = {"rank": 4, "world_size": 8}, {"rank": 2, "world_size": 3}
+    for told, places in ((known, [1, 1, -1]), (of_job, [2, 2, 2]), ({}, [-1] * 3)):
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps({**document, "distributedInfo": told}))
+        found = read_kineto(path).table("collectives")
+        assert found["peer"].tolist() == [2, 0, 0]
+        assert found["rank"].fillna(-1).tolist() == places
+        assert found["bytes"].tolist() == [2000, 0, 0]
+        assert found["received_bytes"].tolist() == [0, 2000, 2000]
+
+
 def test_a_trace_without_collectives_says_so(tmp_path: Path) -> None:
     assert "no collective" in read_kineto(write(tmp_path, kernel())).missing["collectives"]
 

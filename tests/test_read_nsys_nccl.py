@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.events.communication import communication, messages
+from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.sanitize import sanitize
@@ -84,6 +86,30 @@ def test_the_call_that_makes_a_communicator_tells_its_size_and_the_rank(changed:
 def test_a_rank_that_receives_gives_nothing(changed: Changed) -> None:
     renamed = "UPDATE StringIds SET value = 'ncclRecv' WHERE value = 'ncclAllReduce'"
     assert set(changed((renamed, ())).table("collectives")["bytes"]) == {0}
+
+
+def test_a_send_and_its_receive_are_one_message(changed: Changed) -> None:
+    threads = "(SELECT {}(globalTid) FROM NVTX_EVENTS WHERE jsonText LIKE '%communicator%')"
+    statements = []
+    # the real kernels of an all-reduce, as if one rank had sent to the other
+    for name, which, peer in (("ncclSend", "MIN", 1), ("ncclRecv", "MAX", 0)):
+        said = json.dumps({"NCCL communicator ID": 7, "Message size [bytes]": BYTES, "Peer rank": peer})
+        where = f"jsonText LIKE '%communicator%' AND globalTid = {threads.format(which)}"
+        statements.append((f"UPDATE NVTX_EVENTS SET textId = NULL, text = ?, jsonText = ? WHERE {where}", (name, said)))
+    profile = changed(*statements)
+    calls = profile.table("collectives")
+    assert calls.groupby("name", observed=True)["peer"].unique().map(list).to_dict() == {"send": [1], "recv": [0]}
+    assert calls.groupby("name", observed=True)["received_bytes"].sum().to_dict() == {"send": 0, "recv": 15 * BYTES}
+    timeline = Timeline(profile)
+    found = messages(communication(timeline))
+    assert len(found) == 15
+    assert set(found["bytes"]) == {BYTES}
+    assert found["sender"].nunique() == found["receiver"].nunique() == 1
+    (row,) = build_report(profile, "x").result("sends").rows.to_dict("records")
+    assert (row["calls"], row["message_bytes"]) == (1, BYTES)
+    # as long as its ranks were found to wait for each other
+    assert row["to_waited_ns"] + row["from_waited_ns"] > 0
+    assert row["bytes_per_s"] > 1e11
 
 
 def test_without_payloads_it_is_said_how_to_export_them(changed: Changed) -> None:

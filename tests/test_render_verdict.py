@@ -86,7 +86,7 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     healthy = said(*whole, replay, gains)
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
     assert healthy.first == (
-        "Looked for 19 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
+        "Looked for 21 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
         "rarely worth the work below 10 %."
     )
 

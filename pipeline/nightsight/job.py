@@ -46,6 +46,8 @@ _OF_MACHINE: Final = ("devices", "memory_usage", "gpu_metrics", "gpu_page_faults
 # above that, times of ranks cannot be compared
 _MOST_SPREAD_NS: Final = 1_000_000
 _BITS: Final = 32
+# with how many others a rank's clock is compared until one fits
+_MOST_TRIED: Final = 8
 _ALL_NAMED: Final = 8
 # of a capture's length, and in ns: one that ends sooner than others by more did not end with them
 _EARLY: Final = 0.1
@@ -413,7 +415,17 @@ def _table(ranked: _Ranked) -> pd.DataFrame:
     of_part = [ranked.clocks[part] for part in parts]
     shifts = pd.array([clock.shift_ns or None for clock in of_part], dtype=NULLABLE)
     spreads = pd.array([clock.spread_ns for clock in of_part], dtype=NULLABLE)
-    return conform("ranks", kept.assign(process=process, shift_ns=shifts, spread_ns=spreads))
+    hosts = pd.array([_hosts(ranked.facts)[part] for part in parts], dtype=NULLABLE)
+    return conform("ranks", kept.assign(process=process, shift_ns=shifts, spread_ns=spreads, host=hosts))
+
+
+def _hosts(every: Sequence[Facts]) -> list[int | None]:
+    """Return the number of the machine of each capture, counted from 0 in this order; None unless known for all."""
+    nodes = [facts.table("launched_as")["node"].dropna().tolist()[:1] for facts in every]
+    if not all(nodes):
+        return [0 if len(every) == 1 else None] * len(every)
+    numbers = {node: number for number, node in enumerate(dict.fromkeys(node for (node,) in nodes))}
+    return [numbers[node] for (node,) in nodes]
 
 
 # -- one clock --------------------------------------------------------------------------------------------------------
@@ -432,14 +444,21 @@ def _clocks(every: Sequence[Facts]) -> list[_Clock]:
     told = [facts.communication for facts in every]
     clocks: list[_Clock | None] = [_Clock(0, None), *[None] * (len(every) - 1)]
     for place in range(1, len(every)):
-        for other in range(place):
+        tried = 0
+        # neighbours, and those of the first, are the likeliest to have a communicator in common
+        for other in (0, *range(place - 1, 0, -1)):
             through = clocks[other]
             found = shift_between(told[other], told[place]) if through is not None else None
-            if through is not None and found is not None:
-                shift, spread = found
-                # whatever differs by little is one clock; by how little, is said
-                is_one = abs(shift) < ONE_CLOCK_NS
-                clocks[place] = _Clock(through.shift_ns + (0 if is_one else shift), max(spread, abs(shift) * is_one))
+            if through is None or found is None:
+                continue
+            shift, spread = found
+            # whatever differs by little is one clock; by how little, is said
+            is_one = abs(shift) < ONE_CLOCK_NS
+            clock = _Clock(through.shift_ns + (0 if is_one else shift), max(spread, abs(shift) * is_one))
+            clocks[place] = min(clocks[place] or clock, clock, key=lambda one: one.spread_ns or 0)
+            tried += 1
+            # if the capture tells no communicators, they may have none in common
+            if spread < ONE_CLOCK_NS or tried == _MOST_TRIED:
                 break
     return [clock or _guessed(every[0].span, facts.span) for clock, facts in zip(clocks, every, strict=True)]
 

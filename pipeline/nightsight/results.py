@@ -390,7 +390,9 @@ REMEDIES: Final = (
     ("many_small_copies", "the copies of a step as one"),
     ("migration", "pages of managed memory are moved ahead of time, at the rate of the link"),
     ("exposed_communication", "computation does not wait for two fifths of the communication that it waits for now"),
-    ("straggler", "all GPUs compute for as long as they do on average"),
+    ("straggler", "all GPUs compute for as long as they do on average, those of a pipeline as others of their stage"),
+    ("uneven_experts", "between two all-to-alls of experts, all GPUs compute for as long as they do on average"),
+    ("uneven_stages", "all stages of a pipeline compute for as long as they do on average"),
     ("tensor_cores", "matrix products of FP32 on tensor cores (TF32)"),
     ("fusion", "chains of elementwise kernels as one kernel each"),
     ("attention", "attention as one kernel: nothing between its two products"),
@@ -1939,6 +1941,12 @@ RANKS: Final = Entry(
     ("kernels",),
     (
         Column("rank", WHOLE, "its number in the job", is_plain=True),
+        Column(
+            "host",
+            WHOLE,
+            "number of its machine, as launchers tell; left out unless known for all ranks",
+            is_optional=True,
+        ),
         _DEVICE,
         _PID,
         Column("steps", WHOLE, "repetitions in the window", is_plain=True),
@@ -1961,7 +1969,7 @@ RANKS: Final = Entry(
     is_folded=True,
     bars=("waited_ns", "awaited_ns"),
     minor=("late_ns", "late_at_ns"),
-    constant=("pid", "steps", "shift_ns", "spread_ns", "like_rank"),
+    constant=("host", "pid", "steps", "shift_ns", "spread_ns", "like_rank"),
 )
 
 RANK_STEPS: Final = Entry(
@@ -2014,6 +2022,90 @@ COLLECTIVES: Final = Entry(
     bars=("exposed_ns",),
     constant=("group", "group_size", "last_pct"),
     names="code",
+)
+
+SENDS: Final = Entry(
+    "sends",
+    "Sends and receives",
+    "What one rank sends to another, in the window. Kernels of both sides wait until the other one is there, but small "
+    "messages are sent ahead.",
+    ("kernels",),
+    (
+        Column("from_rank", WHOLE, "the rank that sends", is_plain=True),
+        Column("to_rank", WHOLE, "the rank that receives", is_plain=True),
+        Column("calls", NUMBER, "how many messages there are in a step, else in the window"),
+        Column("message_bytes", NUMBER, "size of a message: mean"),
+        Column("transfer_ns", NUMBER, "from when both are there until the receiver has it: median"),
+        Column("bytes_per_s", NUMBER, "the message over the transfer"),
+        Column("to_waited_ns", NUMBER, "how long, in a step, the receiver waits for the sender to begin: mean"),
+        Column("from_waited_ns", NUMBER, "how long, in a step, the sender waits for the receiver to begin: mean"),
+    ),
+    rows="pairs of ranks",
+    header="From rank",
+    named_by="from_rank",
+    group=GPU,
+    short="sends",
+    bars=("to_waited_ns", "from_waited_ns"),
+)
+
+PIPELINE_STAGES: Final = Entry(
+    "pipeline_stages",
+    "Stages of a pipeline",
+    "Ranks that send and receive in a chain, in the order in which a step begins on them. The bubble is what of a step "
+    "a stage only waits for its neighbours: to fill the pipeline, to drain it, and for slower stages.",
+    ("kernels",),
+    (
+        Column("pipeline", WHOLE, "which of several pipelines, counted from 0", is_plain=True),
+        Column("stage", WHOLE, "counted from 0", is_plain=True),
+        Column("rank", WHOLE, "its number in the job", is_plain=True),
+        Column("step_ns", NUMBER, "length of a step: mean"),
+        Column("work_ns", NUMBER, "the rest of a step beside sends and receives that nothing hides: mean"),
+        Column("waited_ns", NUMBER, "how long, in a step, it only waits for a neighbour to send or receive: mean"),
+        Column("bubble_pct", NUMBER, "the same in percent of a step"),
+        Column(
+            "microbatches",
+            WHOLE,
+            "messages to the next stage in a step, of the size that moves most; missing if stages differ in it",
+        ),
+        Column(
+            "even_pct",
+            NUMBER,
+            "the bubble of so many even stages with so many microbatches: (p - 1) / (m + p - 1); missing if nothing is "
+            "sent back, since steps may then overlap",
+        ),
+    ),
+    rows="stages",
+    header="Stage",
+    named_by="stage",
+    group=GPU,
+    short="pipeline",
+    bars=("bubble_pct",),
+    constant=("pipeline", "microbatches", "even_pct"),
+)
+
+ALL_TO_ALL: Final = Entry(
+    "all_to_all",
+    "All-to-alls",
+    "What ranks give to and get from all others, as experts do with tokens, and how long each then computes until it "
+    "calls the next all-to-all of that step: of the first until the second, of the third until the fourth.",
+    ("kernels",),
+    (
+        Column("group", WHOLE, "number of the communicator"),
+        Column("rank", WHOLE, "its number in the job", is_plain=True),
+        Column("calls", NUMBER, "how many there are in a step, else in the window"),
+        Column("given_bytes", NUMBER, "what it gives in one call: mean"),
+        Column("received_bytes", NUMBER, "what it gets in one call: mean; missing if the capture does not tell"),
+        Column("received_pct", NUMBER, "the same in percent of the mean of all ranks"),
+        Column("between_ns", NUMBER, "how long, in a step, it takes from the end of one to the next: mean"),
+        Column("between_pct", NUMBER, "the same in percent of the mean of all ranks"),
+    ),
+    rows="ranks with all-to-alls",
+    header="Rank",
+    named_by="rank",
+    group=GPU,
+    short="all-to-alls",
+    bars=("between_ns",),
+    constant=("group",),
 )
 
 OPERATOR_ROOFLINE: Final = Entry(

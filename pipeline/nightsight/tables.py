@@ -106,7 +106,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "module": TEXT,
     },
     # calls of collectives. name: "allreduce"; type: PyTorch's or NCCL's word; elements: of what this rank gives and
-    # gets; bytes: of what it gives; group: name of the communicator; ranks: those in it, as JSON if known
+    # gets; bytes: of what it gives; received_bytes: of what it gets; group: name of the communicator; ranks: those in
+    # it, as JSON if known; rank: this process's number in it; peer: that of the rank to which a send gives, or from
+    # which a recv gets
     "collectives": {
         **_SPAN,
         **_ON_THREAD,
@@ -115,14 +117,16 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "in_elements": NULLABLE,
         "out_elements": NULLABLE,
         "bytes": NULLABLE,
+        "received_bytes": NULLABLE,
         "group": TEXT,
         "group_size": NULLABLE,
         "ranks": TEXT,
         "rank": NULLABLE,
+        "peer": NULLABLE,
     },
     # which rank of a job a process is, and of how many; source: what tells it. shift_ns: by how much its times were
     # moved to those of the other ranks, missing if they have one clock; spread_ns: how far single collectives are from
-    # that
+    # that; host: number of the machine it ran on, missing unless known for all ranks
     "ranks": {
         "process": INT,
         "rank": INT,
@@ -130,6 +134,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "source": TEXT,
         "shift_ns": NULLABLE,
         "spread_ns": NULLABLE,
+        "host": NULLABLE,
     },
     "threads": {"thread": INT, "name": TEXT, "priority": NULLABLE},
     "os_calls": {**_SPAN, **_ON_THREAD, "name": TEXT},
@@ -248,8 +253,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # the same: what a serving benchmark measured; metric, measured: as in the result `serving`, of which statistic is a
     # column; source: the program whose file it is, or a workload
     "serving_figures": {"metric": TEXT, "measured": TEXT, "source": TEXT, "statistic": TEXT, "value": "float64"},
-    # the same: which rank the launcher said that the program is, and of how many; source: which launcher
-    "launched_as": {"rank": INT, "world_size": INT, "source": TEXT},
+    # the same: which rank the launcher said that the program is, and of how many; source: which launcher; node: on
+    # which of its machines, counted from 0
+    "launched_as": {"rank": INT, "world_size": INT, "source": TEXT, "node": NULLABLE},
 }
 
 UNPROFILED: Final = ("profiler_costs", "timed_ranges", "serving_figures", "launched_as")

@@ -32,7 +32,8 @@ def beside(capture: Path) -> Path:
 
 def as_text(tables: Mapping[str, pd.DataFrame]) -> str:
     """Return the content of the file."""
-    rows = {name: tables[name].to_dict("records") for name in UNPROFILED if len(tables.get(name, ()))}
+    told = {name: tables[name].astype(object) for name in UNPROFILED if len(tables.get(name, ()))}
+    rows = {name: table.where(table.notna(), None).to_dict("records") for name, table in told.items()}
     return json.dumps({"unprofiled": _FORMAT, **rows}, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -29,6 +29,7 @@ from nightsight.results import (
     NCU_KERNELS,
     NCU_LIMITS,
     NCU_RULES,
+    PIPELINE_STAGES,
     RANKED_BY,
     RANKS,
     REPLAY,
@@ -218,6 +219,24 @@ RULES: Final = (
         "Give all ranks the same work: batches of equal size, sequences sorted by length, layers spread evenly.",
         saves=True,
     ),
+    Rule(
+        "uneven_stages",
+        "split the layers evenly over the stages",
+        "{name} is the slowest stage of the pipeline, and the others wait for it",
+        "Each microbatch passes through all stages, so the slowest one sets the pace.",
+        "Move layers from that stage to the others. The first and the last want fewer: they have the embedding and the "
+        "loss, too.",
+        saves=True,
+    ),
+    Rule(
+        "uneven_experts",
+        "give all experts the same work",
+        "{name} has more work for its experts, and the others wait for it in all-to-alls",
+        "What experts have calculated is given back when the last rank has come.",
+        "Balance the experts: an auxiliary loss or a bias of the router, a capacity for each expert, copies of those "
+        "that are chosen often, other experts together on a rank.",
+        saves=True,
+    ),
     *map(_of_kernels, _KERNELS),
 )
 """What advice looks for in the replay."""
@@ -248,7 +267,7 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
     is_start_up: the results are of what comes before the loop, so what helps in each step is no advice.
     """
     tables = Tables(results)
-    found = [*_causes(tables, is_start_up=is_start_up), *replay_advice(tables), *_late_rank(tables)]
+    found = [*_causes(tables, is_start_up=is_start_up), *replay_advice(tables), *_late_rank(tables), *_bubbles(tables)]
     if not found:
         return ()
     first = max(found, key=lambda said: (said.gain_pct or 0.0) * RANKED_BY.get(said.rule, 1.0))
@@ -290,6 +309,38 @@ def _late_rank(tables: Tables) -> Iterator[Finding]:
         )
 
 
+def _bubbles(tables: Tables) -> Iterator[Finding]:
+    """Yield a finding if the stages of a pipeline wait for each other, although more microbatches would fill it."""
+    stages = tables.rows(PIPELINE_STAGES, *PIPELINE_STAGES.column_names).dropna(subset=["even_pct", "microbatches"])
+    mean = stages.groupby("pipeline")["bubble_pct"].mean()
+    if not len(mean) or mean.max() < _BUBBLE_PCT:
+        return
+    mine = stages[stages["pipeline"] == mean.idxmax()]
+    count, batches, bubble = len(mine), int(mine["microbatches"].iloc[0]), float(mean.max())
+    step, work = float(mine["step_ns"].mean()), mine["work_ns"]
+    # the first microbatch passes through all stages, the others follow at the pace of the slowest
+    fill = float(work.sum() - work.max()) / batches
+    even = f"({count} - 1) / ({batches} + {count} - 1) = {mine['even_pct'].iloc[0]:.0f} %"
+    is_explained = bool(abs(fill + float(work.max()) - step) <= _BUBBLE_PCT / 100 * step)
+    less = f"{format_value(fill / 2, 'gain_ns')} of the {format_value(step, 'gain_ns')} of a step"
+    gain = f" Twice as many, each half as large, would save up to {less}, if kernels are as efficient then."
+    cause = "Stages of a pipeline wait for each other"
+    yield Finding(
+        "pipeline_bubble",
+        "advice",
+        f"{cause}: {bubble:.0f} % of a step",
+        f"A step has {batches:,} {'microbatch' if batches == 1 else 'microbatches'} on {count:,} stages. While the "
+        f"pipeline fills and drains, even stages wait, too: {even} of a step.{gain * is_explained}",
+        "Split a batch into more microbatches: with 1F1B that takes no more memory. Or give each rank several shorter "
+        "stages (interleaved schedule).",
+        source=PIPELINE_STAGES.name,
+        cause=cause,
+        action="use more microbatches",
+    )
+
+
+# the share of a step from which bubbles are worth a word, and by which a step may differ from what stages explain
+_BUBBLE_PCT: Final = 10
 _LATE_NS: Final = 1e9
 _LATE_STEPS: Final = 20
 

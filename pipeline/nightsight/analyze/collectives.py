@@ -10,7 +10,7 @@ from nightsight.events.communication import PAIRWISE, are_ranks_known, of_all_ra
 from nightsight.events.steps import first_numbers, steps_in_window
 from nightsight.events.timeline import Timeline, positions
 from nightsight.events.window import whole_window
-from nightsight.intervals import Floats, covered, inside, without
+from nightsight.intervals import Flags, Floats, covered, inside, without
 from nightsight.parallel import once
 from nightsight.peaks import published
 from nightsight.results import COLLECTIVES, RANK_STEPS, RANKS
@@ -77,6 +77,10 @@ def collectives(timeline: Timeline) -> Table:
     notes = [] if table["skew_ns"].notna().any() else ["Only one rank is known, so its waits for others are not."]
     if not notes and (table["members"] < table["group_size"].astype("float64")).any():
         notes.append("Of collectives whose ranks are not all known, neither transfer nor bandwidth is.")
+    if "link_pct" in table and _hosts(timeline) is None:
+        notes.append(
+            "That all ranks are on one machine, as the share of the link supposes, is inferred from their clocks."
+        )
     # what no kernel was recorded for: collectives of the CPU beside those of GPUs, say
     pairs = ["name", "message_bytes"]
     others = called.merge(table[pairs].drop_duplicates(), on=pairs, how="left", indicator="of")
@@ -114,8 +118,9 @@ def _of_kernels(timeline: Timeline, found: pd.DataFrame) -> pd.DataFrame:
     moved, factor = _moved(table, members)
     table["algorithm_bytes_per_s"] = moved / table["transfer_ns"] * 1e9
     table["bus_bytes_per_s"] = table["algorithm_bytes_per_s"] * factor
-    if (link := _link_bytes_per_s(timeline)) is not None:
-        table["link_pct"] = 100.0 * table["bus_bytes_per_s"] / link
+    is_near = _is_on_one_host(timeline, found, table)
+    if is_near.any() and (link := _link_bytes_per_s(timeline)) is not None:
+        table["link_pct"] = (100.0 * table["bus_bytes_per_s"] / link).where(is_near)
     table["last_rank"], table["last_pct"] = _usually_last(found, table)
     table["group_size"] = members.astype("Int64").astype(NULLABLE)
     return table
@@ -136,13 +141,33 @@ def _called(timeline: Timeline) -> pd.DataFrame:
 
 
 def _link_bytes_per_s(timeline: Timeline) -> float | None:
-    """Return the published rate of NVLink in one direction, if all ranks are on one machine and have it."""
+    """Return the published rate of NVLink in one direction, if all ranks that it may be given for have it."""
     tables = timeline.profile.tables
-    if "ranks" in tables and tables["ranks"]["shift_ns"].notna().any():
-        return None
     rates = {published(name).nvlink_gb_per_s for name in tables.get("devices", empty("devices"))["name"].astype("str")}
     rate = rates.pop() if len(rates) == 1 else None
     return None if rate is None else rate / 2 * 1e9
+
+
+def _hosts(timeline: Timeline) -> "pd.Series[int] | None":
+    """Return the number of each process's machine; None if not known. One capture that tells no ranks is of one."""
+    told = timeline.profile.tables.get("ranks", empty("ranks"))
+    processes = of_all_ranks(timeline)["process"].unique()
+    if not len(told) or len(processes) < 2:
+        return pd.Series(0, index=processes)
+    hosts = told.set_index("process")["host"].reindex(processes)
+    return None if hosts.isna().any() else hosts.astype("int64")
+
+
+def _is_on_one_host(timeline: Timeline, found: pd.DataFrame, table: pd.DataFrame) -> Flags:
+    """Return for each row of `table` whether its ranks are on one machine; where that is unknown, if clocks say so."""
+    hosts = _hosts(timeline)
+    if hosts is None:
+        is_one = not timeline.profile.table("ranks")["shift_ns"].notna().any()
+        return np.full(len(table), is_one)
+    counts = (
+        found.assign(host=found["process"].map(hosts)).groupby(_KEYS, dropna=False, observed=True)["host"].nunique()
+    )
+    return np.asarray(table[_KEYS].merge(counts.reset_index(), on=_KEYS, how="left")["host"] == 1, dtype=bool)
 
 
 def _moved(table: pd.DataFrame, members: "pd.Series[float]") -> tuple["pd.Series[float]", "pd.Series[float]"]:
@@ -214,6 +239,8 @@ def ranks(timeline: Timeline) -> Table:
     each["late_ns"] = latest["awaited"]
     each["late_at_ns"] = latest["start_ns"] - whole.start_ns
     process = by_rank["process"].first()
+    if (hosts := _hosts(timeline)) is not None and told is not None and len(told):
+        each["host"] = process.map(hosts)
     each["pid"] = process.map(pids(timeline)).astype(NULLABLE)
     if (job := timeline.profile.job) is not None:
         each["like_rank"] = each.index.map(job.like)

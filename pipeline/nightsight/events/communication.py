@@ -2,7 +2,7 @@
 
 Ranks call the collectives of a communicator in the same order, so that the same number in it is the same collective.
 Where the capture does not tell the communicator, kernels of one name are matched by their order, or, where ranks have
-different numbers of them, those that overlap.
+different numbers of them, those that overlap. What one rank sends to another, that one receives in the same order.
 """
 
 import re
@@ -14,7 +14,7 @@ import pandas as pd
 
 from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline, by_device, of_capture, operation_column, positions
-from nightsight.intervals import Flags, Ints, Spans, shared, union
+from nightsight.intervals import Flags, Floats, Ints, Spans, shared, union
 from nightsight.tables import NULLABLE, empty, innermost_of
 
 PAIRWISE: Final = ("send", "recv", "send and recv")
@@ -35,6 +35,19 @@ _MOST_SHIFTED: Final = 2_000
 _AROUND: Final = 3
 # calls of a group launch their kernel together, at most this long after
 _MOST_GROUPED_NS: Final = 1_000_000
+_OF_CALLS: Final = ("bytes", "received_bytes", "group_size", "place")
+# what ends with each other does so within that, or so many times of what is usual; how many to compare at most
+_TOGETHER_NS: Final = 20_000
+_LOOSE: Final = 4
+_SAMPLED: Final = 64
+# of the longest stream that two captures have in common: shorter ones tell nothing of clocks
+_ENOUGH: Final = 0.25
+_MOST_PAIRS: Final = 16
+_SURE: Final = 32
+# of what ends at about the same time, how many to look at on either side
+_NEIGHBOURS: Final = 4
+# who exchanges with so many others at once exchanges with all; in a pipeline there are two
+_MANY_PEERS: Final = 3
 ONE_CLOCK_NS: Final = 50_000
 """Clocks that differ by less are one."""
 
@@ -43,10 +56,11 @@ ONE_CLOCK_NS: Final = 50_000
 def communication(timeline: Timeline) -> pd.DataFrame:
     """Return one row per kernel that communicates, by device and the order of their calls.
 
-    Columns: operation (position in Timeline.operations), device, process, start_ns and end_ns on the GPU, called_ns
-    (when the CPU launched it, else its start), group (the communicator, "" if unknown), name ("allreduce"), bytes (what
-    the rank gives, missing if unknown), group_size, collective (equal for what several devices take part in, -1 for
-    what has no partner).
+    Columns: operation (position in Timeline.operations), device, stream, process, start_ns and end_ns on the GPU,
+    called_ns (when the CPU launched it, else its start), group (the communicator, "" if unknown), name, bytes and
+    received_bytes (what the rank gives and gets, missing if unknown), group_size, place (of the rank in the group,
+    missing if unknown), pairs (its sends and receives, in order, with peer and bytes: ">1:4096 <0:4096"; a peer that is
+    not known is left out), collective (equal for what several devices take part in, -1 for what has no partner).
     """
     operations = timeline.operations
     row = np.flatnonzero(communicating(timeline))
@@ -59,14 +73,15 @@ def communication(timeline: Timeline) -> pd.DataFrame:
         {
             "operation": row,
             "device": device,
+            "stream": operations.stream[row],
             "process": operation_column(timeline, "process")[row] if len(row) else row,
             "start_ns": start,
             "end_ns": end,
             "called_ns": np.where(call >= 0, np.append(_call_starts(timeline), 0)[call], start),
             "group": "",
             "name": known[np.asarray(names.codes, dtype=np.int64)[row]] if names is not None else known,
-            "bytes": pd.array([None] * len(row), dtype=NULLABLE),
-            "group_size": pd.array([None] * len(row), dtype=NULLABLE),
+            **{name: pd.array([None] * len(row), dtype=NULLABLE) for name in _OF_CALLS},
+            "pairs": "",
         }
     )
     found = _with_calls(timeline, found, call)
@@ -182,6 +197,39 @@ def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataF
     called = timeline.profile.tables.get("collectives")
     if called is None or not len(called) or not (call >= 0).any():
         return found
+    kernel = _kernels_of(timeline, called, found, call)
+    texts = called.astype({"group": "str", "ranks": "str", "name": "str"})
+    grouped = texts.assign(kernel=kernel)[kernel >= 0].groupby("kernel")
+    told = pd.DataFrame(
+        {
+            # torch gives groups of other ranks the same name
+            "group": (
+                grouped["group"].first().astype("str") + " " + grouped["ranks"].first().astype("str")
+            ).str.strip(),
+            "names": grouped["name"].nunique(),
+            "name": grouped["name"].first(),
+            "bytes": grouped["bytes"].sum(min_count=1),
+            "received_bytes": grouped["received_bytes"].sum(min_count=1),
+            "group_size": grouped["group_size"].first(),
+            "place": grouped["rank"].first(),
+        }
+    )
+    mine = told.index.to_numpy()
+    found = found.astype({"group": object, "name": object, "pairs": object})
+    is_pairs = texts["name"].isin(PAIRWISE).groupby(kernel).all().reindex(mine)
+    several = is_pairs.map({True: "send and recv", False: "several"})
+    name = told["name"].where(told["names"] == 1, several).where(told["name"] != "", found["name"].iloc[mine])
+    pairs = _pairs(texts.assign(kernel=kernel)[kernel >= 0]).reindex(mine, fill_value="")
+    # NCCL is also asked for an all-to-all by a send to and a receive from each rank
+    is_all = is_pairs & (pairs == "")
+    told = told.assign(name=name.mask(is_all, "all_to_all"), pairs=pairs)
+    for column in ("group", "name", "pairs", *_OF_CALLS):
+        found.loc[mine, column] = told[column].array
+    return found
+
+
+def _kernels_of(timeline: Timeline, called: pd.DataFrame, found: pd.DataFrame, call: Ints) -> Ints:
+    """Return for each call of a collective its kernel, a position in `found`; -1 if it launched none."""
     threads = timeline.profile.table("api_calls")["thread"].to_numpy()
     thread = np.where(call >= 0, threads[call], -1)
     launched = found["called_ns"].to_numpy()
@@ -200,35 +248,38 @@ def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataF
             alone = mine[kernel[mine] < 0]
             following = np.append(later, -1)[np.searchsorted(launched[later], ends[alone])]
             kernel[alone] = np.where(launched[following] - ends[alone] < _MOST_GROUPED_NS, following, -1)
-    texts = called.astype({"group": "str", "ranks": "str", "name": "str"})
-    grouped = texts.assign(kernel=kernel)[kernel >= 0].groupby("kernel")
-    told = pd.DataFrame(
-        {
-            # torch gives groups of other ranks the same name
-            "group": (
-                grouped["group"].first().astype("str") + " " + grouped["ranks"].first().astype("str")
-            ).str.strip(),
-            "names": grouped["name"].nunique(),
-            "name": grouped["name"].first(),
-            "bytes": grouped["bytes"].sum(min_count=1),
-            "group_size": grouped["group_size"].first(),
-        }
+    return kernel
+
+
+def _pairs(called: pd.DataFrame) -> "pd.Series[str]":
+    """Return the sends and receives of each kernel as text (see `communication`); "" of an all-to-all made of them."""
+    mine = called[called["name"].isin(PAIRWISE)]
+    facts = mine[["kernel", "name"]].assign(
+        **{name: mine[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("peer", "rank", "group_size")}
     )
-    mine = told.index.to_numpy()
-    found = found.astype({"group": object, "name": object})
-    is_pairs = texts["name"].isin(PAIRWISE).groupby(kernel).all().reindex(mine)
-    several = is_pairs.map({True: "send and recv", False: "several"})
-    name = told["name"].where(told["names"] == 1, several).where(told["name"] != "", found["name"].iloc[mine])
-    for column, values in (("group", told["group"]), ("name", name), ("bytes", told["bytes"])):
-        found.loc[mine, column] = values.array
-    found.loc[mine, "group_size"] = told["group_size"].array
-    return found
+    of_others = facts[facts["peer"] != facts["rank"]].groupby(["kernel", "name"])["peer"].nunique()
+    peers = of_others.groupby("kernel").agg(["min", "size"])
+    size = facts.groupby("kernel")["group_size"].first().reindex(peers.index)
+    # of two ranks, only what they give to themselves tells
+    own = facts[facts["peer"] == facts["rank"]]["kernel"].unique()
+    enough = (size - 1).where((size > 2) | peers.index.isin(own)).fillna(_MANY_PEERS).clip(upper=_MANY_PEERS)
+    is_all = peers.index[(peers["min"] >= enough) & (peers["size"] > 1)]
+    is_send = (mine["name"] == "send").to_numpy()
+    given = mine["bytes"].where(is_send, mine["received_bytes"])
+    peer, size_of = (
+        values.astype("Int64").astype("str").replace("<NA>", "").astype("str") for values in (mine["peer"], given)
+    )
+    sign = pd.Series(np.where(is_send, ">", "<"), index=mine.index, dtype="str")
+    said = sign + (peer + ":" + size_of)
+    texts: pd.Series[str] = said.groupby(mine["kernel"]).agg(" ".join)
+    return texts.mask(texts.index.isin(is_all), "")
 
 
 def matched(found: pd.DataFrame) -> Ints:
     """Number what several devices take part in: by its place in a known communicator, else by name and time.
 
-    Takes what `communication` returns; -1 for what has no partner.
+    Takes what `communication` returns; -1 for what has no partner. Of what pairs do, two kernels are together if each
+    waited for the other longer than for any third one.
     """
     collective = np.full(len(found), -1, dtype=np.int64)
     device = found["device"].to_numpy()
@@ -238,21 +289,192 @@ def matched(found: pd.DataFrame) -> Ints:
     tells = found.assign(told=found["group"] != "").groupby("device")["told"].any()
     group = found["group"] if tells.all() else pd.Series("", index=found.index)
     codes = pd.factorize((group + "\0" + found["name"].where(group == "", "")).to_numpy(dtype=object))[0]
-    start, end, pairwise = (found[name].to_numpy() for name in ("start_ns", "end_ns", "name"))
-    pairwise, is_known = np.isin(pairwise.astype(str), PAIRWISE), (group != "").to_numpy()
+    start, end, stream = (found[name].to_numpy() for name in ("start_ns", "end_ns", "stream"))
+    pairwise, is_known = found["name"].isin(PAIRWISE).to_numpy(), (group != "").to_numpy()
+    of_all = _of_all(found)
     for mine in positions(codes).values():
-        ranks = sorted((mine[rows] for rows in positions(device[mine]).values()), key=len, reverse=True)
-        if len(ranks) < 2:
-            continue
-        is_ordered = bool(is_known[mine[0]]) or _are_together(ranks, start, end)
-        if is_ordered and not pairwise[mine].any():
-            _by_place(collective, ranks, end)
-        else:
-            _by_time(collective, ranks, start, end)
+        together = mine[~pairwise[mine] | of_all[mine]]
+        companies = [together] if is_known[mine[0]] else _companies(together, device, stream, start, end)
+        for company in companies:
+            ranks = sorted((company[rows] for rows in positions(device[company]).values()), key=len, reverse=True)
+            if len(ranks) < 2:
+                continue
+            if is_known[mine[0]] or _are_together(ranks, start, end):
+                _by_place(collective, ranks, end)
+            else:
+                _by_time(collective, ranks, start, end)
+    _in_pairs(collective, messages(found), start, end)
     grouped = np.flatnonzero(collective >= 0)
     _, inverse, count = np.unique(collective[grouped], return_inverse=True, return_counts=True)
     collective[grouped[count[inverse] < 2]] = -1
     return collective
+
+
+def _unknown_pairs(found: pd.DataFrame) -> Flags:
+    """Return which kernels send and receive although no call tells what, and to whom."""
+    return np.asarray((found["pairs"] == "") & (found["name"] == "send and recv"), dtype=bool)
+
+
+def _of_all(found: pd.DataFrame) -> Flags:
+    """Return which of such kernels are of an all-to-all: those of more than two devices always end together."""
+    is_unknown = _unknown_pairs(found)
+    unknown = np.flatnonzero(is_unknown)
+    start, end, device = (found[name].to_numpy() for name in ("start_ns", "end_ns", "device"))
+    ranks = [unknown[rows] for rows in positions(device[unknown]).values()]
+    return is_unknown & (len(ranks) > 2 and _are_together(ranks, start, end))
+
+
+def _in_pairs(collective: Ints, told: pd.DataFrame, start: Ints, end: Ints) -> None:
+    """Number kernels that exchange messages and were there at once, each with the one it waited for the longest."""
+    one, other = (
+        np.concatenate([told[name].to_numpy() for name in names]) for names in (("sent", "got"), ("got", "sent"))
+    )
+    meets = (start[one] < end[other]) & (start[other] < end[one])
+    one, other = one[meets], other[meets]
+    order = np.lexsort((-other, start[other], one))
+    last = np.append(one[order][1:] != one[order][:-1], True)[: len(order)]
+    partner = np.full(len(collective) + 1, -1, dtype=np.int64)
+    partner[one[order][last]] = other[order][last]
+    mutual = np.flatnonzero((partner >= 0) & (partner[partner] == np.arange(len(partner))))
+    collective[mutual] = np.minimum(mutual, partner[mutual])
+
+
+MESSAGES: Final = ("sender", "receiver", "sent", "got", "bytes", "is_directed")
+"""The columns of `messages`."""
+
+
+def messages(found: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per message that one rank sends to another, as `communication` tells them.
+
+    sender, receiver: devices. sent, got: the kernels, positions in `found`. bytes: missing if unknown. is_directed:
+    where the capture tells no sends and receives, the device with the lower number counts as the sender.
+    """
+    told = found["pairs"].to_numpy(dtype=object)
+    rows = np.flatnonzero(told != "")
+    parts = [_undirected(found, np.flatnonzero(_unknown_pairs(found) & ~_of_all(found)))]
+    if len(rows):
+        parts.append(_directed(found, rows))
+    every = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    starts = found["start_ns"].to_numpy()
+    return every.iloc[np.argsort(starts[every["sent"].to_numpy()], kind="stable")].reset_index(drop=True)
+
+
+def _directed(found: pd.DataFrame, rows: Ints) -> pd.DataFrame:
+    """Match sends and receives of each pair of ranks in a communicator, in their order."""
+    said = found["pairs"].iloc[rows].reset_index(drop=True).str.split(" ").explode()
+    codes, texts = pd.factorize(said.to_numpy(dtype=object))
+    parsed = pd.Series(texts, dtype="str").str.extract(r"^([<>])(\d*):(\d*)$")
+    peer, size = (pd.to_numeric(parsed[column], errors="coerce").to_numpy()[codes] for column in (1, 2))
+    is_send, row = (parsed[0] == ">").to_numpy()[codes], rows[said.index.to_numpy()]
+    device, group = found["device"].to_numpy()[row], pd.factorize(found["group"].to_numpy(dtype=object))[0]
+    other = _peers(found, group, row, peer)
+    known = other >= 0
+    sender, receiver = np.where(is_send, device, other), np.where(is_send, other, device)
+    end, matches = found["end_ns"].to_numpy(), list[tuple[Ints, Ints]]()
+    keys = pd.MultiIndex.from_arrays([group[row], sender, receiver]).factorize()[0]
+    for mine in positions(np.where(known, keys, -1)).values():
+        sends, gets = mine[known[mine] & is_send[mine]], mine[known[mine] & ~is_send[mine]]
+        many, few = (sends, gets) if len(sends) >= len(gets) else (gets, sends)
+        if len(few):
+            # one of them may have been recorded later
+            offset = _offset(end[row[many]], end[row[few]]) if len(many) > len(few) else 0
+            place = np.arange(len(few)) + offset
+            inside = (place >= 0) & (place < len(many))
+            pair = (many[place[inside]], few[inside])
+            matches.append(pair if many is sends else pair[::-1])
+    sends, gets = (
+        (np.concatenate([np.empty(0, dtype=np.int64), *side]) for side in zip(*matches, strict=True))
+        if (matches)
+        else (np.empty(0, dtype=np.int64),) * 2
+    )
+    sizes = pd.array(np.where(np.isnan(size[sends]), size[gets], size[sends]), dtype="Float64")
+    return pd.DataFrame(
+        {
+            "sender": sender[sends],
+            "receiver": receiver[sends],
+            "sent": row[sends],
+            "got": row[gets],
+            "bytes": sizes.astype("Int64").astype(NULLABLE),
+            "is_directed": True,
+        }
+    )
+
+
+def _peers(found: pd.DataFrame, group: Ints, row: Ints, peer: Floats) -> Ints:
+    """Return the device that has the number `peer` in the group of each of these kernels; -1 if unknown."""
+    members = pd.DataFrame({"group": group, "device": found["device"].to_numpy()})
+    members["place"] = found["place"].to_numpy(dtype=np.float64, na_value=np.nan)
+    places = members.dropna().drop_duplicates(["group", "place"]).set_index(["group", "place"])["device"]
+    other = places.reindex(pd.MultiIndex.from_arrays([group[row], peer])).to_numpy(dtype=np.float64)
+    # in a group of two there is only one other, unless it is known to be one that was not recorded
+    is_told = np.isin(group[row], places.index.get_level_values("group")) & ~np.isnan(peer)
+    ends = members.groupby("group")["device"].agg(["min", "max", "nunique"]).reindex(group[row])
+    device = found["device"].to_numpy()[row]
+    rest = np.where((ends["nunique"] == 2).to_numpy() & ~is_told, ends["min"] + ends["max"] - device, np.nan)
+    other = np.where(np.isnan(other), rest, other)
+    return np.where(np.isnan(other) | (other == device), -1, other).astype(np.int64)
+
+
+def _undirected(found: pd.DataFrame, rows: Ints) -> pd.DataFrame:
+    """Match kernels of different devices that end nearly together, each nearest to the other, and overlap."""
+    device, start, end = (found[name].to_numpy() for name in ("device", "start_ns", "end_ns"))
+    order = rows[np.lexsort((device[rows], end[rows]))]
+    places = np.arange(len(order))
+    nearest, apart = np.full(len(order), -1, dtype=np.int64), np.full(len(order), np.iinfo(np.int64).max)
+    for step in range(1, min(_NEIGHBOURS, len(order) - 1) + 1):
+        for one, other in ((places[:-step], places[step:]), (places[step:], places[:-step])):
+            here, there = order[one], order[other]
+            away = np.abs(end[there] - end[here])
+            better = (device[here] != device[there]) & (start[here] < end[there]) & (start[there] < end[here])
+            better &= away < apart[one]
+            apart[one] = np.where(better, away, apart[one])
+            nearest[one] = np.where(better, other, nearest[one])
+    mutual = np.flatnonzero((nearest >= 0) & (np.append(nearest, -1)[nearest] == places))
+    before, after = order[mutual], order[nearest[mutual]]
+    first = device[before] < device[after]
+    one, other = before[first], after[first]
+    unknown = pd.array([None] * len(one), dtype=NULLABLE)
+    facts = {"sender": device[one], "receiver": device[other], "sent": one, "got": other, "bytes": unknown}
+    return pd.DataFrame({**facts, "is_directed": False})
+
+
+def _companies(mine: Ints, device: Ints, stream: Ints, start: Ints, end: Ints) -> list[Ints]:
+    """Return kernels of one name by the communicators that they are probably of, which the capture does not tell.
+
+    Each communicator has a stream on each of its devices. Streams of different devices whose kernels end together, one
+    by one, are of one; what is like no other is returned together.
+    """
+    ids = pd.MultiIndex.from_arrays([device[mine], stream[mine]]).factorize()[0]
+    lines = [mine[rows] for rows in positions(ids).values()]
+    of_line = np.array([device[line[0]] for line in lines])
+    if len(pd.unique(of_line)) < 3:
+        return [mine]
+    near = np.zeros((len(lines), len(lines)), dtype=bool)
+    for rows in positions(np.array([len(line) for line in lines])).values():
+        near[np.ix_(rows, rows)] = _ends_with([lines[row] for row in rows.tolist()], of_line[rows], start, end)
+    label = np.arange(len(lines))
+    for line in range(len(lines)):
+        # all that are near it, and what these are near to, become one
+        joined = np.isin(label, label[near[line]])
+        label[joined] = label[joined].min(initial=len(lines))
+    found, rest = list[Ints](), list[Ints]()
+    for rows in positions(label).values():
+        is_one = len(rows) > 1 and len(pd.unique(of_line[rows])) == len(rows)
+        (found if is_one else rest).append(np.concatenate([lines[row] for row in rows.tolist()]))
+    return [*found, *([np.sort(np.concatenate(rest))] if rest else [])]
+
+
+def _ends_with(lines: list[Ints], device: Ints, start: Ints, end: Ints) -> Flags:
+    """Return which of some streams, with as many kernels each, end together with which others, and with themselves."""
+    chosen = np.unique(np.linspace(0, len(lines[0]) - 1, _SAMPLED).astype(np.int64))
+    ends = np.array([end[line[chosen]] for line in lines])
+    length = np.median(np.array([end[line[chosen]] - start[line[chosen]] for line in lines]), axis=1)
+    apart = np.array([np.median(np.abs(ends - one), axis=1) for one in ends])
+    apart[device[:, None] == device] = np.inf
+    # clocks of different machines are off by something, for all alike
+    most = max(_TOGETHER_NS, _LOOSE * float(np.median(apart.min(axis=1, initial=np.inf))))
+    near: Flags = (apart <= most) & (apart < np.minimum(length[:, None], length))
+    return near | np.eye(len(lines), dtype=bool)
 
 
 def _are_together(ranks: list[Ints], start: Ints, end: Ints) -> bool:
@@ -299,11 +521,12 @@ def _by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> Non
 def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
     """Return by how much the clock of `other` is behind that of `reference`, and how far single collectives are off.
 
-    Both as `communication` returns; in ns. None if they have no collective in common: whatever ends
-    on one rank ends on the other, so the ends tell.
+    Both as `communication` returns; in ns. None if they have nothing in common. Whatever ends on one rank ends on the
+    other, so the ends of collectives tell; without any, that no message arrives before it is sent.
     """
     is_told = all((frame["group"] != "").any() for frame in (reference, other))
-    keys = ["group", "name"] if is_told else ["name"]
+    # a stream is of one communicator, though not which is told
+    keys = ["group", "name"] if is_told else ["name", "stream"]
     ends: list[dict[Any, Ints]] = [{}, {}]
     for frame, of_frame in zip((reference, other), ends, strict=True):
         for (*key, _), times in frame[~frame["name"].isin(PAIRWISE)].groupby([*keys, "device"])["end_ns"]:
@@ -311,27 +534,69 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
             of_frame[tuple(key)] = max(
                 of_frame.get(tuple(key), times.to_numpy()[:0]), np.sort(times.to_numpy()), key=len
             )
-    common = [key for key in ends[0] if key in ends[1]]
-    if not common:
+    pairs = [
+        (mine, theirs)
+        for key, mine in ends[0].items()
+        for same, theirs in ends[1].items()
+        if (key == same if is_told else key[0] == same[0])
+    ]
+    if not pairs:
+        return _shift_of_messages(reference, other)
+    pairs.sort(key=lambda pair: min(map(len, pair)), reverse=True)
+    enough = _ENOUGH * min(map(len, pairs[0]))
+    pairs = pairs[:1] if is_told else [pair for pair in pairs[:_MOST_PAIRS] if min(map(len, pair)) >= enough]
+    # what fits as it is comes before what could be moved to fit: steps are alike
+    fitting = (found for pair in pairs if (found := _as_it_is(*pair)) is not None)
+    if (found := next(fitting, None)) is not None:
+        return found[1], found[0]
+    spread, shift = min(_shift(*pair, _MOST_SHIFTED // len(pairs)) for pair in pairs)
+    # of few on several streams, some fit by chance: another rank may tell more
+    is_sure = len(pairs) == 1 or min(map(len, pairs[0])) >= _SURE
+    return shift, spread if is_sure else max(spread, ONE_CLOCK_NS)
+
+
+def _shift_of_messages(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
+    """Return the same of ranks that only send to each other; off is a clock if messages in both ways contradict."""
+    far = int(reference["device"].max()) + 1 if len(reference) else 0
+    both = pd.concat([reference, other.assign(device=other["device"] + far)], ignore_index=True)
+    told = messages(both)
+    told = told[told["is_directed"] & ((told["sender"] < far) != (told["receiver"] < far))]
+    if not len(told):
         return None
-    many, few = max(((ends[0][key], ends[1][key]) for key in common), key=lambda pair: min(map(len, pair)))
-    # on one clock, ends are near each other as they are, and much nearer than one collective is to the next
+    start, end = both["start_ns"].to_numpy(), both["end_ns"].to_numpy()
+    sent, got, is_ours = told["sent"].to_numpy(), told["got"].to_numpy(), (told["sender"] < far).to_numpy()
+    # what is added to the other clock at least, for what comes from us, and at most, for what goes to us
+    low = int((start[sent] - end[got])[is_ours].max(initial=np.iinfo(np.int64).min))
+    high = int((end[got] - start[sent])[~is_ours].min(initial=np.iinfo(np.int64).max))
+    if low <= 0 <= high:
+        return 0, 0
+    # large messages end together on both sides
+    _, shift = _spread(np.where(is_ours, end[sent] - end[got], end[got] - end[sent]))
+    return (min(max(shift, low), high), 0) if low <= high else (shift, low - high)
+
+
+def _as_it_is(many: Ints, few: Ints) -> tuple[int, int] | None:
+    """Return how far the ends of collectives are apart but for a small shift, and that; None if clocks differ.
+
+    On one clock, ends are near each other as they are, and much nearer than one collective is to the next.
+    """
     nearest = many[np.clip(np.searchsorted((many[1:] + many[:-1]) // 2, few), 0, len(many) - 1)]
     gap = float(np.median(np.diff(many))) if len(many) > 1 else np.inf
-    if np.median(np.abs(nearest - few)) < min(ONE_CLOCK_NS, gap / 4):
-        spread, shift = _spread(nearest - few)
-        return shift, spread
+    return _spread(nearest - few) if np.median(np.abs(nearest - few)) < min(ONE_CLOCK_NS, gap / 4) else None
+
+
+def _shift(many: Ints, few: Ints, most_shifted: int) -> tuple[int, int]:
+    """Return how far the ends of the same collectives on two ranks are apart but for their clocks, and these in ns."""
     if len(many) == len(few) and (same := _spread(many - few))[0] < ONE_CLOCK_NS:
-        return same[1], same[0]
-    most = min(max(len(many), len(few)) - 1, _MOST_SHIFTED)
+        return same
+    most = min(max(len(many), len(few)) - 1, most_shifted)
     ways = []
     for offset in sorted(range(-most, most + 1), key=abs):
         place = np.arange(len(few)) + offset
         inside = (place >= 0) & (place < len(many))
         if 2 * inside.sum() >= min(len(many), len(few)):
             ways.append(_spread(many[place[inside]] - few[inside]))
-    spread, shift = min(ways, key=lambda way: way[0])
-    return shift, spread
+    return min(ways, key=lambda way: way[0])
 
 
 def _spread(apart: Ints) -> tuple[int, int]:

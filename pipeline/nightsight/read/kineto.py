@@ -379,9 +379,38 @@ def _collectives(trace: _Trace) -> Frame:
     counts = {name: trace.numbers(fields, key).array for name, key in numbers.items()}
     element = np.array([_ELEMENT_BYTES.get(name.lower(), np.nan) for name in columns["type"]])
     sent = whole(counts["in_elements"].to_numpy(dtype=np.float64, na_value=np.nan) * element).array
-    found = frame.iloc[told].assign(**columns, **counts, bytes=sent)
+    got = whole(counts["out_elements"].to_numpy(dtype=np.float64, na_value=np.nan) * element).array
+    found = frame.iloc[told].assign(**columns, **counts, bytes=sent, received_bytes=got)
+    found = _with_peers(trace, found)
     collectives: Frame = found[~found["name"].isin(["", "wait"])]
     return collectives
+
+
+def _with_peers(trace: _Trace, found: Frame) -> Frame:
+    """Tell the peers of sends and receives: what torch records as their rank is that of the other one in the group."""
+    is_send, is_recv = (found["name"] == name for name in ("send", "recv"))
+    is_pair = (is_send | is_recv).to_numpy()
+    if not is_pair.any():
+        return found
+    info = trace.document.get("distributedInfo")
+    own = info.get("rank") if isinstance(info, dict) and is_id(info.get("rank")) else None
+    places = {text: _place(text, own) for text in found["ranks"].unique()}
+    # the largest group has the ranks of the job
+    is_job = (found["group_size"] == (info.get("world_size") if isinstance(info, dict) else None)).fillna(value=False)
+    place = pd.Series([places[text] for text in found["ranks"]], index=found.index, dtype=found["rank"].dtype)
+    place = place.where((place.notna() | ~is_job).to_numpy(dtype=bool), own)
+    return found.assign(
+        peer=found["rank"].where(is_pair),
+        rank=found["rank"].where(~is_pair, place),
+        bytes=found["bytes"].where(~is_recv, 0),
+        received_bytes=found["received_bytes"].where(~is_send, 0),
+    )
+
+
+def _place(ranks: str, rank: int | None) -> int | None:
+    """Return the place of a rank in a group, of which torch lists at most the first thirty; None if unknown."""
+    told = [int(number) for number in re.findall(r"\d+", ranks)]
+    return told.index(rank) if rank in told else None
 
 
 def _range_counters(trace: _Trace) -> Frame:

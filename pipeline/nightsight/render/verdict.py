@@ -189,6 +189,8 @@ _CHANGES: Final = {
     "migration": "moving pages ahead of time",
     "exposed_communication": "hiding communication",
     "straggler": "giving all ranks the same work",
+    "uneven_experts": "giving all experts the same work",
+    "uneven_stages": "splitting layers evenly over the stages of the pipeline",
     "tensor_cores": "using tensor cores",
     "fusion": "fusing kernels",
     "attention": "fusing attention",

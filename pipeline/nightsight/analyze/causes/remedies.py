@@ -28,6 +28,8 @@ from nightsight.analyze.causes.replay import (
     least,
 )
 from nightsight.analyze.causes.scene import Change, Edit, Scene
+from nightsight.analyze.experts import stretches
+from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import called_by_rank, stands_for
 from nightsight.events.timeline import Timeline, positions
@@ -409,30 +411,132 @@ def communication(scene: Scene) -> Iterator[Remedy]:
     yield Remedy("exposed_communication", "", "", scene.often(calling), time, edit)
 
 
-def straggler(scene: Scene) -> Iterator[Remedy]:
-    """A rank that computes longer than the others, which wait for it in collectives: the same for all, in each step."""
+@dataclass(frozen=True)
+class _Spent:
+    """What ranks compute that meet: operations (`mine`), with their step and device (positions), and `spent`, in ns.
+
+    stage: of each device in its pipeline, counted from 1; 0 for those in none.
+    """
+
+    mine: Ints
+    step: Ints
+    device: Ints
+    devices: Ints
+    spent: Floats
+    stage: Ints
+
+
+def _spent(scene: Scene) -> _Spent | None:
+    """Return how long the ranks that wait for each other compute in each step; None if there are no two."""
     found, work = scene.model, scene.graph.work
     replayed = found.edges[LAUNCH][:-1] >= 0
     ranks = pd.unique(work.device[(work.group >= 0) & replayed])
-    mine = np.flatnonzero(~work.communicates & replayed & np.isin(work.device, ranks))
+    mine = np.flatnonzero(~work.communicates & replayed & np.isin(work.device, ranks) & (_stretch(scene) < 0))
     (step, steps), (device, devices) = (pd.factorize(of[mine]) for of in (_steps(scene), work.device))
     if len(devices) < 2:
-        return
-    spent = np.bincount(step * len(devices) + device, scene.length[mine], len(steps) * len(devices))
-    spent = spent.reshape(len(steps), len(devices))
+        return None
+    spent = _sums(step, device, scene.length[mine], (len(steps), len(devices)))
     # a rank that was not recorded in a step, or had died, tells nothing of the others
     spent[(spent == 0).any(axis=1)] = 0
-    even, most = np.average(spent, axis=1, weights=stands_for(scene.timeline, devices)), spent.max(axis=1)
+    stage = np.zeros(len(devices), dtype=np.int64)
+    for chain in chains(scene.timeline):
+        # without some of its stages, what is even is not known
+        if np.isin(chain, devices).all():
+            stage[[int(np.flatnonzero(devices == one)[0]) for one in chain]] = 1 + np.arange(len(chain))
+    return _Spent(mine, step, device, devices, spent, stage)
+
+
+def straggler(scene: Scene) -> Iterator[Remedy]:
+    """A rank that computes longer than the others, which wait for it in collectives: the same for all, in each step.
+
+    Ranks of a pipeline are compared with those of the same stage.
+    """
+    if (all_of := _spent(scene)) is None:
+        return
+    spent, devices = all_of.spent, all_of.devices
+    even, most = np.zeros_like(spent), np.zeros_like(spent)
+    for columns in positions(all_of.stage).values():
+        weights = stands_for(scene.timeline, devices[columns])
+        even[:, columns] = np.average(spent[:, columns], axis=1, weights=weights)[:, None]
+        most[:, columns] = spent[:, columns].max(axis=1)[:, None]
     if not most.sum() or most.sum() < _UNEVEN * even.sum():
         return
-    # operations may take no time
-    share = 1 - even[:, None] / np.maximum(spent, 1)
-    edit = _shorter(scene, mine, scene.length[mine] * share[step, device], with_way=np.zeros(len(mine), dtype=bool))
-    lost = np.where(spent == most[:, None], (most - even)[:, None], 0.0).sum(axis=0)
-    slow = int(lost.argmax())
-    is_one = lost[slow] >= _MOSTLY * (most - even).sum()
+    lost = np.where(spent == most, most - even, 0.0)
+    slow = int(lost.sum(axis=0).argmax())
+    is_one = lost[:, slow].sum() >= _MOSTLY * lost.max(axis=1).sum()
     name = called_by_rank(scene.timeline, int(devices[slow])) if is_one else _ANOTHER
-    yield Remedy("straggler", "", name, len(mine) / len(devices) / scene.steps, float(most.sum()) / scene.steps, edit)
+    yield _evened(scene, all_of, even, "straggler", name)
+
+
+def uneven_stages(scene: Scene) -> Iterator[Remedy]:
+    """A stage of a pipeline that computes longer than the others: the same for all, over all steps."""
+    if (all_of := _spent(scene)) is None or not (inside := all_of.stage > 0).any():
+        return
+    each = pd.Series(all_of.spent.sum(axis=0)[inside]).groupby(all_of.stage[inside]).mean()
+    if each.max() < _UNEVEN * each.mean():
+        return
+    factor = np.ones(len(all_of.devices))
+    factor[inside] = each.mean() / np.maximum(each.reindex(all_of.stage[inside]).to_numpy(), 1)
+    slow = int(np.flatnonzero(all_of.stage == each.idxmax())[0])
+    name = called_by_rank(scene.timeline, int(all_of.devices[slow]))
+    yield _evened(scene, all_of, all_of.spent * factor, "uneven_stages", name)
+
+
+def uneven_experts(scene: Scene) -> Iterator[Remedy]:
+    """A rank whose experts compute longer than the others between two all-to-alls: the same for all, each time."""
+    work, stretch = scene.graph.work, _stretch(scene)
+    mine = np.flatnonzero((stretch >= 0) & ~work.communicates & (scene.model.edges[LAUNCH][:-1] >= 0))
+    (step, keys), (device, devices) = (pd.factorize(of[mine]) for of in (stretch, work.device))
+    told = stretches(scene.timeline)
+    if len(devices) < 2 or not np.isin(told["device"], devices).all():
+        return
+    spent = _sums(step, device, scene.length[mine], (len(keys), len(devices)))
+    # those of another communicator compute at other times
+    of_key = told.groupby("key")["device"].agg(list)
+    members = np.array([np.isin(devices, of_key[key]) for key in keys.tolist()])
+    even = np.where(members, spent, 0).sum(axis=1, keepdims=True) / np.maximum(members.sum(axis=1, keepdims=True), 1)
+    most = spent.max(axis=1)
+    if most.sum() < _UNEVEN * even.sum():
+        return
+    lost = np.where(spent == most[:, None], most[:, None] - even, 0.0)
+    slow = int(lost.sum(axis=0).argmax())
+    is_one = lost[:, slow].sum() >= _MOSTLY * (most[:, None] - even).sum()
+    name = called_by_rank(scene.timeline, int(devices[slow])) if is_one else _ANOTHER_TIME
+    all_of = _Spent(mine, step, device, devices, spent, np.zeros(len(devices), dtype=np.int64))
+    yield _evened(scene, all_of, np.broadcast_to(even, spent.shape), "uneven_experts", name)
+
+
+_ANOTHER_TIME: Final = "Each time another rank"
+
+
+def _sums(row: Ints, column: Ints, values: Ints, shape: tuple[int, int]) -> Floats:
+    """Return the sums of values by row and column."""
+    sums: Floats = np.zeros(shape)
+    np.add.at(sums, (row, column), values)
+    return sums
+
+
+def _stretch(scene: Scene) -> Ints:
+    """Return between which two all-to-alls of experts each operation begins: a number, -1 for none."""
+    work, told, found = scene.graph.work, stretches(scene.timeline), np.full(len(scene.graph.work), -1, dtype=np.int64)
+    for device, rows in positions(told["device"].to_numpy()).items():
+        start, end, key = (told[name].to_numpy()[rows] for name in ("start_ns", "end_ns", "key"))
+        order = np.argsort(start, kind="stable")
+        mine = np.flatnonzero(work.device == device)
+        place = order[np.searchsorted(start[order], work.start[mine], side="right") - 1]
+        inside = (work.start[mine] >= start[place]) & (work.start[mine] < end[place])
+        found[mine] = np.where(inside, key[place], -1)
+    return found
+
+
+def _evened(scene: Scene, all_of: _Spent, even: Floats, rule: str, name: str) -> Remedy:
+    """Return the remedy that each device computes for as long as `even` says, in each step."""
+    mine, count = all_of.mine, len(all_of.devices)
+    # operations may take no time
+    share = (1 - even / np.maximum(all_of.spent, 1))[all_of.step, all_of.device]
+    edit = _shorter(scene, mine, scene.length[mine] * share, with_way=np.zeros(len(mine), dtype=bool))
+    longest = float(all_of.spent.max(axis=1).sum())
+    return Remedy(rule, "", name, len(mine) / count / scene.steps, longest / scene.steps, edit)
 
 
 _ANOTHER: Final = "In each step another rank"
@@ -490,6 +594,8 @@ PROPOSALS: Final = (
     migration,
     communication,
     straggler,
+    uneven_stages,
+    uneven_experts,
     kernels,
 )
 """What is tried. Each returns remedies whose edits the replay judges."""

@@ -30,6 +30,7 @@ _CALLS: Final = {
     "ncclRecv": "recv",
 }
 _GROUP, _BYTES, _SIZE, _RANK = "NCCL communicator ID", "Message size [bytes]", "No. of ranks", "Rank"
+_PEER: Final = "Peer rank"
 _LARGEST: Final = 1 << 62
 
 Frame = pd.DataFrame
@@ -39,7 +40,7 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     """Return the collectives, sends and receives among these ranges of `source`, and the ranks; {} without payloads.
 
     bytes: what this rank gives. NCCL tells the part that each rank ends up with of a reduce-scatter, and what a rank
-    gives in all else. A rank is that in the largest communicator.
+    gives in all else. A rank is that in the largest communicator. A capture is of one machine.
     """
     if not len(ranges):
         return {}
@@ -55,17 +56,19 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     calls = calls.assign(name=name[calls.index], type="", ranks="")
     is_part = (calls["name"] == "reduce_scatter").to_numpy()
     given = calls["bytes"].where(~is_part, calls["bytes"] * calls["size"])
-    calls = calls.assign(bytes=given.where(calls["name"] != "recv", 0))
+    # what a rank gets is told only of what pairs do
+    got = calls["bytes"].where((calls["name"] == "recv").to_numpy())
+    calls = calls.assign(bytes=given.where(calls["name"] != "recv", 0), received_bytes=got)
     calls = calls.rename(columns={"size": "group_size"}).reset_index(drop=True)
     tables = {"collectives": conform("collectives", calls)}
     if len(made):
         ranks = made.sort_values("size", kind="stable").drop_duplicates("process", keep="last")
-        tables["ranks"] = ranks.rename(columns={"size": "world_size"}).assign(source="NCCL")
+        tables["ranks"] = ranks.rename(columns={"size": "world_size"}).assign(source="NCCL", host=0)
     return tables
 
 
 def _payloads(export: Export, source: str, ranges: Frame) -> dict[str, Any] | None:
-    """Return group, bytes, size and rank of each range; None if no range has a payload of NCCL."""
+    """Return group, bytes, size, rank and peer of each range; None if no range has a payload of NCCL."""
     text = export.payload(source)
     if not text:
         return None
@@ -80,7 +83,7 @@ def _payloads(export: Export, source: str, ranges: Frame) -> dict[str, Any] | No
     group = np.array([str(fact.get(_GROUP, "")) for fact in facts], dtype=object)[row]
     numbers = {
         name: pd.array([fact.get(key) for fact in facts], dtype=NULLABLE).take(row)
-        for name, key in {"bytes": _BYTES, "size": _SIZE, "rank": _RANK}.items()
+        for name, key in {"bytes": _BYTES, "size": _SIZE, "rank": _RANK, "peer": _PEER}.items()
     }
     return {"group": group, **numbers}
 
@@ -91,7 +94,7 @@ def of_nccl(text: str) -> str:
 
 
 def facts_of(payload: bytes | None) -> dict[str, int]:
-    """Return what the payload of a call of NCCL says: communicator, bytes, ranks and rank; {} if it is none."""
+    """Return what the payload of a call of NCCL says: communicator, bytes, ranks, rank and peer; {} if none."""
     try:
         found = json.loads(payload or b"{}")
     except (ValueError, RecursionError):
@@ -99,5 +102,5 @@ def facts_of(payload: bytes | None) -> dict[str, int]:
     if not isinstance(found, dict):
         return {}
     # a communicator is called by a number of 64 bits
-    limits = {_GROUP: 1 << 64, **dict.fromkeys((_BYTES, _SIZE, _RANK), _LARGEST)}
+    limits = {_GROUP: 1 << 64, **dict.fromkeys((_BYTES, _SIZE, _RANK, _PEER), _LARGEST)}
     return {key: found[key] for key, limit in limits.items() if type(found.get(key)) is int and 0 <= found[key] < limit}
