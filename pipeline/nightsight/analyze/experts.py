@@ -62,9 +62,8 @@ def _exchanged(timeline: Timeline) -> pd.DataFrame:
     step = np.zeros(len(found), dtype=np.int64)
     for device, rows in positions(found["device"].to_numpy()).items():
         # a step that begins during one has the next
-        step[rows] = np.searchsorted(
-            steps_in_window(timeline, device)[0], found["start_ns"].to_numpy()[rows], side="right"
-        )
+        begin, _ = steps_in_window(timeline, device)
+        step[rows] = np.searchsorted(begin, found["start_ns"].to_numpy()[rows], side="right")
     found = found.assign(step=step).sort_values(["group", "device", "start_ns"], kind="stable", ignore_index=True)
     return found.assign(place=found.groupby(["group", "device", "step"]).cumcount())
 
