@@ -2,6 +2,10 @@
 
 With fewer GPUs than ranks, ranks share one. NCCL refuses that within one host, so each rank then says that it is on a
 host of its own, and they talk through sockets. What NCCL launches and says is real; its rates are not those of a link.
+Ranks that share a GPU take turns of some milliseconds, unless NVIDIA's MPS gives each a part of it:
+
+    export CUDA_MPS_PIPE_DIRECTORY=/tmp/mps CUDA_MPS_LOG_DIRECTORY=/tmp/mps CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50
+    mkdir -p /tmp/mps && nvidia-cuda-mps-control -d
 """
 
 import json
@@ -17,7 +21,9 @@ import torch
 import torch.distributed as dist
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-WIDTH, LAYERS, ROWS = 1024, 4, 2048
+WIDTH, LAYERS, ROWS = 1024, 8, 2048
+# the gradients of two layers
+BUCKET_MIB = 9
 STEPS, WARM_UP = 20, 5
 
 
@@ -39,27 +45,26 @@ def work(seconds: float) -> None:
 
 def model() -> Any:
     torch.manual_seed(0)
-    layers = [part for _ in range(LAYERS) for part in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())]
-    return torch.nn.Sequential(*layers).cuda()
+    return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))).cuda()
 
 
-def trained(rows: int, *, overlaps: bool = True, load: float = 0.0, extra: int = 0) -> Callable[[int], None]:
+def trained(*rows: int, overlaps: bool = True, load: float = 0.0, extra: int = 0) -> Callable[[int], None]:
     """Return a step of training: `overlaps` reduces gradients during the backward pass, `load` is seconds on the CPU.
 
-    extra: all-reduces that only this rank calls, in the tenth step.
+    rows: of the batches, in turn. extra: all-reduces that only this rank calls, in the tenth step.
     """
     network = model()
     if overlaps:
-        network = torch.nn.parallel.DistributedDataParallel(network)
+        network = torch.nn.parallel.DistributedDataParallel(network, bucket_cap_mb=BUCKET_MIB)
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3)
-    batch = torch.randn(rows, WIDTH, device="cuda")
+    batches = [torch.randn(count, WIDTH, device="cuda") for count in rows]
 
     def step(number: int) -> None:
         with nvtx.annotate(f"step {number}"):
             with nvtx.annotate("load"):
                 work(load)
             with nvtx.annotate("forward"):
-                loss = network(batch).square().mean()
+                loss = network(batches[number % len(batches)]).square().mean()
             with nvtx.annotate("backward"):
                 loss.backward()
             if not overlaps:
@@ -108,11 +113,14 @@ def late(*, bad: bool) -> Callable[[int], None]:
 
 IS_SECOND = RANK == 1
 CASES: dict[str, Callable[[bool], Callable[[int], None]]] = {
-    "overlapped": lambda _: trained(8 * ROWS),
-    "exposed": lambda bad: trained(ROWS, overlaps=not bad),
+    "overlapped": lambda _: trained(32 * ROWS),
+    "exposed": lambda bad: trained(32 * ROWS, overlaps=not bad),
     "straggler_host": lambda bad: trained(ROWS, load=0.03 if bad and IS_SECOND else 0.0),
-    "straggler_compute": lambda bad: trained(ROWS * (24 if IS_SECOND else 8) if bad else ROWS * 16),
-    "unequal_batches": lambda bad: trained(ROWS * (24 if IS_SECOND else 16) if bad else ROWS * 20),
+    "straggler_compute": lambda bad: trained(ROWS * (48 if IS_SECOND else 16) if bad else ROWS * 32),
+    # each time another one
+    "unequal_batches": lambda bad: (
+        trained(*(ROWS * (16 + 32 * ((turn + RANK) % 2)) for turn in (0, 1))) if bad else trained(32 * ROWS)
+    ),
     "late_joiner": lambda bad: late(bad=bad),
     "mismatch": lambda bad: trained(ROWS, extra=int(bad and RANK == 0)),
     "grid": lambda bad: grid(slow=bad),
@@ -121,6 +129,7 @@ CASES: dict[str, Callable[[bool], Callable[[int], None]]] = {
 
 def main(case: str, form: str = "bad", *options: str) -> None:
     joined()
+    torch.set_float32_matmul_precision("high")
     is_timed = "--time" in options
     step = CASES[case](form == "bad")
     for number in range(WARM_UP):
