@@ -77,7 +77,7 @@ class Facts:
 
     tables: those that the report of a job needs whole. processes: that used GPUs, each with the one it communicated on,
     else used most. ids: of all processes and threads, rising. used: numbers of GPUs. span: when the first event begins
-    and the last one does. communication: of the capture, without `operation`.
+    and the last one does. epoch_ns: as in `Profile`. communication: of the capture, without `operation`.
     """
 
     name: str
@@ -88,6 +88,7 @@ class Facts:
     ids: Ints
     used: set[int]
     span: tuple[int, int]
+    epoch_ns: int | None
     communication: pd.DataFrame
 
     def table(self, name: str) -> pd.DataFrame:
@@ -136,6 +137,7 @@ def _facts(name: str, timeline: Timeline) -> Facts:
         _known_ids(profile),
         used_devices(profile.tables),
         _span(profile),
+        profile.epoch_ns,
         told,
     )
 
@@ -441,7 +443,11 @@ class _Clock:
 
 def _clocks(every: Sequence[Facts]) -> list[_Clock]:
     """Return how the times of each capture become those of the first, or of one that has a collective in common."""
-    told = [facts.communication for facts in every]
+    said = [_said(every[0], facts) for facts in every]
+    told = [
+        facts.communication.assign(**{name: facts.communication[name] + said_ns for name in ("start_ns", "end_ns")})
+        for facts, said_ns in zip(every, said, strict=True)
+    ]
     clocks: list[_Clock | None] = [_Clock(0, None), *[None] * (len(every) - 1)]
     for place in range(1, len(every)):
         tried = 0
@@ -460,13 +466,21 @@ def _clocks(every: Sequence[Facts]) -> list[_Clock]:
             # if the capture tells no communicators, they may have none in common
             if spread < ONE_CLOCK_NS or tried == _MOST_TRIED:
                 break
-    return [clock or _guessed(every[0].span, facts.span) for clock, facts in zip(clocks, every, strict=True)]
+    return [
+        replace(clock, shift_ns=clock.shift_ns + said_ns) if clock else _guessed(every[0].span, facts.span, said_ns)
+        for clock, facts, said_ns in zip(clocks, every, said, strict=True)
+    ]
 
 
-def _guessed(first: tuple[int, int], span: tuple[int, int]) -> _Clock:
-    """Leave times as they are where captures overlap; else let them begin together."""
-    overlap = span[0] < first[1] and first[0] < span[1]
-    return _Clock(0 if overlap else first[0] - span[0], None)
+def _said(first: Facts, other: Facts) -> int:
+    """Return what is added to the times of a capture for those of the first, by the clocks of their machines."""
+    return 0 if first.epoch_ns is None or other.epoch_ns is None else other.epoch_ns - first.epoch_ns
+
+
+def _guessed(first: tuple[int, int], span: tuple[int, int], said_ns: int) -> _Clock:
+    """Believe the clocks of the machines where captures overlap then; else let them begin together."""
+    overlap = span[0] + said_ns < first[1] and first[0] < span[1] + said_ns
+    return _Clock(said_ns if overlap else first[0] - span[0], None)
 
 
 def _span(profile: Profile) -> tuple[int, int]:
@@ -607,8 +621,8 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
             "unknown_clock",
             "warning",
             "Some ranks have no collective in common with the others",
-            f"{', '.join(unknown[:_ALL_NAMED])}: their captures may be of different runs. Their times are moved so "
-            "that all begin together, and do not tell who waits for whom.",
+            f"{', '.join(unknown[:_ALL_NAMED])}: their captures may be of different runs. Their times are as the clocks "
+            "of their machines say, or moved so that all begin together, and do not tell who waits for whom.",
             "Pass captures of one run.",
         )
     loose = [(names, clock.spread_ns) for names, _, clock in told if (clock.spread_ns or 0) > _MOST_SPREAD_NS]

@@ -162,7 +162,8 @@ class Profile:
     """The canonical tables of one capture (see `nightsight.tables`); `missing` gives the reason for each absent one.
 
     `window`: the part that its report is about, as on the command line (see `nightsight.events.window`). job: what is
-    known of all ranks, if these are the events of only some of them.
+    known of all ranks, if these are the events of only some of them. epoch_ns: the UTC time of its time 0, by the clock
+    of its machine, in ns; missing if unknown.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -171,6 +172,7 @@ class Profile:
     findings: tuple[Finding, ...] = ()
     window: str = "auto"
     job: Job | None = None
+    epoch_ns: int | None = None
 
     def table(self, name: str) -> pd.DataFrame:
         """Return a canonical table; MissingTable with the reason if it was not captured."""
@@ -185,7 +187,7 @@ class Profile:
         environment = {name: ours[name] or value for name, value in asdict(other.environment).items()}
         missing = {name: why for name, why in {**other.missing, **self.missing}.items() if name not in tables}
         findings = (*self.findings, *other.findings)
-        return Profile(tables, missing, Environment(**environment), findings, self.window, self.job)
+        return Profile(tables, missing, Environment(**environment), findings, self.window, self.job, self.epoch_ns)
 
     def why_missing(self, name: str) -> str:
         """Return why a table is missing, worded for the reader."""

@@ -108,7 +108,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     # calls of collectives. name: "allreduce"; type: PyTorch's or NCCL's word; elements: of what this rank gives and
     # gets; bytes: of what it gives; received_bytes: of what it gets; group: name of the communicator; ranks: those in
     # it, as JSON if known; rank: this process's number in it; peer: that of the rank to which a send gives, or from
-    # which a recv gets
+    # which a recv gets; is_whole: the capture has all calls in the communicator up to this one, as it was made in it
     "collectives": {
         **_SPAN,
         **_ON_THREAD,
@@ -123,6 +123,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "ranks": TEXT,
         "rank": NULLABLE,
         "peer": NULLABLE,
+        "is_whole": "bool",
     },
     # which rank of a job a process is, and of how many; source: what tells it. shift_ns: by how much its times were
     # moved to those of the other ranks, missing if they have one clock; spread_ns: how far single collectives are from

@@ -44,6 +44,9 @@ _SAMPLED: Final = 64
 _ENOUGH: Final = 0.25
 _MOST_PAIRS: Final = 16
 _SURE: Final = 32
+# how near the ends of collectives are if clocks are compared as they should be, and how far off clocks may be
+_FITS_NS: Final = 200_000
+_PLAUSIBLE_NS: Final = 1_000_000_000
 # of what ends at about the same time, how many to look at on either side
 _NEIGHBOURS: Final = 4
 # who exchanges with so many others at once exchanges with all; in a pipeline there are two
@@ -60,7 +63,8 @@ def communication(timeline: Timeline) -> pd.DataFrame:
     called_ns (when the CPU launched it, else its start), group (the communicator, "" if unknown), name, bytes and
     received_bytes (what the rank gives and gets, missing if unknown), group_size, place (of the rank in the group,
     missing if unknown), pairs (its sends and receives, in order, with peer and bytes: ">1:4096 <0:4096"; a peer that is
-    not known is left out), collective (equal for what several devices take part in, -1 for what has no partner).
+    not known is left out), is_whole (whether all calls of the communicator up to this one were recorded), collective
+    (equal for what several devices take part in, -1 for what has no partner).
     """
     operations = timeline.operations
     row = np.flatnonzero(communicating(timeline))
@@ -82,6 +86,7 @@ def communication(timeline: Timeline) -> pd.DataFrame:
             "name": known[np.asarray(names.codes, dtype=np.int64)[row]] if names is not None else known,
             **{name: pd.array([None] * len(row), dtype=NULLABLE) for name in _OF_CALLS},
             "pairs": "",
+            "is_whole": False,
         }
     )
     found = _with_calls(timeline, found, call)
@@ -212,6 +217,7 @@ def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataF
             "received_bytes": grouped["received_bytes"].sum(min_count=1),
             "group_size": grouped["group_size"].first(),
             "place": grouped["rank"].first(),
+            "is_whole": grouped["is_whole"].first(),
         }
     )
     mine = told.index.to_numpy()
@@ -223,7 +229,7 @@ def _with_calls(timeline: Timeline, found: pd.DataFrame, call: Ints) -> pd.DataF
     # NCCL is also asked for an all-to-all by a send to and a receive from each rank
     is_all = is_pairs & (pairs == "")
     told = told.assign(name=name.mask(is_all, "all_to_all"), pairs=pairs)
-    for column in ("group", "name", "pairs", *_OF_CALLS):
+    for column in ("group", "name", "pairs", "is_whole", *_OF_CALLS):
         found.loc[mine, column] = told[column].array
     return found
 
@@ -300,7 +306,7 @@ def matched(found: pd.DataFrame) -> Ints:
             if len(ranks) < 2:
                 continue
             if is_known[mine[0]] or _are_together(ranks, start, end):
-                _by_place(collective, ranks, end)
+                _by_place(collective, ranks, end, found["is_whole"].to_numpy())
             else:
                 _by_time(collective, ranks, start, end)
     _in_pairs(collective, messages(found), start, end)
@@ -484,12 +490,13 @@ def _are_together(ranks: list[Ints], start: Ints, end: Ints) -> bool:
     return all(len(rank) == len(first) and np.median(np.abs(end[rank] - end[first])) < length for rank in ranks[1:])
 
 
-def _by_place(collective: Ints, ranks: list[Ints], end: Ints) -> None:
+def _by_place(collective: Ints, ranks: list[Ints], end: Ints, is_whole: Flags) -> None:
     """Match what ranks call in the same order; one that was recorded later, or not to the end, counts from there."""
     reference = ranks[0]
     collective[reference] = reference
     for rank in ranks[1:]:
-        place = np.arange(len(rank)) + _offset(end[reference], end[rank])
+        are_counted = is_whole[reference].all() and is_whole[rank].all()
+        place = np.arange(len(rank)) + (0 if are_counted else _offset(end[reference], end[rank]))
         inside = (place >= 0) & (place < len(reference))
         collective[rank[inside]] = reference[place[inside]]
 
@@ -521,8 +528,9 @@ def _by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> Non
 def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
     """Return by how much the clock of `other` is behind that of `reference`, and how far single collectives are off.
 
-    Both as `communication` returns; in ns. None if they have nothing in common. Whatever ends on one rank ends on the
-    other, so the ends of collectives tell; without any, that no message arrives before it is sent.
+    Both as `communication` returns, by the clocks of their machines as far as known; in ns. None if they have nothing in
+    common. Whatever ends on one rank ends on the other, so the ends of collectives tell; without any, that no message
+    arrives before it is sent.
     """
     is_told = all((frame["group"] != "").any() for frame in (reference, other))
     # a stream is of one communicator, though not which is told
@@ -542,6 +550,7 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
     ]
     if not pairs:
         return _shift_of_messages(reference, other)
+    is_whole = is_told and all(frame["is_whole"].to_numpy()[frame["group"] != ""].all() for frame in (reference, other))
     pairs.sort(key=lambda pair: min(map(len, pair)), reverse=True)
     enough = _ENOUGH * min(map(len, pairs[0]))
     pairs = pairs[:1] if is_told else [pair for pair in pairs[:_MOST_PAIRS] if min(map(len, pair)) >= enough]
@@ -549,7 +558,8 @@ def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, in
     fitting = (found for pair in pairs if (found := _as_it_is(*pair)) is not None)
     if (found := next(fitting, None)) is not None:
         return found[1], found[0]
-    spread, shift = min(_shift(*pair, _MOST_SHIFTED // len(pairs)) for pair in pairs)
+    most_shifted = 0 if is_whole else _MOST_SHIFTED // len(pairs)
+    spread, shift = min(_shift(*pair, most_shifted) for pair in pairs)
     # of few on several streams, some fit by chance: another rank may tell more
     is_sure = len(pairs) == 1 or min(map(len, pairs[0])) >= _SURE
     return shift, spread if is_sure else max(spread, ONE_CLOCK_NS)
@@ -596,7 +606,10 @@ def _shift(many: Ints, few: Ints, most_shifted: int) -> tuple[int, int]:
         inside = (place >= 0) & (place < len(many))
         if 2 * inside.sum() >= min(len(many), len(few)):
             ways.append(_spread(many[place[inside]] - few[inside]))
-    return min(ways, key=lambda way: way[0])
+    best = min(ways, key=lambda way: way[0])
+    near = [way for way in ways if abs(way[1]) < _PLAUSIBLE_NS]
+    # if nothing fits, as on a GPU that ranks share, what the clocks say is the best that is known: steps are alike
+    return best if best[0] < _FITS_NS or not near else min(near, key=lambda way: abs(way[1]))
 
 
 def _spread(apart: Ints) -> tuple[int, int]:

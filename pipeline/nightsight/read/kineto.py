@@ -160,7 +160,7 @@ class _Trace(Events):
         kept = {name: conform(name, table) for name, table in tables.items() if name not in missing}
         if self.odd.total():
             self.findings.append(odd_fields(self.odd))
-        return Profile(kept, missing, self._environment(kept), tuple(self.findings))
+        return Profile(kept, missing, self._environment(kept), tuple(self.findings), epoch_ns=self._epoch())
 
     def _refuse_foreign(self, unread: Frame) -> None:
         """Raise CaptureError unless this is a trace of torch.profiler in which simply nothing happened."""
@@ -297,13 +297,16 @@ class _Trace(Events):
 
     def _start_time(self, tables: Mapping[str, Frame]) -> str:
         """Return the UTC time of the first event; "" for older traces, which do not give the base of their times."""
-        base = self.document.get("baseTimeNanoseconds")
-        # a base before 2001 is not wall-clock time
-        if not isinstance(base, int) or not 10**18 < base < 2**63:
+        if (base := self._epoch()) is None:
             return ""
         starts = [int(table["start_ns"].min()) for table in tables.values() if "start_ns" in table and len(table)]
         first = min(starts, default=0)
         return dt.datetime.fromtimestamp((base + first) // 10**9, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+    def _epoch(self) -> int | None:
+        base = self.document.get("baseTimeNanoseconds")
+        # a base before 2001 is not wall-clock time
+        return base if isinstance(base, int) and 10**18 < base < 2**63 else None
 
 
 def _kernels(trace: _Trace) -> Frame:
@@ -382,7 +385,9 @@ def _collectives(trace: _Trace) -> Frame:
     got = whole(counts["out_elements"].to_numpy(dtype=np.float64, na_value=np.nan) * element).array
     found = frame.iloc[told].assign(**columns, **counts, bytes=sent, received_bytes=got)
     found = _with_peers(trace, found)
-    collectives: Frame = found[~found["name"].isin(["", "wait"])]
+    # torch also records how a group is made
+    is_made = (found["name"] == "init").groupby([found["group"], found["ranks"]]).transform("any")
+    collectives: Frame = found.assign(is_whole=is_made)[~found["name"].isin(["", "wait"])]
     return collectives
 
 

@@ -24,6 +24,8 @@ _FEWEST: Final = 3
 _MOST_TIMES: Final = 2
 _MOST_TIMES_REPLAYED: Final = 8
 _SLICES: Final = 512
+# of the work in a stretch
+_MOST_LAUNCHED_BEFORE: Final = 0.5
 
 
 # neither is remembered: what is remembered of a timeline must not hold it
@@ -41,13 +43,39 @@ def followed(timeline: Timeline) -> tuple[Timeline, ...]:
 
 
 def replayed(timeline: Timeline) -> Timeline:
-    """Return the stretch that is replayed: the window, or its middle."""
+    """Return the stretch that is replayed: the window, or its middle.
+
+    If the CPU is so far ahead that the GPU runs other repetitions there than the CPU launches, no few repetitions stand
+    for all: it is more of the window then, or a stretch of time.
+    """
     edges, counts = _parts(timeline, _MOST_TIMES_REPLAYED * MOST_REPLAYED // _FEWEST)
     if counts.sum() <= MOST_REPLAYED:
         return timeline
-    most = min(max(int(MOST_REPLAYED / max(counts.mean(), 1)), min(_FEWEST, len(counts))), len(counts))
+    part = _part(timeline, edges, *_middle(counts, _FEWEST))
+    if _launched_before(part) <= _MOST_LAUNCHED_BEFORE:
+        return part
+    if counts.sum() <= MOST_FOLLOWED:
+        return timeline
+    edges, counts = _slices(timeline)
+    part = _part(timeline, edges, *_middle(counts, 1))
+    return part.at(replace(part.window, steps={}))
+
+
+def _middle(counts: Ints, fewest: int) -> tuple[int, int]:
+    """Return the first of the parts in the middle that are replayed together, and the one after the last."""
+    most = min(max(int(MOST_REPLAYED / max(counts.mean(), 1)), min(fewest, len(counts))), len(counts))
     low = (len(counts) - most) // 2
-    return _part(timeline, edges, low, low + most)
+    return low, low + most
+
+
+def _launched_before(timeline: Timeline) -> float:
+    """Return the share of the work in the window, by time, that was launched before it."""
+    window, operations = timeline.window, timeline.operations
+    inside = (operations.start >= window.start_ns) & (operations.start < window.end_ns) & (operations.call >= 0)
+    time = (operations.end - operations.start)[inside]
+    calls = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
+    before = calls[operations.call[inside]] < window.start_ns
+    return float(time[before].sum() / max(time.sum(), 1))
 
 
 def _parts(timeline: Timeline, most: int) -> tuple[Ints, Ints]:
@@ -56,9 +84,11 @@ def _parts(timeline: Timeline, most: int) -> tuple[Ints, Ints]:
     Parts are repetitions, or slices if there are none or if they have more than so many events.
     """
     edges, counts = _repetitions(timeline)
-    if len(counts) and counts.mean() <= most:
-        return edges, counts
-    # a fine grid of time: slices are put together as the number of their events allows
+    return (edges, counts) if len(counts) and counts.mean() <= most else _slices(timeline)
+
+
+def _slices(timeline: Timeline) -> tuple[Ints, Ints]:
+    """Return a fine grid of time and the events of each slice: they are put together as their number allows."""
     window = timeline.window
     edges = window.start_ns + window.length_ns * np.arange(_SLICES + 1) // _SLICES
     return edges, _events(timeline, edges)

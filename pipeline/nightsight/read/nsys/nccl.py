@@ -53,7 +53,7 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     name = told["name"].astype("str").map(_CALLS)
     calls = told[name.notna() & (told["group"] != "")].drop(columns=["size", "rank"])
     calls = calls.join(of_group, on=["process", "group"])
-    calls = calls.assign(name=name[calls.index], type="", ranks="")
+    calls = calls.assign(name=name[calls.index], type="", ranks="", is_whole=calls["size"].notna())
     is_part = (calls["name"] == "reduce_scatter").to_numpy()
     given = calls["bytes"].where(~is_part, calls["bytes"] * calls["size"])
     # what a rank gets is told only of what pairs do

@@ -99,7 +99,8 @@ def _profile(export: Export) -> Profile:
             missing[name] = option if export.traced or event == "never" else _UNKNOWN
     missing = {name: why for name, why in missing.items() if name not in tables}
     tables["unread"] = conform("unread", _unread(export.database))
-    return Profile(tables, missing, _environment(export, tables), export.all_findings())
+    environment, epoch_ns = _environment(export, tables), _epoch(export)
+    return Profile(tables, missing, environment, export.all_findings(), epoch_ns=epoch_ns)
 
 
 def _unread(database: Database) -> Frame:
@@ -160,14 +161,17 @@ def _environment(export: Export, tables: Mapping[str, Frame]) -> Environment:
 
 
 def _start_time(export: Export) -> str:
+    epoch_ns = _epoch(export)
+    return "" if epoch_ns is None else f"{dt.datetime.fromtimestamp(epoch_ns // 10**9, dt.UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _epoch(export: Export) -> int | None:
+    """Return the UTC time, in ns, from which times count: the start of the session."""
     table = "TARGET_INFO_SESSION_START_TIME"
     if "utcEpochNs" not in export.database.columns.get(table, ()):
-        return ""
+        return None
     rows = export.database.fetch(table, {"ns": "utcEpochNs"})["ns"].to_pylist()
-    if not rows or not isinstance(rows[0], int) or rows[0] <= 0:
-        return ""
-    seconds = rows[0] // 10**9
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return rows[0] if rows and isinstance(rows[0], int) and rows[0] > 0 else None
 
 
 def _kernels(export: Export) -> Frame:
