@@ -33,7 +33,7 @@ from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import called_by_rank, stands_for
 from nightsight.events.timeline import Timeline, positions
-from nightsight.intervals import Flags, Ints, Spans, covered, union
+from nightsight.intervals import Flags, Ints, Spans, covered, union, without
 from nightsight.peaks import published
 from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
 from nightsight.tables import empty, integers
@@ -402,13 +402,33 @@ def communication(scene: Scene) -> Iterator[Remedy]:
     leaving = np.isin(found.source, ends) & np.isin(found.kind, (STREAM, OTHER))
     leaving &= ~np.isin(found.target, np.append(ends, arrivals))
     leads = np.flatnonzero(leaving)
-    length = pd.Series(scene.length[np.append(alone, grouped)], index=ends)
-    hidden = _HIDDEN * length[~length.index.duplicated()][found.source[leads]].to_numpy()
+    can_hide = pd.Series(_can_hide(scene, np.append(alone, grouped), found.source[leads], ends), index=ends)
+    hidden = can_hide[~can_hide.index.duplicated()][found.source[leads]].to_numpy()
     around = scene.model.of(BYPASS, np.unique(found.item[leads]))
     edit = (Change(leads, "earlier", hidden), Change(around, "set", scene.lag_between[found.item[around]]))
     calling = work.call[mine]
     time = scene.per_step(scene.length[mine], calling)
     yield Remedy("exposed_communication", "", "", scene.often(calling), time, edit)
+
+
+def _can_hide(scene: Scene, mine: Ints, sources: Ints, ends: Ints) -> Floats:
+    """Return for each of these operations, which communicate, how much earlier what waits for its end can begin, in ns.
+
+    ends: their events. sources: those for which other work waits. What communicates one after the other, without other
+    work between, is hidden together; and no more than other work took before, with nothing beside it, hides anything.
+    """
+    work, allowed = scene.graph.work, np.zeros(len(mine))
+    for device, here in positions(work.device[mine]).items():
+        here = here[np.argsort(work.end[mine[here]], kind="stable")]
+        others = np.flatnonzero((work.device == device) & ~work.communicates)
+        busy = union(work.start[others], work.end[others])
+        spans = union(work.start[mine[here]], work.end[mine[here]])
+        end, is_last = work.end[mine[here]], np.isin(ends[here], sources)
+        begun = np.append(scene.timeline.window.start_ns, end[is_last])[np.cumsum(is_last) - is_last]
+        alone = covered(without(spans, busy), begun, end)
+        beside = covered(without(busy, spans), begun, end)
+        allowed[here] = np.minimum(_HIDDEN * np.maximum(alone, scene.length[mine[here]]), beside)
+    return allowed
 
 
 @dataclass(frozen=True)
