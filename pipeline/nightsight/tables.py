@@ -302,6 +302,8 @@ NO_RANKS: Final = "the capture does not tell which rank of a job a process is"
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
 # texts that are empty if not recorded
 _EMPTY_TEXTS: Final = frozenset({"shapes", "types", "inputs", "strides", "module", "type", "group", "ranks"})
+# what is false unless a capture tells
+_UNLESS_TOLD: Final = frozenset({"is_whole"})
 
 # tables of work on GPUs
 _OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")
@@ -323,7 +325,8 @@ def wanted(table: str, details: Details) -> frozenset[str]:
 def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.DataFrame:
     """Return `frame` with exactly the columns, order and types of a canonical table; KeyError if it lacks one.
 
-    Nullable numbers and optional texts that it lacks are filled with missing values, texts that can be empty with "".
+    Nullable numbers and optional texts that it lacks are filled with missing values, texts that can be empty with "",
+    what few captures tell with False.
     Columns of DETAILS that `details` does not ask for are dropped.
     """
     left_out = DETAILS.get(table, frozenset()) - wanted(table, details)
@@ -331,6 +334,7 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
     optional = [name for name, kind in types.items() if kind == NULLABLE or name in _OPTIONAL_TEXTS]
     absent = {name: None for name in optional if name not in frame}
     silent: dict[str, Any] = {name: "" for name in _EMPTY_TEXTS & types.keys() if name not in frame}
+    silent |= {name: False for name in _UNLESS_TOLD & types.keys() if name not in frame}
     return frame.assign(**absent, **silent)[list(types)].astype(types).reset_index(drop=True)
 
 
