@@ -621,8 +621,8 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
             "unknown_clock",
             "warning",
             "Some ranks have no collective in common with the others",
-            f"{', '.join(unknown[:_ALL_NAMED])}: their captures may be of different runs. Their times are as the clocks "
-            "of their machines say, or moved so that all begin together, and do not tell who waits for whom.",
+            f"{', '.join(unknown[:_ALL_NAMED])}: their captures may be of different runs. Their times are as the "
+            "clocks of their machines say, or moved so that all begin together, and do not tell who waits for whom.",
             "Pass captures of one run.",
         )
     loose = [(names, clock.spread_ns) for names, _, clock in told if (clock.spread_ns or 0) > _MOST_SPREAD_NS]

@@ -528,9 +528,9 @@ def _by_time(collective: Ints, ranks: list[Ints], start: Ints, end: Ints) -> Non
 def shift_between(reference: pd.DataFrame, other: pd.DataFrame) -> tuple[int, int] | None:
     """Return by how much the clock of `other` is behind that of `reference`, and how far single collectives are off.
 
-    Both as `communication` returns, by the clocks of their machines as far as known; in ns. None if they have nothing in
-    common. Whatever ends on one rank ends on the other, so the ends of collectives tell; without any, that no message
-    arrives before it is sent.
+    Both as `communication` returns, by the clocks of their machines as far as known; in ns. None if they have nothing
+    in common. Whatever ends on one rank ends on the other, so the ends of collectives tell; without any, that no
+    message arrives before it is sent.
     """
     is_told = all((frame["group"] != "").any() for frame in (reference, other))
     # a stream is of one communicator, though not which is told

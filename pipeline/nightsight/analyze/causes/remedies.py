@@ -403,7 +403,7 @@ def communication(scene: Scene) -> Iterator[Remedy]:
     leaving &= ~np.isin(found.target, np.append(ends, arrivals))
     leads = np.flatnonzero(leaving)
     can_hide = pd.Series(_can_hide(scene, np.append(alone, grouped), found.source[leads], ends), index=ends)
-    hidden = can_hide[~can_hide.index.duplicated()][found.source[leads]].to_numpy()
+    hidden = can_hide[~can_hide.index.duplicated()][found.source[leads]].to_numpy(dtype=np.float64)
     around = scene.model.of(BYPASS, np.unique(found.item[leads]))
     edit = (Change(leads, "earlier", hidden), Change(around, "set", scene.lag_between[found.item[around]]))
     calling = work.call[mine]
@@ -418,8 +418,8 @@ def _can_hide(scene: Scene, mine: Ints, sources: Ints, ends: Ints) -> Floats:
     work between, is hidden together; and no more than other work took before, with nothing beside it, hides anything.
     """
     work, allowed = scene.graph.work, np.zeros(len(mine))
-    for device, here in positions(work.device[mine]).items():
-        here = here[np.argsort(work.end[mine[here]], kind="stable")]
+    for device, rows in positions(work.device[mine]).items():
+        here = rows[np.argsort(work.end[mine[rows]], kind="stable")]
         others = np.flatnonzero((work.device == device) & ~work.communicates)
         busy = union(work.start[others], work.end[others])
         spans = union(work.start[mine[here]], work.end[mine[here]])
