@@ -403,7 +403,7 @@ def communication(scene: Scene) -> Iterator[Remedy]:
     leaving &= ~np.isin(found.target, np.append(ends, arrivals))
     leads = np.flatnonzero(leaving)
     can_hide = pd.Series(_can_hide(scene, np.append(alone, grouped), found.source[leads], ends), index=ends)
-    hidden = can_hide[~can_hide.index.duplicated()][found.source[leads]].to_numpy(dtype=np.float64)
+    hidden = np.asarray(can_hide[~can_hide.index.duplicated()][found.source[leads]], dtype=np.float64)
     around = scene.model.of(BYPASS, np.unique(found.item[leads]))
     edit = (Change(leads, "earlier", hidden), Change(around, "set", scene.lag_between[found.item[around]]))
     calling = work.call[mine]
