@@ -22,6 +22,7 @@ import pandas as pd
 from nightsight.analyze.copies import waiting_calls
 from nightsight.analyze.split import causing_calls
 from nightsight.events.communication import communicating, communication
+from nightsight.events.meetings import meetings
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
 from nightsight.intervals import Flags, Ints
@@ -65,7 +66,8 @@ class Calls:
 
     `row`: in api_calls. `line`: the line of execution (one thread, or several that take turns). `before`: the call
     after which the line went on to this one, -1 for the first. `awaited`: the operation that it waited for, -1 if it
-    waits for nothing. `work_ns`: its own time, without waiting. `cause`: a position in IDLE.
+    waits for nothing. `work_ns`: its own time, without waiting. `held_ns`: how much of the time before it was no host
+    code: the thread was in a call of a collective that another rank had not come to. `cause`: a position in IDLE.
     """
 
     row: Ints
@@ -77,6 +79,7 @@ class Calls:
     before: Ints
     awaited: Ints
     work_ns: Ints
+    held_ns: Ints
     cause: Ints
     name: Ints
     names: "pd.Index[str]"
@@ -124,10 +127,11 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The dependencies of a window."""
+    """The dependencies of a window. `met`: calls that came after another rank was there, and the first one of that."""
 
     calls: Calls
     work: Work
+    met: tuple[Ints, Ints]
 
 
 @once
@@ -136,7 +140,8 @@ def graph(timeline: Timeline) -> Graph:
     calls, rows = _calls(timeline)
     work = _work(timeline, calls, rows)
     calls = _with_waits(timeline, calls, work)
-    return Graph(calls, _with_other(timeline, calls, work))
+    calls, met = _with_meetings(timeline, calls)
+    return Graph(calls, _with_other(timeline, calls, work), met)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +210,9 @@ def _calls(timeline: Timeline) -> tuple[Calls, Ints]:
     cause = causes.cause[row].astype(np.int64)
     before = _with_first(_before(start, end, thread, line), start, end, process)
     names = causes.name[row].astype(np.int64)
+    never = np.zeros(len(row), dtype=np.int64)
     return Calls(
-        row, start, end, process, thread, line, before, unknown, end - start, cause, names, causes.names
+        row, start, end, process, thread, line, before, unknown, end - start, never, cause, names, causes.names
     ), position
 
 
@@ -386,6 +392,9 @@ def _collectives(timeline: Timeline, where: Ints) -> Ints:
     of_operation = np.full(len(timeline.operations.kind), -1, dtype=np.int64)
     of_operation[found["operation"].to_numpy()] = found["collective"].to_numpy()
     group = of_operation[where]
+    # a small message is sent ahead: its kernel ends before the last one begins, and did not wait for it
+    start, end = timeline.operations.start[where], timeline.operations.end[where]
+    group = np.where(end > pd.Series(start).groupby(group).transform("max").to_numpy(), group, -1)
     # a collective of one rank alone is not a group
     grouped = np.flatnonzero(group >= 0)
     _, inverse, count = np.unique(group[grouped], return_inverse=True, return_counts=True)
@@ -394,6 +403,33 @@ def _collectives(timeline: Timeline, where: Ints) -> Ints:
 
 
 # -- waits ------------------------------------------------------------------------------------------------------------
+
+
+def _with_meetings(timeline: Timeline, calls: Calls) -> tuple[Calls, tuple[Ints, Ints]]:
+    """Find the calls before which a thread was held until another rank came, and what shows that it had come."""
+    threads, held, met = positions(calls.thread), calls.held_ns.copy(), list[tuple[int, int]]()
+
+    def following(thread: int, time: int) -> int:
+        """Return the first call of a thread from a time on, -1 for none."""
+        mine = threads.get(thread, _NONE)
+        place = int(np.searchsorted(calls.start[mine], time))
+        return int(mine[place]) if place < len(mine) else -1
+
+    window, found = timeline.window, meetings(timeline)
+    since = np.where(calls.before >= 0, np.append(calls.end, 0)[calls.before], window.start_ns)
+    # NCCL goes on in a thread of its own, which has not called anything yet
+    is_new = np.append(calls.thread, -1)[calls.before] != calls.thread
+    found = found[(found["met_ns"] >= window.start_ns) & (found["met_ns"] < window.end_ns)]
+    for process, thread, begin, last, time in zip(*(found[name].tolist() for name in found), strict=True):
+        mine = (calls.process == process) & ((calls.thread == thread) | is_new)
+        came = following(last, time)
+        for call in np.flatnonzero(mine & (since <= time) & (calls.start >= time)).tolist() if came >= 0 else ():
+            held[call] = max(time - max(int(since[call]), begin), 0)
+            # whose own call is first after they have met, differs
+            later = following(int(calls.thread[call]), int(calls.start[came]))
+            met.extend([(later, came)] if later >= 0 else [])
+    after, first = np.array(met, dtype=np.int64).reshape(-1, 2).T
+    return replace(calls, held_ns=held), (after, first)
 
 
 def _with_waits(timeline: Timeline, calls: Calls, work: Work) -> Calls:

@@ -33,6 +33,7 @@ OTHER: Final = 5
 TRANSFER: Final = 6  # from the last rank's arrival to the end of a collective
 ENGINE: Final = 7  # from one copy to the next in its direction: binds only copies that a change takes off their streams
 BYPASS: Final = 8  # from what was before a copy or a collective on the stream: binds if a change takes that one off
+MEET: Final = 9  # from the first call of the last rank to one of another rank that it had kept waiting
 NEVER: Final = -1e18
 """The lag of an edge that does not bind."""
 
@@ -206,7 +207,10 @@ def _steps(found: Graph, groups: Ints, window: Window) -> Ints:
 
 def _edges(found: Graph, groups: Ints, window: Window) -> _Edges:
     """Return all edges; events are numbered as in `_times`."""
-    parts = [*_of_calls(found.calls, found.work, window), *_of_work(found.calls, found.work, groups, window)]
+    after, first = found.met
+    start = found.calls.start
+    met = (MEET, 2 * first, 2 * after, start[after] - start[first], np.full(len(after), -1))
+    parts = [met, *_of_calls(found.calls, found.work, window), *_of_work(found.calls, found.work, groups, window)]
     source, target, lag, item = (np.concatenate([part[place] for part in parts]) for place in (1, 2, 3, 4))
     kind = np.concatenate([np.full(len(part[4]), part[0], dtype=np.int64) for part in parts])
     return _Edges(source, target, lag.astype(np.float64), kind, item)
@@ -219,7 +223,7 @@ _Part = tuple[int, Ints, Ints, Ints, Ints]
 def _of_calls(calls: Calls, work: Work, window: Window) -> Iterator[_Part]:
     call, length = np.arange(len(calls)), calls.end - calls.start
     known = calls.before >= 0
-    gap = calls.start - np.where(known, np.append(calls.end, 0)[calls.before], window.start_ns)
+    gap = calls.start - np.where(known, np.append(calls.end, 0)[calls.before], window.start_ns) - calls.held_ns
     yield BEGIN, np.where(known, 2 * calls.before + 1, -1), 2 * call, gap, call
     held = (calls.awaited >= 0) & (np.append(work.end, 0)[calls.awaited] > calls.start)
     shortest, is_sync = least(calls), calls.cause == IDLE.index(SYNC)

@@ -83,7 +83,7 @@ class Scene:
         self.launching[work.call[work.call >= 0]] = True
         self.cost = cost_of(timeline, calls, self.launching)
         before = np.where(calls.before >= 0, np.append(calls.end, 0)[calls.before], timeline.window.start_ns)
-        self.gap_start = np.minimum(before, calls.start)
+        self.gap_start = np.minimum(before + calls.held_ns, calls.start)
         self.gap = calls.start - self.gap_start
         # by line of execution and time
         self._order = self.in_calls[np.lexsort((calls.start[self.in_calls], calls.line[self.in_calls]))]

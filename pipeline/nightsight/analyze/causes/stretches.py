@@ -18,6 +18,8 @@ MOST_FOLLOWED: Final = 160_000
 """A window with no more events (two for each call, one for each operation) is followed as a whole."""
 MOST_REPLAYED: Final = 24_000
 """A replay takes some microseconds for each event, and has at most so many if the window has repetitions to choose."""
+_MOST_DIVERSE: Final = 64_000
+"""And so many if not: no part of a start-up is like the others."""
 _STRETCHES: Final = 8
 _FEWEST: Final = 3
 # repetitions with more events than this many times what is wanted are cut themselves
@@ -49,7 +51,7 @@ def replayed(timeline: Timeline) -> Timeline:
     for all: it is more of the window then, or a stretch of time.
     """
     edges, counts = _parts(timeline, _MOST_TIMES_REPLAYED * MOST_REPLAYED // _FEWEST)
-    if counts.sum() <= MOST_REPLAYED:
+    if counts.sum() <= (MOST_REPLAYED if len(timeline.window.repetitions) else _MOST_DIVERSE):
         return timeline
     part = _part(timeline, edges, *_middle(counts, _FEWEST))
     if _launched_before(part) <= _MOST_LAUNCHED_BEFORE:
