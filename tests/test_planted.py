@@ -10,7 +10,7 @@ from nightsight.render.page.summary import numbers
 from nightsight.render.verdict import verdict as first_sentence
 from tests.documents import check
 from tests.planted.__main__ import DATA, ROOT
-from tests.planted.cases import CASES, OTHERS
+from tests.planted.cases import CASES, OTHERS, RANKS
 from tests.planted.judge import Verdict, judged, number, table
 from tests.planted.store import times
 from tests.recorded import Recorded
@@ -39,6 +39,11 @@ def of_others() -> tuple[Verdict, ...]:
     return tuple(judged(list(OTHERS.values()), DATA / "others"))
 
 
+@cache
+def of_ranks() -> tuple[Verdict, ...]:
+    return tuple(judged(list(RANKS.values()), DATA / "ranks"))
+
+
 def planted() -> list[Verdict]:
     return [verdict for verdict in verdicts() if not verdict.case.is_healthy]
 
@@ -52,7 +57,7 @@ def test_each_program_is_captured_and_timed() -> None:
 
 def test_captures_are_small_and_do_not_tell_of_the_machine() -> None:
     files = [path for path in DATA.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 2.3e6
+    assert sum(path.stat().st_size for path in files) < 5.5e6
     told = (b"PYTHONPATH=", b"/home/", b"/root", b"/work/")
     packed = [path for path in files if path.suffix == ".xz"]
     assert [path.name for path in packed if any(word in lzma.decompress(path.read_bytes()) for word in told)] == []
@@ -96,8 +101,27 @@ def test_causes_in_programs_of_others_are_named() -> None:
     assert [verdict.case.name for verdict in found if not verdict.is_near(1.5)] == [], table(of_others())
 
 
+def test_causes_in_ranks_are_named_with_the_rank() -> None:
+    found = [verdict for verdict in of_ranks() if not verdict.case.is_healthy]
+    assert len(of_ranks()) == len(RANKS)
+    assert [verdict.case.name for verdict in found if not verdict.is_named] == [], table(of_ranks())
+    assert [verdict.case.name for verdict in of_ranks() if verdict.false] == [], table(of_ranks())
+    # ranks that share a GPU slow each other down where both compute
+    assert [verdict.case.name for verdict in found if (verdict.factor or 1) > 2] == [], table(of_ranks())
+
+
+def test_the_gain_of_a_rank_that_comes_late_is_what_it_is_late() -> None:
+    (late,) = (verdict for verdict in of_ranks() if verdict.case.name == "late_joiner")
+    assert late.first
+    assert late.said
+    gain_ms = (late.first.gain_pct or 0) / 100 * late.said.unprofiled_ms
+    assert 2_600 < gain_ms < 3_000
+
+
 def test_what_is_written_from_the_captures_is_current() -> None:
-    written = f"{table(verdicts())}\n\n### Programs of others\n\n{table(of_others())}"
+    others = f"### Programs of others\n\n{table(of_others())}"
+    ranks = f"### Ranks recorded apart\n\n{table(of_ranks())}"
+    written = "\n\n".join((table(verdicts()), others, ranks))
     check(ROOT / "docs" / "causes.md", written)
 
 

@@ -25,6 +25,7 @@ class Case:
     is_whole: the capture begins with the process, not with the measured steps.
     counts: kernels are replayed by ncu, because nsys does not show the cause.
     source: the capture, if it is not of one of our programs: a path in the folder, without endings.
+    window: what of the capture is judged, as on the command line.
     """
 
     module: str
@@ -39,6 +40,7 @@ class Case:
     is_whole: bool = False
     counts: bool = False
     source: str = ""
+    window: str = "auto"
 
     @property
     def is_healthy(self) -> bool:
@@ -324,3 +326,62 @@ OTHERS: Final = {
     )
 }
 """Captures of programs that were not written for this check."""
+
+RANKS: Final = {
+    case.name: case
+    for case in (
+        Case(
+            "",
+            "exposed",
+            "gradients are reduced after the backward pass, one by one",
+            ("exposed_communication",),
+            gpus=2,
+        ),
+        Case(
+            "",
+            "straggler_host",
+            "rank 1 works on the CPU in the range `load`",
+            ("host_code",),
+            ("`load`", "Rank 1"),
+            gpus=2,
+        ),
+        Case(
+            "", "straggler_compute", "rank 1 computes three quarters of the batch", ("straggler",), ("Rank 1",), gpus=2
+        ),
+        Case(
+            "",
+            "kineto_straggler_compute",
+            "the same, recorded by torch.profiler",
+            ("straggler",),
+            ("Rank 1",),
+            gpus=2,
+        ),
+        Case(
+            "",
+            "unequal_batches",
+            "in turn, one rank computes three quarters",
+            ("straggler",),
+            ("another rank",),
+            gpus=2,
+        ),
+        Case(
+            "",
+            "late_joiner",
+            "rank 1 reads a dataset for three seconds before its first collective (the whole run)",
+            ("host_code",),
+            ("`read the dataset`", "Rank 1"),
+            gpus=2,
+            window="whole",
+        ),
+        Case(
+            "",
+            "grid",
+            "rank 3 of four, in groups of two for tensors and two for data, works on the CPU in `load`",
+            ("host_code",),
+            ("`load`", "Rank 3"),
+            gpus=4,
+        ),
+        Case("", "overlapped", "DistributedDataParallel that hides communication", gpus=2),
+    )
+}
+"""Captures of each rank of `tests/gpu/ranks.py`: NAME.0, NAME.1, ..."""

@@ -4,17 +4,18 @@ import lzma
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from nightsight.advise import NEEDS, advise
 from nightsight.analyze import ANALYSES
 from nightsight.events.timeline import Timeline
+from nightsight.job import Part, joined
 from nightsight.model import Finding, Profile
 from nightsight.read import read
 from nightsight.results import REPLAY
-from tests.planted.cases import Case
+from tests.planted.cases import RANKS, Case
 from tests.planted.store import median_ms, times
 
 LEAST_FALSE_PCT: Final = 3.0
@@ -93,26 +94,39 @@ def judged(cases: Sequence[Case], folder: Path) -> list[Verdict]:
 
 def said(case: Case, folder: Path) -> Said | None:
     """Return what is said of a stored capture, with what ncu measured; None if there is none."""
-    profile: Profile | None = None
-    for suffix in (".sqlite", ".ncu-rep"):
-        packed = folder / f"{case.file}{suffix}.xz"
-        if not packed.exists():
-            continue
-        with tempfile.TemporaryDirectory() as scratch:
-            path = Path(scratch) / packed.stem
-            path.write_bytes(lzma.decompress(packed.read_bytes()))
-            found = read(path)
-        profile = profile.joined(found) if profile else found
+    profile = _of_ranks(case, folder) if case in RANKS.values() else _of_program(case, folder)
     if not profile:
         return None
     # no more than advice needs, of the window that a report is about
-    timeline = Timeline(profile)
+    timeline = Timeline(replace(profile, window=case.window))
     results = [analysis.run(timeline) for analysis in ANALYSES if analysis.entry in NEEDS]
     (table,) = (result.table for result in results if result.name == REPLAY.name)
     row: dict[Any, Any] = table.iloc[0].to_dict() if table is not None and len(table) else {}
     advice = tuple(each for each in advise(results) if each.severity == "advice")
     replayed, unprofiled = (row.get(name, 0.0) / 1e6 for name in ("replayed_ns", "unprofiled_ns"))
     return Said(advice, replayed, unprofiled, row.get("unexplained_pct", 0.0))
+
+
+def _of_program(case: Case, folder: Path) -> Profile | None:
+    profile: Profile | None = None
+    for suffix in (".sqlite", ".ncu-rep"):
+        packed = folder / f"{case.file}{suffix}.xz"
+        if packed.exists():
+            found = _read(packed)
+            profile = profile.joined(found) if profile else found
+    return profile
+
+
+def _of_ranks(case: Case, folder: Path) -> Profile | None:
+    files = sorted(folder.glob(f"{case.name}.[0-9].*.xz"))
+    return joined([Part(file.name.split(".")[0], _read(file)) for file in files]) if files else None
+
+
+def _read(packed: Path) -> Profile:
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / packed.stem
+        path.write_bytes(lzma.decompress(packed.read_bytes()))
+        return read(path)
 
 
 def table(verdicts: Sequence[Verdict]) -> str:

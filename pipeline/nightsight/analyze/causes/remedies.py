@@ -125,10 +125,13 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
         chosen = np.flatnonzero((found.edges[BEGIN][:-1] >= 0) & (removed > 0))
         if len(chosen):
             edit = (Change(found.of(BEGIN, chosen), "shorter", removed[chosen]),)
-            time = scene.per_step(removed[chosen], chosen)
+            # other threads of the process can have nothing to do meanwhile
+            line = calls.line[chosen]
+            busiest = chosen[line == np.bincount(line, removed[chosen]).argmax()]
+            time = scene.per_step(removed[busiest], busiest)
             alone = scene.only_gpu(chosen, removed[chosen])
             code = HostCode(cut.piece[mine], cut.start[mine], cut.length[mine], cut.row[mine])
-            yield Remedy("host_code", str(scene.paths[path]), alone, scene.often(chosen), time, edit, code)
+            yield Remedy("host_code", str(scene.paths[path]), alone, scene.often(busiest), time, edit, code)
 
 
 def graph_launch(scene: Scene) -> Iterator[Remedy]:

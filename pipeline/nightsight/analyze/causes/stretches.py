@@ -26,8 +26,8 @@ _FEWEST: Final = 3
 _MOST_TIMES: Final = 2
 _MOST_TIMES_REPLAYED: Final = 8
 _SLICES: Final = 512
-# of the work in a stretch
-_MOST_LAUNCHED_BEFORE: Final = 0.5
+# of the operations of a stretch
+_LEAST_OF_BOTH: Final = 0.5
 
 
 # neither is remembered: what is remembered of a timeline must not hold it
@@ -54,7 +54,7 @@ def replayed(timeline: Timeline) -> Timeline:
     if counts.sum() <= (MOST_REPLAYED if len(timeline.window.repetitions) else _MOST_DIVERSE):
         return timeline
     part = _part(timeline, edges, *_middle(counts, _FEWEST))
-    if _launched_before(part) <= _MOST_LAUNCHED_BEFORE:
+    if _launched_and_run(part) >= _LEAST_OF_BOTH:
         return part
     if counts.sum() <= MOST_FOLLOWED:
         return timeline
@@ -70,14 +70,16 @@ def _middle(counts: Ints, fewest: int) -> tuple[int, int]:
     return low, low + most
 
 
-def _launched_before(timeline: Timeline) -> float:
-    """Return the share of the work in the window, by time, that was launched before it."""
+def _launched_and_run(timeline: Timeline) -> float:
+    """Return the share of the operations launched or begun in the window that are both."""
     window, operations = timeline.window, timeline.operations
-    inside = (operations.start >= window.start_ns) & (operations.start < window.end_ns) & (operations.call >= 0)
-    time = (operations.end - operations.start)[inside]
     calls = timeline.profile.tables.get("api_calls", empty("api_calls"))["start_ns"].to_numpy()
-    before = calls[operations.call[inside]] < window.start_ns
-    return float(time[before].sum() / max(time.sum(), 1))
+    known = operations.call >= 0
+    begun, launched = (
+        (times >= window.start_ns) & (times < window.end_ns)
+        for times in (operations.start[known], calls[operations.call[known]])
+    )
+    return float((begun & launched).sum() / max((begun | launched).sum(), 1))
 
 
 def _parts(timeline: Timeline, most: int) -> tuple[Ints, Ints]:
