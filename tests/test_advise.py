@@ -11,7 +11,17 @@ from nightsight.advise import RULES, advise, of_whole, unchecked
 from nightsight.advise.tables import Tables
 from nightsight.events.timeline import Timeline
 from nightsight.model import Finding, Result
-from nightsight.results import CRITICAL_PATH, GPU_TIME, REMEDIES, REPLAY, WHAT_IF
+from nightsight.results import (
+    COLLECTIVES,
+    COMMUNICATION,
+    COMPUTE,
+    CRITICAL_PATH,
+    GPU_TIME,
+    REMEDIES,
+    REPLAY,
+    TIME_SPLIT,
+    WHAT_IF,
+)
 from tests.recorded import Recorded
 from tests.reports import advised, gpu_table, result
 from tests.timeline import draw
@@ -51,7 +61,7 @@ def replayed(**changes: Any) -> Result:
 
 def what_if(*rows: dict[str, Any]) -> Result:
     usual = {"caller": "", "time_ns": 1e6, "order": None, "after_ns": None}
-    known = [{**usual, "gain_ns": row["gain_pct"] * 1e5, **row} for row in rows]
+    known = [{**usual, "gain_ns": row["gain_pct"] and row["gain_pct"] * 1e5, **row} for row in rows]
     return result(WHAT_IF.name, pd.DataFrame(known, columns=WHAT_IF.column_names))
 
 
@@ -71,6 +81,25 @@ def test_a_finding_names_cause_place_and_cost() -> None:
     # of ten repetitions
     assert found.gain_ns == 60e6
     assert found.gain_pct == 60.0
+
+
+@pytest.mark.parametrize(
+    ("gain", "doubt", "rules"),
+    [
+        (60.0, "", ["host_code", "lone_rank", "launch_bound"]),
+        (20.0, "", ["lone_rank", "host_code", "launch_bound"]),
+        # without gains, what a rank waits for is still known
+        (None, "half is missing", ["lone_rank"]),
+    ],
+)
+def test_what_a_rank_waits_for_alone_comes_first_unless_a_gain_is_larger(
+    gain: float | None, doubt: str, rules: list[str]
+) -> None:
+    split = pd.DataFrame({"device": 0, "category": [COMMUNICATION, COMPUTE], "share_pct": [30.0, 70.0]})
+    calls = pd.DataFrame({"skew_ns": [None], "group_size": [2]})
+    gains = what_if({**KEPT_WAITING, "gain_pct": gain}, {**GRAPH, "gain_pct": gain and 10.0})
+    tables = [replayed(doubt=doubt), gains, result(TIME_SPLIT.name, split), result(COLLECTIVES.name, calls)]
+    assert [finding.rule for finding in advise(tables)] == rules
 
 
 def test_without_repetitions_it_is_about_the_window() -> None:

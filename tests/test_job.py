@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nightsight.analyze.collectives import ANALYSES
@@ -24,6 +25,7 @@ from nightsight.tables import NULLABLE, conform, empty
 from nightsight.workflow import build_report
 from tests.properties import examples
 from tests.recorded import DATA, Recorded
+from tests.reports import advised
 from tests.test_cli import USAGE
 from tests.world import BYTES, GAP_NS, TRANSFER_NS, begun_late, world
 
@@ -180,6 +182,46 @@ def test_a_rank_that_computes_longer_is_named_with_what_it_costs(tells_calls: bo
     assert first.title.startswith("Rank 1 computes longer than the others")
     # 1.6 ms become the mean of 1.15 ms, of steps of 1.7 ms
     assert first.gain_pct == pytest.approx(100 * 0.45 / 1.7, rel=0.05)
+
+
+def sized(part: Part, ranks: int | None) -> Profile:
+    """Return the capture of a rank whose calls tell the size of their communicator, if they are known."""
+    tables = dict(part.profile.tables)
+    if "collectives" in tables:
+        calls = tables["collectives"]
+        tables["collectives"] = calls.assign(group_size=pd.array([ranks] * len(calls), dtype=NULLABLE))
+    return replace(part.profile, tables=tables)
+
+
+@examples(10)
+@given(
+    times=st.lists(st.tuples(st.integers(200_000, 2_000_000), st.integers(0, 400_000)), min_size=STEPS, max_size=STEPS),
+    tells_ranks=st.booleans(),
+    tells_calls=st.booleans(),
+    tells_size=st.booleans(),
+)
+def test_a_rank_alone_does_not_tell_what_it_waits_for(
+    times: list[tuple[int, int]], *, tells_ranks: bool, tells_calls: bool, tells_size: bool
+) -> None:
+    work = [[time for time, _ in times], [time + more for time, more in times]]
+    parts = world(work, tells_ranks=tells_ranks, tells_calls=tells_calls)
+    found = advised(Timeline(sized(parts[0], 2 if tells_size else None)))
+    # a step is work, what the other rank works longer, the transfer and a gap
+    alone = sum(more + TRANSFER_NS for _, more in times)
+    share = 100 * alone / (alone + sum(time + GAP_NS for time, _ in times))
+    assume(abs(share - 10) > 0.5)
+    said = [(finding.rule, finding.gain_pct) for finding in found]
+    assert said == [("lone_rank", None)] * (share > 10)
+    if said:
+        told = float(re.findall(r"for (.*) % of the window", found[0].title)[0])
+        assert told == pytest.approx(share, abs=0.5)
+    assert "lone_rank" not in {finding.rule for finding in advised(Timeline(joined(parts)))}
+
+
+def test_a_communicator_of_one_rank_waits_for_no_other() -> None:
+    (part,) = world([[200_000] * STEPS])
+    assert [finding.rule for finding in advised(Timeline(sized(part, 1)))] == ["exposed_communication"]
+    assert [finding.rule for finding in advised(Timeline(sized(part, 2)))] == ["lone_rank"]
 
 
 def test_ranks_that_take_turns_are_one_cause() -> None:

@@ -18,6 +18,7 @@ from nightsight.events.loops import UNNAMED
 from nightsight.model import Finding, Result
 from nightsight.results import (
     ALLOCATION,
+    COLLECTIVES,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -34,6 +35,7 @@ from nightsight.results import (
     RANKS,
     REPLAY,
     SYNC,
+    TIME_SPLIT,
     WHAT_IF,
     WORTH_PCT,
     WORTH_PCT_OF,
@@ -48,6 +50,8 @@ NEEDS: Final[tuple[Entry, ...]] = (
     REPLAY,
     CRITICAL_PATH,
     GPU_TIME,
+    TIME_SPLIT,
+    COLLECTIVES,
     NCU_RULES,
     NCU_KERNELS,
     NCU_LIMITS,
@@ -268,10 +272,12 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
     """
     tables = Tables(results)
     found = [*_causes(tables, is_start_up=is_start_up), *replay_advice(tables), *_late_rank(tables), *_bubbles(tables)]
-    if not found:
+    counted = [*((said, said.gain_pct or 0.0) for said in found), *_lone_ranks(tables)]
+    if not counted:
         return ()
-    first = max(found, key=lambda said: (said.gain_pct or 0.0) * RANKED_BY.get(said.rule, 1.0))
-    return (first, *sorted((said for said in found if said is not first), key=lambda said: -(said.gain_pct or 0.0)))
+    first = max(counted, key=lambda pair: pair[1] * RANKED_BY.get(pair[0].rule, 1.0))
+    others = sorted((pair for pair in counted if pair is not first), key=lambda pair: -pair[1])
+    return tuple(said for said, _ in (first, *others))
 
 
 def of_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -307,6 +313,41 @@ def _late_rank(tables: Tables) -> Iterator[Finding]:
             cause=cause,
             action="let it begin with the others",
         )
+
+
+def _lone_ranks(tables: Tables) -> Iterator[tuple[Finding, float]]:
+    """Yield a finding if much of the window goes to collectives without the other ranks, and what it counts.
+
+    That is their share of the window in percent: no gain is promised, but it may be all that there is to gain.
+    """
+    split, calls = (tables.rows(entry, *columns) for entry, columns in _OF_LONE_RANKS)
+    share = split["share_pct"].where(split["category"] == COMMUNICATION, 0.0).groupby(split["device"]).sum().mean()
+    # what meets has a skew
+    if not share >= _LONE_PCT or calls["skew_ns"].notna().any() or not (calls["group_size"].fillna(2) > 1).any():
+        return
+    who = "This rank waits" if split["device"].nunique() == 1 else "These ranks wait"
+    yield (
+        Finding(
+            "lone_rank",
+            "advice",
+            f"{who} in collectives for {format_value(float(share), 'share_pct')} of the window: without the others, "
+            "nothing tells whether for them or for the link",
+            "A collective ends when the last rank has come and all data is there. What takes the time is only in "
+            "the captures of all ranks.",
+            "Record all ranks, and give their captures together: `nightsight report rank*.sqlite` makes one report of "
+            "the job, which names whom the others wait for (docs/ranks.md).",
+            source=COLLECTIVES.name,
+            action="record all ranks, and report them together (`nightsight report rank*.sqlite`)",
+        ),
+        float(share),
+    )
+
+
+_OF_LONE_RANKS: Final = (
+    (TIME_SPLIT, ("device", "category", "share_pct")),
+    (COLLECTIVES, ("skew_ns", "group_size")),
+)
+_LONE_PCT: Final = 10.0
 
 
 def _bubbles(tables: Tables) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
-from nightsight.events.communication import called_by_rank, stands_for
+from nightsight.events.communication import called_by_rank, communication, stands_for
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
 from nightsight.peaks import published
@@ -390,15 +390,20 @@ def _waits_for_pages(
 # -- ranks ------------------------------------------------------------------------------------------------------------
 
 
-def communication(scene: Scene) -> Iterator[Remedy]:
-    """Communication hidden behind what does not need it: nothing else waits for more than a part of it."""
+def hidden_communication(scene: Scene) -> Iterator[Remedy]:
+    """Communication hidden behind what does not need it: nothing else waits for more than a part of it.
+
+    Without the other ranks, a collective may be all waiting, which nothing hides.
+    """
     found, work = scene.model, scene.graph.work
+    calls = communication(scene.timeline)
+    own = calls["operation"][(calls["group_size"] == 1).fillna(value=False)]
     mine = np.flatnonzero(work.communicates & (found.edges[LAUNCH][:-1] >= 0))
     # a collective can outlast the stretch
-    mine = mine[(work.group[mine] < 0) | (found.edges[TRANSFER][mine] >= 0)]
+    mine = mine[np.where(work.group[mine] < 0, np.isin(work.operation[mine], own), found.edges[TRANSFER][mine] >= 0)]
     if not len(mine):
         return
-    alone, grouped = mine[work.group[mine] < 0], mine[(work.group[mine] >= 0) & (found.edges[TRANSFER][mine] >= 0)]
+    alone, grouped = mine[work.group[mine] < 0], mine[work.group[mine] >= 0]
     ends = found.target[np.concatenate([found.of(LAUNCH, alone), found.of(TRANSFER, grouped)])]
     # what communicates still follows what communicated before
     arrivals = found.source[found.kind == TRANSFER]
@@ -615,7 +620,7 @@ PROPOSALS: Final = (
     large_copies,
     small_copies,
     migration,
-    communication,
+    hidden_communication,
     straggler,
     uneven_stages,
     uneven_experts,
