@@ -193,7 +193,8 @@ def _times(found: Graph, groups: Ints) -> Ints:
 def _steps(found: Graph, groups: Ints, window: Window) -> Ints:
     """Return the repetition of each event, -1 for none: an operation belongs to that in which its call began.
 
-    Threads that launch nothing belong to none: they may poll at times of their own (NCCL's watchdog).
+    Threads that launch nothing belong to none: they may poll at times of their own (NCCL's watchdog). Neither does what
+    is of a repetition whose work ends after the window: nothing tells how long that one takes.
     """
     calls, work = found.calls, found.work
     step = np.full(len(calls) + 1, -1, dtype=np.int64)
@@ -202,6 +203,8 @@ def _steps(found: Graph, groups: Ints, window: Window) -> Ints:
         mine = np.flatnonzero((calls.process == process) & launching)
         step[mine] = np.searchsorted(starts, calls.start[mine], side="right") - 1
     step = np.minimum(step, len(window.repetitions) - 1)
+    cut = np.unique(step[work.call[work.end > window.end_ns]])
+    step = np.where(np.isin(step, cut), -1, step)
     return np.concatenate([np.repeat(step[:-1], 2), step[work.call], np.full(len(groups), -1)])
 
 
