@@ -21,7 +21,7 @@ from nightsight.tables import time_summary, used_devices
 
 def devices(timeline: Timeline) -> Table:
     """Return one row per GPU of the machine; `used` is missing in a capture without GPU work."""
-    table = timeline.profile.table("devices").sort_values("device", ignore_index=True)
+    table = timeline.profile.table("devices").drop(columns="uuid").sort_values("device", ignore_index=True)
     used = used_devices(timeline.profile.tables)
     table.insert(2, "used", np.where(table["device"].isin(used), "yes", "no") if used else None)
     return Table(table)
