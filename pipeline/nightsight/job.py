@@ -32,7 +32,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints, Spans
 from nightsight.model import Environment, Finding, Job, Profile
 from nightsight.tables import NULLABLE, TEXT, UNPROFILED, conform, empty, used_devices
-from nightsight.units import format_value
+from nightsight.units import format_ranks, format_value
 
 # the last number in a name that says that it is of a rank
 _NAMES: Final = (
@@ -193,7 +193,7 @@ def joined_of_some(every: Sequence[Apart], read: Callable[[int], Profile], most:
                 "some_ranks",
                 "info",
                 f"{len(shown):,} of {len(like):,} ranks stand for the others",
-                f"{_of_ranks(shown)}: kernels, timeline, sums and causes are theirs. Each other rank "
+                f"{format_ranks(shown)}: kernels, timeline, sums and causes are theirs. Each other rank "
                 "is like one of them: in its collectives, and in how long it waits there. *Ranks*, their steps and "
                 "*Collectives* are of all.",
             ),
@@ -241,7 +241,7 @@ def _profile(ranked: _Ranked, held: Mapping[int, Profile]) -> Profile:
     tables.pop("launched_as", None)
     tables["ranks"] = _table(ranked)
     names = [
-        _of_ranks(ranked.ranks.loc[ranked.ranks["part"] == place, "rank"].tolist())
+        format_ranks(ranked.ranks.loc[ranked.ranks["part"] == place, "rank"].tolist())
         for place in range(len(ranked.facts))
     ]
     named = list(zip(names, ranked.facts, ranked.clocks, strict=True))
@@ -591,15 +591,6 @@ def _shared(told: Sequence[tuple[str, Sequence[Finding]]]) -> Iterator[Finding]:
         yield first if len(whose) == len(told) and not same else replace(first, detail=detail)
 
 
-def _of_ranks(ranks: Sequence[int], count: int = 0) -> str:
-    """Name ranks, `count` in all: "Rank 3", "Ranks 0 and 1", "Ranks 0, 2, 5 and 7 more"."""
-    named, more = [str(rank) for rank in ranks[:_ALL_NAMED]], max(count, len(ranks)) - min(len(ranks), _ALL_NAMED)
-    if len(named) == 1 and not more:
-        return f"Rank {named[0]}"
-    last = f"{more:,} more" if more else named.pop()
-    return f"Ranks {', '.join(named)} and {last}"
-
-
 def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> Iterator[Finding]:
     """Yield what the report of a job lacks: ranks, a common clock, one version of the profiler."""
     known = set(ranks["rank"].tolist())
@@ -611,7 +602,7 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
             "missing_ranks",
             "warning",
             f"{count:,} of {size:,} ranks {'is' if count == 1 else 'are'} missing",
-            f"{_of_ranks(lacking, count)} {'has' if count == 1 else 'have'} no capture here. Which rank the others "
+            f"{format_ranks(lacking, count)} {'has' if count == 1 else 'have'} no capture here. Which rank the others "
             "wait for is told among those that are.",
             "Pass the captures of all ranks.",
         )
