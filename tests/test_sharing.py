@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -107,6 +108,7 @@ def parts_on(uuids: list[str], work: list[list[int]], **told: Any) -> list[Part]
 
 def test_captures_of_ranks_apart_tell_by_the_uuid_that_they_share_a_gpu() -> None:
     job = joined(parts_on([UUID, UUID, "another"], EVEN))
+    assert job.environment.gpu == "2 × NVIDIA H100 80GB HBM3"
     found = build_report(job, "job")
     (shared,) = of_rule(found, "shared_device")
     assert shared.title == "Ranks 0 and 1 share one GPU"
@@ -130,6 +132,22 @@ def test_slices_of_a_gpu_are_not_shared() -> None:
         for name in devices["name"]
     ]
     assert of_rule(build_report(joined(parts), "job"), "shared_device") == []
+
+
+def in_turns(part: Part, turn_ns: int) -> Part:
+    """Return a rank that sees the end of every other collective later."""
+    kernels = part.profile.table("kernels")
+    number = np.arange(len(kernels))
+    later = kernels.assign(end_ns=kernels["end_ns"] + np.where(number % 4 == 1, turn_ns, 0))
+    return replace(part, profile=with_tables(part.profile, kernels=later))
+
+
+def test_ranks_that_take_turns_are_not_told_to_be_of_different_runs() -> None:
+    work = [[20_000_000] * STEPS] * 2
+    for uuids, said in (([UUID, UUID], "take turns"), (["a", "b"], "different runs")):
+        first, second = parts_on(uuids, work)
+        (loose,) = (one for one in joined([first, in_turns(second, 4_000_000)]).findings if one.rule == "loose_clock")
+        assert said in loose.detail
 
 
 def test_the_reader_tells_what_identifies_a_gpu(capture_file: Callable[[str], Path], tmp_path: Path) -> None:

@@ -54,6 +54,9 @@ _EARLY: Final = 0.1
 _EARLY_NS: Final = 50_000_000
 # what the report of a job needs of all ranks
 _WHOLE: Final = ("ranks", "launched_as", "devices", "collectives")
+# why collectives do not end together
+_IN_TURNS: Final = ". Ranks that share a GPU take turns on it, so that one sees the end before the others."
+_NOT_TOGETHER: Final = ", although all end together. The captures may be of different runs, or lack some collectives."
 # only the rank in the largest communicator: there may be none of all
 _OF_NCCL: Final = "NCCL"
 
@@ -94,6 +97,13 @@ class Facts:
     def table(self, name: str) -> pd.DataFrame:
         """Return one of the tables, without rows if it was not captured."""
         return self.tables.get(name, empty(name))
+
+    @property
+    def cards(self) -> set[str]:
+        """What identifies the GPUs on which it communicates, as far as known."""
+        devices = self.table("devices")
+        used = devices["device"].isin(self.communication["device"])
+        return set(devices["uuid"][used].astype("str")) - {""}
 
     @property
     def tells(self) -> bool:
@@ -571,7 +581,10 @@ def _environment(every: Sequence[Environment], tables: Mapping[str, pd.DataFrame
     facts: dict[str, str] = {name: ", ".join(dict.fromkeys(one[name] for one in told if one[name])) for name in told[0]}
     facts["captured_utc"] = min((one["captured_utc"] for one in told if one["captured_utc"]), default="")
     if "devices" in tables:
-        counts = Counter(tables["devices"]["name"].astype("str"))
+        devices = tables["devices"]
+        # a GPU that several ranks use has several numbers
+        is_again = devices["uuid"].duplicated() & (devices["uuid"] != "")
+        counts = Counter(devices["name"][~is_again].astype("str"))
         facts["gpu"] = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
     return Environment(**facts)
 
@@ -619,13 +632,15 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
     loose = [(names, clock.spread_ns) for names, _, clock in told if (clock.spread_ns or 0) > _MOST_SPREAD_NS]
     if loose:
         whose, spread = max(loose, key=lambda one: one[1] or 0)
+        cards = [card for _, facts, _ in told for card in facts.cards]
+        are_shared = len(set(cards)) < len(cards)
         yield Finding(
             "loose_clock",
             "warning",
             "The times of the ranks do not fit together",
             f"{whose}: collectives end up to {format_value(spread or 0, 'spread_ns')} before or after those of the "
-            "other ranks, although all end together. The captures may be of different runs, or lack some collectives.",
-            "Pass captures of one run, each recorded from the same step on.",
+            f"other ranks{_IN_TURNS if are_shared else _NOT_TOGETHER}",
+            "" if are_shared else "Pass captures of one run, each recorded from the same step on.",
         )
     yield from _ended_early(told)
     versions = Counter(f"{one.environment.collector} {one.environment.collector_version}".strip() for _, one, _ in told)
