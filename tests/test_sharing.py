@@ -150,6 +150,15 @@ def test_ranks_that_take_turns_are_not_told_to_be_of_different_runs() -> None:
         assert said in loose.detail
 
 
+@pytest.mark.parametrize(("epochs", "shift"), [((1_000_000_000, 1_003_000_000), 3_000_000), ((None, None), 1_000_000)])
+def test_ranks_that_share_a_gpu_have_the_clock_of_their_machine(epochs: tuple[int | None, ...], shift: int) -> None:
+    parts = parts_on([UUID, UUID], EVEN[:2], clocks=[0, -1_000_000])
+    timed = [
+        replace(part, profile=replace(part.profile, epoch_ns=epoch)) for part, epoch in zip(parts, epochs, strict=True)
+    ]
+    assert joined(timed).table("ranks")["shift_ns"].tolist()[1] == shift
+
+
 def test_the_reader_tells_what_identifies_a_gpu(capture_file: Callable[[str], Path], tmp_path: Path) -> None:
     found = []
     for uuid in (UUID, "00000000-0000-0000-0000-000000000000"):

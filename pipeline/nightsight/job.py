@@ -468,8 +468,8 @@ def _clocks(every: Sequence[Facts]) -> list[_Clock]:
             if through is None or found is None:
                 continue
             shift, spread = found
-            # whatever differs by little is one clock; by how little, is said
-            is_one = abs(shift) < ONE_CLOCK_NS
+            # whatever differs by little is one clock, as are those of ranks that share a GPU; by how little, is said
+            is_one = abs(shift) < ONE_CLOCK_NS or _share_a_clock(every[other], every[place])
             clock = _Clock(through.shift_ns + (0 if is_one else shift), max(spread, abs(shift) * is_one))
             clocks[place] = min(clocks[place] or clock, clock, key=lambda one: one.spread_ns or 0)
             tried += 1
@@ -480,6 +480,11 @@ def _clocks(every: Sequence[Facts]) -> list[_Clock]:
         replace(clock, shift_ns=clock.shift_ns + said_ns) if clock else _guessed(every[0].span, facts.span, said_ns)
         for clock, facts, said_ns in zip(clocks, every, said, strict=True)
     ]
+
+
+def _share_a_clock(one: Facts, other: Facts) -> bool:
+    """Whether clocks of machines are known, and of one: then they tell more than collectives of ranks in turns."""
+    return None not in (one.epoch_ns, other.epoch_ns) and bool(one.cards & other.cards)
 
 
 def _said(first: Facts, other: Facts) -> int:
