@@ -32,7 +32,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints, Spans
 from nightsight.model import Environment, Finding, Job, Profile
 from nightsight.tables import NULLABLE, TEXT, UNPROFILED, conform, empty, used_devices
-from nightsight.units import format_value
+from nightsight.units import format_ranks, format_value
 
 # the last number in a name that says that it is of a rank
 _NAMES: Final = (
@@ -54,6 +54,9 @@ _EARLY: Final = 0.1
 _EARLY_NS: Final = 50_000_000
 # what the report of a job needs of all ranks
 _WHOLE: Final = ("ranks", "launched_as", "devices", "collectives")
+# why collectives do not end together
+_IN_TURNS: Final = ". Ranks that share a GPU take turns on it, so that one sees the end before the others."
+_NOT_TOGETHER: Final = ", although all end together. The captures may be of different runs, or lack some collectives."
 # only the rank in the largest communicator: there may be none of all
 _OF_NCCL: Final = "NCCL"
 
@@ -94,6 +97,13 @@ class Facts:
     def table(self, name: str) -> pd.DataFrame:
         """Return one of the tables, without rows if it was not captured."""
         return self.tables.get(name, empty(name))
+
+    @property
+    def cards(self) -> set[str]:
+        """What identifies the GPUs on which it communicates, as far as known."""
+        devices = self.table("devices")
+        used = devices["device"].isin(self.communication["device"])
+        return set(devices["uuid"][used].astype("str")) - {""}
 
     @property
     def tells(self) -> bool:
@@ -193,7 +203,7 @@ def joined_of_some(every: Sequence[Apart], read: Callable[[int], Profile], most:
                 "some_ranks",
                 "info",
                 f"{len(shown):,} of {len(like):,} ranks stand for the others",
-                f"{_of_ranks(shown)}: kernels, timeline, sums and causes are theirs. Each other rank "
+                f"{format_ranks(shown)}: kernels, timeline, sums and causes are theirs. Each other rank "
                 "is like one of them: in its collectives, and in how long it waits there. *Ranks*, their steps and "
                 "*Collectives* are of all.",
             ),
@@ -241,7 +251,7 @@ def _profile(ranked: _Ranked, held: Mapping[int, Profile]) -> Profile:
     tables.pop("launched_as", None)
     tables["ranks"] = _table(ranked)
     names = [
-        _of_ranks(ranked.ranks.loc[ranked.ranks["part"] == place, "rank"].tolist())
+        format_ranks(ranked.ranks.loc[ranked.ranks["part"] == place, "rank"].tolist())
         for place in range(len(ranked.facts))
     ]
     named = list(zip(names, ranked.facts, ranked.clocks, strict=True))
@@ -458,8 +468,8 @@ def _clocks(every: Sequence[Facts]) -> list[_Clock]:
             if through is None or found is None:
                 continue
             shift, spread = found
-            # whatever differs by little is one clock; by how little, is said
-            is_one = abs(shift) < ONE_CLOCK_NS
+            # whatever differs by little is one clock, as are those of ranks that share a GPU; by how little, is said
+            is_one = abs(shift) < ONE_CLOCK_NS or _share_a_clock(every[other], every[place])
             clock = _Clock(through.shift_ns + (0 if is_one else shift), max(spread, abs(shift) * is_one))
             clocks[place] = min(clocks[place] or clock, clock, key=lambda one: one.spread_ns or 0)
             tried += 1
@@ -470,6 +480,11 @@ def _clocks(every: Sequence[Facts]) -> list[_Clock]:
         replace(clock, shift_ns=clock.shift_ns + said_ns) if clock else _guessed(every[0].span, facts.span, said_ns)
         for clock, facts, said_ns in zip(clocks, every, said, strict=True)
     ]
+
+
+def _share_a_clock(one: Facts, other: Facts) -> bool:
+    """Whether clocks of machines are known, and of one: then they tell more than collectives of ranks in turns."""
+    return None not in (one.epoch_ns, other.epoch_ns) and bool(one.cards & other.cards)
 
 
 def _said(first: Facts, other: Facts) -> int:
@@ -571,7 +586,10 @@ def _environment(every: Sequence[Environment], tables: Mapping[str, pd.DataFrame
     facts: dict[str, str] = {name: ", ".join(dict.fromkeys(one[name] for one in told if one[name])) for name in told[0]}
     facts["captured_utc"] = min((one["captured_utc"] for one in told if one["captured_utc"]), default="")
     if "devices" in tables:
-        counts = Counter(tables["devices"]["name"].astype("str"))
+        devices = tables["devices"]
+        # a GPU that several ranks use has several numbers
+        is_again = devices["uuid"].duplicated() & (devices["uuid"] != "")
+        counts = Counter(devices["name"][~is_again].astype("str"))
         facts["gpu"] = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
     return Environment(**facts)
 
@@ -591,15 +609,6 @@ def _shared(told: Sequence[tuple[str, Sequence[Finding]]]) -> Iterator[Finding]:
         yield first if len(whose) == len(told) and not same else replace(first, detail=detail)
 
 
-def _of_ranks(ranks: Sequence[int], count: int = 0) -> str:
-    """Name ranks, `count` in all: "Rank 3", "Ranks 0 and 1", "Ranks 0, 2, 5 and 7 more"."""
-    named, more = [str(rank) for rank in ranks[:_ALL_NAMED]], max(count, len(ranks)) - min(len(ranks), _ALL_NAMED)
-    if len(named) == 1 and not more:
-        return f"Rank {named[0]}"
-    last = f"{more:,} more" if more else named.pop()
-    return f"Ranks {', '.join(named)} and {last}"
-
-
 def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> Iterator[Finding]:
     """Yield what the report of a job lacks: ranks, a common clock, one version of the profiler."""
     known = set(ranks["rank"].tolist())
@@ -611,7 +620,7 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
             "missing_ranks",
             "warning",
             f"{count:,} of {size:,} ranks {'is' if count == 1 else 'are'} missing",
-            f"{_of_ranks(lacking, count)} {'has' if count == 1 else 'have'} no capture here. Which rank the others "
+            f"{format_ranks(lacking, count)} {'has' if count == 1 else 'have'} no capture here. Which rank the others "
             "wait for is told among those that are.",
             "Pass the captures of all ranks.",
         )
@@ -628,13 +637,15 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
     loose = [(names, clock.spread_ns) for names, _, clock in told if (clock.spread_ns or 0) > _MOST_SPREAD_NS]
     if loose:
         whose, spread = max(loose, key=lambda one: one[1] or 0)
+        cards = [card for _, facts, _ in told for card in facts.cards]
+        are_shared = len(set(cards)) < len(cards)
         yield Finding(
             "loose_clock",
             "warning",
             "The times of the ranks do not fit together",
             f"{whose}: collectives end up to {format_value(spread or 0, 'spread_ns')} before or after those of the "
-            "other ranks, although all end together. The captures may be of different runs, or lack some collectives.",
-            "Pass captures of one run, each recorded from the same step on.",
+            f"other ranks{_IN_TURNS if are_shared else _NOT_TOGETHER}",
+            "" if are_shared else "Pass captures of one run, each recorded from the same step on.",
         )
     yield from _ended_early(told)
     versions = Counter(f"{one.environment.collector} {one.environment.collector_version}".strip() for _, one, _ in told)

@@ -230,8 +230,10 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "stall_samples": NULLABLE,
         "instructions": NULLABLE,
     },
+    # uuid: equal for numbers that are of one GPU, "" if unknown; it is in no report
     "devices": {
         "device": INT,
+        "uuid": TEXT,
         "name": TEXT,
         "compute_capability": TEXT,
         "multiprocessors": NULLABLE,
@@ -301,7 +303,7 @@ NO_RANKS: Final = "the capture does not tell which rank of a job a process is"
 
 _OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
 # texts that are empty if not recorded
-_EMPTY_TEXTS: Final = frozenset({"shapes", "types", "inputs", "strides", "module", "type", "group", "ranks"})
+_EMPTY_TEXTS: Final = frozenset({"shapes", "types", "inputs", "strides", "module", "type", "group", "ranks", "uuid"})
 # what is false unless a capture tells
 _UNLESS_TOLD: Final = frozenset({"is_whole"})
 

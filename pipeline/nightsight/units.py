@@ -1,10 +1,11 @@
 """Formats numbers for display: the unit is the suffix of the column name, the scale depends on the value."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+_MOST_RANKS: Final = 8
 SUFFIXES: Final = (
     "bytes_per_s",
     "flop_per_s",
@@ -191,3 +192,12 @@ def _is_rate(unit: str) -> bool:
 def _magnitude(value: float) -> int:
     """Return the decimal exponent: 0 for 1 to 9.99."""
     return math.floor(math.log10(value))
+
+
+def format_ranks(ranks: Sequence[int], count: int = 0) -> str:
+    """Name ranks, `count` in all: "Rank 3", "Ranks 0 and 1", "Ranks 0, 2, 5 and 7 more"."""
+    named, more = [str(rank) for rank in ranks[:_MOST_RANKS]], max(count, len(ranks)) - min(len(ranks), _MOST_RANKS)
+    if len(named) == 1 and not more:
+        return f"Rank {named[0]}"
+    last = f"{more:,} more" if more else named.pop()
+    return f"Ranks {', '.join(named)} and {last}"

@@ -44,7 +44,14 @@ def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
 def analyze_timeline(timeline: Timeline) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
     """Do the same for a timeline: what it has found is then known when another of its windows is looked at."""
     with threads() as pool:
-        findings = pool.submit(lambda: (*facts.trust(timeline), *open_ranges(timeline), *mismatches(timeline)))
+        findings = pool.submit(
+            lambda: (
+                *facts.trust(timeline),
+                *facts.shared_gpus(timeline),
+                *open_ranges(timeline),
+                *mismatches(timeline),
+            )
+        )
         results = tuple(pool.map(lambda analysis: analysis.run(timeline), ANALYSES))
         return results, findings.result()
 

@@ -4,6 +4,7 @@
 and copies from host to host.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,17 +12,20 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
+from nightsight.events.communication import are_ranks_known, of_all_ranks, ranks_of
 from nightsight.events.launches import GPU_TABLES, find_keys
+from nightsight.events.sharing import sharing
 from nightsight.events.timeline import Timeline, distinct, operation_column
 from nightsight.intervals import Flags, Ints
 from nightsight.model import Finding, Profile
 from nightsight.results import DEVICES, DIAGNOSTICS, NOT_SHOWN, PROFILER_OVERHEAD
-from nightsight.tables import time_summary, used_devices
+from nightsight.tables import empty, time_summary, used_devices
+from nightsight.units import format_ranks
 
 
 def devices(timeline: Timeline) -> Table:
     """Return one row per GPU of the machine; `used` is missing in a capture without GPU work."""
-    table = timeline.profile.table("devices").sort_values("device", ignore_index=True)
+    table = timeline.profile.table("devices").drop(columns="uuid").sort_values("device", ignore_index=True)
     used = used_devices(timeline.profile.tables)
     table.insert(2, "used", np.where(table["device"].isin(used), "yes", "no") if used else None)
     return Table(table)
@@ -58,6 +62,26 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     lost = _lost_work(timeline, calls[~edges.calls])
     found = (lost, cut, _lost_calls(timeline, edges.operations), _early_work(timeline), graphs)
     return tuple(finding for finding in found if finding)
+
+
+def shared_gpus(timeline: Timeline) -> Iterator[Finding]:
+    """Yield a finding if ranks that communicate share GPUs."""
+    numbers = of_all_ranks(timeline)["device"].unique()
+    groups = sharing(timeline.profile.tables.get("devices", empty("devices")), numbers)
+    if not groups:
+        return
+    count, are_known = sum(map(len, groups)), are_ranks_known(timeline)
+    named = [format_ranks(sorted(ranks_of(timeline, np.array(group)).tolist())) for group in groups if are_known]
+    who = named[0] if len(named) == 1 else f"{count:,} {'ranks' if are_known else 'processes'}"
+    yield Finding(
+        "shared_device",
+        "warning",
+        f"{who} share {'one GPU' if len(groups) == 1 else f'{len(groups):,} GPUs'}",
+        "They take turns on it, of some milliseconds each, unless NVIDIA's MPS runs them together. So the times of one "
+        f"contain the work of the others. Here, each has a GPU number of its own: they count as {count:,} GPUs.",
+        "Give each rank a GPU of its own: `torch.cuda.set_device(LOCAL_RANK)`.",
+        evidence=tuple(named[:_MOST_NAMED]) if len(named) > 1 else (),
+    )
 
 
 def _calls(timeline: Timeline) -> pd.DataFrame:
@@ -254,6 +278,7 @@ _COPYING: Final = "^cu(?:da)?Mem(?:cpy|set)"
 _BEGIN: Final = "StreamBeginCapture"
 _ACTIVITIES: Final = "CUPTI_ACTIVITY_KIND_"
 _NEVER: Final = -1
+_MOST_NAMED: Final = 5
 _CALL: Final = {"start": "int64", "time": "int64", "process": "int64", "is_copy": "bool", "has_work": "bool"}
 # host-to-host copies are in every step of a loop, so they form many runs; lost buffers form few
 _STRETCHES: Final = 8

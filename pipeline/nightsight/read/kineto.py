@@ -261,6 +261,7 @@ class _Trace(Events):
         frame = empty("devices").reindex(range(len(rows)))
         return frame.assign(
             device=[row["id"] for row in rows],
+            uuid="",
             name=self.optional(rows, "name", TEXT).fill_null("").to_numpy(zero_copy_only=False),
             compute_capability=capability.where(major.notna() & minor.notna(), ""),
             multiprocessors=self.numbers(rows, "numSms"),

@@ -114,7 +114,7 @@ def _devices(launches: Frame, metrics: Frame) -> Frame:
     numbers = numbers.reindex(pd.Index(first["device"].unique(), name="device"))
     texts = first[first["attribute"] == "display_name"].set_index("device")["text"].astype("str")
     capability = launches.drop_duplicates("device").set_index("device")["compute_capability"].astype("str")
-    frame = empty("devices").reindex(range(len(numbers))).assign(device=numbers.index)
+    frame = empty("devices").reindex(range(len(numbers))).assign(device=numbers.index, uuid="")
     columns = {
         "multiprocessors": ("multiprocessor_count", 1),
         "memory_bytes": ("total_memory", 1),

@@ -268,7 +268,11 @@ def _devices(export: Export) -> Frame:
     frame = export.fetch(source, columns, nullable=columns.keys() - {"device"})
     names = np.array(export.database.texts(source, "name"), dtype=object)[frame.index]
     capability = frame["major"].astype("str") + "." + frame["minor"].astype("str")
-    return frame.assign(name=names, compute_capability=capability.where(frame["major"].notna(), ""))
+    # older exports have no such column, and zeros identify nothing
+    has_uuid = "uuid" in export.database.columns[source]
+    uuids = [text if text.strip("0-") else "" for text in export.database.texts(source, "uuid")] if has_uuid else []
+    uuid = np.array(uuids, dtype=object)[frame.index] if has_uuid else ""
+    return frame.assign(name=names, uuid=uuid, compute_capability=capability.where(frame["major"].notna(), ""))
 
 
 def _diagnostics(export: Export) -> Frame:

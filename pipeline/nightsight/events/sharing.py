@@ -1,0 +1,78 @@
+"""Ranks that share a GPU: each gets a number of a GPU of its own; which of these numbers are one GPU stays known."""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.kernel_names import communicates
+from nightsight.events.launches import GPU_TABLES, gpus
+from nightsight.intervals import Ints
+from nightsight.model import Profile
+from nightsight.tables import NULLABLE, conform, empty, integers, used_devices
+
+# tables of what a process did to the memory of a GPU; their `device` is its number on the machine
+_OF_MEMORY: Final = ("memory_usage", "gpu_page_faults")
+
+
+def told_apart(profile: Profile) -> Profile:
+    """Return a profile in which processes that communicate on one GPU have numbers of GPUs of their own.
+
+    The first rank on a GPU keeps its number, and all that is of no process, such as samples of counters.
+    """
+    kernels = profile.tables.get("kernels", empty("kernels"))
+    if kernels["process"].nunique() < 2:
+        return profile
+    others = _others(profile, kernels)
+    if not len(others):
+        return profile
+    tables = dict(profile.tables)
+    for name in {*GPU_TABLES, *_OF_MEMORY} & tables.keys():
+        table = tables[name]
+        if name in GPU_TABLES:
+            numbers = _renumbered(gpus(table), table["process"], others)
+            tables[name] = table.assign(gpu=pd.Series(numbers, dtype=NULLABLE).array)
+        else:
+            numbers = _renumbered(table["device"].to_numpy(), table["process"], others)
+            tables[name] = table.assign(device=numbers)
+    if "devices" in tables:
+        devices = tables["devices"]
+        # where nothing identifies a GPU, it is still one of this capture
+        own = f"{profile.epoch_ns} " + devices["device"].astype("str")
+        devices = devices.assign(uuid=devices["uuid"].astype("str").where(devices["uuid"] != "", own))
+        copies = others.merge(devices, left_on="gpu", right_on="device").assign(device=lambda both: both["number"])
+        tables["devices"] = conform("devices", pd.concat([devices, copies[devices.columns]]))
+    return replace(profile, tables=tables)
+
+
+def _others(profile: Profile, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return who communicates on the GPU of a rank before it: gpu, process, and the number that it gets."""
+    talks = np.array([communicates(name) for name in kernels["name"].cat.categories], dtype=bool)
+    mine = kernels.loc[talks[kernels["name"].cat.codes], ["process", "device", "gpu"]]
+    users = pd.DataFrame({"gpu": gpus(mine), "process": integers(mine["process"])}).drop_duplicates()
+    told = profile.tables.get("ranks", empty("ranks"))[["process", "rank"]]
+    users = users.merge(told, on="process", how="left").sort_values(["rank", "process", "gpu"], ignore_index=True)
+    others = users[users["gpu"].duplicated()]
+    # captures list GPUs that nothing ran on, too
+    known = {*used_devices(profile.tables), *profile.tables.get("devices", empty("devices"))["device"]}
+    return others.assign(number=max(known, default=0) + 1 + np.arange(len(others)))
+
+
+def _renumbered(numbers: Ints, process: "pd.Series[int]", others: pd.DataFrame) -> Ints:
+    """Return the numbers of GPUs with those that other processes get."""
+    owner, new = integers(process), numbers
+    for gpu, other, number in others[["gpu", "process", "number"]].itertuples(index=False):
+        new = np.where((numbers == gpu) & (owner == other), number, new)
+    return new
+
+
+def sharing(devices: pd.DataFrame, numbers: Ints) -> list[list[int]]:
+    """Return which of these numbers of GPUs are of one, for each GPU that has several.
+
+    Slices of a GPU (MIG) have numbers of their own for good, although they may have its UUID.
+    """
+    is_known = (devices["uuid"] != "") & ~devices["name"].astype("str").str.contains(r"\bMIG\b")
+    known = devices[is_known & devices["device"].isin(numbers)].drop_duplicates("device")
+    groups = known.groupby(known["uuid"].astype("str"))["device"].agg(sorted)
+    return sorted(group for group in groups if len(group) > 1)
