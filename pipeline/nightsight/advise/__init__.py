@@ -334,7 +334,7 @@ def _lone_ranks(tables: Tables) -> Iterator[tuple[Finding, float]]:
             "nothing tells whether for them or for the link",
             "A collective ends when the last rank has come and all data is there. What takes the time is only in "
             "the captures of all ranks.",
-            "Record all ranks, and give their captures together: `nightsight report rank*.sqlite` makes one report of "
+            "Record all ranks, and give their captures together: nightsight report rank*.sqlite makes one report of "
             "the job, which names whom the others wait for (docs/ranks.md).",
             source=COLLECTIVES.name,
             action="record all ranks, and report them together (`nightsight report rank*.sqlite`)",

@@ -79,7 +79,7 @@ def shared_gpus(timeline: Timeline) -> Iterator[Finding]:
         f"{who} share {'one GPU' if len(groups) == 1 else f'{len(groups):,} GPUs'}",
         "They take turns on it, of some milliseconds each, unless NVIDIA's MPS runs them together. So the times of one "
         f"contain the work of the others. Here, each has a GPU number of its own: they count as {count:,} GPUs.",
-        "Give each rank a GPU of its own: `torch.cuda.set_device(LOCAL_RANK)`.",
+        "Give each rank a GPU of its own: torch.cuda.set_device(LOCAL_RANK).",
         evidence=tuple(named[:_MOST_NAMED]) if len(named) > 1 else (),
     )
 
