@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from math import isnan
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,12 @@ SHAPES = {
     "threads": Lanes(threads=250, streams=60, at_a_time=8),
     "gpus": Lanes(processes=16, at_a_time=16),
 }
+# pages of ordinary captures
+PAGES = {
+    "training": DATA / "train" / "train.sqlite.xz",
+    "two GPUs": DATA / "ddp2" / "ddp2.sqlite.xz",
+    "ncu only": DATA.parent / "ncu" / "measure.ncu-rep.xz",
+}
 FIVE = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_kern_exec_sum", "nvtx_gpu_proj_sum", "nvtx_kern_sum")
 
 
@@ -73,8 +80,8 @@ def main() -> None:
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
     print("| what | runs | median | slowest | peak memory | allowed |\n|---|---|---|---|---|---|")
     kept = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         measure("`nightsight --help`", [*NIGHTSIGHT, "--help"], runs=5)
         largest = unpacked(max(DATA.glob("*/*.sqlite.xz"), key=lambda path: path.stat().st_size), folder)
         kept += [report(largest, folder, style, runs=5, allowed=each) for style, each in ALLOWED_SMALL.items()]
@@ -93,6 +100,7 @@ def main() -> None:
             for style in ALLOWED_REPORT:
                 report(capture, folder, style, runs=1)
             stats(capture, options.nsys)
+        kept += ordinary(folder)
         (folder / "many.html").write_text(timeline_page(many(1_000_000)), encoding="utf-8")
         kept += browse(folder / "many.html", "1,000,000 events that do not repeat", allowed_mb=None)
         kept.append(tables(folder / "table.html"))
@@ -224,8 +232,17 @@ def browse(page: Path, name: str, allowed_mb: float | None = ALLOWED_PAGE_MB) ->
     times = [
         show(f"{name}: {title}", [getattr(run, column) for run in runs], "ms", allowed)
         for title, (column, allowed) in zip(titles, vars(ALLOWED).items(), strict=True)
+        if not isnan(getattr(runs[0], column))
     ]
     return [show(f"{name}: size", [page.stat().st_size / 1e6], "MB", allowed_mb), *times]
+
+
+def ordinary(folder: Path) -> Iterator[bool]:
+    """Open pages of ordinary captures."""
+    for name, path in PAGES.items():
+        command = [*NIGHTSIGHT, "report", str(unpacked(path, folder)), "--output", str(folder / "page.html")]
+        subprocess.run(command, check=True, capture_output=True, env=AS_INSTALLED)
+        yield from browse(folder / "page.html", f"page of {name}")
 
 
 def tables(file: Path) -> bool:

@@ -1,6 +1,7 @@
 """How fast a page is and may be: what the browser itself recorded while it was opened, zoomed, sorted and filtered."""
 
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -16,7 +17,7 @@ _DEADLINE_MS: Final = 20_000
 
 @dataclass(frozen=True)
 class Speed:
-    """Milliseconds after the navigation began, and of one frame while the timeline is zoomed."""
+    """Milliseconds after the navigation began, and of one frame while the timeline is zoomed; NaN if there is none."""
 
     first_paint: float
     ready: float
@@ -32,6 +33,11 @@ def page_speed(browser: Any, file: Path) -> Speed:
     """Open a page and zoom its timeline in and out."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(file.as_uri())
+    page.wait_for_timeout(50)
+    if not page.locator("#timeline").count():
+        (first_paint,) = page.evaluate(_ENTRIES, "first-contentful-paint")
+        page.close()
+        return Speed(first_paint, nan, nan, nan)
     for _ in range(_DEADLINE_MS // 50):
         page.wait_for_timeout(50)
         if ready := page.evaluate(_ENTRIES, "timeline: ready"):
