@@ -100,12 +100,11 @@ def main() -> None:
             for style in ALLOWED_REPORT:
                 report(capture, folder, style, runs=1)
             stats(capture, options.nsys)
-        kept += ordinary(folder)
         (folder / "many.html").write_text(timeline_page(many(1_000_000)), encoding="utf-8")
         kept += browse(folder / "many.html", "1,000,000 events that do not repeat", allowed_mb=None)
         kept.append(tables(folder / "table.html"))
         kept.append(comparing(folder))
-        kept += [*history(folder), *job(folder)]
+        kept += [*ordinary(folder), *history(folder), *job(folder)]
     sys.exit(not all(kept))
 
 
