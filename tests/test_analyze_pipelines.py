@@ -124,6 +124,14 @@ def test_even_stages_that_are_kept_busy_get_no_advice() -> None:
     assert not {"uneven_stages", "straggler", "pipeline_bubble"} & found.keys()
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_neighbours_that_exchange_are_no_pipeline(ranks: int) -> None:
+    # halos, or a ring of two: each sends to and receives from all that are next to it, in one kernel
+    near = [tuple(other for other in (rank - 1, rank + 1) if 0 <= other < ranks) for rank in range(ranks)]
+    programs = [[Op(work=1_000_000 + 400_000 * (rank == 1)), Op(to=one, of=one)] * 2 for rank, one in enumerate(near)]
+    assert table(programs).empty
+
+
 def test_few_microbatches_are_said_with_what_more_would_gain() -> None:
     found = advised(all_then_all([(1_000_000, 2_000_000)] * 3, 4))
     assert "uneven_stages" not in found

@@ -118,3 +118,12 @@ def test_a_step_takes_as_long_however_far_the_cpu_is_ahead(most: int, monkeypatc
     found = outcome(Timeline(joined(world([[2 * MS] * STEPS] * 2))))
     assert found.measured_ns == pytest.approx(2 * MS + TRANSFER_NS + GAP_NS, rel=0.02)
     assert abs(found.unexplained) < 0.02
+
+
+def test_ranks_are_not_compared_by_steps_that_only_some_have() -> None:
+    uneven = joined(world([[1 * MS] * STEPS, [3 * MS] * STEPS]))
+    assert "straggler" in {gain.remedy.rule for gain in outcome(Timeline(uneven)).gains}
+    ranges = uneven.table("ranges")
+    without = ranges[ranges["process"] == ranges["process"].min()]
+    some = replace(uneven, tables={**uneven.tables, "ranges": without})
+    assert "straggler" not in {gain.remedy.rule for gain in outcome(Timeline(some)).gains}

@@ -86,6 +86,24 @@ def test_a_capture_in_which_no_ranks_share_a_gpu_is_left_as_it_is() -> None:
     assert told_apart(alone) is alone
 
 
+def test_processes_that_follow_each_other_on_a_gpu_do_not_share_it() -> None:
+    capture = on_gpus(joined(world(EVEN)), [0, 1, 0])
+    kernels = capture.table("kernels")
+    is_last = (kernels["process"] == kernels["process"].max()).to_numpy(dtype=bool)
+    later = np.where(is_last, kernels["end_ns"].max() + 1_000_000, 0)
+    after = kernels.assign(start_ns=kernels["start_ns"] + later, end_ns=kernels["end_ns"] + later)
+    assert told_apart(capture) is not capture
+    capture = with_tables(capture, kernels=after)
+    assert told_apart(capture) is capture
+
+
+def test_gpus_that_nothing_identifies_are_those_of_their_captures() -> None:
+    first, second = (told_apart(on_gpus(joined(world([[1_000_000] * STEPS] * 2)), [0, 0])) for _ in range(2))
+    uuids = [set(one.table("devices")["uuid"]) for one in (first, second)]
+    assert len(uuids[0]) == len(uuids[1]) == 1
+    assert uuids[0] != uuids[1]
+
+
 def test_the_report_of_a_capture_names_who_is_slow_and_who_shares() -> None:
     found = build_report(told_apart(on_gpus(joined(world(SLOW)), [0, 0, 0])), "job")
     assert of_rule(found, "straggler")[0].title.startswith("Rank 1 computes longer than the others")

@@ -27,6 +27,7 @@ from nightsight.events.communication import (
     work_beside,
 )
 from nightsight.events.launches import GPU_TABLES, gpus
+from nightsight.events.sharing import cards
 from nightsight.events.steps import worked_steps
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Ints, Spans
@@ -103,7 +104,7 @@ class Facts:
         """What identifies the GPUs on which it communicates, as far as known."""
         devices = self.table("devices")
         used = devices["device"].isin(self.communication["device"])
-        return set(devices["uuid"][used].astype("str")) - {""}
+        return set(cards(devices[used])) - {""}
 
     @property
     def tells(self) -> bool:
@@ -588,7 +589,8 @@ def _environment(every: Sequence[Environment], tables: Mapping[str, pd.DataFrame
     if "devices" in tables:
         devices = tables["devices"]
         # a GPU that several ranks use has several numbers
-        is_again = devices["uuid"].duplicated() & (devices["uuid"] != "")
+        known = cards(devices)
+        is_again = known.duplicated() & (known != "")
         counts = Counter(devices["name"][~is_again].astype("str"))
         facts["gpu"] = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
     return Environment(**facts)

@@ -325,19 +325,19 @@ def _lone_ranks(tables: Tables) -> Iterator[tuple[Finding, float]]:
     # what meets has a skew
     if not share >= _LONE_PCT or calls["skew_ns"].notna().any() or not (calls["group_size"].fillna(2) > 1).any():
         return
-    who = "This rank waits" if split["device"].nunique() == 1 else "These ranks wait"
+    is_one = split["device"].nunique() == 1
+    who, waits = ("This rank spends", "it waits") if is_one else ("These ranks spend", "they wait")
     yield (
         Finding(
             "lone_rank",
             "advice",
-            f"{who} in collectives for {format_value(float(share), 'share_pct')} of the window: without the others, "
-            "nothing tells whether for them or for the link",
-            "A collective ends when the last rank has come and all data is there. What takes the time is only in "
-            "the captures of all ranks.",
-            "Record all ranks, and give their captures together: nightsight report rank*.sqlite makes one report of "
-            "the job, which names whom the others wait for (docs/ranks.md).",
+            f"{who} {format_value(float(share), 'share_pct')} of the window in communication: only captures of all "
+            f"ranks tell whether {waits} for others or for the link",
+            "Communication ends when all have come and the data is there, and the others are not in this capture.",
+            "Record all ranks, and give their captures together: nightsight report rank* makes one report of the job, "
+            "which names whom the others wait for (docs/ranks.md).",
             source=COLLECTIVES.name,
-            action="record all ranks, and report them together (`nightsight report rank*.sqlite`)",
+            action="record all ranks, and report them together (`nightsight report rank*`)",
         ),
         float(share),
     )

@@ -15,6 +15,8 @@ from nightsight.parallel import once
 from nightsight.results import PIPELINE_STAGES, SENDS
 from nightsight.tables import NULLABLE
 
+# of the steps of a first stage
+_MOSTLY: Final = 0.5
 _UNDIRECTED: Final = (
     "The capture does not tell who sends, so the lower rank is given first (nsys export --include-json=true tells)."
 )
@@ -82,7 +84,11 @@ def sends(timeline: Timeline) -> Table:
 
 
 def chains(timeline: Timeline) -> list[list[int]]:
-    """Return the devices of each pipeline in the order of its stages; what sends in a circle is none."""
+    """Return the devices of each pipeline in the order of its stages.
+
+    What sends in a circle is none, and neither are neighbours that exchange: a step of a pipeline begins with what the
+    first stage sends.
+    """
     told = _met(timeline)
     told = told[told["is_directed"]]
     neighbours: dict[int, set[int]] = {}
@@ -101,7 +107,7 @@ def chains(timeline: Timeline) -> list[list[int]]:
             continue
         chain = list(_followed(neighbours, end))
         seen.update(chain)
-        if all(len(neighbours[device]) <= 2 for device in chain):
+        if all(len(neighbours[device]) <= 2 for device in chain) and begins[chain[0]] > _MOSTLY:
             found.append(chain)
     return sorted(found, key=min)
 

@@ -345,10 +345,6 @@ def _in_pairs(collective: Ints, told: pd.DataFrame, start: Ints, end: Ints) -> N
     collective[mutual] = np.minimum(mutual, partner[mutual])
 
 
-MESSAGES: Final = ("sender", "receiver", "sent", "got", "bytes", "is_directed")
-"""The columns of `messages`."""
-
-
 def messages(found: pd.DataFrame) -> pd.DataFrame:
     """Return one row per message that one rank sends to another, as `communication` tells them.
 
@@ -390,7 +386,7 @@ def _directed(found: pd.DataFrame, rows: Ints) -> pd.DataFrame:
             matches.append(pair if many is sends else pair[::-1])
     sends, gets = (
         (np.concatenate([np.empty(0, dtype=np.int64), *side]) for side in zip(*matches, strict=True))
-        if (matches)
+        if matches
         else (np.empty(0, dtype=np.int64),) * 2
     )
     sizes = pd.array(np.where(np.isnan(size[sends]), size[gets], size[sends]), dtype="Float64")

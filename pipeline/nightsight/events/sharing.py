@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Final
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
@@ -39,7 +40,7 @@ def told_apart(profile: Profile) -> Profile:
     if "devices" in tables:
         devices = tables["devices"]
         # where nothing identifies a GPU, it is still one of this capture
-        own = f"{profile.epoch_ns} " + devices["device"].astype("str")
+        own = f"{uuid4()} " + devices["device"].astype("str")
         devices = devices.assign(uuid=devices["uuid"].astype("str").where(devices["uuid"] != "", own))
         copies = others.merge(devices, left_on="gpu", right_on="device").assign(device=lambda both: both["number"])
         tables["devices"] = conform("devices", pd.concat([devices, copies[devices.columns]]))
@@ -49,8 +50,13 @@ def told_apart(profile: Profile) -> Profile:
 def _others(profile: Profile, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return who communicates on the GPU of a rank before it: gpu, process, and the number that it gets."""
     talks = np.array([communicates(name) for name in kernels["name"].cat.categories], dtype=bool)
-    mine = kernels.loc[talks[kernels["name"].cat.codes], ["process", "device", "gpu"]]
-    users = pd.DataFrame({"gpu": gpus(mine), "process": integers(mine["process"])}).drop_duplicates()
+    mine = kernels.loc[talks[kernels["name"].cat.codes], ["process", "device", "gpu", "start_ns", "end_ns"]]
+    times = mine[["start_ns", "end_ns"]].assign(gpu=gpus(mine), process=integers(mine["process"]))
+    users = times.groupby(["gpu", "process"], as_index=False).agg(first=("start_ns", "min"), last=("end_ns", "max"))
+    # one after the other, they do not share it
+    pairs = users.merge(users, on="gpu", suffixes=("", "_other"))
+    meets = (pairs["first"] < pairs["last_other"]) & (pairs["first_other"] < pairs["last"])
+    users = pairs.loc[meets & (pairs["process"] != pairs["process_other"]), ["gpu", "process"]].drop_duplicates()
     told = profile.tables.get("ranks", empty("ranks"))[["process", "rank"]]
     users = users.merge(told, on="process", how="left").sort_values(["rank", "process", "gpu"], ignore_index=True)
     others = users[users["gpu"].duplicated()]
@@ -72,7 +78,12 @@ def sharing(devices: pd.DataFrame, numbers: Ints) -> list[list[int]]:
 
     Slices of a GPU (MIG) have numbers of their own for good, although they may have its UUID.
     """
-    is_known = (devices["uuid"] != "") & ~devices["name"].astype("str").str.contains(r"\bMIG\b")
-    known = devices[is_known & devices["device"].isin(numbers)].drop_duplicates("device")
-    groups = known.groupby(known["uuid"].astype("str"))["device"].agg(sorted)
+    known = devices[(cards(devices) != "") & devices["device"].isin(numbers)].drop_duplicates("device")
+    groups = known.groupby(cards(known))["device"].agg(sorted)
     return sorted(group for group in groups if len(group) > 1)
+
+
+def cards(devices: pd.DataFrame) -> "pd.Series[str]":
+    """Return what identifies each GPU, "" if unknown, and for slices of one."""
+    is_slice = devices["name"].astype("str").str.contains(r"\bMIG\b")
+    return devices["uuid"].astype("str").mask(is_slice, "")

@@ -140,7 +140,7 @@ export class TimelinePanel {
     const rest = moved.length - said.length;
     const unmoved = ranks.each[alignment.rank].name;
     const sentences = [
-      `${ranks.stepName(alignment.step).replace("s", "S")} of ${known.length} ranks begins at 0, and each ends at its mark.`,
+      `${ranks.stepName(alignment.step).replace("s", "S")} of ${countText(known.length, ranks.noun)} begins at 0, and each ends at its mark.`,
       said.length ? `Rows are moved against ${unmoved}: ${said.join(", ")}${rest ? `, and ${rest} more by less` : ""}.` : "No rows had to be moved.",
       others.length ? `Without this step, and not moved: ${ranks.named(others)}.` : "",
       "The overview is moved, too; details and tables have the times of the window.",

@@ -65,14 +65,18 @@ export class TimelineRanks {
     return this.each.filter((rank) => rank.like === place && !rank.groups.length).length;
   }
 
+  get noun() {
+    return this.word === "Rank" ? "rank" : "GPU";
+  }
+
   /**
-   * Names some ranks: Rank 1; Ranks 1, 2 and 3 more.
+   * Names some ranks: rank 1; ranks 1, 2 and 3 more; GPUs 0, 1, where ranks are not known.
    * @param {{ number: number }[]} ranks
    */
   named(ranks) {
     const numbers = ranks.slice(0, MOST_NAMED).map(({ number }) => number);
     const more = ranks.length - numbers.length;
-    return `${this.word.toLowerCase()}${ranks.length > 1 ? "s" : ""} ${numbers.join(", ")}${more ? ` and ${more} more` : ""}`;
+    return `${this.noun}${ranks.length > 1 ? "s" : ""} ${numbers.join(", ")}${more ? ` and ${more} more` : ""}`;
   }
 
   /**
@@ -116,7 +120,7 @@ export class TimelineRanks {
   }
 
   /**
-   * What is known of a collective: 8 ranks, and who came last.
+   * What is known of a collective: how many take part, who came last, and how late.
    * @param {number} collective
    */
   facts(collective) {
@@ -131,6 +135,6 @@ export class TimelineRanks {
   told(collective) {
     const { members, last, late } = this.facts(collective);
     const who = late ? `${last.name} came last, ${durationText(late)} after the first` : "all came at once";
-    return `${countText(members, this.word === "Rank" ? "rank" : "GPU")}; ${who}`;
+    return `${countText(members, this.noun)}; ${who}`;
   }
 }

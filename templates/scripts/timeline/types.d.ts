@@ -37,8 +37,6 @@ export interface LayerHeader extends ColumnsHeader {
   counts: number[];
 }
 
-/** `begin_ns`: time 0 in the time of the capture, if there is one. `spent_groups`: of each GPU, its group.
- * `number`: a regular expression for the numbers that differ between names of repetitions. */
 export interface RanksHeader {
   word: string;
   each: { number: number; groups: number[]; like: number; step: number; edges: number }[];
@@ -48,6 +46,8 @@ export interface RanksHeader {
   steps: ColumnsHeader | null;
 }
 
+/** `begin_ns`: time 0 in the time of the capture, if there is one. `spent_groups`: of each GPU, its group.
+ * `number`: a regular expression for the numbers that differ between names of repetitions. */
 export interface Header {
   begin_ns: string | null;
   span_ns: number;

@@ -67,7 +67,8 @@ class Calls:
     `row`: in api_calls. `line`: the line of execution (one thread, or several that take turns). `before`: the call
     after which the line went on to this one, -1 for the first. `awaited`: the operation that it waited for, -1 if it
     waits for nothing. `work_ns`: its own time, without waiting. `held_ns`: how much of the time before it was no host
-    code: the thread was in a call of a collective that another rank had not come to. `cause`: a position in IDLE.
+    code: the thread was in a call of a collective that another rank had not come to. It counts as the first part of
+    that time. `cause`: a position in IDLE.
     """
 
     row: Ints

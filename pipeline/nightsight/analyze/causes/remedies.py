@@ -32,7 +32,7 @@ from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.events.communication import called_by_rank, communication, stands_for
-from nightsight.events.timeline import Timeline, positions
+from nightsight.events.timeline import Timeline, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
 from nightsight.peaks import published
 from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
@@ -455,13 +455,19 @@ class _Spent:
 
 
 def _spent(scene: Scene) -> _Spent | None:
-    """Return how long the ranks that wait for each other compute in each step; None if there are no two."""
+    """Return how long the ranks that wait for each other compute in each step; None if there are no two.
+
+    Neither if only some of them have steps: what the others do in one is not known.
+    """
     found, work = scene.model, scene.graph.work
     replayed = found.edges[LAUNCH][:-1] >= 0
     ranks = pd.unique(work.device[(work.group >= 0) & replayed])
     mine = np.flatnonzero(~work.communicates & replayed & np.isin(work.device, ranks) & (_stretch(scene) < 0))
     (step, steps), (device, devices) = (pd.factorize(of[mine]) for of in (_steps(scene), work.device))
     if len(devices) < 2:
+        return None
+    process = operation_column(scene.timeline, "process")[work.operation[mine]]
+    if (begun := scene.timeline.window.steps) and not np.isin(process, list(begun)).all():
         return None
     spent = _sums(step, device, scene.length[mine], (len(steps), len(devices)))
     # a rank that was not recorded in a step, or had died, tells nothing of the others

@@ -21,7 +21,8 @@ MOST_REPLAYED: Final = 24_000
 _MOST_DIVERSE: Final = 64_000
 """And so many if not: no part of a start-up is like the others."""
 _STRETCHES: Final = 8
-_FEWEST: Final = 3
+# the work of the last ones may end after them
+_FEWEST: Final = 5
 # repetitions with more events than this many times what is wanted are cut themselves
 _MOST_TIMES: Final = 2
 _MOST_TIMES_REPLAYED: Final = 8
