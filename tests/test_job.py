@@ -213,7 +213,7 @@ def test_a_rank_alone_does_not_tell_what_it_waits_for(
     said = [(finding.rule, finding.gain_pct) for finding in found]
     assert said == [("lone_rank", None)] * (share > 10)
     if said:
-        told = float(re.findall(r"for (.*) % of the window", found[0].title)[0])
+        told = float(re.findall(r"spends (.*) % of the window", found[0].title)[0])
         assert told == pytest.approx(share, abs=0.5)
     assert "lone_rank" not in {finding.rule for finding in advised(Timeline(joined(parts)))}
 

@@ -19,6 +19,7 @@ from tests.test_render_html import Outline
 
 H2D, D2D, P2P = "Host-to-Device", "Device-to-Device", "Peer-to-Peer"
 NO_PEAKS = pd.DataFrame()
+TO_DEVICE = [(H2D, "Pinned", 1, 1e6, 1e5), (H2D, "Pinned", 1, 1e7, 1e6)]
 
 
 def table(*rows: tuple[str, str, int, float, float], **changes: Any) -> pd.DataFrame:
@@ -78,19 +79,19 @@ def test_peaks_are_of_what_is_crossed_and_within_a_device_each_byte_counts_twice
 
 
 def test_only_peaks_that_something_crosses_are_drawn() -> None:
-    view = drawn(table((H2D, "Pinned", 1, 1e6, 1e5)), peaks(64e9, memory=4.8e12, nvlink=450e9))
+    view = drawn(table(*TO_DEVICE), peaks(64e9, memory=4.8e12, nvlink=450e9))
     assert [peak.label for peak in view.peaks] == ["Link to the host, one way: 64.00 GB/s"]
 
 
 def test_gpus_that_differ_have_a_line_each_and_equal_ones_share_it() -> None:
-    rows = table((H2D, "Pinned", 1, 1e6, 1e5))
+    rows = table(*TO_DEVICE)
     assert len(drawn(rows, peaks(64e9, 64e9)).peaks) == 1
     assert [peak.position for peak in drawn(rows, peaks(64e9, 60e9)).peaks] == ["under", "over"]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, -1.0])
 def test_without_a_peak_none_is_drawn_and_the_page_says_so(value: float) -> None:
-    view = drawn(table((H2D, "Pinned", 1, 1e6, 1e5)), peaks(value))
+    view = drawn(table(*TO_DEVICE), peaks(value))
     assert view.peaks == ()
     assert "none are known" in view.notes[-1]
 
@@ -98,11 +99,16 @@ def test_without_a_peak_none_is_drawn_and_the_page_says_so(value: float) -> None
 @pytest.mark.parametrize("column", ["count", "total_bytes", "total_ns", "rate_bytes_per_s"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
 def test_what_has_no_size_or_rate_is_not_drawn(column: str, value: float) -> None:
-    assert copy_rates(table((H2D, "", 1, 1e6, 1e5), **{column: value}), NO_PEAKS) == ()
+    assert copy_rates(table(*TO_DEVICE, **{column: value}), NO_PEAKS) == ()
 
 
 def test_a_table_that_lacks_a_column_is_not_drawn() -> None:
-    assert copy_rates(table((H2D, "", 1, 1e6, 1e5)).drop(columns="host_kind"), NO_PEAKS) == ()
+    assert copy_rates(table(*TO_DEVICE).drop(columns="host_kind"), NO_PEAKS) == ()
+
+
+def test_one_class_is_said_by_the_table_alone() -> None:
+    assert copy_rates(table(TO_DEVICE[0]), NO_PEAKS) == ()
+    assert len(copy_rates(table(*TO_DEVICE), NO_PEAKS)) == 1
 
 
 @examples(100)

@@ -47,9 +47,11 @@ TEXTS: Final = """() => {
   }
   return found;
 }"""
-BOXES: Final = """(selector) => [...document.querySelectorAll(selector)].map((element) => {
+# the splits of other windows are hidden until one is chosen
+BOXES: Final = """(selector) => [...document.querySelectorAll(selector)].flatMap((element) => {
+  if (element.closest("[hidden]")) return [];
   const box = element.getBoundingClientRect();
-  return [element.id || element.className || element.tagName, [box.left, box.top, box.right, box.bottom]];
+  return [[element.id || element.className || element.tagName, [box.left, box.top, box.right, box.bottom]]];
 })"""
 PALETTE: Final = """() => {
   const style = getComputedStyle(document.querySelector(".timeline-box canvas"));

@@ -70,12 +70,14 @@ class Scatter:
 
 
 def copy_rates(frame: Frame, peaks: Frame) -> tuple[Scatter, ...]:
-    """Return a plot of the classes of copy_sizes with a size and a rate; empty if none has or a column is missing.
+    """Return a plot of the classes of copy_sizes with a size and a rate.
+
+    It is empty if a column is missing or fewer than two classes have both: the table says all that one mark could.
 
     peaks: gpu_peaks, which may be empty.
     """
     known = _known(frame) if set(frame.columns) >= _NEEDED else Frame()
-    if known.empty:
+    if len(known) < 2:
         return ()
     levels = _levels(known, peaks)
     sizes = log_axis(known["size"].to_numpy(), unit="bytes", margin=_MARGIN)
