@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nightsight.analyze.experts import ANALYSES
 from nightsight.events.communication import communication, messages
 from nightsight.events.timeline import Timeline
-from nightsight.job import joined
+from nightsight.job import apart, joined, joined_of_some
 from nightsight.model import Finding
 from nightsight.workflow import build_report
 from tests.properties import examples
@@ -75,6 +75,16 @@ def test_a_rank_whose_experts_are_chosen_more_often_is_named() -> None:
     assert finding.gain_pct == pytest.approx(100 * (before - after) / before, abs=2)
     # attention takes as long on all
     assert "straggler" not in found
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_of_a_large_job_those_that_are_held_stand_for_the_others(most: int) -> None:
+    parts = played(steps_of_all([[2_200_000] if rank == 5 else [1_000_000] for rank in range(8)]))
+    some = joined_of_some([apart(part) for part in parts], lambda number: parts[number].profile, most)
+    (finding,) = (one for one in build_report(some, "job").findings if one.rule == "uneven_experts")
+    (expected,) = (one for one in build_report(joined(parts), "job").findings if one.rule == "uneven_experts")
+    assert finding.title.startswith("Rank 5 has more work for its experts")
+    assert finding.gain_pct == pytest.approx(expected.gain_pct, abs=1)
 
 
 def test_another_rank_each_time_is_one_cause() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nightsight.events.sharing import told_apart
+from nightsight.events.sharing import with_own_gpus
 from nightsight.job import Part, joined
 from nightsight.model import Finding, Profile, Report
 from nightsight.read.nsys.tables import read_nsys
@@ -51,7 +51,7 @@ def of_rule(found: Report, rule: str) -> list[Finding]:
 @pytest.mark.parametrize("chosen", [[0, 0, 0], [0, 1, 0], [0, 1, 1]])
 def test_ranks_of_a_capture_have_a_number_of_a_gpu_each(chosen: list[int]) -> None:
     job = joined(world(EVEN))
-    apart = told_apart(on_gpus(job, chosen))
+    apart = with_own_gpus(on_gpus(job, chosen))
     assert apart.table("kernels")["gpu"].tolist() == job.table("kernels")["gpu"].tolist()
     assert apart.table("devices")["device"].tolist() == [0, 1, 2]
     assert {str(kind) for kind in apart.table("devices").dtypes} == {str(kind) for kind in job.table("devices").dtypes}
@@ -67,7 +67,7 @@ def test_what_each_process_allocates_is_on_its_gpu_and_the_rest_stays_once() -> 
         memory_usage=conform("memory_usage", usage.assign(bytes=8, is_allocation=True)),
         gpu_metrics=conform("gpu_metrics", metrics),
     )
-    apart = told_apart(capture)
+    apart = with_own_gpus(capture)
     assert apart.table("memory_usage")["device"].tolist() == [0, 1, 2, -1]
     same = capture.tables.keys() - {"kernels", "memory_ops", "memory_usage", "devices"}
     assert all(apart.tables[name] is capture.tables[name] for name in same)
@@ -76,14 +76,14 @@ def test_what_each_process_allocates_is_on_its_gpu_and_the_rest_stays_once() -> 
 
 def test_a_capture_in_which_no_ranks_share_a_gpu_is_left_as_it_is() -> None:
     for capture in (world(EVEN)[0].profile, joined(world(EVEN)), Profile({})):
-        assert told_apart(capture) is capture
+        assert with_own_gpus(capture) is capture
     # a process beside them does not communicate
     job = on_gpus(joined(world(EVEN)), [0, 1, 1])
     kernels = job.table("kernels")
     quiet = kernels["process"] == kernels["process"].max()
     name = pd.Categorical(kernels["name"].astype("str").mask(quiet, "work(float*)"))
     alone = with_tables(job, kernels=kernels.assign(name=name))
-    assert told_apart(alone) is alone
+    assert with_own_gpus(alone) is alone
 
 
 def test_processes_that_follow_each_other_on_a_gpu_do_not_share_it() -> None:
@@ -92,20 +92,20 @@ def test_processes_that_follow_each_other_on_a_gpu_do_not_share_it() -> None:
     is_last = (kernels["process"] == kernels["process"].max()).to_numpy(dtype=bool)
     later = np.where(is_last, kernels["end_ns"].max() + 1_000_000, 0)
     after = kernels.assign(start_ns=kernels["start_ns"] + later, end_ns=kernels["end_ns"] + later)
-    assert told_apart(capture) is not capture
+    assert with_own_gpus(capture) is not capture
     capture = with_tables(capture, kernels=after)
-    assert told_apart(capture) is capture
+    assert with_own_gpus(capture) is capture
 
 
 def test_gpus_that_nothing_identifies_are_those_of_their_captures() -> None:
-    first, second = (told_apart(on_gpus(joined(world([[1_000_000] * STEPS] * 2)), [0, 0])) for _ in range(2))
+    first, second = (with_own_gpus(on_gpus(joined(world([[1_000_000] * STEPS] * 2)), [0, 0])) for _ in range(2))
     uuids = [set(one.table("devices")["uuid"]) for one in (first, second)]
     assert len(uuids[0]) == len(uuids[1]) == 1
     assert uuids[0] != uuids[1]
 
 
 def test_the_report_of_a_capture_names_who_is_slow_and_who_shares() -> None:
-    found = build_report(told_apart(on_gpus(joined(world(SLOW)), [0, 0, 0])), "job")
+    found = build_report(with_own_gpus(on_gpus(joined(world(SLOW)), [0, 0, 0])), "job")
     assert of_rule(found, "straggler")[0].title.startswith("Rank 1 computes longer than the others")
     (shared,) = of_rule(found, "shared_device")
     assert (shared.severity, shared.title) == ("warning", "Ranks 0, 1 and 2 share one GPU")
@@ -113,7 +113,7 @@ def test_the_report_of_a_capture_names_who_is_slow_and_who_shares() -> None:
 
 
 def test_pairs_of_ranks_on_one_gpu_are_counted() -> None:
-    found = build_report(told_apart(on_gpus(joined(world([*EVEN, EVEN[0]])), [0, 1, 0, 1])), "job")
+    found = build_report(with_own_gpus(on_gpus(joined(world([*EVEN, EVEN[0]])), [0, 1, 0, 1])), "job")
     (shared,) = of_rule(found, "shared_device")
     assert shared.title == "4 ranks share 2 GPUs"
     assert shared.evidence == ("Ranks 0 and 2", "Ranks 1 and 3")

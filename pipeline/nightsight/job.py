@@ -21,6 +21,7 @@ from nightsight.events.communication import (
     ONE_CLOCK_NS,
     communicating,
     communication,
+    kinds_of_calls,
     matched,
     pids,
     shift_between,
@@ -289,13 +290,12 @@ def _alike(told: pd.DataFrame, ranked: _Ranked, most: int) -> pd.DataFrame:
     """
     ranks = ranked.ranks.sort_values("rank", ignore_index=True)
     spent = (told["end_ns"] - told["start_ns"]).groupby(told["device"]).mean()
-    texts = told["name"].astype("str") + " " + told["bytes"].fillna(-1).astype("str")
-    kinds = texts.groupby(told["device"]).agg(lambda names: " ".join(sorted(set(names))))
     device = [
         ranked.devices[place].get(gpu, -1) for place, gpu in zip(ranks["part"].tolist(), ranks["gpu"], strict=True)
     ]
     ranks = ranks.assign(
-        spent=spent.reindex(device, fill_value=0.0).to_numpy(), kind=kinds.reindex(device, fill_value="").to_numpy()
+        spent=spent.reindex(device, fill_value=0.0).to_numpy(),
+        kind=kinds_of_calls(told).reindex(device, fill_value="").to_numpy(),
     )
     by_time = ranks.sort_values(["spent", "rank"], ignore_index=True)
     sizes = ranks["kind"].value_counts().index.tolist()

@@ -117,10 +117,13 @@ _TYPES: Final = {TEXT: "str", WHOLE: "int64[pyarrow]", NUMBER: "float64"}
 
 def conform(frame: pd.DataFrame, columns: tuple[Column, ...]) -> pd.DataFrame:
     """Return a table with exactly these columns and their types; ValueError if something cannot be one of them."""
-    names = [column.name for column in columns]
-    texts = {column.name: frame[column.name].astype("object").fillna("") for column in columns if column.type == TEXT}
-    known = frame.assign(**texts)[names]
-    return known.astype({column.name: _TYPES[column.type] for column in columns}).reset_index(drop=True)
+    unknown = [column.name for column in columns if column.type == TEXT and frame[column.name].hasnans]
+    texts = {name: frame[name].astype("object").fillna("") for name in unknown}
+    known = frame.assign(**texts)[[column.name for column in columns]]
+    # most are of their type, and a conversion that changes nothing costs as much as reading them
+    types = {column.name: _TYPES[column.type] for column in columns}
+    others = {name: type_ for name, type_ in types.items() if known[name].dtype != type_}
+    return known.astype(others).reset_index(drop=True)
 
 
 def empty(columns: tuple[Column, ...]) -> pd.DataFrame:

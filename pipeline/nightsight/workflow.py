@@ -28,7 +28,7 @@ from nightsight.collect.nsys import export_sqlite, required_nsys
 from nightsight.collect.timing import of_benchmark, time_ranges
 from nightsight.collect.workloads import Program, Request, arguments_of
 from nightsight.errors import CaptureError, MissingTable, UsageError, WorkloadError
-from nightsight.events.sharing import told_apart
+from nightsight.events.sharing import with_own_gpus
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import AUTO, START_UP, check_window, chosen_window, offered_windows
 from nightsight.job import Apart, Part, apart, are_of_one_job, joined, joined_of_some, name_of_job
@@ -133,7 +133,7 @@ def _read(file: Path, request: Request, window: str) -> tuple[Profile, tuple[Fin
     """Read a capture, with the window that was asked for, or else with a finding that there is none."""
     request.progress(f"reading {file.name}")
     details = request.replay is not None or _is_small(file)
-    return _with_window(told_apart(with_unprofiled(read(file, details=details), file)), window)
+    return _with_window(with_own_gpus(with_unprofiled(read(file, details=details), file)), window)
 
 
 def warm_up(plan: Plan, request: Request) -> None:
@@ -480,7 +480,7 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
         return Source(report)
     with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
         reading.progress(f"looking for causes in {path.name}")
-        chosen = with_attached(replace(told_apart(profile), window=reading.window), reading.attach)
+        chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
         return _source(build_report(chosen, title_of(path)), chosen)
 
 
@@ -538,7 +538,7 @@ def _part(path: Path, reading: Reading, *, details: bool) -> Part | None:
     if recognize(path) not in _OF_RANKS:
         return None
     with profile_of(path, reading, details=details) as profile:
-        return Part(title_of(path), told_apart(profile))
+        return Part(title_of(path), with_own_gpus(profile))
 
 
 @contextmanager
@@ -585,7 +585,7 @@ def _joined(every: Sequence[Part | Apart], paths: Sequence[Path], reading: Readi
     def held(number: int) -> Profile:
         reading.progress(f"reading {paths[number].name}")
         with profile_of(paths[number], reading, details=details) as profile:
-            return told_apart(profile)
+            return with_own_gpus(profile)
 
     return joined_of_some(others, held, max(most, _FEWEST_HELD))
 

@@ -101,6 +101,12 @@ def of_all_ranks(timeline: Timeline) -> pd.DataFrame:
     return communication(timeline) if job is None else job.communication
 
 
+def kinds_of_calls(found: pd.DataFrame) -> "pd.Series[str]":
+    """Return by device the names and sizes of what it calls, each once, as a text: equal for ranks of the same part."""
+    texts = found["name"].astype("str") + " " + found["bytes"].fillna(-1).astype("str")
+    return texts.groupby(found["device"]).agg(lambda names: " ".join(sorted(set(names))))
+
+
 @of_capture
 def collective_of_operations(timeline: Timeline) -> Ints:
     """Return for each operation its `collective` in `of_all_ranks`; -1 for what has none."""

@@ -17,7 +17,7 @@ from nightsight.tables import NULLABLE, conform, empty, integers, used_devices
 _OF_MEMORY: Final = ("memory_usage", "gpu_page_faults")
 
 
-def told_apart(profile: Profile) -> Profile:
+def with_own_gpus(profile: Profile) -> Profile:
     """Return a profile in which processes that communicate on one GPU have numbers of GPUs of their own.
 
     The first rank on a GPU keeps its number, and all that is of no process, such as samples of counters.

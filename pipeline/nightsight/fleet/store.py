@@ -149,7 +149,8 @@ def _frame(content: bytes, columns: tuple[Column, ...]) -> pd.DataFrame:
     """Read a table; one of _BROKEN if it is damaged or of another version."""
     import pyarrow.parquet  # noqa: PLC0415 (takes 25 ms)
 
-    table = pyarrow.parquet.read_table(io.BytesIO(content))
+    # half the time of read_table, which looks for a folder of files first
+    table = pyarrow.parquet.ParquetFile(io.BytesIO(content)).read()
     if (table.schema.metadata or {}).get(_KEY) != VERSION.encode():
         raise ValueError("another version")
     return conform(table.to_pandas(types_mapper={pa.int64(): pd.ArrowDtype(pa.int64())}.get), columns)

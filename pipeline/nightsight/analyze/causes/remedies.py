@@ -521,14 +521,14 @@ def uneven_experts(scene: Scene) -> Iterator[Remedy]:
     work, stretch = scene.graph.work, _stretch(scene)
     mine = np.flatnonzero((stretch >= 0) & ~work.communicates & (scene.model.edges[LAUNCH][:-1] >= 0))
     (step, keys), (device, devices) = (pd.factorize(of[mine]) for of in (stretch, work.device))
-    told = stretches(scene.timeline)
-    if len(devices) < 2 or not np.isin(told["device"], devices).all():
+    if len(devices) < 2:
         return
     spent = _sums(step, device, scene.length[mine], (len(keys), len(devices)))
-    # those of another communicator compute at other times
-    of_key = told.groupby("key")["device"].agg(list)
+    # those of another communicator compute at other times; of a large job, some stand for the others
+    of_key = stretches(scene.timeline).groupby("key")["device"].agg(list)
     members = np.array([np.isin(devices, of_key[key]) for key in keys.tolist()])
-    even = np.where(members, spent, 0).sum(axis=1, keepdims=True) / np.maximum(members.sum(axis=1, keepdims=True), 1)
+    weights = members * stands_for(scene.timeline, devices)
+    even = (weights * spent).sum(axis=1, keepdims=True) / np.maximum(weights.sum(axis=1, keepdims=True), 1)
     most = spent.max(axis=1)
     if most.sum() < _UNEVEN * even.sum():
         return

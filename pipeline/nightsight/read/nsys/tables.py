@@ -4,7 +4,6 @@ import copy
 import datetime as dt
 import re
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ import pandas as pd
 
 from nightsight.errors import CaptureError
 from nightsight.model import Environment, Profile
+from nightsight.parallel import mapped
 from nightsight.read.nsys import memory as nsys_memory
 from nightsight.read.nsys.export import KERNEL, OF_PROCESS, RUNTIME, Export
 from nightsight.read.nsys.nvtx import NVTX, ranges_and_marks, with_ids
@@ -83,9 +83,8 @@ def _profile(export: Export) -> Profile:
     missing |= {"python_functions": "nsys samples Python; torch.profiler.profile(with_stack=True) records its calls"}
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
-    # SQLite can serve several threads at a time; two are enough to keep the conversion to pandas busy
-    with ThreadPoolExecutor(2) as pool:
-        parts = dict(zip(present, pool.map(lambda name: _read(export, name), present), strict=True))
+    # SQLite can serve several threads at a time, and meanwhile another one converts to pandas
+    parts = dict(zip(present, mapped(lambda name: _read(export, name), present), strict=True))
     for name, (_, event, option, _) in _READERS.items():
         if name in parts:
             found, part = parts[name]

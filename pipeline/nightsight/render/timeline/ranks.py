@@ -11,6 +11,7 @@ from nightsight.events.communication import (
     are_ranks_known,
     called_by_rank,
     collective_of_operations,
+    kinds_of_calls,
     of_all_ranks,
     ranks_of,
 )
@@ -198,8 +199,6 @@ def _stand_ins(timeline: Timeline, every: pd.DataFrame, devices: Ints, awaited: 
     window, job = timeline.window, timeline.profile.job
     inside = every[(every["end_ns"] > window.start_ns) & (every["end_ns"] <= window.end_ns)]
     spent = (inside["end_ns"] - inside["start_ns"]).groupby(inside["device"]).sum()
-    texts = every["name"].astype("str") + " " + every["bytes"].fillna(-1).astype("str")
-    kinds = texts.groupby(every["device"]).agg(lambda names: " ".join(sorted(set(names))))
     share = spent.reindex(devices, fill_value=0).to_numpy(dtype=np.float64) / max(window.end_ns - window.start_ns, 1)
     numbers = ranks_of(timeline, devices).tolist()
     own = list(range(len(devices)))
@@ -209,7 +208,7 @@ def _stand_ins(timeline: Timeline, every: pd.DataFrame, devices: Ints, awaited: 
     shown = sorted(set(own))
     if len(shown) < _LEAST_FOLDED:
         return own
-    folded = _alike(shown, kinds.reindex(devices).tolist(), share, awaited if awaited in shown else -1)
+    folded = _alike(shown, kinds_of_calls(every).reindex(devices).tolist(), share, awaited if awaited in shown else -1)
     return [folded[place] for place in own]
 
 
