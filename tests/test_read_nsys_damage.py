@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from nightsight.analyze import analyze
@@ -277,6 +277,7 @@ def test_crossing_is_found_as_by_brute_force(spans: list[tuple[int, int]]) -> No
 @pytest.mark.slow
 @examples(20, suppress=[HealthCheck.function_scoped_fixture])
 @given(spans=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=12))
+@example(spans=[(0, 0), (0, 1)])
 def test_any_ranges_nest_without_losing_one(tmp_path: Path, spans: list[tuple[int, int]]) -> None:
     drawn = draw("\n".join(["cpu  L", "s7   .a", *("nvtx  [a]" for _ in spans)]))
     path = tmp_path / "nested.sqlite"

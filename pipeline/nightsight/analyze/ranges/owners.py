@@ -32,7 +32,7 @@ def range_time(timeline: Timeline) -> Table:
     profile = timeline.profile
     every = nested_ranges(timeline.profile)
     # one that encloses the window began before it
-    began = np.minimum(np.maximum(every["start_ns"], timeline.window.start_ns), every["end_ns"] - 1)
+    began = np.maximum(every["start_ns"], np.minimum(timeline.window.start_ns, every["end_ns"] - 1))
     mine = begun(timeline, began)
     ranges, keys = every[mine], ["path", "pid"]
     paths = summarize(ranges.assign(length=duration(ranges)), keys, "length").set_index(keys)
