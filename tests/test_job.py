@@ -239,7 +239,9 @@ def test_a_collective_that_one_rank_calls_otherwise_is_a_finding() -> None:
     other = calls.assign(bytes=calls["bytes"].where(calls.index != 7, 4 * BYTES))
     odd = replace(second, profile=replace(second.profile, tables={**second.profile.tables, "collectives": other}))
     (finding,) = (one for one in report([first, odd, third]).findings if one.rule == "different_collectives")
-    assert finding.detail.startswith("1 call differs from what other ranks call")
+    assert finding.detail.startswith(
+        "1 call differs from what other ranks call in the same place of a communicator; call 8: allreduce of 4.194 MB "
+    )
     assert finding.evidence == ("call 8: allreduce of 4.194 MB on rank 1, allreduce of 1.049 MB on rank 0",)
 
 
@@ -257,7 +259,7 @@ def test_a_rank_that_stops_to_call_is_named(dropped: int, *, still_works: bool, 
     assert bool(found) == is_said
     if is_said:
         assert found[0].title == "1 rank stops calling collectives"
-        assert found[0].evidence == ("allreduce of 1.049 MB on rank 1 is its last: 6 fewer than the others",)
+        assert found[0].evidence == ("allreduce of 1.049 MB on rank 1 is its last: 6 fewer than others call",)
 
 
 def test_ranks_that_were_recorded_from_different_calls_on_call_the_same() -> None:
@@ -327,6 +329,76 @@ def test_ranks_of_communicators_that_are_not_of_all_are_not_those_of_the_job() -
     job = joined(parts)
     assert job.table("ranks")["rank"].tolist() == [0, 1, 2, 3]
     assert set(job.table("ranks")["source"]) == {"file name"}
+
+
+def of_nccl(parts: list[Part], groups: list[str], size: int) -> list[Part]:
+    """Return captures in which only NCCL tells ranks: each in the communicator given for it."""
+    found, counts = list[Part](), dict.fromkeys(groups, 0)
+    for part, group in zip(parts, groups, strict=True):
+        told = {"process": [1], "rank": [counts[group]], "world_size": [size], "source": "NCCL", "group": group}
+        tables = {**part.profile.tables, "ranks": conform("ranks", pd.DataFrame(told))}
+        if "collectives" in tables:
+            tables["collectives"] = tables["collectives"].assign(group=pd.Categorical([group] * STEPS))
+        found.append(Part(f"x.{len(found)}", replace(part.profile, tables=tables)))
+        counts[group] += 1
+    return found
+
+
+def test_the_last_rank_is_missed_though_only_nccl_tells_ranks() -> None:
+    parts = of_nccl(world([[1_000_000] * STEPS] * 4), ["7"] * 4, 4)
+    assert [finding.title for finding in joined(parts[:3]).findings] == ["1 of 4 ranks is missing"]
+    assert joined(parts).findings == ()
+
+
+def test_a_copy_of_a_rank_is_refused_whatever_its_name_says() -> None:
+    parts = of_nccl(world(EVEN), ["7"] * 3, 3)
+    parts = [Part(f"rank{place}", part.profile) for place, part in enumerate([*parts, parts[1]])]
+    with pytest.raises(UsageError, match="rank 1 is there twice: rank1 and rank3"):
+        joined(parts)
+
+
+def test_the_same_recording_is_refused_whatever_its_name_says() -> None:
+    parts = [
+        replace(part, profile=replace(part.profile, epoch_ns=place)) for place, part in enumerate(nameless(world(EVEN)))
+    ]
+    assert len(joined(parts).table("ranks")) == 3
+    with pytest.raises(UsageError, match="one capture is there twice: train_rank2 and train_rank7"):
+        joined([*parts, Part("train_rank7", parts[2].profile)])
+
+
+def nameless(parts: list[Part]) -> list[Part]:
+    return [without(part, "ranks") for part in parts]
+
+
+@pytest.mark.parametrize("groups", [["7", "7", "8", "8"], ["7", "8"]])
+def test_two_jobs_are_not_taken_for_one(groups: list[str]) -> None:
+    """Nothing but the numbers of their own communicators tells the ranks."""
+    parts = of_nccl(world([[1_000_000] * STEPS] * len(groups)), groups, 2)
+    stranger = groups.index("8")
+    with pytest.raises(UsageError, match=f"x.0 and x.{stranger} have no communicator in common") as caught:
+        joined(parts)
+    assert "--apart" in caught.value.hint
+    # whoever names them after their ranks says that they are of one
+    named = [Part(f"rank{place}", part.profile) for place, part in enumerate(parts)]
+    assert joined(named).table("ranks")["rank"].tolist() == list(range(len(groups)))
+    assert "unknown_clock" in {finding.rule for finding in joined(named).findings}
+
+
+def test_members_of_a_communicator_that_have_no_capture_are_missed() -> None:
+    parts = [replace(part, profile=sized(part, 5)) for part in nameless(world(EVEN))]
+    (finding,) = joined(parts).findings
+    assert (finding.rule, finding.title) == ("missing_ranks", "At least 2 ranks are missing")
+
+
+def test_what_may_wait_for_a_missing_rank_is_neither_work_nor_healthy() -> None:
+    parts = [replace(part, profile=sized(part, 4)) for part in world([[200_000] * STEPS, [300_000] * STEPS])]
+    (said,) = (finding for finding in advised(Timeline(joined(parts))) if finding.rule == "lone_rank")
+    assert said.gain_pct is None
+    assert "in communication with missing ranks: only captures of all ranks tell" in said.title
+    found = table(parts, "ranks").set_index("rank")
+    # not the transfer, which may be a wait, and only the gap besides
+    assert found.loc[[0, 1], "work_ns"].tolist() == pytest.approx([200_000, 300_000], abs=2 * GAP_NS)
+    assert found.loc[0, "waited_ns"] == pytest.approx(100_000, abs=2 * GAP_NS)
 
 
 def test_without_any_word_the_order_of_files_counts() -> None:
@@ -565,6 +637,14 @@ def test_its_page_is_named_after_what_the_files_share(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("report", *RANKS).stdout == "report: exposed.report.html\n"
+
+
+def test_its_page_can_go_to_a_folder(run: Any, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    for folder in (there, f"{tmp_path}/new/"):
+        run("report", *RANKS, "--format", "json", "-o", folder)
+        assert [path.name for path in Path(folder).iterdir()] == ["exposed.report.json"]
 
 
 def test_apart_each_rank_gets_its_own(run: Any, tmp_path: Path) -> None:

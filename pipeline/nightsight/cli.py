@@ -456,10 +456,11 @@ def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(),
     metavar="PATH",
     callback=standard_output,
-    help="Output file (- for standard output), or a folder for csv, parquet or several files.",
+    help="Output file (- for standard output), or a folder: one that exists or ends in /, or for csv, parquet or "
+    "several reports.",
 )
 @click.option(
     "--format",
@@ -509,7 +510,9 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
 
     keep_memory()
     options = ReportOptions(**values)
-    output = Output(options.output, options.style or "", options.max_bytes, options.assets)
+    named = options.output or ""
+    path, is_folder = Path(named) if named else None, named.endswith("/")
+    output = Output(path, options.style or "", options.max_bytes, options.assets, is_folder)
     with shown_progress(is_quiet=options.quiet) as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window, options.attach, options.apart)
         for made in render_files(files, output, reading):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -59,7 +59,7 @@ _WHOLE: Final = ("ranks", "launched_as", "devices", "collectives")
 # why collectives do not end together
 _IN_TURNS: Final = ". Ranks that share a GPU take turns on it, so that one sees the end before the others."
 _NOT_TOGETHER: Final = ", although all end together. The captures may be of different runs, or lack some collectives."
-# only the rank in the largest communicator: there may be none of all
+# only the rank in the largest communicator: there may be none of all ranks
 _OF_NCCL: Final = "NCCL"
 
 
@@ -106,6 +106,11 @@ class Facts:
         devices = self.table("devices")
         used = devices["device"].isin(self.communication["device"])
         return set(cards(devices[used])) - {""}
+
+    @property
+    def communicators(self) -> set[str]:
+        """Those that it is known to be in; of NCCL, no other job has them."""
+        return {*self.table("ranks")["group"].astype("str"), *self.communication["group"].astype("str")} - {""}
 
     @property
     def tells(self) -> bool:
@@ -322,11 +327,13 @@ def _identified(every: Sequence[Facts]) -> pd.DataFrame:
     """Return the ranks of all captures, with columns part, process, gpu (-1 if unknown), rank, world_size and source.
 
     What captures tell counts, else what launchers said, else the names of files; if not all have a number then, or not
-    one of their own because communicators number their ranks anew, the order of the files.
+    one of their own because communicators number their ranks anew, the order of the files. UsageError if nothing but
+    communicators that they do not share tells ranks.
     """
     found = [facts.processes.assign(part=number) for number, facts in enumerate(every)]
     named = next((numbers for pattern in _NAMES if (numbers := _numbered_names(pattern, every))), None)
-    for others in ((), (_OF_NCCL,)):
+    stranger = _stranger(every)
+    for others in ((), (_OF_NCCL,)) if stranger is None else ((_OF_NCCL,),):
         ranks = pd.concat(
             [
                 _told(facts, rows, None if named is None else named[number], without=others)
@@ -337,9 +344,26 @@ def _identified(every: Sequence[Facts]) -> pd.DataFrame:
         is_known, is_own = ranks["rank"].notna().all(), ranks["rank"].is_unique
         if is_known and (is_own or _OF_NCCL not in set(ranks["source"])):
             return ranks.astype({"rank": "int64"})
+    if stranger is not None:
+        raise UsageError(
+            f"{every[0].name} and {stranger.name} have no communicator in common: they are of different jobs or runs",
+            "Pass the captures of one job, or --apart for a report of each. If they are of one, put the number of the "
+            "rank into their names: train_rank0, train_rank1.",
+        )
     unnamed = pd.concat(found, ignore_index=True)
     unknown = pd.array([None] * len(unnamed), dtype=NULLABLE)
     return unnamed.assign(rank=np.arange(len(unnamed)), world_size=unknown, source="order of the files")
+
+
+def _stranger(every: Sequence[Facts]) -> Facts | None:
+    """Return the first capture that shares no communicator with the first one, not even through others."""
+    if not all(facts.communicators for facts in every):
+        return None
+    known, rest = set(every[0].communicators), list(every[1:])
+    while joining := [facts for facts in rest if facts.communicators & known]:
+        known = known.union(*(facts.communicators for facts in joining))
+        rest = [facts for facts in rest if facts not in joining]
+    return rest[0] if rest else None
 
 
 def _numbered_names(pattern: re.Pattern[str], every: Sequence[Facts]) -> list[int] | None:
@@ -396,14 +420,26 @@ def _refuse_strangers(ranks: pd.DataFrame, every: Sequence[Facts]) -> None:
             f"{every[int(some['part'].iloc[0])].name} of {size}" for size, some in sized.groupby("world_size")
         )
         raise UsageError(f"these are ranks of different jobs: {said}", "Pass the captures of one job.")
-    doubled = ranks[ranks["rank"].duplicated(keep=False)].sort_values("rank", kind="stable")
-    if len(doubled):
-        rank = int(doubled["rank"].iloc[0])
-        first, second, *_ = (every[number].name for number in doubled.loc[doubled["rank"] == rank, "part"].tolist())
-        raise UsageError(
-            f"rank {rank} is there twice: {f'{first} and {second}' if first != second else f'two files named {first}'}",
-            "Pass one capture of each rank of one job, or --apart for a report of each.",
-        )
+    told = pd.concat([facts.table("ranks").assign(part=number) for number, facts in enumerate(every)])
+    told = told[told["group"].astype("str") != ""].astype({"group": "str"})
+    # a copy under another name tells the same, whatever rank that name says
+    for keys, known in (["rank"], ranks), (["rank", "group"], told):
+        doubled = known[known.duplicated(keys, keep=False)].sort_values(keys, kind="stable")
+        if len(doubled):
+            rank = int(doubled["rank"].iloc[0])
+            first, second = (every[number].name for number in doubled["part"].iloc[:2])
+            _refuse_doubled(f"rank {rank} is there twice", first, second)
+    recorded = {(facts.epoch_ns, facts.span): facts for facts in reversed(every) if facts.epoch_ns is not None}
+    for facts in every:
+        if facts.epoch_ns is not None and (one := recorded[facts.epoch_ns, facts.span]) is not facts:
+            _refuse_doubled("one capture is there twice", one.name, facts.name)
+
+
+def _refuse_doubled(what: str, first: str, second: str) -> NoReturn:
+    raise UsageError(
+        f"{what}: {f'{first} and {second}' if first != second else f'two files named {first}'}",
+        "Pass one capture of each rank of one job, or --apart for a report of each.",
+    )
 
 
 def _devices(ranks: pd.DataFrame, every: Sequence[Facts]) -> list[dict[int, int]]:
@@ -614,7 +650,8 @@ def _shared(told: Sequence[tuple[str, Sequence[Finding]]]) -> Iterator[Finding]:
 def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> Iterator[Finding]:
     """Yield what the report of a job lacks: ranks, a common clock, one version of the profiler."""
     known = set(ranks["rank"].tolist())
-    sizes = ranks.loc[ranks["source"] != _OF_NCCL, "world_size"].dropna()
+    sizes = pd.concat([ranks["world_size"], *(facts.table("ranks")["world_size"] for _, facts, _ in told)]).dropna()
+    # a communicator may be of a part of the job, so that more ranks may be missing than are known to be
     size = max(int(sizes.max()) if len(sizes) else 0, max(known) + 1)
     if count := size - len(known):
         lacking = [*islice((rank for rank in range(size) if rank not in known), _ALL_NAMED)]
@@ -624,6 +661,15 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
             f"{count:,} of {size:,} ranks {'is' if count == 1 else 'are'} missing",
             f"{format_ranks(lacking, count)} {'has' if count == 1 else 'have'} no capture here. Which rank the others "
             "wait for is told among those that are.",
+            "Pass the captures of all ranks.",
+        )
+    elif count := _lacking([facts for _, facts, _ in told]):
+        yield Finding(
+            "missing_ranks",
+            "warning",
+            f"At least {count:,} {'rank is' if count == 1 else 'ranks are'} missing",
+            "Communicators have more ranks than there are captures of. Which rank the others wait for is told among "
+            "those that are here.",
             "Pass the captures of all ranks.",
         )
     unknown = [names for names, _, clock in told[1:] if clock.spread_ns is None]
@@ -659,6 +705,15 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
             f"{', '.join(f'{count} with {name}' for name, count in versions.items())}. Times of the CPU may differ for "
             "that reason.",
         )
+
+
+def _lacking(every: Sequence[Facts]) -> int:
+    """Return how many ranks of a communicator have no capture, of the one that lacks most."""
+    members = pd.concat(
+        [facts.communication[["group", "group_size", "device"]].assign(part=n) for n, facts in enumerate(every)]
+    )
+    known = members[members["group"] != ""].dropna().drop_duplicates().groupby("group")["group_size"]
+    return int((known.max() - known.size()).max()) if len(known) else 0
 
 
 def _ended_early(told: Sequence[tuple[str, Facts, _Clock]]) -> Iterator[Finding]:

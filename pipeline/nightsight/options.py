@@ -278,7 +278,7 @@ class TrialOptions:
 class ReportOptions:
     """The options of `report`, named as on the command line."""
 
-    output: Path | None
+    output: str | None
     style: str | None
     window: str
     attach: tuple[Path, ...]

@@ -125,14 +125,16 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
         "peer": NULLABLE,
         "is_whole": "bool",
     },
-    # which rank of a job a process is, and of how many; source: what tells it. shift_ns: by how much its times were
-    # moved to those of the other ranks, missing if they have one clock; spread_ns: how far single collectives are from
-    # that; host: number of the machine it ran on, missing unless known for all ranks
+    # which rank of a job a process is, and of how many; source: what tells it; group: the communicator whose numbers
+    # these are, "" of the job's own. shift_ns: by how much its times were moved to those of the other ranks, missing if
+    # they have one clock; spread_ns: how far single collectives are from that; host: number of the machine it ran on,
+    # missing unless known for all ranks
     "ranks": {
         "process": INT,
         "rank": INT,
         "world_size": NULLABLE,
         "source": TEXT,
+        "group": TEXT,
         "shift_ns": NULLABLE,
         "spread_ns": NULLABLE,
         "host": NULLABLE,

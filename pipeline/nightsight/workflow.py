@@ -276,9 +276,10 @@ def _interrupts_name_the_capture(request: Request) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Output:
-    """What to write where: `path` is a file (`-`: standard output), or for several captures a folder.
+    """What to write where: `path` is a file (`-`: standard output) or a folder; for several reports it is a folder.
 
-    Default: the current folder. Without a `style`, the extension of `path` decides. A page has at most `most_bytes`.
+    is_folder: it is one even if it does not exist. Default: the current folder. Without a `style`, the extension of
+    `path` decides. A page has at most `most_bytes`.
     assets: a folder for the style and the script of a page; None: they are in the page.
     """
 
@@ -286,6 +287,7 @@ class Output:
     style: str
     most_bytes: int
     assets: Path | None = None
+    is_folder: bool = False
 
 
 @dataclass(frozen=True)
@@ -320,7 +322,7 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
     _refuse_assets(style, output)
     job = None if len(paths) == 1 or reading.is_apart else open_job(paths, form, reading)
     titles = [job.report.title] if job else [title_of(path) for path in paths]
-    targets = _targets(titles, output.path, form)
+    targets = _targets(titles, output, form)
     for done, target in enumerate(targets):
         if len(targets) > 1:
             reading.progress(f"file {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
@@ -350,12 +352,14 @@ def _with_assets(page: bytes, folder: Path, target: Path, inputs: Sequence[Path]
     return text.encode()
 
 
-def _targets(titles: Sequence[str], output: Path | None, form: Format) -> list[Path]:
-    if len(titles) == 1 and output:
-        return [output]
-    if str(output) == "-":
+def _targets(titles: Sequence[str], output: Output, form: Format) -> list[Path]:
+    """Return where each report goes."""
+    path = output.path
+    if len(titles) == 1 and path and (form.is_folder or not (output.is_folder or path.is_dir())):
+        return [path]
+    if str(path) == "-":
         raise UsageError("cannot write several reports to standard output", "Name a folder with -o.")
-    targets = [(output or Path()) / f"{title}.report{form.suffix}" for title in titles]
+    targets = [(path or Path()) / f"{title}.report{form.suffix}" for title in titles]
     if len(set(targets)) < len(targets):
         raise UsageError(
             "some of these files have the same name, so their reports would overwrite each other",

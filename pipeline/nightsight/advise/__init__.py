@@ -14,6 +14,7 @@ import pandas as pd
 from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.replays import replay_advice
 from nightsight.advise.tables import Tables
+from nightsight.events.communication import PAIRWISE
 from nightsight.events.loops import UNNAMED
 from nightsight.model import Finding, Result
 from nightsight.results import (
@@ -316,23 +317,29 @@ def _late_rank(tables: Tables) -> Iterator[Finding]:
 
 
 def _lone_ranks(tables: Tables) -> Iterator[tuple[Finding, float]]:
-    """Yield a finding if much of the window goes to collectives without the other ranks, and what it counts.
+    """Yield a finding if much of the window goes to collectives of ranks that are not all here, and what it counts.
 
     That is their share of the window in percent: no gain is promised, but it may be all that there is to gain.
     """
     split, calls = (tables.rows(entry, *columns) for entry, columns in _OF_LONE_RANKS)
     share = split["share_pct"].where(split["category"] == COMMUNICATION, 0.0).groupby(split["device"]).sum().mean()
-    # what meets has a skew
-    if not share >= _LONE_PCT or calls["skew_ns"].notna().any() or not (calls["group_size"].fillna(2) > 1).any():
+    # what meets has a skew; the transfer is known if all members met, and pairs are only ever two of them
+    met = calls["skew_ns"].notna() & (calls["transfer_ns"].notna() | calls["name"].isin(PAIRWISE))
+    is_lone = ~met & (calls["group_size"].fillna(2) > 1)
+    # of all ranks and steps
+    exposed = calls["exposed_ns"] * calls["total_ns"] / (calls["avg_ns"] * calls["calls"])
+    share *= exposed.where(is_lone, 0.0).sum() / max(exposed.sum(), 1.0)
+    if not share >= _LONE_PCT:
         return
     is_one = split["device"].nunique() == 1
     who, waits = ("This rank spends", "it waits") if is_one else ("These ranks spend", "they wait")
+    others = " with missing ranks" * bool(calls["skew_ns"].notna().any())
     yield (
         Finding(
             "lone_rank",
             "advice",
-            f"{who} {format_value(float(share), 'share_pct')} of the window in communication: only captures of all "
-            f"ranks tell whether {waits} for others or for the link",
+            f"{who} {format_value(float(share), 'share_pct')} of the window in communication{others}: only captures of "
+            f"all ranks tell whether {waits} for others or for the link",
             "Communication ends when all have come and the data is there, and the others are not in this capture.",
             "Record all ranks, and give their captures together: nightsight report rank* makes one report of the job, "
             "which names whom the others wait for (docs/ranks.md).",
@@ -345,7 +352,7 @@ def _lone_ranks(tables: Tables) -> Iterator[tuple[Finding, float]]:
 
 _OF_LONE_RANKS: Final = (
     (TIME_SPLIT, ("device", "category", "share_pct")),
-    (COLLECTIVES, ("skew_ns", "group_size")),
+    (COLLECTIVES, ("name", "skew_ns", "transfer_ns", "group_size", "exposed_ns", "total_ns", "avg_ns", "calls")),
 )
 _LONE_PCT: Final = 10.0
 

@@ -30,7 +30,8 @@ def _met(timeline: Timeline) -> pd.DataFrame:
 
     Columns besides those of `communication`: rank, late (after the first of its collective), waits (for the last),
     exposed and exposed_wait (while nothing else ran on the device), is_last, awaited (how long all others only waited
-    for the last, after the one before it had come), is_decided (whether one of its collective was the last).
+    for the last, after the one before it had come), is_decided (whether one of its collective was the last), is_lone
+    (not all of its communicator are known, so that the rest of it may be waiting, too).
     """
     window, found = timeline.window, of_all_ranks(timeline)
     found = found[(found["end_ns"] > window.start_ns) & (found["end_ns"] <= window.end_ns)].reset_index(drop=True)
@@ -54,9 +55,12 @@ def _met(timeline: Timeline) -> pd.DataFrame:
         spans = work_beside(timeline)[device]
         hidden[mine] = covered(spans, start[mine], end[mine])
         hidden_wait[mine] = covered(spans, start[mine], start[mine] + waits[mine])
-    alone = np.where(is_last, np.iinfo(np.int64).max, waits - hidden_wait)
-    least = pd.Series(alone).groupby(own).transform("min").to_numpy()
+    only = np.where(is_last, np.iinfo(np.int64).max, waits - hidden_wait)
+    least = pd.Series(only).groupby(own).transform("min").to_numpy()
+    members = found.assign(own=own).groupby("own")["device"].transform("nunique")
+    lacks = (members < found["group_size"]).fillna(value=False).to_numpy(dtype=bool)
     return found.assign(
+        is_lone=lacks & ~found["name"].isin(PAIRWISE).to_numpy(),
         rank=ranks_of(timeline, found["device"].to_numpy()),
         late=np.where(together, start - first, 0),
         waits=waits,
@@ -198,7 +202,8 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
     """Return one row per rank and step: when it begins, how long it takes, and what of that was waiting for others.
 
     Columns: rank, device, number, start_ns, time_ns, waited_ns (while nothing else ran), awaited_ns (while all others
-    only waited for it). Without steps the window counts as one. The last one ends with the last work of the rank.
+    only waited for it), work_ns (the rest, but for what may be waiting for ranks that have no capture). Without steps
+    the window counts as one. The last one ends with the last work of the rank.
     """
     met, rows = _met(timeline), []
     begun = {device: steps_in_window(timeline, device) for device in met["device"].unique().tolist()}
@@ -208,13 +213,17 @@ def _steps(timeline: Timeline) -> pd.DataFrame:
         start, waits = mine["start_ns"].to_numpy(), mine["waits"].to_numpy()
         bounds = (int(begin[0]), int(end[-1]))
         # what waits on several streams waits once
-        waiting = without(inside(start, start + waits, bounds), work_beside(timeline)[device])
+        waiting, idle = (
+            without(inside(start, start + lengths, bounds), work_beside(timeline)[device])
+            for lengths in (waits, np.where(mine["is_lone"], mine["end_ns"] - start, waits))
+        )
         awaited = inside(start - mine["awaited"].to_numpy(), start, bounds)
         facts = {"rank": int(mine["rank"].iloc[0]), "device": device, "start_ns": begin, "time_ns": end - begin}
         number = first[device] + np.arange(len(begin))
         spent = {"waited_ns": covered(waiting, begin, end), "awaited_ns": covered(awaited, begin, end)}
-        rows.append(pd.DataFrame({**facts, "number": number, **spent}))
-    columns = ["rank", "device", "start_ns", "time_ns", "number", "waited_ns", "awaited_ns"]
+        work = end - begin - covered(idle, begin, end)
+        rows.append(pd.DataFrame({**facts, "number": number, **spent, "work_ns": work}))
+    columns = ["rank", "device", "start_ns", "time_ns", "number", "waited_ns", "awaited_ns", "work_ns"]
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=columns)
 
 
@@ -228,7 +237,7 @@ def ranks(timeline: Timeline) -> Table:
     by_step = steps.groupby("rank")
     each = by_step.agg(device=("device", "first"), steps=("time_ns", "size"), step_ns=("time_ns", "median"))
     each["waited_ns"] = by_step["waited_ns"].mean()
-    each["work_ns"] = steps.assign(work=steps["time_ns"] - steps["waited_ns"]).groupby("rank")["work"].mean()
+    each["work_ns"] = by_step["work_ns"].mean()
     by_rank = met.groupby("rank")
     each["awaited_ns"] = by_step["awaited_ns"].mean()
     # of those that it takes part in
@@ -249,9 +258,14 @@ def ranks(timeline: Timeline) -> Table:
         each[name] = process.map(clock[name]) if name in clock else None
         each[name] = each[name].astype(NULLABLE)
     table = each.reset_index().sort_values(["awaited_ns", "rank"], ascending=[False, True], ignore_index=True)
-    return Table(table[[name for name in RANKS.column_names if name in table]], _who_is_who(timeline))
+    lone = (_LONE,) if met["is_lone"].any() else ()
+    return Table(table[[name for name in RANKS.column_names if name in table]], (*_who_is_who(timeline), *lone))
 
 
+_LONE: Final = (
+    "Collectives of which not all ranks have a capture are not counted as work: they may wait for those that are "
+    "missing."
+)
 _ALONE: Final = (
     "No two GPUs of this capture meet in a collective (nightsight report rank*.sqlite joins those of a job)."
 )
@@ -289,9 +303,8 @@ def rank_steps(timeline: Timeline) -> Table:
     size = -(-int(steps["number"].max() + 1) // _MOST_STEPS)
     grouped = steps.assign(first=steps["number"] // size * size).groupby(["rank", "first"])
     table = grouped.agg(steps=("time_ns", "size"), start_ns=("start_ns", "min"), time_ns=("time_ns", "mean"))
-    table = table.assign(waited_ns=grouped["waited_ns"].mean()).reset_index()
+    table = table.assign(**{name: grouped[name].mean() for name in ("waited_ns", "work_ns")}).reset_index()
     table["start_ns"] -= timeline.window.start_ns
-    table["work_ns"] = table["time_ns"] - table["waited_ns"]
     return Table(table.rename(columns={"first": "number"})[RANK_STEPS.column_names])
 
 

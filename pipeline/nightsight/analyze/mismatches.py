@@ -47,7 +47,7 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
             lacking = len(by_rank[0]) - 1 - int(np.flatnonzero(by_rank[0] == others[-1])[0])
             if lacking >= _GOES_ON and after > least:
                 one = _case(timeline, calls, int(rank[-1]))
-                stopped[int(process[rank[-1]])] = lacking, f"{one} is its last: {lacking:,} fewer than the others"
+                stopped[int(process[rank[-1]])] = lacking, f"{one} is its last: {lacking:,} fewer than others call"
             unlike += len(place)
             if len(place):
                 one, other = (_case(timeline, calls, int(row)) for row in (rank[place[0]], others[place[0]]))
@@ -58,20 +58,22 @@ def mismatches(timeline: Timeline) -> Iterator[Finding]:
             "warning",
             "Ranks call different collectives",
             f"{unlike:,} {'call differs' if unlike == 1 else 'calls differ'} from what other ranks call in the same "
-            "place of a communicator. Such ranks wait for each other forever, or mix up what does not belong together.",
+            f"place of a communicator; {cases[0]}. Such ranks wait for each other forever, or mix up what does not "
+            "belong together.",
             "Make every rank take the same branches around collectives.",
             evidence=tuple(cases[:_MOST_CASES]),
             source="collectives",
         )
     if stopped:
+        worst = tuple(case for _, case in sorted(stopped.values(), reverse=True)[:_MOST_CASES])
         yield Finding(
             "stopped_calling",
             "warning",
             f"{len(stopped):,} {'rank stops' if len(stopped) == 1 else 'ranks stop'} calling collectives",
-            "The other ranks of the communicator go on to call them, and wait there, while the program of such a rank "
-            "still runs.",
+            f"{worst[0]}. The other ranks of the communicator go on to call them, and wait there, while the program of "
+            "such a rank still runs.",
             "Make every rank take as many steps, and leave loops at the same time.",
-            evidence=tuple(case for _, case in sorted(stopped.values(), reverse=True)[:_MOST_CASES]),
+            evidence=worst,
             source="collectives",
         )
 

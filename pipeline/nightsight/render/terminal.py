@@ -3,6 +3,7 @@
 Terminals get it as lines, notebooks as HTML. All texts are printable: no name of a kernel or file controls a terminal.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
@@ -13,12 +14,12 @@ from rich.cells import cell_len
 
 from nightsight.model import Report
 from nightsight.render.lines import aligned, clipped, cut, wrapped
-from nightsight.render.page.findings import banners
+from nightsight.render.page.findings import Banner, banners
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.view import counted, floats, operation_names
-from nightsight.render.verdict import Verdict, cause_of, gain_of, verdict
-from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS, NCU_KERNELS
+from nightsight.render.verdict import Verdict, cause_of, gain_of, start_up_of, verdict
+from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS, NCU_KERNELS, RANKS
 from nightsight.texts import printable
 from nightsight.units import format_cell, format_value, heading, scale_for, split
 
@@ -84,6 +85,7 @@ class Screen:
     """What the first screen of a report says.
 
     doubts: why not to trust it, as (severity, text). other_doubts, other_causes: how many more the report has.
+    start_up: of a job, where the time before its steps went: one rank can hold up all.
     """
 
     title: str
@@ -94,6 +96,7 @@ class Screen:
     causes: tuple[Cause, ...]
     other_causes: int
     top: Top | None
+    start_up: str = ""
 
 
 def first_screen(report: Report) -> Screen:
@@ -107,15 +110,23 @@ def first_screen(report: Report) -> Screen:
     return Screen(
         printable(report.title),
         tuple(_facts(report, run)),
-        tuple((_TONES[banner.severity], f"{banner.word}: {banner.title}") for banner in doubts[:_DOUBTS]),
+        tuple((_TONES[banner.severity], _doubt(banner)) for banner in doubts[:_DOUBTS]),
         len(doubts[_DOUBTS:]),
         verdict(report, run),
         tuple(causes)[:_CAUSES],
         len(found[_CAUSES:]),
         _top(report),
+        start_up_of(report) if len(report.rows(RANKS)) else "",
     )
 
 
+def _doubt(banner: Banner) -> str:
+    """Return its title, and the first sentence of what the page says about it."""
+    first, *_ = _SENTENCES.split(banner.detail, maxsplit=1)
+    return f"{banner.word}: {banner.title}{f'. {first}' if first else ''}"
+
+
+_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _TONES: Final[dict[str, Tone]] = {"error": "error", "warning": "warning"}
 
 
@@ -174,6 +185,8 @@ def screen_lines(screen: Screen, *, width: int) -> list[Line]:
         lines += [Line(line, tone) for line in wrapped(text, prose)]
     lines += _more(screen.other_doubts, "warning")
     lines += [Line(line, "strong") for line in wrapped(screen.verdict.text, prose, indent="")]
+    if screen.start_up:
+        lines += [Line(line) for line in wrapped(f"Start-up: {printable(screen.start_up)}", prose, indent="")]
     # the verdict has said all of a single one
     if len(screen.causes) > 1:
         lines += [Line(""), *_cause_lines(screen.causes, width), *_more(screen.other_causes, "cause")]

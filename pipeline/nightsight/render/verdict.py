@@ -39,6 +39,8 @@ _LONGEST: Final = 160
 _LAST_BRACKETS: Final = re.compile(r" \([^()]*\)$")
 # an idle GPU of which nothing else is known: the least share that is worth naming
 _LEAST_PCT: Final = 5.0
+# of the start-up, in percent: what takes that is named
+_MOSTLY_PCT: Final = 25.0
 # a prediction from here on has no use for decimals
 _WHOLE_PCT: Final = 10.0
 
@@ -93,6 +95,16 @@ def gain_of(finding: Finding) -> str:
         return ""
     gain = round(finding.gain_pct, 1)
     return f"\N{MINUS SIGN}{gain:.{0 if gain >= _WHOLE_PCT else 1}f} %"
+
+
+def start_up_of(report: Report) -> str:
+    """Say where the time before the chosen window went, and what took most of it; "" if it has no start-up."""
+    view = next((view for view in report.windows if view.name == START_UP and not view.is_chosen), None)
+    if view is None:
+        return ""
+    first = next((finding for finding in view.findings if (finding.gain_pct or 0.0) >= _MOSTLY_PCT), None)
+    took = "" if first is None else f" {cause_of(first)}: {format_value(float(first.gain_ns or 0), 'gain_ns')}."
+    return f"{view.sentence}{took}"
 
 
 def _on(state: str, finding: Finding) -> Verdict:

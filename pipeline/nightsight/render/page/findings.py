@@ -15,13 +15,14 @@ _WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
 
 @dataclass(frozen=True)
 class Banner:
-    """A finding about the capture or the report; `word` is its severity in words."""
+    """A finding about the capture or the report; `word` is its severity in words, `evidence` the cases of it."""
 
     severity: str
     word: str
     title: str
     detail: str
     remedy: str
+    evidence: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def banners(findings: tuple[Finding, ...]) -> tuple[Banner, ...]:
             _prose(finding.title, 200),
             _prose(finding.detail, 1_000),
             _prose(finding.remedy, 1_000),
+            tuple(_prose(text, 300) for text in finding.evidence),
         )
         for finding in shown
         if finding.severity in _WORDS

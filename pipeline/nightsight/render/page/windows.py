@@ -12,7 +12,7 @@ from nightsight.render.page.figures import Figure, first_figures, window_figures
 from nightsight.render.page.findings import Advice
 from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.page.summary import Numbers
-from nightsight.render.verdict import Verdict, verdict, verdict_on
+from nightsight.render.verdict import Verdict, start_up_of, verdict, verdict_on
 from nightsight.results import TIME_SPLIT
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
@@ -61,8 +61,7 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: La
     sentence = _prose(chosen.sentence) if chosen and drawn else ""
     figures, label = first_figures(run, report), _label(chosen) if chosen else ""
     first = Choice(label, sentence, verdict(report, run), figures, drawn, advice)
-    start_up = next((view.sentence for view in report.windows if view.name == START_UP and not view.is_chosen), "")
-    return Choices((first, *_others(report, run, labels)), _prose(start_up))
+    return Choices((first, *_others(report, run, labels)), _prose(start_up_of(report)))
 
 
 def _others(report: Report, run: Numbers, labels: Labels) -> Iterator[Choice]:
