@@ -34,6 +34,7 @@ def summary(
         "gpu": "NVIDIA H200",
         "driver": "580.95",
         "asked": "auto",
+        "lone": 0,
         "repeated": "step #",
         "repetitions": 100,
         "gpus": gpus,

@@ -82,6 +82,13 @@ def test_several_causes_of_one_rule_in_a_capture_count_as_the_largest() -> None:
     assert found.causes["others"].tolist() == [0]
 
 
+def test_captures_that_wait_for_ranks_elsewhere_are_counted() -> None:
+    few = [summary(capture, lone=lone) for capture, lone in (("a", 1), ("b", 0), ("c", 1))]
+    (note,) = survey(few).notes
+    assert note.startswith("2 captures wait for ranks that are not in it: nightsight report rank* makes one")
+    assert survey(few[1:2]).notes == ()
+
+
 def test_facts_are_common_or_differ() -> None:
     found = survey([summary("a"), summary("b"), summary("c", driver="590.10", torch="2.13")])
     assert ("GPU", "NVIDIA H200") in found.common

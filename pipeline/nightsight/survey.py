@@ -13,7 +13,7 @@ import pandas as pd
 from nightsight import __version__
 from nightsight.results import BUSY, IDLE, NUMBER, TEXT, WHOLE, Column
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 VERSION: Final = f"nightsight {__version__}, summary {FORMAT}"
 """What wrote a summary. One that something else wrote is made anew, as its numbers may be defined otherwise."""
 
@@ -42,6 +42,7 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
         *_MACHINE,
         Column("disturbed", TEXT, "`throttled`, `shared`, both, or empty"),
         Column("asked", TEXT, "the window that was asked for"),
+        Column("lone", WHOLE, "1 if it waits for ranks that are not in it, else 0"),
         Column("repeated", TEXT, "what repeats in the window"),
         Column("repetitions", WHOLE, "how often; 0 if nothing does"),
         Column("gpus", WHOLE, "GPUs with work in the window"),

@@ -98,7 +98,7 @@ def survey(asked: Asked, reading: Reading) -> Survey:
         raise _nothing(failures, listing.notes)
     rows, notes = _rows(kept, asked)
     made = fleet.survey_of(rows, [kept.summaries[capture] for capture in rows["capture"]])
-    return replace(made, failures=failures, notes=(*listing.notes, *notes))
+    return replace(made, failures=failures, notes=(*listing.notes, *notes, *made.notes))
 
 
 class _Kept:
@@ -181,9 +181,8 @@ def _nothing(failures: Sequence[Failure], notes: Sequence[str]) -> CaptureError:
     told = [f"{each.name}: {each.reason}" for each in failures[:_MOST_TOLD]]
     more = len(failures) - len(told)
     rest = [f"and {more} more"] if more > 0 else []
-    return CaptureError(
-        f"no capture could be read: {'; '.join([*told, *rest, *notes])}", "Put patterns in quotes: 'nights/**/*.sqlite'"
-    )
+    hint = "" if failures else "Put patterns in quotes: 'nights/**/*.sqlite'"
+    return CaptureError(f"no capture could be read: {'; '.join([*told, *rest, *notes])}", hint)
 
 
 def _rows(kept: _Kept, asked: Asked) -> tuple[pd.DataFrame, list[str]]:

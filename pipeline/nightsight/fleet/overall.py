@@ -48,7 +48,15 @@ def survey_of(files: pd.DataFrame, summaries: Sequence[Summary]) -> Survey:
         outliers=outliers,
         judged=int(sizes[sizes >= _LEAST].sum()),
         rule=RULE,
+        notes=_notes(captures),
     )
+
+
+def _notes(captures: pd.DataFrame) -> tuple[str, ...]:
+    count = int(captures["lone"].sum())
+    who = "1 capture waits for ranks that are" if count == 1 else f"{count:,} captures wait for ranks that are"
+    said = f"{who} not in it: nightsight report rank* makes one report of a job, which names whom they wait for"
+    return (said,) * (count > 0)
 
 
 def workload_of(file: str) -> str:

@@ -43,6 +43,7 @@ def _facts(report: Report, measured: Measures, asked: str, gpu_ns: int) -> dict[
         "clocks": key.clocks,
         "disturbed": " and ".join([*["throttled"] * slowed, *["shared"] * shared]),
         "asked": asked,
+        "lone": int(any(each.rule == "lone_rank" for each in report.findings)),
         "repeated": measured.family if repetitions else "",
         "repetitions": repetitions,
         "gpus": len(devices),
