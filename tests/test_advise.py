@@ -96,7 +96,8 @@ def test_what_a_rank_waits_for_alone_comes_first_unless_a_gain_is_larger(
     gain: float | None, doubt: str, rules: list[str]
 ) -> None:
     split = pd.DataFrame({"device": 0, "category": [COMMUNICATION, COMPUTE], "share_pct": [30.0, 70.0]})
-    calls = pd.DataFrame({"skew_ns": [None], "group_size": [2]})
+    call = {"name": "AllReduce", "skew_ns": None, "transfer_ns": None, "group_size": 2, "exposed_ns": 5e5}
+    calls = pd.DataFrame([{**call, "total_ns": 1e6, "avg_ns": 1e5, "calls": 10}])
     gains = what_if({**KEPT_WAITING, "gain_pct": gain}, {**GRAPH, "gain_pct": gain and 10.0})
     tables = [replayed(doubt=doubt), gains, result(TIME_SPLIT.name, split), result(COLLECTIVES.name, calls)]
     assert [finding.rule for finding in advise(tables)] == rules

@@ -382,6 +382,14 @@ def test_trust_says_when_no_gpu_work_was_captured() -> None:
     assert trust(draw("cpu  L.....\ns7   ..aa..")) == ()
 
 
+def test_trust_says_when_only_the_cpu_of_a_program_that_uses_the_gpu_was_recorded() -> None:
+    calls = draw("cpu  L.L...\ns7   ..a..b").profile.tables["api_calls"]
+    (finding,) = trust(Timeline(Profile({"api_calls": calls})))
+    assert (finding.rule, finding.severity) == ("gpu_not_recorded", "warning")
+    waits = calls.assign(name="cudaDeviceSynchronize").astype({"name": "category"})
+    assert trust(Timeline(Profile({"api_calls": waits}))) == ()
+
+
 def lossy(timeline: Timeline) -> Timeline:
     text = ["Not all CUDA events might have been collected.", "Profiling started due to cudaProfilerStart API."]
     said = conform("diagnostics", pd.DataFrame({"time_ns": 1, "severity": ["warning", "info"], "text": text}))

@@ -185,6 +185,12 @@ def test_each_piece_of_the_path_is_the_time_of_its_cause(step: Body, expected: d
     assert found == pytest.approx(expected, rel=0.01, abs=0.5)
 
 
+def test_kernels_of_one_function_are_pieces_of_their_own() -> None:
+    """As those of at::native::vectorized_elementwise_kernel are, which is one for each operator and type."""
+    rows = path_table(looped((Kernel(50, name="map<add, float>"), Kernel(30, name="map<mul, float>")))).frame
+    assert {"map<add, float>", "map<mul, float>"} <= {*rows["name"]}
+
+
 def per_step(timeline: Timeline) -> dict[str, float]:
     """Return the µs of a step by cause, that of host code with its place."""
     rows = path_table(timeline).frame

@@ -142,6 +142,20 @@ def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("gpu_not_recorded", "GPU work was not recorded. First: record the GPU, too."),
+        ("lost_events", "GPU work was not saved. First: record the GPU, too."),
+        ("no_gpu_work", "No work on a GPU. First: record the GPU, too."),
+    ],
+)
+def test_a_capture_that_lacks_the_gpu_says_so_before_what_the_cpu_did(rule: str, text: str) -> None:
+    operators = pd.DataFrame({"name": ["aten::mm"], "calls": [2], "own_ns": [9], "own_pct": [100.0]})
+    lacking = Finding(rule, "warning", "GPU", "", "Record the GPU, too.")
+    assert said(result("cpu_ops", operators), findings=(lacking,)).text == text
+
+
+@pytest.mark.parametrize(
     ("host", "cause"),
     [
         (60.0, "60.0 % of the window is outside operators. The largest operator, `aten::mm`, takes 30.0 %."),

@@ -429,9 +429,11 @@ def _refuse_strangers(ranks: pd.DataFrame, every: Sequence[Facts]) -> None:
             rank = int(doubled["rank"].iloc[0])
             first, second = (every[number].name for number in doubled["part"].iloc[:2])
             _refuse_doubled(f"rank {rank} is there twice", first, second)
-    recorded = {(facts.epoch_ns, facts.span): facts for facts in reversed(every) if facts.epoch_ns is not None}
+    recorded: dict[object, Facts] = {}
     for facts in every:
-        if facts.epoch_ns is not None and (one := recorded[facts.epoch_ns, facts.span]) is not facts:
+        # simulated ranks may do the same to the nanosecond; they tell different ranks, and a copy does not
+        one = recorded.setdefault((facts.epoch_ns, facts.span, *facts.table("ranks")["rank"]), facts)
+        if facts.epoch_ns is not None and one is not facts:
             _refuse_doubled("one capture is there twice", one.name, facts.name)
 
 

@@ -348,7 +348,7 @@ CRITICAL_PATH: Final = Entry(
         Column(
             "name",
             TEXT,
-            "the family of kernels, the direction of copies, the CUDA function, or what runs in host code, if recorded",
+            "the kernel, the direction of copies, the CUDA function, or what runs in host code, if recorded",
         ),
         Column(
             "path",

@@ -15,6 +15,7 @@ from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.replays import replay_advice
 from nightsight.advise.tables import Tables
 from nightsight.events.communication import PAIRWISE
+from nightsight.events.kernel_labels import label_of
 from nightsight.events.loops import UNNAMED
 from nightsight.model import Finding, Result
 from nightsight.results import (
@@ -572,7 +573,8 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
         path = path[(paths == row["path"]) | paths.str.startswith(f"{row['path']} / ") | (paths == "")]
     for cause in rule.causes:
         for some in path[path["cause"] == cause].head(1).to_dict("records"):
-            what = " ".join(part for part in (some["cause"], some["name"]) if part)
+            name = label_of(some["name"]) if cause in (COMPUTE, COMMUNICATION) else some["name"]
+            what = " ".join(part for part in (cause, name) if part)
             where = f" in {_ends(some['path'])}" if some["path"] else ""
             time = format_value(float(some["step_ns"]), "step_ns")
             share = format_value(float(some["time_pct"]), "time_pct")

@@ -54,7 +54,8 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     """Return findings about how far to trust the numbers: no GPU work, lost events, graphs traced as a whole."""
     profile = timeline.profile
     if "kernels" not in profile.tables:
-        return ()
+        names = profile.tables.get("api_calls", empty("api_calls"))["name"]
+        return (_NOT_RECORDED,) * bool(names.astype("str").str.contains(_LAUNCHING).any())
     graphs = _GRAPHS if len(profile.tables.get("graph_launches", ())) else None
     calls = _calls(timeline)
     edges = _edges(timeline, calls)
@@ -292,6 +293,13 @@ _NO_GPU_WORK: Final = Finding(
     "No GPU work was captured",
     "CUDA was traced, but no kernel, copy or memset ran while the capture was on.",
     "Check that the program uses the GPU, and that the capture range (cudaProfilerStart/Stop) encloses the work.",
+)
+_NOT_RECORDED: Final = Finding(
+    "gpu_not_recorded",
+    "warning",
+    "GPU work was not recorded",
+    "The capture has calls that launch kernels, but neither kernels nor copies.",
+    "Record the GPU, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
 )
 _LOST_ALL: Final = Finding(
     "lost_events",

@@ -225,6 +225,14 @@ def _largest_replay(limits: Frame) -> str:
     return f"The longest, `{name}`, waits for latencies: it uses no unit to more than {used} ({unit})."
 
 
+# what is known of the GPU, by rules that say why a capture has no work on it
+_WITHOUT_GPU: Final = {
+    "gpu_not_recorded": "GPU work was not recorded.",
+    "lost_events": "GPU work was not saved.",
+    "no_gpu_work": "No work on a GPU.",
+}
+
+
 def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verdict:
     """Return the verdict on single kernels, or on a program without GPU work."""
     kernels = len(report.rows(NCU_KERNELS))
@@ -234,6 +242,9 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
         if found or noted:
             return _on(state, (found or noted)[0])
         return Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
+    lacking = next((finding for finding in report.findings if finding.rule in _WITHOUT_GPU), None)
+    if lacking is not None:
+        return Verdict(_WITHOUT_GPU[lacking.rule], "", f"First: {lacking.remedy[:1].lower()}{lacking.remedy[1:]}")
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
         cause = _of_operators(report) or _of_operator_time(run)
         return Verdict("No work on a GPU.", cause, "On a GPU, a report also has kernels, copies, launches and causes.")

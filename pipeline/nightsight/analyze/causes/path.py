@@ -16,7 +16,6 @@ from nightsight.analyze.causes.stretches import followed
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.analyze.split import causing_calls
-from nightsight.events.kernel_names import base_name
 from nightsight.events.names import GRAPH
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline, distinct, of_capture, positions
@@ -37,7 +36,7 @@ from nightsight.results import (
     PATH_CAUSES,
     UNKNOWN,
 )
-from nightsight.tables import NULLABLE, renamed
+from nightsight.tables import NULLABLE
 
 # a first launch that takes this many times as long as such a call usually does has loaded code
 _LOADING: Final = 10
@@ -344,17 +343,12 @@ def _notes(timeline: Timeline, stretches: tuple[Timeline, ...]) -> tuple[str, ..
 
 @of_capture
 def names_of(timeline: Timeline) -> "np.ndarray[Any, Any]":
-    """Return the names of pieces: families of kernels, directions of copies, graphs, functions, and none."""
+    """Return the names of pieces: kernels, directions of copies, graphs, functions, and none."""
     tables = timeline.profile.tables
-    families = [] if "kernels" not in tables else _families(timeline).categories.to_list()
+    kernels = [] if "kernels" not in tables else tables["kernels"]["name"].cat.categories.to_list()
     directions = [] if "memory_ops" not in tables else tables["memory_ops"]["operation"].cat.categories.to_list()
     functions = [] if "api_calls" not in tables else causing_calls(timeline).names.to_list()
-    return np.array([*families, *directions, GRAPH, *functions, ""], dtype=object)
-
-
-@of_capture
-def _families(timeline: Timeline) -> "pd.Categorical[Any]":
-    return renamed(timeline.profile.tables["kernels"]["name"], lambda names: names.map(base_name))
+    return np.array([*kernels, *directions, GRAPH, *functions, ""], dtype=object)
 
 
 @of_capture
@@ -363,8 +357,9 @@ def _name_codes(timeline: Timeline) -> tuple[Ints, Ints]:
     tables = timeline.profile.tables
     codes, before = [np.empty(0, dtype=np.int64)], 0
     if "kernels" in tables:
-        codes.append(np.asarray(_families(timeline).codes, dtype=np.int64))
-        before = len(_families(timeline).categories)
+        kernels = tables["kernels"]["name"].cat
+        codes.append(np.asarray(kernels.codes, dtype=np.int64))
+        before = len(kernels.categories)
     if "memory_ops" in tables:
         copies = tables["memory_ops"]["operation"].cat
         codes.append(np.asarray(copies.codes, dtype=np.int64) + before)

@@ -68,7 +68,7 @@ def layout_of(result: Result) -> Layout:
 
 def labels_of(results: Iterable[Result]) -> Labels:
     """Return the labels of all kernels that occur in results."""
-    # the critical path names families of kernels, by the function that is common to them
+    # the critical path names functions and copies, too, and its kernels are in other results
     named = [(result, entry) for result in results if (entry := entry_of(result.name)) and entry is not CRITICAL_PATH]
     columns = (result.rows[name] for result, entry in named for name in entry.kernels if name in result.rows)
     names = (column.dropna().astype("str") for column in columns)
