@@ -445,9 +445,9 @@ def test_without_gpu_work_the_last_step_ends_with_the_loop_of_its_process(window
     assert spans(timeline.window) == (0, end)
 
 
-def test_without_gpu_work_the_last_step_ends_with_the_window_if_that_cuts_it() -> None:
+def test_a_step_that_the_window_cuts_is_none_of_it() -> None:
     rows = step_split(Timeline(replace(draw("nvtx  [s  ][s  ][s  ][s  ]"), window="/12us"))).frame
-    assert rows[["steps", "min_ns", "max_ns"]].to_numpy()[0].tolist() == [3, 2000, 5000]
+    assert rows[["steps", "min_ns", "max_ns"]].to_numpy()[0].tolist() == [2, 5000, 5000]
 
 
 @pytest.mark.parametrize("after", [1, 200])
@@ -494,8 +494,12 @@ def asked(text: str) -> Window:
         ("step", (14, 53), 5),
         ("step/0", (14, 29), 1),
         ("step/1:2", (29, 41), 2),
-        ("20us/40us", (20, 40), 2),
-        ("/40us", (0, 40), 3),
+        ("20us/40us", (20, 40), 1),
+        ("/40us", (0, 40), 2),
+        # inside one step
+        ("15us/28us", (15, 28), 0),
+        # a step of 6 µs, as one copies its times: rounded
+        ("29030ns/40970ns", (29, 40), 2),
         ("40000/", (40, 53), 2),
     ],
 )

@@ -108,8 +108,9 @@ def chosen_window(profile: Profile) -> Window:
     if profile.window == WHOLE:
         return whole_window(profile)
     check_window(profile.window)
-    span = as_span(profile.window)
-    window = _of_span(profile, *span) if span else _of_range(profile)
+    if span := as_span(profile.window):
+        return _with_whole_steps(profile, _of_span(profile, *span))
+    window = _of_range(profile)
     return window if window.steps else _with_steps(profile, window)
 
 
@@ -195,6 +196,21 @@ def _with_steps(profile: Profile, window: Window) -> Window:
         return window
     family = loops[0].family.removeprefix(f"{MEASURED_RANGE} / ")
     return replace(window, steps=steps, ends={loop.process: loop.end_ns for loop in loops}, family=family)
+
+
+def _with_whole_steps(profile: Profile, window: Window) -> Window:
+    """Add those repetitions of the program's loop that are inside the window: a part of one says nothing of a step."""
+    steps, ends = {}, {}
+    loops = loops_of(profile)
+    for loop in loops:
+        until = np.append(loop.starts[1:], loop.end_ns)
+        # times that a person types or copies are rounded
+        rounded = _ALIKE * (until - loop.starts)
+        is_whole = (loop.starts >= window.start_ns - rounded) & (until <= window.end_ns + rounded)
+        if is_whole.any():
+            steps[loop.process] = np.maximum(loop.starts[is_whole], window.start_ns)
+            ends[loop.process] = min(int(until[is_whole][-1]), window.end_ns)
+    return replace(window, steps=steps, ends=ends, family=loops[0].family) if steps else window
 
 
 def _of_loops(profile: Profile, loops: list[Loop]) -> Window:
