@@ -68,6 +68,18 @@ def test_operators_hold_what_they_launched_in_all_modules_together() -> None:
     assert shown(tree) == [[0, "mm", 6e6], [1, "a", 6e6], [0, "(no operator)", 1e6], [1, "b", 1e6]]
 
 
+def test_the_figures_of_a_kernels_replay_are_beside_it_in_all_groups() -> None:
+    of_ranges = times(("a", "b", "c"), path="step")
+    operators = times(("a", "b", "c"), operator=["mm", "add", "add"], module="")
+    kernels = times(("a", "b", "c")).assign(sm_pct=[80.0, None, None], limiter=["DRAM", None, None])
+    tables = {"cuda_gpu_kern_sum": kernels, "range_kernels": of_ranges, "kernel_operators": operators}
+    groups = kernel_groups(small_report(results=tuple(result(*item) for item in tables.items())))
+    for by in ("range", "operator"):
+        tree = groups[by].set_index("name")
+        assert tree.loc["a", ["sm_pct", "limiter"]].tolist() == [80.0, "DRAM"]
+        assert tree.drop("a")[["sm_pct", "limiter"]].isna().all(axis=None)
+
+
 def test_one_family_and_no_ranges_need_no_groups() -> None:
     assert kernel_groups(small_report(results=(result("cuda_gpu_kern_sum", kernel_table(("a", "b"))),))) == {}
     assert kernel_groups(small_report(results=())) == {}

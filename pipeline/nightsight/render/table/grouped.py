@@ -13,6 +13,8 @@ Frame = pd.DataFrame
 
 _SEPARATOR: Final = " / "
 _NO_OPERATOR: Final = "(no operator)"
+# those of its replay, the same wherever a kernel is launched
+_REPLAYED: Final = ("sm_pct", "dram_pct", "limiter")
 # of the rows inside, how a row that holds them says the same; medians of several kernels are not known
 _SUMMED: Final = {"time_pct": "sum", "total_ns": "sum", "instances": "sum", "min_ns": "min", "max_ns": "max"}
 
@@ -27,17 +29,18 @@ def kernel_groups(report: Report) -> dict[str, Frame]:
         return {}
     found: dict[str, Frame] = {}
     families = kernels["name"].astype("str").map(family_of)
+    figures = kernels.drop_duplicates("name").set_index("name").reindex(columns=[*_REPLAYED])
     if families.nunique() > 1:
         found["family"] = _tree(kernels, ((family,) for family in families))
     ranges = report.rows(RANGE_KERNELS)
     if len(ranges):
-        found["range"] = _tree(ranges, (path.split(_SEPARATOR) for path in ranges["path"].astype("str")))
+        found["range"] = _tree(ranges.join(figures, on="name"), (path.split(_SEPARATOR) for path in ranges["path"].astype("str")))
     operators = report.rows(KERNEL_OPERATORS)
     if len(operators):
         keys = ["operator", "name"]
         named = operators.assign(operator=operators["operator"].astype("str").replace("", _NO_OPERATOR))
         summed = named.groupby(keys, sort=False, observed=True)[["time_pct", "total_ns", "instances"]].sum()
-        summed = summed.reset_index()
+        summed = summed.reset_index().join(figures, on="name")
         found["operator"] = _tree(summed, ((operator,) for operator in summed["operator"]))
     return {by: frame.reindex(columns=[*kernels.columns, "level"]) for by, frame in found.items()}
 
