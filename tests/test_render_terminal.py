@@ -141,8 +141,14 @@ def test_no_text_breaks_a_line_or_reaches_the_terminal(names: list[str], width: 
 def test_no_text_becomes_markup_of_a_notebook(name: str, title: str, action: str) -> None:
     html = screen_html(first_screen(_of_kernels([name], title, action)))
     root = ElementTree.fromstring(f"<div>{html}</div>")
-    assert {element.tag for element in root.iter()} <= {"div", "h3", "small", "p", "b", "table", "tr", "th", "td"}
+    tags = {"div", "h3", "small", "p", "b", "code", "table", "tr", "th", "td"}
+    assert {element.tag for element in root.iter()} <= tags
     assert not CONTROLS.search(html)
+
+
+def test_names_in_a_sentence_are_code_in_a_notebook() -> None:
+    html = screen_html(first_screen(_of_kernels(["a"], "Waits in `load`", "do not")))
+    assert "Waits in <code>load</code>" in html
 
 
 def _of_kernels(names: list[str], title: str, action: str) -> Report:

@@ -252,8 +252,8 @@ def screen_html(screen: Screen) -> str:
 def _html(screen: Screen) -> Iterator[str]:
     facts = f" <small>{escape(', '.join(screen.facts))}</small>" if screen.facts else ""
     yield f"<h3>{escape(screen.title)}{facts}</h3>"
-    yield from (f"<p>{escape(text)}</p>" for _, text in screen.doubts)
-    yield f"<p><b>{escape(screen.verdict.text)}</b></p>"
+    yield from (f"<p>{_coded(text)}</p>" for _, text in screen.doubts)
+    yield f"<p><b>{_coded(screen.verdict.text)}</b></p>"
     if len(screen.causes) > 1:
         rows = (f"<tr><td>{escape(cause.gain)}</td><td>{_left(cause.text)}</td></tr>" for cause in screen.causes)
         yield f"<table><tr><th>Time</th><th>{_left('Cause → what to do')}</th></tr>{''.join(rows)}</table>"
@@ -266,10 +266,14 @@ def _html_rows(top: Top) -> Iterator[str]:
     yield f"<tr>{headings}<th>{_left(top.header)}</th></tr>"
     for cells, name in zip(top.cells, top.names, strict=True):
         numbers_ = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        label = escape(top.label(name, _LONGEST_NAME // 2))
-        yield f'<tr>{numbers_}<td title="{escape(printable(name))}">{_left(label, is_html=True)}</td></tr>'
+        label = top.label(name, _LONGEST_NAME // 2)
+        yield f'<tr>{numbers_}<td title="{escape(printable(name))}">{_left(label)}</td></tr>'
 
 
-def _left(text: str, *, is_html: bool = False) -> str:
+def _coded(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def _left(text: str) -> str:
     # notebooks align tables to the right
-    return f'<div style="text-align:left">{text if is_html else escape(text)}</div>'
+    return f'<div style="text-align:left">{_coded(text)}</div>'

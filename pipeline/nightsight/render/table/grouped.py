@@ -34,7 +34,8 @@ def kernel_groups(report: Report) -> dict[str, Frame]:
         found["family"] = _tree(kernels, ((family,) for family in families))
     ranges = report.rows(RANGE_KERNELS)
     if len(ranges):
-        found["range"] = _tree(ranges.join(figures, on="name"), (path.split(_SEPARATOR) for path in ranges["path"].astype("str")))
+        paths = ranges["path"].astype("str")
+        found["range"] = _tree(ranges.join(figures, on="name"), (path.split(_SEPARATOR) for path in paths))
     operators = report.rows(KERNEL_OPERATORS)
     if len(operators):
         keys = ["operator", "name"]
