@@ -1,0 +1,106 @@
+"""Times and records the programs of ranks.py on a GPU host: `python -m tests.gpu.record_ranks FOLDER [--seconds N]`.
+
+Each is timed in both forms, and its bad form is recorded in three ways: each rank apart under nsys (`CASE.RANK`), all in
+one capture (`CASE.bad`), and under torch.profiler (`kineto_CASE.RANK`). A log tells how NCCL connected the ranks. What is
+most needed comes first; nothing is started after so many seconds.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from tests.planted.store import packed
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("ranks.py")
+APART = ("straggler_compute", "exposed", "staged", "experts", "unequal_batches", "accumulated", "checkpointed")
+APART += ("overlapped", "straggler_host", "sharded", "late_joiner", "mismatch")
+UNTIMED = {"late_joiner", "mismatch"}
+TOGETHER = ("straggler_compute", "sharded", "staged")
+KINETO = ("straggler_compute", "exposed", "experts", "staged", "overlapped")
+KEPT = ("NCCL_*", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
+LAUNCH = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.record_ranks", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=500)
+    options = parser.parse_args()
+    deadline = time.monotonic() + options.seconds
+    options.folder.mkdir(parents=True, exist_ok=True)
+    timed = [case for case in APART if case not in UNTIMED]
+    run("times", [*LAUNCH, str(PROGRAM), "--time", str(options.folder), *timed], options.seconds / 3)
+    torch = ("--collector", "torch", "--wait", "6", "--active", "8")
+    todo = [(f"{case}.apart", case, True, ()) for case in APART[:4]]
+    todo += [(f"kineto_{case}.apart", case, True, torch) for case in KINETO[:1]]
+    todo += [(f"{case}.bad", case, False, ()) for case in TOGETHER[:1]]
+    todo += [(f"{case}.apart", case, True, ()) for case in APART[4:]]
+    todo += [(f"kineto_{case}.apart", case, True, torch) for case in KINETO[1:]]
+    todo += [(f"{case}.bad", case, False, ()) for case in TOGETHER[1:]]
+    with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(8) as pool:
+        pending = []
+        for name, case, is_apart, words in todo:
+            if time.monotonic() > deadline:
+                print(f"{name}: no time left", flush=True)
+                continue
+            for path, target in record(Path(scratch) / name, case, words, is_apart=is_apart):
+                pending.append(pool.submit(pack, path, options.folder / target))
+        for each in pending:
+            each.result()
+
+
+def record(folder: Path, case: str, words: Sequence[str], *, is_apart: bool) -> list[tuple[Path, str]]:
+    """Record the bad form of a program; return its captures, and the names to keep them by."""
+    kept = [word for name in KEPT for word in ("--keep-env", name)]
+    nightsight = (sys.executable, str(ROOT / "pipeline"), "profile", "--no-ncu", "--python", sys.executable, "--timeout", "60", *kept, *words)
+    if is_apart:
+        reports = ("--reports", f'{folder}/rank"$RANK"')
+        command = " ".join((*nightsight, *reports, str(PROGRAM), "--", case))
+        launched = [*LAUNCH, "--no-python", "sh", "-c", f"exec {command.replace('NCCL_*', chr(39) + 'NCCL_*' + chr(39))}"]
+    else:
+        launched = [*nightsight, "--reports", str(folder), "--", *LAUNCH, str(PROGRAM), case]
+    run(folder.name, launched, 90)
+    for log in sorted(folder.rglob("log/*.log")):
+        told = log.read_text(errors="replace").splitlines()
+        print(*[line for line in told if " via " in line or "Error" in line][:4], sep="\n", flush=True)
+    prefix = folder.name.removesuffix(".apart")
+    found = [path for path in folder.rglob("capture/*") if path.suffix == ".sqlite" or path.name.endswith(".json.gz")]
+    if not is_apart:
+        return [(path, f"{prefix}{path.suffix}") for path in found]
+    return [(path, f"{prefix}.{rank(path, folder)}{path.suffix}") for path in found]
+
+
+def rank(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).parts[0].removeprefix("rank")
+
+
+def run(name: str, command: Sequence[str], seconds: float) -> None:
+    started = time.monotonic()
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'pipeline'}:{os.environ.get('PYTHONPATH', '')}"}
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds)
+        said = f"exit status {done.returncode}"
+        told = done.stdout[-1500:] + done.stderr[-2500:]
+    except subprocess.TimeoutExpired as error:
+        said, told = "out of time", str(error.stderr)[-1500:]
+    print(f"== {name}: {said} ({time.monotonic() - started:.1f} s)\n{told}", flush=True)
+
+
+def pack(path: Path, target: Path) -> None:
+    """Keep a capture, compressed, without what tells of the machine."""
+    if path.suffix == ".gz":
+        shutil.copy(path, target.with_suffix(".json.gz"))
+    else:
+        target.with_name(f"{target.name}.xz").write_bytes(packed(path, ROOT))
+
+
+if __name__ == "__main__":
+    main()
