@@ -397,6 +397,9 @@ REMEDIES: Final = (
     ("fusion", "chains of elementwise kernels as one kernel each"),
     ("attention", "attention as one kernel: nothing between its two products"),
     ("fused_optimizer", "one fused kernel for the operations of an optimizer on its tensors"),
+    ("fp64", "kernels that compute in FP64 take half of their time in FP32"),
+    ("layout", "nothing turns tensors from NCHW to NHWC or back"),
+    ("concatenation", "nothing is concatenated: what comes is written in its place at once"),
     ("small_grid", "as many blocks as fill the GPU"),
 )
 """What can be changed, by the name of the rule that proposes it."""
@@ -409,6 +412,8 @@ WORTH_PCT_OF: Final = {
     "fusion": 10.0,
     "attention": 5.0,
     "fused_optimizer": 5.0,
+    # joining is what many programs are for; if it takes so much, a cache or a list grows
+    "concatenation": 20.0,
     "small_grid": 5.0,
 }
 """The same of remedies that take more or less work than others."""

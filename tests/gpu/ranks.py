@@ -23,6 +23,7 @@ from typing import Any
 import nvtx
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 
 from tests.planted.store import keep
 
@@ -33,7 +34,9 @@ LAYERS = 8
 WIDTH, ROWS = (1024, 2048) if SHARES_GPU else (4096, 128)
 # the gradients of two layers
 BUCKET_MIB = 2 * WIDTH * (WIDTH + 1) * 4 / 2**20
-STEPS, WARM_UP, TRIALS = 20, 5, 5
+STEPS, WARM_UP, TRIALS = 20, 5, 3
+# between trials: GPUs that were busy for seconds are slowed down by their power limit, or that of their machine
+REST_S = 1.0
 
 Step = Callable[[int], None]
 
@@ -217,8 +220,6 @@ def experts(*, share: float) -> Step:
 
 def sharded(*, again: bool) -> Step:
     """Return a step of training with sharded parameters, which are gathered for the forward pass, and maybe `again`."""
-    from torch.distributed.fsdp import fully_shard
-
     network = model()
     for layer in network:
         fully_shard(layer, reshard_after_forward=again)
@@ -281,12 +282,13 @@ def time_cases(folder: str, *names: str) -> None:
         trials: dict[str, list[float]] = {form: [] for form in forms}
         for _ in range(TRIALS):
             for form, (step, numbers) in forms.items():
+                time.sleep(REST_S)
                 run(step, WARM_UP, numbers)
                 trials[form].append(round(run(step, STEPS, numbers), 4))
         del forms, step
         torch.cuda.empty_cache()
         if RANK == 0:
-            print(name, trials, flush=True)
+            print(name, trials, file=sys.stderr, flush=True)
             keep({name: trials}, Path(folder))
 
 

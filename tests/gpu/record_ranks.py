@@ -1,8 +1,8 @@
 """Times and records the programs of ranks.py on a GPU host: `python -m tests.gpu.record_ranks FOLDER [--seconds N]`.
 
-Each is timed in both forms, and its bad form is recorded in three ways: each rank apart under nsys (`CASE.RANK`), all in
-one capture (`CASE.bad`), and under torch.profiler (`kineto_CASE.RANK`). A log tells how NCCL connected the ranks. What is
-most needed comes first; nothing is started after so many seconds.
+Each is timed in both forms, and its bad form is recorded in three ways: each rank apart under nsys (`CASE.RANK`), all
+in one capture (`CASE.bad`), and under torch.profiler (`kineto_CASE.RANK`). With NCCL_DEBUG=INFO the output tells how
+ranks were connected. What is most needed comes first; nothing is started after so many seconds.
 """
 
 import argparse
@@ -33,6 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.record_ranks", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=500)
+    parser.add_argument(
+        "--skip", nargs="*", default=[], metavar="NAME", help="what is recorded already: CASE.apart, ..."
+    )
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -48,8 +51,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(8) as pool:
         pending = []
         for name, case, is_apart, words in todo:
+            if name in options.skip:
+                continue
             if time.monotonic() > deadline:
-                print(f"{name}: no time left", flush=True)
+                say(f"{name}: no time left")
                 continue
             for path, target in record(Path(scratch) / name, case, words, is_apart=is_apart):
                 pending.append(pool.submit(pack, path, options.folder / target))
@@ -60,17 +65,34 @@ def main() -> None:
 def record(folder: Path, case: str, words: Sequence[str], *, is_apart: bool) -> list[tuple[Path, str]]:
     """Record the bad form of a program; return its captures, and the names to keep them by."""
     kept = [word for name in KEPT for word in ("--keep-env", name)]
-    nightsight = (sys.executable, str(ROOT / "pipeline"), "profile", "--no-ncu", "--python", sys.executable, "--timeout", "60", *kept, *words)
+    nightsight = (
+        sys.executable,
+        str(ROOT / "pipeline"),
+        "profile",
+        "--no-ncu",
+        "--python",
+        sys.executable,
+        "--timeout",
+        "60",
+        *kept,
+        *words,
+    )
     if is_apart:
         reports = ("--reports", f'{folder}/rank"$RANK"')
         command = " ".join((*nightsight, *reports, str(PROGRAM), "--", case))
-        launched = [*LAUNCH, "--no-python", "sh", "-c", f"exec {command.replace('NCCL_*', chr(39) + 'NCCL_*' + chr(39))}"]
+        launched = [
+            *LAUNCH,
+            "--no-python",
+            "sh",
+            "-c",
+            f"exec {command.replace('NCCL_*', chr(39) + 'NCCL_*' + chr(39))}",
+        ]
     else:
         launched = [*nightsight, "--reports", str(folder), "--", *LAUNCH, str(PROGRAM), case]
     run(folder.name, launched, 90)
     for log in sorted(folder.rglob("log/*.log")):
         told = log.read_text(errors="replace").splitlines()
-        print(*[line for line in told if " via " in line or "Error" in line][:4], sep="\n", flush=True)
+        say(*[line for line in told if " via " in line or "Error" in line][:4])
     prefix = folder.name.removesuffix(".apart")
     found = [path for path in folder.rglob("capture/*") if path.suffix == ".sqlite" or path.name.endswith(".json.gz")]
     if not is_apart:
@@ -86,12 +108,18 @@ def run(name: str, command: Sequence[str], seconds: float) -> None:
     started = time.monotonic()
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'pipeline'}:{os.environ.get('PYTHONPATH', '')}"}
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+        )
         said = f"exit status {done.returncode}"
         told = done.stdout[-1500:] + done.stderr[-2500:]
     except subprocess.TimeoutExpired as error:
         said, told = "out of time", str(error.stderr)[-1500:]
-    print(f"== {name}: {said} ({time.monotonic() - started:.1f} s)\n{told}", flush=True)
+    say(f"== {name}: {said} ({time.monotonic() - started:.1f} s)", told)
+
+
+def say(*lines: str) -> None:
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 def pack(path: Path, target: Path) -> None:

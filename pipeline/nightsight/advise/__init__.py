@@ -97,7 +97,16 @@ def _of_kernels(name: str) -> Rule:
     return Rule(name, words.short, title, words.detail, words.remedy, saves=True)
 
 
-_KERNELS: Final = ("tensor_cores", "fusion", "attention", "fused_optimizer", "small_grid")
+_KERNELS: Final = (
+    "tensor_cores",
+    "fusion",
+    "attention",
+    "fused_optimizer",
+    "fp64",
+    "layout",
+    "concatenation",
+    "small_grid",
+)
 RULES: Final = (
     Rule(
         "host_code",
@@ -426,7 +435,8 @@ def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[Finding]:
     listed = 0
     for row in ranked.to_dict("records"):
         if row["rule"] in _SAME_TIME:
-            if row["path"] in said:
+            # in the best sequence it gains more than what was said
+            if row["path"] in said and not (pd.notna(row["order"]) and row["order"] > 1):
                 continue
             said.add(row["path"])
         cause = _finding(row, whole, tables, found if not listed and not is_start_up else found[:0])

@@ -40,10 +40,31 @@ KERNEL_RULES: Final[Mapping[str, Words]] = {
         'attn_implementation="sdpa" or "flash_attention_2" in Hugging Face models; FlashAttention or cuDNN elsewhere.',
     ),
     "fused_optimizer": Words(
-        "The optimizer updates one tensor, one operation at a time",
+        "The optimizer does one operation at a time",
         "use a fused optimizer",
         "Every operation reads and writes the parameters' state again; a fused update does so once.",
-        "torch.optim.Adam(..., fused=True), or AdamW likewise; foreach=True at least saves launches.",
+        "torch.optim.Adam(..., fused=True), or AdamW and SGD likewise; compile the step of others "
+        "(torch.compile(optimizer.step)). If batches touch few rows of large embeddings: Embedding(sparse=True).",
+    ),
+    "fp64": Words(
+        "Kernels compute in FP64",
+        "compute in FP32",
+        "FP64 moves twice the bytes of FP32, and does arithmetic at half of its rate or less: half of the time counts.",
+        "NumPy's arrays become FP64 tensors, and a model that is cast to them, too: torch.from_numpy(x).float(), "
+        "dtype=torch.float32. Keep FP64 where its digits are needed, such as in sums.",
+    ),
+    "layout": Words(
+        "Convolutions turn their tensors from one layout to the other",
+        "use channels_last",
+        "Tensor cores convolve in NHWC, so cuDNN turns tensors in NCHW over before a convolution, and back after it.",
+        "model.to(memory_format=torch.channels_last), and the inputs likewise.",
+    ),
+    "concatenation": Words(
+        "Tensors are concatenated again and again",
+        "write into a buffer that is allocated once",
+        "A concatenation reads all of its inputs and writes them again: a cache that grows by little is copied whole.",
+        "Allocate the whole buffer once, and write what is new in its place (a static KV cache, index_copy_, a slice, "
+        "out=). Or keep the parts in a list, and concatenate once at the end.",
     ),
     "small_grid": Words(
         "A long kernel uses few of the GPU's SMs",

@@ -100,8 +100,12 @@ def _of_kernels(timeline: Timeline, found: pd.DataFrame) -> pd.DataFrame:
     """Return one row per collective, size and communicator of what met; members: of how many devices it is known."""
     found = found.rename(columns={"bytes": "message_bytes"})
     found["ns"] = found["end_ns"] - found["start_ns"]
-    met = found[found["collective"] >= 0].groupby([*_KEYS, "collective"], dropna=False, observed=True)
-    each = met.agg(late=("late", "max"), shortest=("ns", "min"), members=("device", "nunique")).reset_index()
+    # of all-to-alls each rank can give another size: they are one collective nonetheless
+    met = found[found["collective"] >= 0]
+    of_collective = met.groupby("collective").agg(
+        late=("late", "max"), shortest=("ns", "min"), members=("device", "nunique")
+    )
+    each = met[[*_KEYS, "collective"]].drop_duplicates().join(of_collective, on="collective")
     each = each.groupby(_KEYS, dropna=False, observed=True).agg(
         skew_ns=("late", "mean"), transfer_ns=("shortest", "median"), members=("members", "max")
     )

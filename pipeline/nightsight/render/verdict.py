@@ -207,6 +207,9 @@ _CHANGES: Final = {
     "fusion": "fusing kernels",
     "attention": "fusing attention",
     "fused_optimizer": "fusing the optimizer",
+    "fp64": "computing in FP32",
+    "layout": "keeping one layout",
+    "concatenation": "writing in place instead of concatenating",
     "small_grid": "launching more blocks",
 }
 

@@ -296,8 +296,10 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
     end = np.where(_blocks(calls, start, call) & (end >= over), over - 1, end)
     previous = np.arange(-1, len(where) - 1)
     previous[np.append(True, stream[1:] != stream[:-1])[: len(previous)]] = -1
-    # operations that overlap on a stream do not wait for each other: graphs traced node by node
-    previous[(previous >= 0) & (end[previous] > start + _LATE_NS)] = -1
+    # nodes of a graph that overlap on a stream do not wait for each other. Others do: a kernel that was launched for it
+    # (programmatic dependent launch) begins while the one before it ends, and waits for that in its code
+    overlaps = (previous >= 0) & (end[previous] > start + _LATE_NS)
+    previous[overlaps & (operations.in_graph[where] | (end < end[previous]))] = -1
     is_communication, direction = facts.communicates[where], facts.direction[where]
     group = np.full(len(where), -1, dtype=np.int64)
     group[is_communication] = _collectives(timeline, where[is_communication])
@@ -371,7 +373,9 @@ def _hop(calls: Calls, work: Work, kind: Ints) -> Ints:
     is_queued = (work.previous >= 0) & (launched + _LATE_NS < ready) & (work.start >= ready - _LATE_NS)
     is_queued &= work.start < ready + _MOST_HOP_NS
     keys = kind * (int(kind.max(initial=0)) + 1) + np.where(work.previous >= 0, np.append(kind, 0)[work.previous], 0)
-    return _typical(keys, work.start - ready, is_queued, _HOP_NS)
+    # one that begins before that one ends does so whenever it is launched in time
+    is_early = (work.previous >= 0) & (work.start < ready - _LATE_NS)
+    return np.where(is_early, work.start - ready, _typical(keys, work.start - ready, is_queued, _HOP_NS))
 
 
 def _typical(keys: Ints, values: Ints, chosen: Flags, default: Ints | int) -> Ints:

@@ -69,6 +69,15 @@ _WORDS: Final = 4
 _FILLED: Final = 0.5
 _LONG_NS: Final = 20_000
 _DOMINATES: Final = 0.05
+# what moves or computes twice the bytes takes half of its time with half of them, but for what a kernel takes anyhow
+_HALF: Final = 0.5
+_FP64: Final = re.compile(r"<double\b|\bf64\b")
+_FP64_PRODUCT: Final = "d884gemm"
+_LAYOUT: Final = re.compile(r"^(?:nchw to nhwc|nhwc to nchw)\b")
+_CONCATENATION: Final = re.compile(r"^cat\b")
+# runs of foreach kernels are an optimizer if so many different ones follow each other; momentum has fewer than Adam
+_FEWEST_UPDATES: Final = 3
+_UPDATES_OF_ADAM: Final = 5
 _NO_OPERATIONS: Final = np.zeros(0, dtype=np.int64)
 
 
@@ -154,8 +163,9 @@ def kernel_remedies(timeline: Timeline, steps: Ints = _NO_OPERATIONS) -> tuple[K
     """
     if not len(timeline.profile.tables.get("kernels", ())):
         return ()
-    by_names = (*_tensor_cores(timeline), *_fusion(timeline, steps), *_attention(timeline), *_small_grids(timeline))
-    found = [*by_names, *_replayed(timeline)]
+    in_order = (*_fusion(timeline, steps), *_foreach(timeline, steps), *_attention(timeline))
+    by_names = (*_tensor_cores(timeline), *_doubles(timeline), *_moves(timeline), *_small_grids(timeline))
+    found = [*by_names, *in_order, *_replayed(timeline)]
     time = timeline.operations.end - timeline.operations.start
     gains = [
         int((time[remedy.operations] - remedy.new_ns).sum()) + _LAUNCH_NS * int(remedy.removed.sum())
@@ -255,6 +265,63 @@ def _tensor_cores(timeline: Timeline) -> Iterator[KernelRemedy]:
             reason = f"{rate.type} on tensor cores: {reached:.1f} times as fast, 85 % of the ratio of the peaks"
             place = f"{words} ({listed((str(name) for name in labels.index), _WORDS - 1)})"
             yield _remedy("tensor_cores", place, timeline, (rows, new), (*evidence, reason))
+
+
+def _doubles(timeline: Timeline) -> Iterator[KernelRemedy]:
+    """Find kernels that compute in FP64: in FP32 they move half of the bytes, and do arithmetic at twice the rate."""
+    names, work = _names(timeline), _work(timeline)
+    of_name = [bool(_FP64.search(label_of(text, _NAME_LENGTH))) or _FP64_PRODUCT in text for text in names.texts]
+    rows = work.of(np.array([*of_name, False, False], dtype=bool)[work.code])
+    if len(rows):
+        time = work.time[rows]
+        new = time - (_HALF * np.maximum(time - _TINY_NS, 0)).astype(np.int64)
+        evidence = (f"{len(rows):,} kernels, together {format_value(float(time.sum()), 'time_ns')}",)
+        yield _remedy("fp64", _longest(names, work, rows), timeline, (rows, new), evidence)
+
+
+def _moves(timeline: Timeline) -> Iterator[KernelRemedy]:
+    """Find kernels that only move what need not be moved: between the layouts of images, and into longer tensors."""
+    names, work = _names(timeline), _work(timeline)
+    labels = [label_of(text, _NAME_LENGTH) for text in names.texts]
+    for rule, pattern in (("layout", _LAYOUT), ("concatenation", _CONCATENATION)):
+        rows = work.of(np.array([*(bool(pattern.search(label)) for label in labels), False, False])[work.code])
+        if len(rows):
+            total = format_value(float(work.time[rows].sum()), "time_ns")
+            evidence = (f"{len(rows):,} kernels, together {total}",)
+            yield _remedy(rule, _longest(names, work, rows), timeline, (rows, np.zeros_like(rows)), evidence)
+
+
+def _longest(names: _Names, work: _Work, rows: Ints) -> str:
+    """Return in words the kernels among these rows that take the most time."""
+    totals = pd.Series(work.time[rows]).groupby([label_of(names.texts[code], _NAME_LENGTH) for code in work.code[rows]])
+    return listed((str(name) for name in totals.sum().sort_values(ascending=False).index), _WORDS - 1)
+
+
+def _foreach(timeline: Timeline, steps: Ints) -> Iterator[KernelRemedy]:
+    """Find optimizers that do one operation after the other on all tensors: runs of different foreach kernels."""
+    names, work = _names(timeline), _work(timeline)
+    rows = np.flatnonzero(names.are("foreach")[work.code])
+    if not len(rows):
+        return
+    step = np.searchsorted(steps, work.launched[rows], side="right")
+    begins = np.append(True, (np.diff(rows) != 1) | (np.diff(step) != 0))
+    for column in (work.lane, work.thread):
+        begins[1:] |= column[rows][1:] != column[rows][:-1]
+    run = np.cumsum(begins) - 1
+    different = pd.Series(work.code[rows]).groupby(run).nunique().to_numpy()[run]
+    is_update = different >= _FEWEST_UPDATES
+    rows, run, different = rows[is_update], np.unique(run[is_update], return_inverse=True)[1], different[is_update]
+    if not len(rows) or run[-1] + 1 < _FEWEST:
+        return
+    if work.start[rows].max() - work.start[rows].min() < _LEAST_SPREAD * timeline.window.length_ns:
+        return
+    share = np.where(
+        different[np.searchsorted(run, np.arange(run[-1] + 1))] >= _UPDATES_OF_ADAM, _FUSED_OPTIMIZER, _FUSED_UPDATE
+    )
+    new = _given_to_longest(work.time[rows], run, share)
+    before, after = (format_value(float(time.sum()) / (run[-1] + 1), "time_ns") for time in (work.time[rows], new))
+    evidence = (f"{len(rows) / (run[-1] + 1):,.0f} kernels in a row: {before} each time; fused: about {after}",)
+    yield _remedy("fused_optimizer", _longest(names, work, rows), timeline, (rows, new), evidence)
 
 
 def _tensor_rates(timeline: Timeline, device: Ints) -> Iterator[tuple[TensorRate, Flags]]:

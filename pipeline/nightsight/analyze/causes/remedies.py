@@ -59,7 +59,7 @@ _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
 # host code before the loading of a module that takes so long has compiled it
 _COMPILING_NS: Final = 3_000_000
-_LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
+_LOADS_COMPILED: Final = "^cuModuleLoad|^cuLibraryLoad|^nvrtc|^nvJitLink"
 _MOST_PLACES: Final = 6
 # so long before a page of managed memory is moved, a processor waits for it already, where faults were not recorded
 _SERVED_NS: Final = 20_000

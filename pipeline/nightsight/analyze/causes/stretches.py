@@ -19,7 +19,7 @@ MOST_FOLLOWED: Final = 160_000
 MOST_REPLAYED: Final = 24_000
 """A replay takes some microseconds for each event, and has at most so many if the window has repetitions to choose."""
 _MOST_DIVERSE: Final = 64_000
-"""And so many if not: no part of a start-up is like the others."""
+"""And so many if not: no part of a start-up is like the others. Or if some repetitions are unlike the rest."""
 _STRETCHES: Final = 8
 # the work of the last ones may end after them
 _FEWEST: Final = 5
@@ -27,6 +27,9 @@ _FEWEST: Final = 5
 _MOST_TIMES: Final = 2
 _MOST_TIMES_REPLAYED: Final = 8
 _SLICES: Final = 512
+# repetitions that take so many times as long as usual are unlike the rest, and count if they are this share of the time
+_UNLIKE: Final = 2.0
+_LEAST_UNLIKE: Final = 0.1
 # of the operations of a stretch
 _LEAST_OF_BOTH: Final = 0.5
 
@@ -48,13 +51,14 @@ def followed(timeline: Timeline) -> tuple[Timeline, ...]:
 def replayed(timeline: Timeline) -> Timeline:
     """Return the stretch that is replayed: the window, or its middle.
 
-    If the CPU is so far ahead that the GPU runs other repetitions there than the CPU launches, no few repetitions stand
-    for all: it is more of the window then, or a stretch of time.
+    If some repetitions take much longer than the others, as with a checkpoint now and then, it is where these are as
+    frequent as in the window. If the CPU is so far ahead that the GPU runs other repetitions there than the CPU
+    launches, no few repetitions stand for all: it is more of the window then, or a stretch of time.
     """
     edges, counts = _parts(timeline, _MOST_TIMES_REPLAYED * MOST_REPLAYED // _FEWEST)
     if counts.sum() <= (MOST_REPLAYED if len(timeline.window.repetitions) else _MOST_DIVERSE):
         return timeline
-    part = _part(timeline, edges, *_middle(counts, _FEWEST))
+    part = _part(timeline, edges, *_alike(edges, counts))
     if _launched_and_run(part) >= _LEAST_OF_BOTH:
         return part
     if counts.sum() <= MOST_FOLLOWED:
@@ -66,8 +70,26 @@ def replayed(timeline: Timeline) -> Timeline:
 
 def _middle(counts: Ints, fewest: int) -> tuple[int, int]:
     """Return the first of the parts in the middle that are replayed together, and the one after the last."""
-    most = min(max(int(MOST_REPLAYED / max(counts.mean(), 1)), min(fewest, len(counts))), len(counts))
+    most = _most(counts, fewest, MOST_REPLAYED)
     low = (len(counts) - most) // 2
+    return low, low + most
+
+
+def _most(counts: Ints, fewest: int, events: int) -> int:
+    return min(max(int(events / max(counts.mean(), 1)), min(fewest, len(counts))), len(counts))
+
+
+def _alike(edges: Ints, counts: Ints) -> tuple[int, int]:
+    """Return such parts, in the middle or where they take as long as all do on average."""
+    lengths = np.diff(edges)
+    unlike = lengths[lengths > _UNLIKE * np.median(lengths)].sum()
+    if unlike < _LEAST_UNLIKE * lengths.sum():
+        return _middle(counts, _FEWEST)
+    most = _most(counts, _FEWEST, _MOST_DIVERSE)
+    # the first of them is where a replay begins to count
+    until = np.concatenate([[0], np.cumsum(lengths)])
+    means = (until[most:] - until[1 : len(until) - most + 1]) / max(most - 1, 1)
+    low = int(np.argmin(np.abs(means - lengths.mean())))
     return low, low + most
 
 
