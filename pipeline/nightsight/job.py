@@ -82,7 +82,7 @@ class Facts:
 
     tables: those that the report of a job needs whole. processes: that used GPUs, each with the one it communicated on,
     else used most. ids: of all processes and threads, rising. used: numbers of GPUs. span: when the first event begins
-    and the last one does. epoch_ns: as in `Profile`. communication: of the capture, without `operation`.
+    and the last one ends. epoch_ns: as in `Profile`. communication: of the capture, without `operation`.
     """
 
     name: str
@@ -508,7 +508,7 @@ def _clocks(every: Sequence[Facts]) -> list[_Clock]:
                 continue
             shift, spread = found
             # whatever differs by little is one clock, as are those of ranks that share a GPU; by how little, is said
-            is_one = abs(shift) < ONE_CLOCK_NS or _share_a_clock(every[other], every[place])
+            is_one = abs(shift) < ONE_CLOCK_NS or _share_a_clock(every[other], every[place], shift)
             clock = _Clock(through.shift_ns + (0 if is_one else shift), max(spread, abs(shift) * is_one))
             clocks[place] = min(clocks[place] or clock, clock, key=lambda one: one.spread_ns or 0)
             tried += 1
@@ -521,9 +521,13 @@ def _clocks(every: Sequence[Facts]) -> list[_Clock]:
     ]
 
 
-def _share_a_clock(one: Facts, other: Facts) -> bool:
-    """Whether clocks of machines are known, and of one: then they tell more than collectives of ranks in turns."""
-    return None not in (one.epoch_ns, other.epoch_ns) and bool(one.cards & other.cards)
+def _share_a_clock(one: Facts, other: Facts, shift_ns: int) -> bool:
+    """Whether clocks of machines are known, and of one: then they tell more than collectives of ranks in turns.
+
+    What would have to be moved by more than a capture is long was not recorded at one time, whatever clocks say.
+    """
+    is_near = abs(shift_ns) < min(facts.span[1] - facts.span[0] for facts in (one, other))
+    return is_near and None not in (one.epoch_ns, other.epoch_ns) and bool(one.cards & other.cards)
 
 
 def _said(first: Facts, other: Facts) -> int:
@@ -538,11 +542,10 @@ def _guessed(first: tuple[int, int], span: tuple[int, int], said_ns: int) -> _Cl
 
 
 def _span(profile: Profile) -> tuple[int, int]:
-    """Return when the first event begins and the last one does."""
-    starts = [table["start_ns"] for table in profile.tables.values() if "start_ns" in table and len(table)]
-    return min((int(times.min()) for times in starts), default=0), max(
-        (int(times.max()) for times in starts), default=0
-    )
+    """Return when the first event begins and the last one ends."""
+    timed = [table for table in profile.tables.values() if "start_ns" in table and len(table)]
+    ends = (table["end_ns" if "end_ns" in table else "start_ns"].max() for table in timed)
+    return min((int(table["start_ns"].min()) for table in timed), default=0), max(map(int, ends), default=0)
 
 
 # -- one profile ------------------------------------------------------------------------------------------------------
@@ -651,6 +654,10 @@ def _shared(told: Sequence[tuple[str, Sequence[Finding]]]) -> Iterator[Finding]:
 
 def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> Iterator[Finding]:
     """Yield what the report of a job lacks: ranks, a common clock, one version of the profiler."""
+    every = [facts for _, facts, _ in told]
+    # which tell no communicators, though others do
+    silent = [names for names, facts, _ in told if not (facts.communication["group"] != "").any()]
+    silent = silent if len(silent) < len(told) else []
     known = set(ranks["rank"].tolist())
     sizes = pd.concat([ranks["world_size"], *(facts.table("ranks")["world_size"] for _, facts, _ in told)]).dropna()
     # a communicator may be of a part of the job, so that more ranks may be missing than are known to be
@@ -665,7 +672,7 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
             "wait for is told among those that are.",
             "Pass the captures of all ranks.",
         )
-    elif count := _lacking([facts for _, facts, _ in told]):
+    elif (count := _lacking(every) - len(silent)) > 0:
         yield Finding(
             "missing_ranks",
             "warning",
@@ -673,6 +680,15 @@ def _doubts(ranks: pd.DataFrame, told: Sequence[tuple[str, Facts, _Clock]]) -> I
             "Communicators have more ranks than there are captures of. Which rank the others wait for is told among "
             "those that are here.",
             "Pass the captures of all ranks.",
+        )
+    if silent:
+        yield Finding(
+            "untold_communicators",
+            "warning",
+            f"{len(silent):,} {'capture tells' if len(silent) == 1 else 'captures tell'} no communicators",
+            f"{', '.join(silent[:_ALL_NAMED])}: no kernel that communicates, or no payloads of NCCL. What these ranks "
+            "do together with others is matched by its order and time, or not at all.",
+            "Record CUDA and NVTX on all ranks, and export with --include-json=true.",
         )
     unknown = [names for names, _, clock in told[1:] if clock.spread_ns is None]
     if unknown:

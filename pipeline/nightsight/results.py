@@ -389,7 +389,10 @@ REMEDIES: Final = (
     ("copies_to_host", "copies to pinned memory, on a stream of their own, that nothing waits for"),
     ("many_small_copies", "the copies of a step as one"),
     ("migration", "pages of managed memory are moved ahead of time, at the rate of the link"),
-    ("exposed_communication", "computation does not wait for two fifths of the communication that it waits for now"),
+    (
+        "exposed_communication",
+        "computation does not wait for half of the communication that it waits for now; over NVLink, for a seventh",
+    ),
     ("straggler", "all GPUs compute for as long as they do on average, those of a pipeline as others of their stage"),
     ("uneven_experts", "between two all-to-alls of experts, all GPUs compute for as long as they do on average"),
     ("uneven_stages", "all stages of a pipeline compute for as long as they do on average"),

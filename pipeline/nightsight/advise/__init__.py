@@ -219,8 +219,8 @@ RULES: Final = (
         "exposed_communication",
         "overlap it with computation",
         "Communication that nothing hides",
-        "Kernels wait for a collective although other work could run beside it. Two fifths of its time can be hidden: "
-        "the rest is taken from kernels beside it, or has none.",
+        "Kernels wait for a collective although other work could run beside it. Half of its time counts as "
+        "hidden then, over NVLink a seventh: the rest is taken from kernels beside it, or has none.",
         "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with buckets, "
         "FSDP prefetching, async_op=True.",
         (COMMUNICATION,),
@@ -274,6 +274,8 @@ _AT_START_OF: Final = {
 }
 
 _NEARLY_ALL: Final = 0.9
+# what names the rank comes first unless something else gains so many times as much
+_OF_A_RANK: Final = 1.2
 
 
 def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Finding, ...]:
@@ -282,13 +284,16 @@ def advise(results: Sequence[Result], *, is_start_up: bool = False) -> tuple[Fin
     is_start_up: the results are of what comes before the loop, so what helps in each step is no advice.
     """
     tables = Tables(results)
-    found = [*_causes(tables, is_start_up=is_start_up), *replay_advice(tables), *_late_rank(tables), *_bubbles(tables)]
-    counted = [*((said, said.gain_pct or 0.0) for said in found), *_lone_ranks(tables)]
+    others = ((said, said.gain_pct or 0.0) for said in (*replay_advice(tables), *_late_rank(tables)))
+    counted = [*_causes(tables, is_start_up=is_start_up), *others, *_bubbles(tables), *_lone_ranks(tables)]
     if not counted:
         return ()
-    first = max(counted, key=lambda pair: pair[1] * RANKED_BY.get(pair[0].rule, 1.0))
-    others = sorted((pair for pair in counted if pair is not first), key=lambda pair: -pair[1])
-    return tuple(said for said, _ in (first, *others))
+    first = max(counted, key=lambda pair: pair[1])
+    rest = sorted(
+        (pair for pair in counted if pair is not first),
+        key=lambda pair: -(pair[1] if pair[0].gain_pct is None else pair[0].gain_pct),
+    )
+    return tuple(said for said, _ in (first, *rest))
 
 
 def of_whole(findings: Iterable[Finding], start_up: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -367,8 +372,11 @@ _OF_LONE_RANKS: Final = (
 _LONE_PCT: Final = 10.0
 
 
-def _bubbles(tables: Tables) -> Iterator[Finding]:
-    """Yield a finding if the stages of a pipeline wait for each other, although more microbatches would fill it."""
+def _bubbles(tables: Tables) -> Iterator[tuple[Finding, float]]:
+    """Yield a finding if the stages of a pipeline wait for each other, and what it counts, as of `_lone_ranks`.
+
+    That is what twice as many microbatches would save of a step in percent, if that is known.
+    """
     stages = tables.rows(PIPELINE_STAGES, *PIPELINE_STAGES.column_names).dropna(subset=["even_pct", "microbatches"])
     mean = stages.groupby("pipeline")["bubble_pct"].mean()
     if not len(mean) or mean.max() < _BUBBLE_PCT:
@@ -383,7 +391,7 @@ def _bubbles(tables: Tables) -> Iterator[Finding]:
     less = f"{format_value(fill / 2, 'gain_ns')} of the {format_value(step, 'gain_ns')} of a step"
     gain = f" Twice as many, each half as large, would save up to {less}, if kernels are as efficient then."
     cause = "Stages of a pipeline wait for each other"
-    yield Finding(
+    said = Finding(
         "pipeline_bubble",
         "advice",
         f"{cause}: {bubble:.0f} % of a step",
@@ -395,6 +403,7 @@ def _bubbles(tables: Tables) -> Iterator[Finding]:
         cause=cause,
         action="use more microbatches",
     )
+    yield said, 100 * fill / 2 / step if is_explained else 0.0
 
 
 # the share of a step from which bubbles are worth a word, and by which a step may differ from what stages explain
@@ -420,8 +429,8 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
     return found
 
 
-def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[Finding]:
-    """Yield a finding for each remedy whose gain is worth it, ranked by gain and weight."""
+def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, float]]:
+    """Yield a finding for each remedy whose gain is worth it, and how it counts for the first place."""
     replays, found = tables.rows(REPLAY, *REPLAY.column_names), tables.rows(WHAT_IF, *_NEEDED)
     found = found[found["gain_pct"].notna() & found["rule"].isin(list(_BY_NAME))]
     if not len(replays):
@@ -429,6 +438,8 @@ def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[Finding]:
     whole: dict[Any, Any] = replays.iloc[0].to_dict()
     rules = found["rule"].map(_BY_NAME)
     score = found["gain_pct"] * found["rule"].map(lambda rule: RANKED_BY.get(rule, 1.0)).astype("float64")
+    # which rank the others wait for says more than that all wait
+    score *= np.where((found["rule"] == "host_code") & (found["name"] != ""), _OF_A_RANK, 1.0)
     worth = found["gain_pct"] >= rules.map(lambda rule: rule.least_pct).astype("float64")
     ranked = found.assign(score=score)[worth].sort_values("score", ascending=False, kind="stable")
     said: set[str] = set()
@@ -440,7 +451,7 @@ def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[Finding]:
                 continue
             said.add(row["path"])
         cause = _finding(row, whole, tables, found if not listed and not is_start_up else found[:0])
-        yield _once(cause) if is_start_up else cause
+        yield _once(cause) if is_start_up else cause, row["score"]
         listed += 1
         if listed == _MOST:
             return

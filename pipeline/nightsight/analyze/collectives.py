@@ -77,6 +77,7 @@ def collectives(timeline: Timeline) -> Table:
     found, called = _met(timeline), _called(timeline)
     if not len(found):
         return Table(called)
+    found, called = _with_mean_sizes(found, called)
     table = _of_kernels(timeline, found)
     notes = [] if table["skew_ns"].notna().any() else ["Only one rank is known, so its waits for others are not."]
     if not notes and (table["members"] < table["group_size"].astype("float64")).any():
@@ -94,6 +95,23 @@ def collectives(timeline: Timeline) -> Table:
     table = table.sort_values(order, ascending=[False, True, True, True], ignore_index=True)
     table["name"] = table["name"].replace("", "(unknown)")
     return Table(table[[name for name in COLLECTIVES.column_names if name in table]], tuple(notes))
+
+
+def _with_mean_sizes(found: pd.DataFrame, called: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Give collectives of which each rank gives another size the mean size of their kind, as all-to-alls of experts do.
+
+    `called`: what is called in the capture, without these: each has kernels.
+    """
+    by_collective = found[found["collective"] >= 0].groupby("collective")["bytes"]
+    differs = (by_collective.transform("min") != by_collective.transform("max")).fillna(value=False)
+    kinds = found.loc[differs[differs].index, ["name", "group"]].drop_duplicates()
+    if not len(kinds):
+        return found, called
+    key = pd.MultiIndex.from_frame(found[["name", "group"]].astype("str"))
+    is_kind = key.isin(pd.MultiIndex.from_frame(kinds.astype("str")))
+    means = found["bytes"].astype("float64").groupby(key.codes[0] * len(key.levels[1]) + key.codes[1]).transform("mean")
+    sizes = found["bytes"].mask(is_kind, means.round().astype("Int64").astype(NULLABLE))
+    return found.assign(bytes=sizes), called[~called["name"].isin(kinds["name"])]
 
 
 def _of_kernels(timeline: Timeline, found: pd.DataFrame) -> pd.DataFrame:

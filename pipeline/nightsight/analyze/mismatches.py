@@ -1,12 +1,13 @@
-"""Collectives that do not match over ranks: one calls another in the same place, gives another size, or stops."""
+"""Collectives that do not match over ranks: one calls another in the same place, gives another size, or never comes."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
-from nightsight.events.communication import PAIRWISE
+from nightsight.events.communication import PAIRWISE, communication
 from nightsight.events.timeline import Timeline, positions
 from nightsight.intervals import Ints
 from nightsight.model import Finding
@@ -19,63 +20,119 @@ _MOST_SHIFTED: Final = 64
 _MOST_CASES: Final = 5
 # so many calls fewer are not the edge of what was recorded, and for the time of so many a rank must still be at work
 _GOES_ON: Final = 3
+# a wait so long, and so many times as long as from one call to the next, is no part of a step
+_HANGS_NS: Final = 1_000_000_000
+_HANGS: Final = 10
 _OF_CPU: Final = ("api_calls", "ranges", "cpu_ops")
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """What ranks call that does not match: sentences on each case, and how many calls are unlike those of other ranks.
+
+    stopped, hanging: by process, with how many calls it lacks, and how long others wait for one that it never makes.
+    """
+
+    cases: list[str] = field(default_factory=list)
+    unlike: list[int] = field(default_factory=list)
+    stopped: dict[int, tuple[int, str]] = field(default_factory=dict)
+    hanging: dict[int, tuple[int, str]] = field(default_factory=dict)
+
+
 def mismatches(timeline: Timeline) -> Iterator[Finding]:
-    """Yield findings if ranks call different collectives in the same place of a communicator, or if one stops to."""
-    tables = timeline.profile.tables
-    calls = tables.get("collectives", empty("collectives"))
-    calls = calls[(calls["group"] != "") & ~calls["name"].isin(PAIRWISE)]
-    calls = calls.sort_values("start_ns", kind="stable", ignore_index=True)
-    if not len(calls):
-        return
-    name = calls["name"].astype("str")
-    size = calls["bytes"].where(~name.str.contains(_OF_ANY_SIZE))
-    said = pd.factorize(name + " " + size.astype("str"))[0]
-    group = pd.factorize(calls["group"].astype("str") + " " + calls["ranks"].astype("str"))[0]
-    process, start = calls["process"].to_numpy(), calls["start_ns"].to_numpy()
-    cases, unlike, stopped, last = list[str](), 0, dict[int, tuple[int, str]](), _last_events(timeline)
-    for mine in positions(group).values():
-        by_rank = sorted((mine[rows] for rows in positions(process[mine]).values()), key=len, reverse=True)
-        # how long each goes on after its last call, with what is no collective
-        alone = [last.get(int(process[rank[-1]]), 0) - int(start[rank[-1]]) for rank in by_rank]
-        every = np.diff(start[by_rank[0]])
-        least = max(alone[0], 0) + _GOES_ON * (float(np.median(every)) if len(every) else np.inf)
-        for rank, after in zip(by_rank[1:], alone[1:], strict=True):
-            place, others = _differing(said, by_rank[0], rank)
-            lacking = len(by_rank[0]) - 1 - int(np.flatnonzero(by_rank[0] == others[-1])[0])
-            if lacking >= _GOES_ON and after > least:
-                one = _case(timeline, calls, int(rank[-1]))
-                stopped[int(process[rank[-1]])] = lacking, f"{one} is its last: {lacking:,} fewer than others call"
-            unlike += len(place)
-            if len(place):
-                one, other = (_case(timeline, calls, int(row)) for row in (rank[place[0]], others[place[0]]))
-                cases.append(f"call {place[0] + 1:,}: {one}, {other}")
-    if cases:
+    """Yield findings if ranks call different collectives in the same place of a communicator, or if one stops to.
+
+    If ranks wait long for one that stopped, that is said instead: it is a hang.
+    """
+    found = _compared(timeline)
+    if found.cases:
+        unlike = sum(found.unlike)
         yield Finding(
             "different_collectives",
             "warning",
             "Ranks call different collectives",
             f"{unlike:,} {'call differs' if unlike == 1 else 'calls differ'} from what other ranks call in the same "
-            f"place of a communicator; {cases[0]}. Such ranks wait for each other forever, or mix up what does not "
-            "belong together.",
+            f"place of a communicator; {found.cases[0]}. Such ranks wait for each other forever, or mix up what does "
+            "not belong together.",
             "Make every rank take the same branches around collectives.",
-            evidence=tuple(cases[:_MOST_CASES]),
+            evidence=tuple(found.cases[:_MOST_CASES]),
             source="collectives",
         )
-    if stopped:
-        worst = tuple(case for _, case in sorted(stopped.values(), reverse=True)[:_MOST_CASES])
+    if found.hanging:
+        worst, cause = _worst(found.hanging), "Ranks wait in a collective that another rank never calls"
+        yield Finding(
+            "hanging",
+            "warning",
+            cause,
+            f"{worst[0]}.",
+            "See where that rank is then: it may have failed, left the loop, or taken another branch. Make every rank "
+            "take as many steps, and the same branches around collectives.",
+            evidence=worst,
+            source="collectives",
+            cause=cause,
+            action="see what that rank does instead",
+        )
+    elif found.stopped:
+        worst, count = _worst(found.stopped), len(found.stopped)
         yield Finding(
             "stopped_calling",
             "warning",
-            f"{len(stopped):,} {'rank stops' if len(stopped) == 1 else 'ranks stop'} calling collectives",
+            f"{count:,} {'rank stops' if count == 1 else 'ranks stop'} calling collectives",
             f"{worst[0]}. The other ranks of the communicator go on to call them, and wait there, while the program of "
             "such a rank still runs.",
             "Make every rank take as many steps, and leave loops at the same time.",
             evidence=worst,
             source="collectives",
         )
+
+
+def _worst(cases: dict[int, tuple[int, str]]) -> tuple[str, ...]:
+    return tuple(case for _, case in sorted(cases.values(), reverse=True)[:_MOST_CASES])
+
+
+def _compared(timeline: Timeline) -> _Compared:
+    """Compare the calls of the ranks of each communicator with those of the one that calls most."""
+    found, calls = _Compared(), timeline.profile.tables.get("collectives", empty("collectives"))
+    calls = calls[(calls["group"] != "") & ~calls["name"].isin(PAIRWISE)].sort_values("start_ns", ignore_index=True)
+    if not len(calls):
+        return found
+    name = calls["name"].astype("str")
+    size = calls["bytes"].where(~name.str.contains(_OF_ANY_SIZE))
+    said = pd.factorize(name + " " + size.astype("str"))[0]
+    group = pd.factorize(calls["group"].astype("str") + " " + calls["ranks"].astype("str"))[0]
+    process, start, last = calls["process"].to_numpy(), calls["start_ns"].to_numpy(), _last_events(timeline)
+    for mine in positions(group).values():
+        first, *others = sorted((mine[rows] for rows in positions(process[mine]).values()), key=len, reverse=True)
+        every_ns = float(np.median(np.diff(start[first]))) if len(first) > 1 else np.inf
+        # how long each goes on after its last call, with what is no collective
+        alone_ns = last.get(int(process[first[-1]]), 0) - int(start[first[-1]])
+        for rank in others:
+            place, alike = _differing(said, first, rank)
+            if len(place):
+                found.unlike.append(len(place))
+                one, other = (_case(timeline, calls, int(row)) for row in (rank[place[0]], alike[place[0]]))
+                found.cases.append(f"call {place[0] + 1:,}: {one}, {other}")
+            lacking = len(first) - 1 - int(np.flatnonzero(first == alike[-1])[0])
+            if not lacking:
+                continue
+            number, whose = int(process[rank[-1]]), _rank_of(timeline, calls, int(rank[-1]))
+            awaited = int(first[-lacking])
+            wait_ns = _longest_since(timeline, int(process[awaited]), int(start[awaited]))
+            if wait_ns > max(_HANGS_NS, _HANGS * every_ns):
+                waits = f"{_case(timeline, calls, awaited)} waits for {format_value(wait_ns, 'length_ns')}"
+                found.hanging[number] = wait_ns, f"{waits}; {whose} never calls it"
+            after_ns = last.get(number, 0) - int(start[rank[-1]])
+            if lacking >= _GOES_ON and after_ns > max(alone_ns, 0) + _GOES_ON * every_ns:
+                one = _case(timeline, calls, int(rank[-1]))
+                found.stopped[number] = lacking, f"{one} is its last: {lacking:,} fewer than others call"
+    return found
+
+
+def _longest_since(timeline: Timeline, process: int, since_ns: int) -> int:
+    """Return how long the longest CUDA call or collective takes that a process began from then on."""
+    tables = (timeline.profile.tables.get("api_calls", empty("api_calls")), communication(timeline))
+    mine = (table[(table["process"] == process) & (table["start_ns"] >= since_ns)] for table in tables)
+    return max(int((table["end_ns"] - table["start_ns"]).max()) if len(table) else 0 for table in mine)
 
 
 def _last_events(timeline: Timeline) -> dict[int, int]:
@@ -101,9 +158,13 @@ def _differing(said: Ints, reference: Ints, rank: Ints) -> tuple[Ints, Ints]:
 
 def _case(timeline: Timeline, calls: pd.DataFrame, row: int) -> str:
     """Say what a call is, and on which rank."""
-    told = timeline.profile.tables.get("ranks", empty("ranks"))
-    process, pid, name = (calls[column].iloc[row] for column in ("process", "pid", "name"))
-    known = told.loc[told["process"] == process, "rank"].tolist()
     (size,) = calls["bytes"].iloc[row : row + 1].dropna().tolist() or [None]
     of = "" if size is None else f" of {format_value(size, 'message_bytes')}"
-    return f"{name}{of} on {f'rank {known[0]}' if known else f'process {pid}'}"
+    return f"{calls['name'].iloc[row]}{of} on {_rank_of(timeline, calls, row)}"
+
+
+def _rank_of(timeline: Timeline, calls: pd.DataFrame, row: int) -> str:
+    told = timeline.profile.tables.get("ranks", empty("ranks"))
+    process, pid = (calls[column].iloc[row] for column in ("process", "pid"))
+    known = told.loc[told["process"] == process, "rank"].tolist()
+    return f"rank {known[0]}" if known else f"process {pid}"

@@ -64,7 +64,9 @@ class Verdict:
 
 def verdict(report: Report, run: Numbers) -> Verdict:
     """Return the verdict on the window that a report is about."""
-    found = [finding for finding in report.findings if finding.severity == "advice"]
+    # nothing is worth acting on before what hangs
+    found = [finding for finding in report.findings if finding.rule == "hanging"]
+    found += [finding for finding in report.findings if finding.severity == "advice"]
     split = report.rows(TIME_SPLIT)
     if not run.busy_pct_by_device:
         return _without_gpu(report, run, found)

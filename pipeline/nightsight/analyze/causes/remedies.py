@@ -31,12 +31,13 @@ from nightsight.analyze.causes.scene import Change, Edit, Scene
 from nightsight.analyze.experts import stretches
 from nightsight.analyze.pipelines import chains
 from nightsight.analyze.ranges.callers import OUTSIDE
-from nightsight.events.communication import called_by_rank, communication, stands_for
+from nightsight.events.communication import are_ranks_known, called_by_rank, communication, ranks_of, stands_for
 from nightsight.events.timeline import Timeline, operation_column, positions
 from nightsight.intervals import Flags, Ints, Spans, covered, union, without
 from nightsight.peaks import published
 from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, MODULE, SYNC
 from nightsight.tables import empty, integers
+from nightsight.units import format_ranks
 
 # host code between two launches that is no longer than this is the price of launching; longer code does something else
 _BETWEEN_LAUNCHES_NS: Final = 100_000
@@ -65,12 +66,17 @@ _MOST_PLACES: Final = 6
 _SERVED_NS: Final = 20_000
 _LEAST_KERNEL_NS: Final = 3_000
 # communication beside kernels takes multiprocessors and bandwidth from them, and nothing runs beside what is reduced
-# last: only so much of it is gained (between two H200 it was a quarter, slower links leave more)
-_HIDDEN: Final = 0.4
+# last: only so much of it is gained. Over NVLink that was a twentieth between two H100 and a quarter between two H200,
+# over sockets more than half. No network or PCIe gives a GPU so many bytes in a second as NVLink; if neither the bytes
+# nor the link is known, it is between the two
+_HIDDEN_BY_NVLINK: Final = 0.15
+_HIDDEN: Final = 0.5
+_HIDDEN_BY_ANY: Final = 0.3
+_NVLINK_GB_PER_S: Final = 80.0
 # ranks are uneven if one computes so many times as long as all do on average
 _UNEVEN: Final = 1.05
-# one rank is to blame if it costs this share of what all do that are the slowest of a step
-_MOSTLY: Final = 0.7
+# the same ranks are to blame if, were they as fast as the others, so much of what all wait for would be gone
+_MOSTLY: Final = 0.5
 _WAYS: Final = {TO_DEVICE: "Host-to-Device", TO_HOST: "Device-to-Host"}
 
 
@@ -425,7 +431,7 @@ def _can_hide(scene: Scene, mine: Ints, sources: Ints, ends: Ints) -> Floats:
     ends: their events. sources: those for which other work waits. What communicates one after the other, without other
     work between, is hidden together; and no more than other work took before, with nothing beside it, hides anything.
     """
-    work, allowed = scene.graph.work, np.zeros(len(mine))
+    work, allowed, share = scene.graph.work, np.zeros(len(mine)), _hidden_share(scene, mine)
     for device, rows in positions(work.device[mine]).items():
         here = rows[np.argsort(work.end[mine[rows]], kind="stable")]
         others = np.flatnonzero((work.device == device) & ~work.communicates)
@@ -435,8 +441,20 @@ def _can_hide(scene: Scene, mine: Ints, sources: Ints, ends: Ints) -> Floats:
         begun = np.append(scene.timeline.window.start_ns, end[is_last])[np.cumsum(is_last) - is_last]
         alone = covered(without(spans, busy), begun, end)
         beside = covered(without(busy, spans), begun, end)
-        allowed[here] = np.minimum(_HIDDEN * np.maximum(alone, scene.length[mine[here]]), beside)
+        allowed[here] = np.minimum(share[here] * np.maximum(alone, scene.length[mine[here]]), beside)
     return allowed
+
+
+def _hidden_share(scene: Scene, mine: Ints) -> Floats:
+    """Return which share of each of these operations, which communicate, other work can hide."""
+    work, calls = scene.graph.work, communication(scene.timeline)
+    given = calls.set_index("operation")["bytes"].astype("float64").reindex(work.operation[mine]).to_numpy()
+    length = pd.Series(work.end[mine] - work.start[mine])
+    # the shortest of a collective waits the least for other ranks
+    least = length.groupby(np.where(work.group[mine] >= 0, work.group[mine], -2 - mine)).transform("min").to_numpy()
+    gb_per_s = given / np.maximum(least, 1)
+    share = np.where(gb_per_s > _NVLINK_GB_PER_S, _HIDDEN_BY_NVLINK, _HIDDEN)
+    return np.where(np.isnan(gb_per_s), _HIDDEN_BY_ANY, share)
 
 
 @dataclass(frozen=True)
@@ -495,11 +513,7 @@ def straggler(scene: Scene) -> Iterator[Remedy]:
         most[:, columns] = spent[:, columns].max(axis=1)[:, None]
     if not most.sum() or most.sum() < _UNEVEN * even.sum():
         return
-    lost = np.where(spent == most, most - even, 0.0)
-    slow = int(lost.sum(axis=0).argmax())
-    is_one = lost[:, slow].sum() >= _MOSTLY * lost.max(axis=1).sum()
-    name = called_by_rank(scene.timeline, int(devices[slow])) if is_one else _ANOTHER
-    yield _evened(scene, all_of, even, "straggler", name)
+    yield _evened(scene, all_of, even, "straggler", _slow(scene, devices, spent, even) or _ANOTHER)
 
 
 def uneven_stages(scene: Scene) -> Iterator[Remedy]:
@@ -532,15 +546,38 @@ def uneven_experts(scene: Scene) -> Iterator[Remedy]:
     most = spent.max(axis=1)
     if most.sum() < _UNEVEN * even.sum():
         return
-    lost = np.where(spent == most[:, None], most[:, None] - even, 0.0)
-    slow = int(lost.sum(axis=0).argmax())
-    is_one = lost[:, slow].sum() >= _MOSTLY * (most[:, None] - even).sum()
-    name = called_by_rank(scene.timeline, int(devices[slow])) if is_one else _ANOTHER_TIME
+    name = _slow(scene, devices, spent, even) or _ANOTHER_TIME
     all_of = _Spent(mine, step, device, devices, spent, np.zeros(len(devices), dtype=np.int64))
     yield _evened(scene, all_of, np.broadcast_to(even, spent.shape), "uneven_experts", name)
 
 
 _ANOTHER_TIME: Final = "Each time another rank"
+
+
+def _slow(scene: Scene, devices: Ints, spent: Floats, even: Floats) -> str:
+    """Name the ranks that others wait for in all steps, "" if they take turns.
+
+    spent, even: how long each device computes in each step, and would if all were even.
+    """
+    known = spent > 0
+    relative = np.where(known, spent / np.maximum(even, 1), np.nan)
+    relative = relative[known.any(axis=1)]
+    mean = np.nanmean(relative, axis=0)
+    slow = mean > (np.nanmax(mean) + np.nanmin(mean)) / 2
+    if not slow.any():
+        return ""
+    as_others = np.where(slow, relative * np.nanmean(mean[~slow]) / mean, relative)
+    waited, left = (float((np.nanmax(each, axis=1) - np.nanmean(each, axis=1)).sum()) for each in (relative, as_others))
+    if waited - left < _MOSTLY * waited:
+        return ""
+    numbers = sorted(ranks_of(scene.timeline, devices[slow]).tolist())
+    if len(numbers) == 1:
+        return called_by_rank(scene.timeline, int(devices[slow][0]))
+    if not are_ranks_known(scene.timeline):
+        return f"Each of {len(numbers)} GPUs"
+    in_a_row = len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1
+    named = f"ranks {numbers[0]} to {numbers[-1]}" if in_a_row else format_ranks(numbers).lower()
+    return f"Each of {named}"
 
 
 def _sums(row: Ints, column: Ints, values: Ints, shape: tuple[int, int]) -> Floats:
@@ -566,8 +603,8 @@ def _stretch(scene: Scene) -> Ints:
 def _evened(scene: Scene, all_of: _Spent, even: Floats, rule: str, name: str) -> Remedy:
     """Return the remedy that each device computes for as long as `even` says, in each step."""
     mine, count = all_of.mine, len(all_of.devices)
-    # operations may take no time
-    share = (1 - even / np.maximum(all_of.spent, 1))[all_of.step, all_of.device]
+    # where ranks are not compared, nothing changes
+    share = np.where(all_of.spent > 0, 1 - even / np.maximum(all_of.spent, 1), 0.0)[all_of.step, all_of.device]
     edit = _shorter(scene, mine, scene.length[mine] * share, with_way=np.zeros(len(mine), dtype=bool))
     longest = float(all_of.spent.max(axis=1).sum())
     return Remedy(rule, "", name, len(mine) / count / scene.steps, longest / scene.steps, edit)
