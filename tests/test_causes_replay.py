@@ -284,12 +284,12 @@ PLANTED = [
         [(within("load", *(pageable("H", 1000),) * 20), Kernel(100))],
         [(pageable("H", 20_000), Kernel(100))],
     ),
-    # two of five pieces of communication run while the next kernel does
+    # three of ten pieces of communication run while the next kernel does
     (
         "exposed_communication",
         "",
-        ranks(*[ROUND * 5] * 2),
-        ranks(*[(*HIDDEN, *HIDDEN, *ROUND * 3)] * 2),
+        ranks(*[ROUND * 10] * 2),
+        ranks(*[(*HIDDEN * 3, *ROUND * 7)] * 2),
     ),
     (
         "straggler",

@@ -20,8 +20,12 @@ from tests.planted.store import packed
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("ranks.py")
-APART = ("straggler_compute", "exposed", "staged", "experts", "unequal_batches", "accumulated", "checkpointed")
-APART += ("overlapped", "straggler_host", "sharded", "late_joiner", "mismatch")
+# the first four come before other ways to record
+APART = (
+    *("straggler_compute", "exposed", "staged", "experts"),
+    *("unequal_batches", "accumulated", "checkpointed", "overlapped", "straggler_host", "sharded"),
+    *("late_joiner", "mismatch"),
+)
 UNTIMED = {"late_joiner", "mismatch"}
 TOGETHER = ("straggler_compute", "sharded", "staged")
 KINETO = ("straggler_compute", "exposed", "experts", "staged", "overlapped")
@@ -41,13 +45,14 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     timed = [case for case in APART if case not in UNTIMED]
     run("times", [*LAUNCH, str(PROGRAM), "--time", str(options.folder), *timed], options.seconds / 3)
+    nsys: tuple[str, ...] = ()
     torch = ("--collector", "torch", "--wait", "6", "--active", "8")
-    todo = [(f"{case}.apart", case, True, ()) for case in APART[:4]]
+    todo = [(f"{case}.apart", case, True, nsys) for case in APART[:4]]
     todo += [(f"kineto_{case}.apart", case, True, torch) for case in KINETO[:1]]
-    todo += [(f"{case}.bad", case, False, ()) for case in TOGETHER[:1]]
-    todo += [(f"{case}.apart", case, True, ()) for case in APART[4:]]
+    todo += [(f"{case}.bad", case, False, nsys) for case in TOGETHER[:1]]
+    todo += [(f"{case}.apart", case, True, nsys) for case in APART[4:]]
     todo += [(f"kineto_{case}.apart", case, True, torch) for case in KINETO[1:]]
-    todo += [(f"{case}.bad", case, False, ()) for case in TOGETHER[1:]]
+    todo += [(f"{case}.bad", case, False, nsys) for case in TOGETHER[1:]]
     with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(8) as pool:
         pending = []
         for name, case, is_apart, words in todo:

@@ -438,17 +438,23 @@ def _can_hide(scene: Scene, mine: Ints, sources: Ints, ends: Ints) -> Floats:
         busy = union(work.start[others], work.end[others])
         spans = union(work.start[mine[here]], work.end[mine[here]])
         end, is_last = work.end[mine[here]], np.isin(ends[here], sources)
-        begun = np.append(scene.timeline.window.start_ns, end[is_last])[np.cumsum(is_last) - is_last]
+        # what is hidden together has one share
+        run: Ints = np.cumsum(is_last) - is_last
+        length = scene.length[mine[here]]
+        begun = np.append(scene.timeline.window.start_ns, end[is_last])[run]
+        together = np.bincount(run, share[here] * length) / np.maximum(np.bincount(run, length), 1)
         alone = covered(without(spans, busy), begun, end)
         beside = covered(without(busy, spans), begun, end)
-        allowed[here] = np.minimum(share[here] * np.maximum(alone, scene.length[mine[here]]), beside)
+        allowed[here] = np.minimum(together[run] * np.maximum(alone, length), beside)
     return allowed
 
 
 def _hidden_share(scene: Scene, mine: Ints) -> Floats:
     """Return which share of each of these operations, which communicate, other work can hide."""
     work, calls = scene.graph.work, communication(scene.timeline)
-    given = calls.set_index("operation")["bytes"].astype("float64").reindex(work.operation[mine]).to_numpy()
+    # a rank that receives gives nothing
+    either = calls.set_index("operation")[["bytes", "received_bytes"]].astype("float64").max(axis=1)
+    given = either.reindex(work.operation[mine]).to_numpy()
     length = pd.Series(work.end[mine] - work.start[mine])
     # the shortest of a collective waits the least for other ranks
     least = length.groupby(np.where(work.group[mine] >= 0, work.group[mine], -2 - mine)).transform("min").to_numpy()
@@ -603,8 +609,10 @@ def _stretch(scene: Scene) -> Ints:
 def _evened(scene: Scene, all_of: _Spent, even: Floats, rule: str, name: str) -> Remedy:
     """Return the remedy that each device computes for as long as `even` says, in each step."""
     mine, count = all_of.mine, len(all_of.devices)
-    # where ranks are not compared, nothing changes
-    share = np.where(all_of.spent > 0, 1 - even / np.maximum(all_of.spent, 1), 0.0)[all_of.step, all_of.device]
+    # in steps in which ranks are not compared, each is as uneven as in the others
+    known = all_of.spent > 0
+    usual = 1 - (even * known).sum(axis=0) / np.maximum(all_of.spent.sum(axis=0), 1)
+    share = np.where(known, 1 - even / np.maximum(all_of.spent, 1), usual)[all_of.step, all_of.device]
     edit = _shorter(scene, mine, scene.length[mine] * share, with_way=np.zeros(len(mine), dtype=bool))
     longest = float(all_of.spent.max(axis=1).sum())
     return Remedy(rule, "", name, len(mine) / count / scene.steps, longest / scene.steps, edit)
