@@ -1,11 +1,13 @@
 """No table of a real page is cut off at its side: not on the screens that people have, and not on paper."""
 
+import io
 import lzma
 import re
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from PIL import Image
 
 from nightsight.progress import silent
 from nightsight.render import FORMATS, render_html
@@ -87,4 +89,24 @@ def test_a_table_with_all_its_columns_takes_the_room_beside_the_text(browser: An
     )
     assert not table.evaluate("scroll => scroll.scrollWidth > scroll.clientWidth")
     assert heading["width"] < box["width"] <= timeline["x"] + timeline["width"] - box["x"]
+    page.close()
+
+
+def test_lines_between_rows_cross_the_names_that_stay_in_view(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.goto(files["sample"].as_uri())
+    wait_until(page, lambda: page.evaluate(READY))
+    section = page.locator("#cuda_gpu_kern_sum")
+    section.get_by_role("button", name=re.compile(r"All \d+ columns")).click()
+    section.locator(".scroll").evaluate("scroll => { scroll.scrollIntoView(); scroll.scrollLeft = 100; }")
+    rows = section.locator("tbody tr[data-row]")
+    line = rows.nth(1).evaluate("row => getComputedStyle(row.cells[1]).borderTopColor")
+    color = tuple(int(part) for part in re.findall(r"\d+", line))
+    found = []
+    for row in rows.all()[1:10]:
+        box = row.bounding_box()
+        clip = {"x": box["x"] + 104, "y": round(box["y"]) - 2, "width": 1, "height": 4}
+        with Image.open(io.BytesIO(page.screenshot(clip=clip))) as image:
+            found.append(color in [image.convert("RGB").getpixel((0, y)) for y in range(4)])
+    assert found == [True] * 9
     page.close()
