@@ -203,7 +203,10 @@ export class TableTools {
     for (let around = this.scroll.closest("details"); around; around = around.parentElement?.closest("details") ?? null) {
       around.open = true;
     }
-    const top = this.table.closest("section")?.querySelector(".groups") ?? this.bar;
+    const section = this.table.closest("section, .closed");
+    const above = section ? this.bar.getBoundingClientRect().top - section.getBoundingClientRect().top : Infinity;
+    // pictures between the heading and the table would push the table out of view
+    const top = section && above < innerHeight / 2 ? section : this.bar;
     top.scrollIntoView({ behavior: "instant", block: "start" });
   }
 
