@@ -2,7 +2,7 @@
 
 import { part } from "../dom.js";
 import { SPLIT_LABEL, TimelinePainter, foldText, headingText } from "./draw.js";
-import { FullWindow } from "./full.js";
+import { FullScreen } from "./full.js";
 import { TimeView, TimelineLanes } from "./lanes.js";
 import { timelineElement } from "./elements.js";
 import { TimelineMinimap } from "./minimap.js";
@@ -70,7 +70,7 @@ export class Timeline {
     this.span = null; // [from, to]
     this.painter = new TimelinePainter(this.canvas, data);
     this.map = new TimelineMinimap(this);
-    this.full = new FullWindow(this);
+    this.full = new FullScreen(this);
     this.search = new TimelineSearch(this);
     this.panel = new TimelinePanel(section, this);
     this.pointer = new TimelinePointer(this);
