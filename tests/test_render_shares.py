@@ -60,6 +60,15 @@ def test_several_devices_have_one_key_of_their_mean() -> None:
     assert drawn.note.startswith("The numbers are means of 2 GPUs.")
 
 
+def test_the_key_has_the_order_of_the_bars_whatever_a_device_lacks() -> None:
+    one = table(("busy", "compute", 80), ("idle", "host code", 20))
+    parts = (("busy", "compute", 40), ("busy", "communication", 20), ("idle", "allocation and free", 10))
+    two = table(*parts, ("idle", "host code", 30), device=1)
+    drawn = wholes(pd.concat([one, two]))
+    labels = ["compute", "communication", "allocation and free", "host code"]
+    assert [part.label for part in drawn.key] == [part.label for part in drawn.bars[1].parts] == labels
+
+
 def test_of_many_devices_the_first_have_a_bar_and_the_others_are_counted() -> None:
     drawn = wholes(pd.concat([table(("busy", "compute", 5), device=device) for device in range(11)]))
     assert (len(drawn.bars), drawn.more) == (8, 3)

@@ -24,3 +24,14 @@ export function context2d(canvas, settings) {
   if (!context) throw new TypeError("the browser cannot draw on a canvas");
   return context;
 }
+
+/**
+ * Shades the lower edge of a box as long as there is more below it.
+ * @param {Element} box
+ */
+export function shadeWhatFollows(box) {
+  const show = () => box.classList.toggle("has-more", box.scrollHeight - box.scrollTop - box.clientHeight > 1);
+  box.addEventListener("scroll", show, { passive: true });
+  const sizes = new ResizeObserver(show);
+  for (const each of [box, ...box.children]) sizes.observe(each);
+}

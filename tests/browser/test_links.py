@@ -100,6 +100,10 @@ def test_a_range_leads_to_its_kernels(page: Any) -> None:
     assert focused(page) == "backward"
     assert page.locator("#cuda_gpu_kern_sum tr.found").count() == 1
     assert page.locator("table[data-table='cuda_gpu_kern_sum/range']").is_visible()
+    # with the heading, and what chooses the groups, in view
+    for above in ("#cuda_gpu_kern_sum-title", "#cuda_gpu_kern_sum .groups"):
+        box = page.locator(above).bounding_box()
+        assert page.locator(".contents").bounding_box()["height"] <= box["y"] < 200
     # one of its repetitions leads to all of them
     place = names(page.locator("#nvtx_ranges")).index("iteration 3")
     follow(rows_of(page.locator("#nvtx_ranges")).nth(place), "kernels")
@@ -154,7 +158,7 @@ def test_evidence_that_names_a_range_leads_there(page: Any) -> None:
 def test_a_kernel_and_the_advice_on_it_lead_to_each_other(page: Any, labels: list[str]) -> None:
     follow(rows_of(page.locator("table[data-table=cuda_gpu_kern_sum]")).nth(1), "show")
     panel = page.locator(".timeline-event")
-    panel.locator("button", has_text="Advice: FP32 work does not use tensor cores").press("Enter")
+    panel.locator("button", has_text="Cause: FP32 work does not use tensor cores").press("Enter")
     assert page.evaluate("document.activeElement.matches('.advice > li')")
     evidence = page.locator("[data-of-window='0'] details.evidence").first
     evidence.locator("summary").click()
@@ -169,5 +173,5 @@ def test_a_range_and_the_advice_on_it_lead_to_each_other(page: Any) -> None:
     panel = page.locator(".timeline-event")
     panel.locator("h3").wait_for()
     assert panel.locator("h3").inner_text() == "io:h2d"
-    panel.locator("button", has_text="Advice: Copies of pageable memory").press("Enter")
+    panel.locator("button", has_text="Cause: Copies of pageable memory").press("Enter")
     assert "Copies of pageable memory" in page.evaluate("document.activeElement.innerText")

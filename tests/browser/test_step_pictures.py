@@ -106,6 +106,20 @@ def test_the_chosen_part_can_be_shown_in_the_timeline_and_let_go(shown: Any) -> 
     assert shown.locator(".chosen-part").inner_text() == ""
 
 
+def test_what_is_chosen_is_said_once_while_the_pointer_stays(shown: Any) -> None:
+    box = part(shown, "backward")
+    box.hover(position={"x": 30, "y": 8})
+    reading, chosen = shown.locator(".icicle ~ .reading").first, shown.locator(".chosen-part").first
+    said = reading.inner_text()
+    assert said
+    box.click(position={"x": 30, "y": 8})
+    assert (reading.inner_text(), chosen.locator("span").inner_text()) == ("", said)
+    links = [button.bounding_box() for button in chosen.locator("button").all()]
+    assert links[1]["x"] - links[0]["x"] - links[0]["width"] > 12  # they do not read as one
+    box.click(position={"x": 30, "y": 8})
+    assert (reading.inner_text(), chosen.inner_text()) == (said, "")
+
+
 def test_idle_time_leads_to_its_longest_stretch(shown: Any) -> None:
     before = shown.evaluate("location.hash")
     box = part(shown, "host code")

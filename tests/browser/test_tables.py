@@ -129,6 +129,34 @@ def test_a_name_that_was_opened_stays_open_when_its_row_comes_back(visit_tables:
         assert not rows_of(section).nth(3).locator(".full").is_visible()
 
 
+def test_a_table_says_how_many_rows_it_has_and_shades_its_lower_edge_while_more_follow(visit_tables: Any) -> None:
+    with visit_tables("train") as page:
+        kernels, ranges = page.locator("#cuda_gpu_kern_sum"), page.locator("#nvtx_ranges")
+        assert kernels.locator("tbody tr").count() == 20
+        assert kernels.locator("output").text_content() == "20 kernels"
+        shade = "box => getComputedStyle(box, '::after').content"
+        for section in (kernels, ranges):
+            seen = []
+            for top in (0, 1e9, 0):
+                scroll(section, top)
+                seen.append(section.locator(".scroll").evaluate(shade) != "none")
+            assert seen == [True, False, True]
+
+
+def test_a_tree_says_how_many_of_its_rows_are_folded(visit_tables: Any) -> None:
+    with visit_tables("train") as page:
+        section = page.locator("#nvtx_ranges")
+        table, said = section.locator("table"), section.locator("output")
+        shown = int(table.get_attribute("aria-rowcount")) - 1
+        assert said.text_content() == f"95 ranges, {95 - shown} of them folded"
+        rows_of(section).first.locator(".toggle").click()
+        opened = int(table.get_attribute("aria-rowcount")) - 1
+        assert opened > shown
+        assert said.text_content() == f"95 ranges, {95 - opened} of them folded"
+        section.get_by_role("button", name="Expand all").click()
+        assert said.text_content() == "95 ranges"
+
+
 # trees
 
 

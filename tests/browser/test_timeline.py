@@ -200,7 +200,7 @@ def test_buttons_show_everything_and_the_window(visit: Any) -> None:
     with visit("small") as page:
         page.locator("[data-do=fit]").click()
         assert in_view(page) == pytest.approx((-1.1, 9.1), abs=0.001)
-        page.locator("[data-do=window]").click()
+        page.get_by_role("button", name="Steady part", exact=True).click()
         assert in_view(page) == pytest.approx((-0.444, 8.444), abs=0.001)
         page.locator("[data-do=zoom-in]").click()
         assert in_view(page) == pytest.approx((1.778, 6.222), abs=0.001)

@@ -21,6 +21,14 @@ def counters() -> str:
     return packed([row], span_ns=10 * MS, names=NAMES, groups=GROUPS, curves=COUNTERS, window=[0, 9 * MS])
 
 
+def quiet() -> str:
+    """Two threads of which the window, from 5 ms on, has only the calls of the first, and that many times below."""
+    names = [*NAMES, "import"]
+    begin = [Row(1, f"Thread {at}, NVTX", "range", (events([(at * MS, (at + 1) * MS, 5)]),)) for at in range(2)]
+    calls = [Row(1, f"Thread {at}, CUDA API", "api", (events([(6 * MS, 7 * MS, 2)]),)) for at in range(40)]
+    return packed([*begin, *calls], span_ns=10 * MS, names=names, groups=GROUPS, window=[5 * MS, 9 * MS])
+
+
 def long_page() -> str:
     """A timeline far below a link to it, and one that is near."""
     far = '<nav><a id="far" href="#timeline">Far</a> <a id="near" href="#above">Near</a></nav>'
@@ -33,6 +41,7 @@ def long_page() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "small": lambda: timeline_page(small()),
     "counters": lambda: timeline_page(counters()),
+    "quiet": lambda: timeline_page(quiet()),
 }
 
 
@@ -193,6 +202,34 @@ def test_a_folded_counter_that_is_asked_for_is_shown(visit: Any) -> None:
         show(page, curve="Vertex warps")
         assert page.locator(".timeline-box canvas").bounding_box()["height"] == height + 2 * 38
         assert text(page, "announcement").startswith("Vertex warps")
+
+
+def test_rows_without_events_in_the_window_are_folded_until_they_are_asked_for(visit: Any) -> None:
+    with visit("quiet") as page:
+        extent = "document.querySelector('.timeline-extent').clientHeight"
+        height = page.evaluate(extent)
+        focus(page)
+        for _ in range(43):
+            page.keyboard.press("ArrowDown")
+        folded = "Process 5, empty in the window: Thread 0, NVTX, Thread 1, NVTX"
+        assert text(page, "announcement") == folded
+        page.keyboard.press("Enter")
+        assert page.evaluate(extent) == height + 2 * 20
+        page.keyboard.press("Enter")
+        assert page.evaluate(extent) == height
+        show(page, name="import", kind="range")
+        assert text(page, "event").startswith("import")
+        assert page.evaluate(extent) == height + 2 * 20
+
+
+def test_the_lower_edge_is_shaded_while_more_rows_follow(visit: Any) -> None:
+    shade = "getComputedStyle(document.querySelector('.timeline-box'), '::after').content !== 'none'"
+    with visit("quiet") as page:
+        assert page.evaluate(shade)
+        page.locator(".timeline-box").evaluate("box => box.scrollTop = 1e9")
+        wait_until(page, lambda: not page.evaluate(shade))
+    with visit("small") as page:
+        assert not page.evaluate(shade)
 
 
 def test_far_jumps_do_not_scroll_through_everything(browser: Any, tmp_path: Path) -> None:

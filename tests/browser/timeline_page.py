@@ -122,6 +122,7 @@ def packed(rows: list[Row], **header: Any) -> str:
         "number": NUMBER,
         "span_ns": span,
         "window": None,
+        "window_name": "steady part",
         "names": names,
         "short": [],
         "labels": [[at, ""] for at in range(len(names))],

@@ -58,21 +58,29 @@ export class PictureParts {
       const part = this.#partAt(target);
       if (!part) return;
       this.go(part);
-      this.choose(part);
+      this.#choose(part);
     });
     picture.addEventListener("keydown", (event) => this.#key(event));
   }
 
+  /** @param {SVGElement} part */
+  #choose(part) {
+    this.choose(part);
+    this.#read(part);
+  }
+
+  // What is chosen is said elsewhere.
   /** @param {Element | null} part */
   #read(part) {
-    this.reading.textContent = part && this.picture.contains(part) ? PictureParts.text(part) : "";
+    const isSaid = part && this.picture.contains(part) && part.getAttribute("aria-selected") !== "true";
+    this.reading.textContent = isSaid ? PictureParts.text(part) : "";
   }
 
   /** @param {KeyboardEvent} event */
   #key(event) {
     const part = this.#partAt(event.target);
     if (!part || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Enter" || event.key === " ") this.choose(part);
+    if (event.key === "Enter" || event.key === " ") this.#choose(part);
     else if (event.key === "Home") this.go(this.all[0]);
     else if (event.key === "End") this.go(this.all[this.all.length - 1]);
     else if (ARROWS.includes(event.key)) this.go(this.beside(part, /** @type {Arrow} */ (event.key)) ?? part);

@@ -1,5 +1,6 @@
 // The body of one table: all its rows, or for many rows a scrolling box that only holds the visible ones.
 
+import { shadeWhatFollows } from "../dom.js";
 import { TableRows } from "./rows.js";
 
 /** @typedef {{ control: HTMLElement, row: number, kind: string }} Focus */
@@ -52,6 +53,7 @@ export class TableBox {
     this.body ??= this.printed;
     new ResizeObserver(() => this.#resized()).observe(scroll);
     scroll.addEventListener("scroll", () => this.#soon());
+    shadeWhatFollows(scroll);
     this.arrange();
   }
 

@@ -155,7 +155,7 @@ export class LinkedTables {
     const item = items.find(isAbout);
     const title = item?.querySelector("strong")?.textContent;
     if (!item || !title) return null;
-    return { does: "cause", text: `Advice: ${title}`, label: "The advice that names it",
+    return { does: "cause", text: `Cause: ${title}`, label: "The cause that names it",
       go: () => LinkedTables.#focus(item) };
   }
 

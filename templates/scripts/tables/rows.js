@@ -32,6 +32,8 @@ export class TableRows {
     kernels: "Show its kernels",
   };
 
+  static LONG = 24; // characters: longer texts may wrap (macros/tables.html)
+
   /**
    * jump: returns what to show in the timeline for a row; null if the table has no counterpart there. links: where else
    * on the page a row is.
@@ -224,6 +226,7 @@ export class TableRows {
   #valueCell(place, text, share) {
     const { isNumber, isMinor } = this.headings[place + 1];
     const cell = TableRows.node("td", isNumber ? "number" : "");
+    if (!isNumber && text.length > TableRows.LONG) cell.classList.add("long");
     if (isMinor) cell.classList.add("minor");
     if (share !== null && this.model.columns[place].share) {
       cell.classList.add("with-share");

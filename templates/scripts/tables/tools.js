@@ -46,7 +46,8 @@ export class TableTools {
     this.bar.setAttribute("role", "group");
     this.bar.setAttribute("aria-label", `Table tools: ${this.#name}`);
     this.sorting = { place: 0, direction: 0 };
-    this.isOnly = false; // another part of the page has chosen the rows
+    /** @type {string | null} */
+    this.label = null; // of what another part of the page has chosen the rows
     if (this.printed.length !== 1) this.#makeHeadings();
     this.#makeBar();
     // insert the bar now, not when the rows are unpacked, so that the page below moves only once
@@ -181,6 +182,7 @@ export class TableTools {
     }
     if (isOpen && this.model.hasInside(row)) this.model.setOpen(row, true);
     this.box.arrange({ stays: true });
+    this.#count();
     this.#comeIntoView();
     this.box.moveTo(this.box.placeOf(row), "copy");
     this.rows.mark(row);
@@ -201,7 +203,10 @@ export class TableTools {
     for (let around = this.scroll.closest("details"); around; around = around.parentElement?.closest("details") ?? null) {
       around.open = true;
     }
-    const top = this.table.closest("section")?.querySelector(".groups") ?? this.bar;
+    const section = this.table.closest("section, .closed");
+    const above = section ? this.bar.getBoundingClientRect().top - section.getBoundingClientRect().top : Infinity;
+    // pictures between the heading and the table would push the table out of view
+    const top = section && above < innerHeight / 2 ? section : this.bar;
     top.scrollIntoView({ behavior: "instant", block: "start" });
   }
 
@@ -221,12 +226,14 @@ export class TableTools {
   #toggle(row, isOpen = !this.model.isOpen(row)) {
     this.model.setOpen(row, isOpen);
     this.box.arrange({ stays: true });
+    this.#count();
   }
 
   /** @param {boolean} isOpen */
   #openAll(isOpen) {
     this.model.openAll(isOpen);
     this.box.arrange();
+    this.#count();
   }
 
   /** @param {KeyboardEvent} event */
@@ -280,7 +287,7 @@ export class TableTools {
     if (!this.model) return;
     const begin = performance.now();
     const isFilter = this.model.filter(this.input.value);
-    this.isOnly = false;
+    this.label = null;
     this.box.arrange();
     this.input.setAttribute("aria-invalid", String(!isFilter));
     if (isFilter) this.#count();
@@ -294,21 +301,23 @@ export class TableTools {
    * @param {(row: number) => boolean} test
    */
   only(label, test) {
-    if (label === null && !this.isOnly) return;
-    this.isOnly = label !== null;
+    if (label === null && this.label === null) return;
+    this.label = label;
     this.input.value = "";
     this.model.keep(label === null ? null : test);
     this.box.arrange();
     this.input.setAttribute("aria-invalid", "false");
     this.#count();
-    if (label !== null) this.status.textContent += ` ${this.model.noun}: ${label}`;
   }
 
   #count() {
     const { matched, count, total, noun } = this.model;
-    const [some, here, all] = [matched, count, total].map((number) => number.toLocaleString("en-US"));
-    const unfiltered = this.box.isVirtual ? `${count < total ? `${here} of ${all}` : here} ${noun}` : "";
-    this.status.textContent = this.model.isFiltered ? `${some} of ${here}` : unfiltered;
+    const folded = count - this.box.order.length;
+    const [some, here, all, inside] = [matched, count, total, folded].map((number) => number.toLocaleString("en-US"));
+    const chosen = `${some} of ${here}${this.label === null ? "" : ` ${noun}: ${this.label}`}`;
+    const unfiltered = `${count < total ? `${here} of ${all}` : here} ${noun}${folded ? `, ${inside} of them folded` : ""}`;
+    // a table of few rows has no filter, and one sees how many they are
+    this.status.textContent = this.model.isFiltered ? chosen : this.input.hidden ? "" : unfiltered;
   }
 
   #switchNames() {

@@ -3,7 +3,7 @@
 import { EVENT_HEIGHT, TimelineCanvas } from "./canvas.js";
 import { EventPainter } from "./events.js";
 import { SplitPainter, splitPaints } from "./split.js";
-import { EVENT_COLORS, amountText, countText, timeTicks } from "./text.js";
+import { EVENT_COLORS, amountText, timeTicks } from "./text.js";
 
 /**
  * @import { EventLayer, EventMatches, TimelineData } from "./data.js"
@@ -370,10 +370,10 @@ export class TimelinePainter extends TimelineCanvas {
       this.#drawName(this.data.rows[lane.index].label, 20, middle, room, this.scene.chosen === lane ? 600 : 400);
     } else if (lane.kind === "split") {
       this.#drawName(SPLIT_LABEL, 20, middle, room, this.scene.chosen === lane ? 600 : 400);
-    } else if (lane.kind === "zeros") {
-      const zeros = this.scene.lanes.zerosOf(lane.index);
+    } else if (lane.kind === "empty") {
+      const { counted } = this.scene.lanes.emptyOf(lane.index);
       this.#drawTriangle(29, middle, !this.scene.unfolded.has(lane.index));
-      this.#drawName(`${countText(zeros.length, "counter")} always 0`, 40, middle, this.width - 50, 400, this.paints.muted);
+      this.#drawName(counted, 40, middle, this.width - 50, 400, this.paints.muted);
     } else {
       const curve = this.data.curves[lane.index];
       this.#drawName(curve.label, 20, y + 12, room, 400);

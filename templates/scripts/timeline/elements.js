@@ -1,5 +1,7 @@
 // Creates the HTML elements of the timeline. Names are untrusted data, so they are only ever inserted as text.
 
+import { shadeWhatFollows } from "../dom.js";
+
 /** @typedef {{ className?: string, onclick?: () => void, [attribute: string]: string | (() => void) | undefined }} Properties */
 
 /**
@@ -50,5 +52,7 @@ export function timelineTable(caption, heads, rows, texts) {
     timelineElement("thead", {}, timelineElement("tr", {}, ...head)),
     timelineElement("tbody", {}, ...rows.map((cells) => timelineElement("tr", {}, ...cells.map(cell)))),
   );
-  return timelineElement("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
+  const scroll = timelineElement("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
+  shadeWhatFollows(scroll);
+  return scroll;
 }

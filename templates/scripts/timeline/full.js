@@ -4,7 +4,7 @@ import { part } from "../dom.js";
 
 /** @import { Timeline } from "./timeline.js" */
 
-export class FullWindow {
+export class FullScreen {
   /** @param {Timeline} timeline */
   constructor(timeline) {
     this.timeline = timeline;

@@ -1,15 +1,17 @@
 // Layout of the timeline: lanes from top to bottom, and the visible time span from left to right.
 
+import { countText } from "./text.js";
+
 /**
  * @import { TimelineData } from "./data.js"
  * @import { Lane } from "./types.js"
  */
 
-const LANE_HEIGHT = { group: 26, split: 20, row: 20, curve: 38, zeros: 20, fold: 20 };
+const LANE_HEIGHT = { group: 26, split: 20, row: 20, curve: 38, empty: 20, fold: 20 };
 const LEAST_VIEW = 50; // ns: no use in zooming in further
 
-// Group headings, and what is in expanded groups, with their positions in px: what a GPU did, rows, and curves. Those that
-// are always 0 are folded, and so are ranks that are like another one.
+// Group headings, and what is in expanded groups, with their positions in px: what a GPU did, rows, and curves. Rows without
+// events in the window and curves that are always 0 are folded, and so are ranks that are like another one.
 export class TimelineLanes {
   /**
    * @param {TimelineData} data
@@ -24,6 +26,8 @@ export class TimelineLanes {
     this.height = 0;
     this.ofRow = new Int32Array(data.rows.length).fill(-1);
     this.ofGroup = new Int32Array(data.groups.length).fill(-1); // its heading, or where it is folded
+    /** @type {Map<number, { rows: number[], curves: number[] }>} */
+    this.empty = new Map(); // of each expanded group, what is folded because there is nothing in it
     const rows = numbersByGroup(data.rows, data.groups.length);
     const curves = numbersByGroup(data.curves, data.groups.length);
     this.#inOrder(spread, (group) => {
@@ -32,15 +36,14 @@ export class TimelineLanes {
       if (collapsed.has(group)) return;
       const device = data.spent.groups.indexOf(group);
       if (device >= 0) this.#add("split", device, group);
-      for (const row of rows[group]) {
-        this.ofRow[row] = this.all.length;
-        this.#add("row", row, group);
-      }
-      const isZero = (/** @type {number} */ curve) => data.curves[curve].max === 0;
-      for (const curve of curves[group]) if (!isZero(curve)) this.#add("curve", curve, group);
-      const zeros = curves[group].filter(isZero);
-      if (zeros.length) this.#add("zeros", group, group);
-      if (unfolded.has(group)) for (const curve of zeros) this.#add("curve", curve, group);
+      const zeros = curves[group].filter((curve) => data.curves[curve].max === 0);
+      const idle = rows[group].filter((row) => !hasEvents(data, row));
+      // to fold a single row makes no room
+      const empty = { rows: idle.length + zeros.length > 1 ? idle : [], curves: zeros };
+      this.empty.set(group, empty);
+      this.#addAll(rows[group].filter((row) => !empty.rows.includes(row)), curves[group].filter((curve) => !zeros.includes(curve)), group);
+      if (empty.rows.length || zeros.length) this.#add("empty", group, group);
+      if (unfolded.has(group)) this.#addAll(empty.rows, zeros, group);
     });
   }
 
@@ -97,11 +100,33 @@ export class TimelineLanes {
   }
 
   /**
-   * The curves of a group that are always 0.
+   * @param {number[]} rows
+   * @param {number[]} curves
    * @param {number} group
    */
-  zerosOf(group) {
-    return this.data.curves.filter((curve) => curve.group === group && curve.max === 0);
+  #addAll(rows, curves, group) {
+    for (const row of rows) {
+      this.ofRow[row] = this.all.length;
+      this.#add("row", row, group);
+    }
+    for (const curve of curves) this.#add("curve", curve, group);
+  }
+
+  /**
+   * The names of what is folded in a group because there is nothing in it, and a text for each of rows and curves.
+   * @param {number} group
+   */
+  emptyOf(group) {
+    const { rows, curves } = this.empty.get(group) ?? { rows: [], curves: [] };
+    const [idle, zeros] = [rows.map((row) => this.data.rows[row].label), curves.map((curve) => this.data.curves[curve].label)];
+    const [noEvents, always] = [this.data.window ? "empty in the window" : "empty", "always 0"];
+    return {
+      names: [...idle, ...zeros],
+      counted: [idle.length && `${countText(idle.length, "row")} ${noEvents}`, zeros.length && `${countText(zeros.length, "counter")} ${always}`]
+        .filter(Boolean).join(", "),
+      named: [idle.length && `${noEvents}: ${idle.join(", ")}`, zeros.length && `${always}: ${zeros.join(", ")}`]
+        .filter(Boolean).join("; "),
+    };
   }
 
   /**
@@ -127,6 +152,19 @@ export class TimelineLanes {
     if (!this.all.length) return [];
     return this.all.slice(this.indexAt(top), this.indexAt(bottom) + 1);
   }
+}
+
+/**
+ * Whether a row has events in the window. In doubt it has: blocks of merged events only tell where they begin.
+ * @param {TimelineData} data
+ * @param {number} row
+ */
+function hasEvents({ window, span, layers }, row) {
+  const [from, to] = window ?? [0, span];
+  return layers.some((layer) => {
+    const event = layer.firstEndingFrom(row, from - layer.grain);
+    return event < layer.begin[row + 1] && layer.start[event] <= to;
+  });
 }
 
 /**

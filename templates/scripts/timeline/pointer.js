@@ -180,7 +180,7 @@ export class TimelinePointer {
     if (lane) timeline.choose(lane);
     if (place.x >= timeline.painter.gutter && lane?.kind === "row") timeline.select(this.#eventAt(place, lane));
     if (lane?.kind === "group") timeline.toggle(lane.index);
-    if (lane?.kind === "zeros") timeline.fold(lane.index);
+    if (lane?.kind === "empty") timeline.fold(lane.index);
     if (lane?.kind === "fold") timeline.spreadOut(lane.index);
   }
 
@@ -215,7 +215,7 @@ export class TimelinePointer {
     const { timeline } = this;
     const lane = place.x >= timeline.painter.gutter ? timeline.laneAt(place.y) : null;
     const hit = lane?.kind === "row" ? this.#eventAt(place, lane) : null;
-    this.canvas.classList.toggle("is-heading", ["group", "zeros", "fold"].includes(timeline.laneAt(place.y)?.kind ?? ""));
+    this.canvas.classList.toggle("is-heading", ["group", "empty", "fold"].includes(timeline.laneAt(place.y)?.kind ?? ""));
     timeline.hover(hit);
     const lines = hit ? this.#eventLines(hit) : this.#otherLines(place, lane);
     if (lines.length) this.#showTooltip(place, lines);
@@ -244,7 +244,7 @@ export class TimelinePointer {
     const { data, painter } = timeline;
     const hovered = lane ?? (place.x < painter.gutter ? this.timeline.laneAt(place.y) : null);
     if (hovered?.kind === "fold") return [foldText(data, hovered.index)];
-    if (hovered?.kind === "zeros") return timeline.lanes.zerosOf(hovered.index).map(({ label }) => label);
+    if (hovered?.kind === "empty") return timeline.lanes.emptyOf(hovered.index).names;
     if (hovered?.kind === "split") return lane ? this.#splitLines(lane, place.x) : [SPLIT_LABEL];
     if (hovered?.kind === "curve") {
       const { label, unit, time_ns: times, value } = data.curves[hovered.index];

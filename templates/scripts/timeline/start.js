@@ -5,7 +5,7 @@ import { bringIntoView, keepTarget } from "../links.js";
 import { canUnpack, unpacked } from "../payload.js";
 import { TimelineData } from "./data.js";
 import { TimelineHistory } from "./history.js";
-import { timelineElement } from "./elements.js";
+import { timelineElement, timelineName } from "./elements.js";
 import { swatch } from "./spans.js";
 import { countText, durationText } from "./text.js";
 import { Timeline } from "./timeline.js";
@@ -98,6 +98,9 @@ function listenToControls(timeline) {
     timeline.canvas.classList.toggle("is-selecting", pointer.isSelecting);
   });
   listen("list", (pressed) => pressed.setAttribute("aria-expanded", String(timeline.toggleList())));
+  // names of several words are ours; that of a range stays as the program writes it
+  const name = data.windowName.includes(" ") ? data.windowName[0].toUpperCase() + data.windowName.slice(1) : data.windowName;
+  button("window").replaceChildren(timelineName(name));
   button("window").hidden = !data.window;
   button("align").hidden = !data.ranks?.canAlign;
 }

@@ -1,8 +1,8 @@
 // The timeline: its state, the actions that change it, and the frames that draw it.
 
-import { part } from "../dom.js";
+import { part, shadeWhatFollows } from "../dom.js";
 import { SPLIT_LABEL, TimelinePainter, foldText, headingText } from "./draw.js";
-import { FullWindow } from "./full.js";
+import { FullScreen } from "./full.js";
 import { TimeView, TimelineLanes } from "./lanes.js";
 import { timelineElement } from "./elements.js";
 import { TimelineMinimap } from "./minimap.js";
@@ -57,7 +57,7 @@ export class Timeline {
     /** @type {Set<number>} */
     this.collapsed = new Set();
     /** @type {Set<number>} */
-    this.unfolded = new Set(); // groups whose counters that are always 0 are shown
+    this.unfolded = new Set(); // groups whose empty rows and counters are shown
     /** @type {Set<number>} */
     this.spread = new Set(); // ranks of which those that are like them are shown
     /** @type {Alignment | null} */
@@ -70,7 +70,7 @@ export class Timeline {
     this.span = null; // [from, to]
     this.painter = new TimelinePainter(this.canvas, data);
     this.map = new TimelineMinimap(this);
-    this.full = new FullWindow(this);
+    this.full = new FullScreen(this);
     this.search = new TimelineSearch(this);
     this.panel = new TimelinePanel(section, this);
     this.pointer = new TimelinePointer(this);
@@ -80,6 +80,7 @@ export class Timeline {
     if (data.window) this.view.show(...data.window);
     this.#layOut();
     this.box.addEventListener("scroll", () => this.draw(), { passive: true });
+    shadeWhatFollows(this.box);
     new ResizeObserver(() => this.resize()).observe(this.box);
     window.addEventListener("resize", () => this.resize());
     for (const query of ["(prefers-color-scheme: dark)", "print"]) {
@@ -250,7 +251,7 @@ export class Timeline {
   }
 
   /**
-   * Shows or hides the counters of a group that are always 0.
+   * Shows or hides the rows and counters of a group that are empty.
    * @param {number} group
    */
   fold(group) {
@@ -300,10 +301,7 @@ export class Timeline {
     if (kind === "group") return `${headingText(this.data, index)}, ${this.collapsed.has(index) ? "collapsed" : "expanded"}`;
     if (kind === "fold") return `${foldText(this.data, index)}, ${this.spread.has(index) ? "expanded" : "collapsed"}`;
     if (kind === "split") return `${this.data.groupName(group)}, ${SPLIT_LABEL}`;
-    if (kind === "zeros") {
-      const names = this.lanes.zerosOf(group).map(({ label }) => label);
-      return `${groups[group].label}, always 0: ${names.join(", ")}`;
-    }
+    if (kind === "empty") return `${groups[group].label}, ${this.lanes.emptyOf(group).named}`;
     if (kind === "curve") return `${curves[index].label}, maximum ${amountText(curves[index].max, curves[index].unit)}`;
     return `${this.data.groupName(group)}, ${rows[index].label}, ${countText(this.data.layers[0].countOf(index), "event")}`;
   }
@@ -343,7 +341,9 @@ export class Timeline {
 
   /** @param {number} row */
   #chooseRow(row) {
-    this.open(this.data.rows[row].group);
+    const { group } = this.data.rows[row];
+    this.open(group);
+    if (this.lanes.ofRow[row] < 0) this.fold(group);
     this.chosen = this.lanes.all[this.lanes.ofRow[row]];
     this.#reveal(this.chosen);
   }
@@ -518,7 +518,7 @@ export class Timeline {
 
   enter() {
     if (this.chosen?.kind === "group") this.toggle(this.chosen.index);
-    else if (this.chosen?.kind === "zeros") this.fold(this.chosen.index);
+    else if (this.chosen?.kind === "empty") this.fold(this.chosen.index);
     else if (this.chosen?.kind === "fold") this.spreadOut(this.chosen.index);
     else {
       this.selected = null;

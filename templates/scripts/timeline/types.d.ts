@@ -82,11 +82,11 @@ export interface Selected extends Hit {
 }
 
 /**
- * A group heading, what its GPU did, a row, a curve, or the heading of its curves that are always 0, or of ranks that are
- * like one, with its position in px.
+ * A group heading, what its GPU did, a row, a curve, or the heading of those with nothing in them, or of ranks that are like
+ * one, with its position in px.
  */
 export interface Lane {
-  kind: "group" | "split" | "row" | "curve" | "zeros" | "fold";
+  kind: "group" | "split" | "row" | "curve" | "empty" | "fold";
   index: number;
   group: number;
   top: number;

@@ -94,7 +94,8 @@ def wholes(frame: Frame) -> Wholes:
     if not set(_NEEDED) <= set(frame.columns):
         return Wholes()
     time = measured(frame["time_ns"])
-    known = frame.assign(time_ns=time)[time > 0]
+    # in the split's own order in every bar and in their key: devices can lack different parts
+    known = frame.assign(time_ns=time)[time > 0].sort_values("category", key=_places, kind="stable")
     devices = list(known.groupby("device", sort=True))
     if not devices:
         return Wholes()
@@ -140,6 +141,11 @@ def whole_percents(times: Sequence[float]) -> list[str]:
         format_value(0.01 if value > 0 and count == 0 else count / 10, "share_pct")
         for value, count in zip(values.tolist(), tenths.tolist(), strict=True)
     ]
+
+
+def _places(categories: "pd.Series[Any]") -> "pd.Series[int]":
+    order = {name: place for place, name in enumerate((*results.BUSY, *results.IDLE))}
+    return categories.astype("str").map(order).fillna(len(order))
 
 
 def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -> Whole:

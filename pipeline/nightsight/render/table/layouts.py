@@ -16,6 +16,7 @@ from nightsight.render.table.view import Layout, operation_names, short_text
 from nightsight.results import (
     CRITICAL_PATH,
     CUDA_API_SYNC,
+    CUDA_GPU_KERN_SUM,
     DIAGNOSTICS,
     GPU_TIME,
     MEMORY_OPERATIONS,
@@ -54,7 +55,7 @@ def layout_of(result: Result) -> Layout:
         entry.named_by,
         full=entry.full,
         bars=entry.bars,
-        minor=(*entry.minor, *map(of_operations, entry.minor)),
+        minor=(*entry.minor, *map(of_operations, entry.minor), *_crowded_out(result)),
         prepare=lambda frame: _prepared(entry, frame),
         shorten=_SHORTENED.get(entry.name, short_text),
         is_folded=entry.is_folded,
@@ -64,6 +65,12 @@ def layout_of(result: Result) -> Layout:
         # other columns have less room for a name than the first
         kernels={name: NAME_LENGTH if name == entry.named_by else replayed.BRIEF for name in entry.kernels},
     )
+
+
+def _crowded_out(result: Result) -> tuple[str, ...]:
+    """Return the columns of *Kernel time* that stand back for the figures of replays, which need their room."""
+    has_figures = result.name == CUDA_GPU_KERN_SUM.name and "limiter" in result.rows
+    return ("min_ns", "stddev_ns") if has_figures else ()
 
 
 def labels_of(results: Iterable[Result]) -> Labels:
