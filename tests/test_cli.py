@@ -213,6 +213,7 @@ def test_without_nsys_the_error_names_the_way_out(run: Any, script: Any, tmp_pat
         (["--stats", "kernsum", "mlp"], "unknown report 'kernsum'"),
         (["--stats", "cuda_gpu_kern_sum,", "mlp"], "contains an empty name"),
         (["--stats", "nvtx_sum", "--collector", "ncu", "mlp"], "--stats has no effect with --collector ncu"),
+        (["--collector", "torch", "--active", "3", "--ranks", "0", "mlp"], "--active ends the program of the ranks"),
         (["--gpu-metrics", "mlp"], "--gpu-metrics: only nsys can record this"),
         (["--collector", "torch", "--python-backtrace", "mlp"], "only nsys can record this"),
         (["--collector", "nsys", "--record", "stack", "mlp"], "--record has no effect with --collector nsys"),

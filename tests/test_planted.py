@@ -26,7 +26,7 @@ FAR = {
 }
 """Whose predicted gain is off by more than a factor of 1.5, and why."""
 FAR_OF_RANKS = {
-    "exposed": "over NVLink, what is hidden takes from the products beside it nearly all that it saves: 0.9 % instead of 2.6",
+    "exposed": "over NVLink, what is hidden takes nearly all that it saves from the products beside it: 0.9 %, not 2.6",
 }
 """Ranks whose predicted gain is off by more than a factor of 2, and why."""
 

@@ -221,14 +221,28 @@ class ProfileOptions(ReplayOptions, TracingOptions):
             if other and names & on_line:
                 said = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(names & on_line))
                 raise click.UsageError(f"{said} has no effect with {other}.")
-        if "names" in on_line and self.collector == "torch":
-            raise click.UsageError("--names is for nsys. torch.profiler has --record modules,shapes,stack for that.")
-        if {"memory", "threads"} <= set(self.record):
-            raise click.UsageError(
-                "--record memory and threads exclude each other: torch records memory of one thread."
-            )
-        if self.step_range and self.step_range in self.skip_range:
-            raise click.UsageError("--skip-range leaves out all of --step-range.")
+        excluded = (
+            (
+                "names" in on_line and self.collector == "torch",
+                "--names is for nsys. torch.profiler has --record modules,shapes,stack for that.",
+            ),
+            (
+                {"memory", "threads"} <= set(self.record),
+                "--record memory and threads exclude each other: torch records memory of one thread.",
+            ),
+            (
+                bool(self.step_range) and self.step_range in self.skip_range,
+                "--skip-range leaves out all of --step-range.",
+            ),
+            (
+                self.ranks is not None and bool(self.active and self.cycles),
+                "--active ends the program of the ranks that are recorded, and the others would wait for them. With "
+                "--cycles 0 it runs to its end.",
+            ),
+        )
+        for is_given, said in excluded:
+            if is_given:
+                raise click.UsageError(said)
 
 
 _NEEDED: Final = (

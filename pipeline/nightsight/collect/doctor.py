@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ def _nsys(explicit: Path | None) -> Check:
 
 
 def _privacy() -> Check:
-    if isolation():
+    if isolation(Path(tempfile.gettempdir())):
         return Check("privacy", "ok", "nsys cannot see other processes (PID namespaces work)")
     return Check(
         "privacy",

@@ -145,19 +145,20 @@ def record(nsys: Path, program: Program, request: Request, *, report: Path) -> R
     """Run a program under nsys, which writes `report`; see `collect_nsys` for what can go wrong."""
     capture_range = captured_by(program, request)
     log = request.logs / "profile.log"
-    session = new_session(nsys, request)
-    conductor = conductor_of(program, request, session)
-    request.progress(f"profiling {program.name} with nsys")
-    child = _child(program, session, report=report, capture_range=capture_range)
-    if conductor:
-        child = replace(child, watch=conductor.watch)
-    outcome = run_logged(
-        child,
-        log=log,
-        timeout_s=request.timeout_s,
-        verbose=request.verbose,
-        listen=conductor.listen if conductor else None,
-    )
+    with tempfile.TemporaryDirectory(prefix="nightsight-nsys-", ignore_cleanup_errors=True) as folder:
+        session = new_session(nsys, request, Path(folder))
+        conductor = conductor_of(program, request, session)
+        request.progress(f"profiling {program.name} with nsys")
+        child = _child(program, session, report=report, capture_range=capture_range)
+        if conductor:
+            child = replace(child, watch=conductor.watch)
+        outcome = run_logged(
+            child,
+            log=log,
+            timeout_s=request.timeout_s,
+            verbose=request.verbose,
+            listen=conductor.listen if conductor else None,
+        )
     if conductor and not session.has_begun:
         raise conductor.not_begun(outcome, log)
     if not _has_content(report):

@@ -91,11 +91,11 @@ class Session:
             return ()
 
 
-def new_session(nsys: Path, request: Request) -> Session:
-    """Return a session of its own for a run."""
+def new_session(nsys: Path, request: Request, folder: Path) -> Session:
+    """Return a session of its own for a run; nsys keeps what it needs meanwhile in the folder."""
     is_later = request.part is not None
     name = f"nightsight{uuid.uuid4().hex[:12]}"
-    return Session(nsys, request, isolation(), is_later, name, has_begun=not is_later)
+    return Session(nsys, request, isolation(folder), is_later, name, has_begun=not is_later)
 
 
 class Conductor(Protocol):

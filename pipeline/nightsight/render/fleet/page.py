@@ -121,8 +121,14 @@ def verdict_of(survey: Survey) -> Verdict:
     if not whole:
         return Verdict(f"{count} without work on a GPU.")
     state = f"{count}, {_gpu_time(whole)} of GPU time: GPUs {format_value(100 * busy / whole, 'busy_pct')} busy."
+    # what these wait for is in other captures, so nothing here is a cause of it
+    lone = int(captures["lone"].sum())
+    waits = f"{lone:,} of {counted(len(captures), 'capture')} {'waits' if lone == 1 else 'wait'} for ranks not in them."
     if not len(survey.causes):
+        if lone:
+            return Verdict(state, waits, "First: report the captures of each job together (`nightsight report rank*`).")
         return Verdict(state, "No cause of lost time costs enough to act on.")
+    state = f"{state} {waits}" if lone else state
     most: dict[Any, Any] = survey.causes.iloc[0].to_dict()
     share = format_value(float(most["share_pct"]), "share_pct")
     where = "all captures" if most["captures"] == len(captures) else f"{most['captures']} of {len(captures)}"
