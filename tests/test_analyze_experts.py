@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.analyze import collectives
 from nightsight.analyze.experts import ANALYSES
 from nightsight.events.communication import communication, messages
 from nightsight.events.timeline import Timeline
@@ -66,9 +67,19 @@ def test_what_ranks_get_and_compute_is_what_was_drawn(work: list[int]) -> None:
     assert found["received_bytes"].to_numpy() == pytest.approx(got, rel=0.05)
 
 
+def test_an_all_to_all_is_one_collective_though_each_rank_gives_another_size() -> None:
+    (analysis,) = (one for one in collectives.ANALYSES if one.entry.name == "collectives")
+    table = analysis.run(Timeline(joined(played(steps_of_all([[1_000_000], [1_500_000], [2_200_000]]))))).rows
+    assert table["name"].tolist() == ["all_to_all"]
+    assert table["calls"].tolist() == pytest.approx([4], abs=0.5)
+    assert table["transfer_ns"].notna().all()
+    assert table["last_rank"].tolist() == [2]
+
+
 def test_a_rank_whose_experts_are_chosen_more_often_is_named() -> None:
     work = [[1_000_000], [1_000_000], [2_200_000], [1_000_000]]
     found = advised(work)
+    assert "lone_rank" not in found
     finding = found["uneven_experts"]
     assert finding.title.startswith("Rank 2 has more work for its experts")
     before, after = length_of(work), length_of([[1_300_000]] * 4)

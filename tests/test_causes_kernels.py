@@ -309,6 +309,45 @@ def test_without_grids_nothing_is_said_about_them() -> None:
     assert not kernel_remedies(Timeline(profile.__class__({**profile.tables, "kernels": few})))
 
 
+# types, layouts, concatenations, and optimizers that go from tensor to tensor
+
+DOUBLE = torch_kernel("mul").replace("float", "double")
+TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<__half, __half, float, (bool)0, (bool)1>(T1)"
+CAT = "void at::native::<unnamed>::CatArrayBatchedCopy<at::native::<unnamed>::OpaqueType<(unsigned int)2>, int>(T1 *)"
+
+
+def foreach(functor: str) -> str:
+    metadata = "at::native::<unnamed>::TensorListMetadata<(int)3>"
+    return (
+        f"void at::native::<unnamed>::multi_tensor_apply_kernel<{metadata}, "
+        f"at::native::<unnamed>::{functor}<float, (int)3>, std::plus<float>>(T1, T2)"
+    )
+
+
+def test_kernels_in_fp64_take_half_of_what_they_take_beyond_some_microseconds() -> None:
+    timeline = one_after_the_other([(DOUBLE, 103.0), (GEMM, 50.0), *chain("add")] * 4)
+    assert by_rule(timeline, "fp64") == [(4 * 103.0, 4 * 53.0)]
+    assert not by_rule(one_after_the_other(chain("mul") * 4), "fp64")
+
+
+@pytest.mark.parametrize(("name", "rule"), [(TO_NHWC, "layout"), (CAT, "concatenation")])
+def test_what_only_moves_tensors_is_gone(name: str, rule: str) -> None:
+    timeline = one_after_the_other([(name, 80.0), (GEMM, 50.0)] * 4)
+    (found,) = (one for one in kernel_remedies(timeline) if one.rule == rule)
+    assert before_after(timeline, found) == (4 * 80.0, 0)
+    assert found.removed.all()
+
+
+def test_different_foreach_kernels_in_a_row_are_an_optimizer() -> None:
+    names = [foreach(name) for name in ("UnaryOpFunctor", "BinaryOpScalarFunctor", "PointwiseOpScalarFunctor")]
+    step = [(GEMM, 50.0), *((name, 100.0) for name in names)]
+    # three of them as with momentum: 8 tensors are read and written, and 5 in one kernel
+    assert by_rule(one_after_the_other(step * 4), "fused_optimizer") == [(4 * 300.0, pytest.approx(4 * 186.0))]
+    # one alone clips gradients, and once is no step
+    assert not by_rule(one_after_the_other([(GEMM, 50.0), (names[0], 100.0)] * 4), "fused_optimizer")
+    assert not by_rule(one_after_the_other([*step, (GEMM, 900.0)]), "fused_optimizer")
+
+
 # all of them
 
 
@@ -327,7 +366,7 @@ def test_only_kernels_in_the_window_count() -> None:
 
 
 _KINDS = ["mul", "add", "tanh", "copy", "mean", "gelu backward"]
-_KERNELS = [*map(torch_kernel, _KINDS), GEMM, SGEMM, "D2D", "memset"]
+_KERNELS = [*map(torch_kernel, _KINDS), GEMM, SGEMM, DOUBLE, TO_NHWC, CAT, foreach("UnaryOpFunctor"), "D2D", "memset"]
 
 
 @examples(100)

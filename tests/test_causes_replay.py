@@ -494,6 +494,19 @@ def test_a_gpu_whose_clock_is_early_is_not_trusted() -> None:
     assert "begin before they are launched: the clocks of CPU and GPU differ" in found.doubt
 
 
+def test_a_kernel_that_begins_while_the_one_before_it_ends_still_waits_for_it() -> None:
+    # programmatic dependent launch: each is launched in time to begin 5 µs before the one before it ends
+    profile = captured(*repeated(STEPS, (Kernel(20, call_us=40.0),) * 5))
+    kernels = profile.table("kernels")
+    end = (kernels["start_ns"].shift(-1) + 5_000).fillna(kernels["end_ns"])
+    longer = kernels.assign(end_ns=end.astype(kernels["end_ns"].dtype))
+    timeline = Timeline(replace(profile, tables={**profile.tables, "kernels": longer}))
+    found = outcome(timeline)
+    # the stream is always busy, so that a graph gains nothing
+    assert found.is_trusted
+    assert [gain.remedy.rule for gain in found.gains if gain.gain_ns > 0.05 * found.unprofiled_ns] == []
+
+
 def test_a_long_program_is_judged_by_some_of_its_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     profile = usual(times=40)
     whole = Timeline(profile)
@@ -509,6 +522,19 @@ def test_a_long_program_is_judged_by_some_of_its_repetitions(monkeypatch: pytest
     assert rows.notes
     assert rows.frame["time_ns"].sum() == some.window.length_ns
     assert per_step(some) == pytest.approx(per_step(whole), rel=0.02, abs=1)
+
+
+def test_repetitions_now_and_then_count_as_often_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    usually = within("step", Kernel(100), Host(30))
+    # each tenth saves something
+    of_ten = (within("step", within("save", Host(5_000)), Kernel(100), Host(30)), *[usually] * 9)
+    timeline = Timeline(captured(of_ten * 8))
+    monkeypatch.setattr(stretches, "MOST_REPLAYED", 40)
+    monkeypatch.setattr(stretches, "_MOST_DIVERSE", 160)
+    found = outcome(timeline)
+    assert 3 <= found.model.steps < found.repetitions == 80
+    assert found.measured_ns == pytest.approx(timeline.window.length_ns / 80, rel=0.25)
+    assert found.gains[0].remedy.path == "step / save"
 
 
 def test_repetitions_too_long_to_replay_are_judged_by_a_stretch_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

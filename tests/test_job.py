@@ -21,6 +21,8 @@ from nightsight.events.communication import communication
 from nightsight.events.timeline import Timeline
 from nightsight.job import Part, are_of_one_job, joined, name_of_job
 from nightsight.model import Finding, Profile, Report
+from nightsight.render.page.summary import numbers
+from nightsight.render.verdict import verdict
 from nightsight.tables import NULLABLE, conform, empty
 from nightsight.workflow import build_report
 from tests.properties import examples
@@ -260,6 +262,63 @@ def test_a_rank_that_stops_to_call_is_named(dropped: int, *, still_works: bool, 
     if is_said:
         assert found[0].title == "1 rank stops calling collectives"
         assert found[0].evidence == ("allreduce of 1.049 MB on rank 1 is its last: 6 fewer than others call",)
+
+
+def test_a_rank_for_which_the_others_wait_for_long_hangs_them() -> None:
+    first, second, third = world(EVEN)
+    calls = second.profile.table("collectives")
+    short = replace(second.profile, tables={**second.profile.tables, "collectives": calls.iloc[:-1]})
+    last = first.profile.table("api_calls").iloc[[-1]]
+    waits = last.assign(start_ns=last["end_ns"], end_ns=last["end_ns"] + 60_000_000_000, correlation=-1)
+    api_calls = pd.concat([first.profile.table("api_calls"), waits], ignore_index=True)
+    stuck = replace(first.profile, tables={**first.profile.tables, "api_calls": conform("api_calls", api_calls)})
+    of_job = report([replace(first, profile=stuck), replace(second, profile=short), third])
+    (found,) = (one for one in of_job.findings if one.rule == "hanging")
+    assert found.detail == "allreduce of 1.049 MB on rank 0 waits for 60.00 s; rank 1 never calls it."
+    assert verdict(of_job, numbers(of_job)).cause == "Ranks wait in a collective that another rank never calls."
+    # one call fewer is the edge of what was recorded
+    assert "hanging" not in {one.rule for one in report([first, replace(second, profile=short), third]).findings}
+
+
+@pytest.mark.parametrize(
+    ("slow", "named"),
+    [
+        ({1: 2, 6: 2}, "Each of ranks 1 and 6 computes longer than the others"),
+        ({4: 2, 5: 2, 6: 2, 7: 2}, "Each of ranks 4 to 7 computes longer than the others"),
+        ({5: 2}, "Rank 5 computes longer than the others"),
+    ],
+)
+def test_ranks_that_are_slow_together_are_named_together(slow: dict[int, int], named: str) -> None:
+    draw = random.Random(5).uniform
+    work = [[int(1_000_000 * slow.get(rank, 1) * draw(0.98, 1.02)) for _ in range(STEPS)] for rank in range(8)]
+    (said,) = (one for one in report(world(work)).findings if one.rule == "straggler")
+    assert said.title.startswith(named)
+    mean, most = np.mean(work), np.mean(np.max(work, axis=0))
+    assert said.gain_pct == pytest.approx(100 * (most - mean) / (most + TRANSFER_NS + GAP_NS), abs=1)
+
+
+@pytest.mark.parametrize("lacking", [1, 6])
+def test_a_rank_that_lacks_the_last_steps_changes_no_gain(lacking: int) -> None:
+    work = [[1_000_000 * (1 + (rank == 2))] * STEPS for rank in range(4)]
+    *others, last = world(work)
+    end = int(last.profile.table("kernels")["end_ns"].iloc[-2 * lacking - 1])
+    tables = {
+        name: table[table["start_ns"] < end] if "start_ns" in table else table
+        for name, table in last.profile.tables.items()
+    }
+    cut = replace(last, profile=replace(last.profile, tables=tables))
+    whole, some = (
+        next(one.gain_pct for one in report(parts).findings if one.rule == "straggler")
+        for parts in ([*others, last], [*others, cut])
+    )
+    assert some == pytest.approx(whole, abs=2)
+
+
+def test_captures_that_tell_no_communicators_are_no_missing_ranks() -> None:
+    first, second, third = world(EVEN)
+    found = {one.rule: one for one in report([first, without(second, "collectives"), third]).findings}
+    assert "missing_ranks" not in found
+    assert found["untold_communicators"].detail.startswith("Rank 1: no kernel that communicates, or no payloads")
 
 
 def test_ranks_that_were_recorded_from_different_calls_on_call_the_same() -> None:

@@ -19,6 +19,10 @@ def test_the_verdict_names_what_costs_most_and_what_to_do_first() -> None:
     assert said.first == "First: do it ahead of time."
     assert "in all captures." in verdict_of(survey([summary("a", causes={"wait": 40.0})])).cause
     assert verdict_of(survey([summary("a")])).cause == "No cause of lost time costs enough to act on."
+    waits = verdict_of(survey([summary("a", lone=1), summary("b")]))
+    assert waits.cause == "1 of 2 captures waits for ranks not in them."
+    assert waits.first == "First: report the captures of each job together (`nightsight report rank*`)."
+    assert verdict_of(survey([summary("a", lone=1, causes={"wait": 40.0})])).state.endswith("for ranks not in them.")
     nothing = summary("a", step_ns=0.0, gpu_ns=0, gpus=0, busy_ns=0)
     assert verdict_of(survey([nothing])).state == "1 capture without work on a GPU."
 

@@ -120,7 +120,8 @@ class Model:
             mine, item, steps = mine[kept], item[kept], high - low - 1
         # what follows each other on a stream has a number in common: its first operation
         stream = np.cumsum(work.previous < 0)[item]
-        spent = np.maximum(lags[mine] - work.hop_ns[item][:, None], 0)
+        # less than its own time for what begins while the one before it ends
+        spent = np.maximum(lags[mine] - np.maximum(work.hop_ns[item], 0)[:, None], 0)
         sums = pd.DataFrame(spent).groupby(stream).sum()
         return np.asarray(sums.max(axis=0) / steps, dtype=np.float64) if len(sums) else np.zeros(lags.shape[1])
 
