@@ -65,6 +65,14 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     return tuple(finding for finding in found if finding)
 
 
+def ranks_by_gpu(timeline: Timeline) -> dict[str, int]:
+    """Return the rank that each GPU works for, by its number; empty unless each rank has a number of its own."""
+    if not are_ranks_known(timeline):
+        return {}
+    devices = np.sort(of_all_ranks(timeline)["device"].unique())
+    return dict(zip(map(str, devices.tolist()), ranks_of(timeline, devices).tolist(), strict=True))
+
+
 def shared_gpus(timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding if ranks that communicate share GPUs."""
     numbers = of_all_ranks(timeline)["device"].unique()

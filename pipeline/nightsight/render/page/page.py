@@ -13,7 +13,7 @@ from nightsight.render.page.findings import Advice, Banner, advice, banners
 from nightsight.render.page.summary import numbers
 from nightsight.render.page.windows import Choices, choices
 from nightsight.render.table.grouped import kernel_groups
-from nightsight.render.table.layouts import labels_of, layout_of
+from nightsight.render.table.layouts import labels_of, layout_of, with_ranks
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered, with_figures
 from nightsight.render.table.view import TableView, table_view, texts_of
@@ -281,7 +281,7 @@ def _titles(results: list[Result], replays: int) -> Iterator[str]:
 
 
 def _section(result: Result, report: Report, labels: Labels) -> Section:
-    layout = layout_of(result).labelled(labels)
+    layout = with_ranks(layout_of(result), report, result.rows).labelled(labels)
     title, notes = printable(result.title), tuple(printable(note) for note in result.notes)
     entry = entry_of(result.name)
     short = (entry.short if entry else "") or title
@@ -291,7 +291,9 @@ def _section(result: Result, report: Report, labels: Labels) -> Section:
         return replace(
             section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none were recorded in this capture."
         )
-    section = replace(section, columns=_definitions(result), pictures=pictures_of(result.name, report, labels))
+    section = replace(
+        section, columns=_definitions(result, layout.titles), pictures=pictures_of(result.name, report, labels)
+    )
     if result.name == GPU_TIME.name and len(result.rows) == 1:
         return section  # the chart and the key figures already show all of it
     table = table_view(result.rows, layout, caption=title, name=section.anchor)
@@ -299,10 +301,12 @@ def _section(result: Result, report: Report, labels: Labels) -> Section:
     return replace(section, table=table.grouped(groups))
 
 
-def _definitions(result: Result) -> tuple[Definition, ...]:
+def _definitions(result: Result, titles: Mapping[str, str]) -> tuple[Definition, ...]:
     entry = entry_of(result.name)
     return tuple(
-        Definition(heading(HEADINGS.get(column.name, column.name)), column.meaning, column.values)
+        Definition(
+            titles.get(column.name) or heading(HEADINGS.get(column.name, column.name)), column.meaning, column.values
+        )
         for column in (entry.columns if entry else ())
         if column.name in result.rows and not column.is_plain
     )

@@ -56,7 +56,7 @@ class Choices:
 def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Labels) -> Choices:
     """Return the windows of a report that there is something to say about; `run` and `advice` are of the chosen one."""
     chosen = next((view for view in report.windows if view.is_chosen), None)
-    drawn = wholes(report.rows(TIME_SPLIT))
+    drawn = wholes(report.rows(TIME_SPLIT), report.called)
     # without work on a GPU there is no choice to explain
     sentence = _prose(chosen.sentence) if chosen and drawn else ""
     figures, label = first_figures(run, report), _label(chosen) if chosen else ""
@@ -73,7 +73,9 @@ def _others(report: Report, run: Numbers, labels: Labels) -> Iterator[Choice]:
             sentence = "" if view.name == START_UP else _prose(view.sentence)
             answer = verdict_on(view, run)
             answer = replace(answer, first=_of_start_up(view, report) or answer.first)
-            yield Choice(_label(view), sentence, answer, window_figures(view, run), wholes(view.split), said)
+            yield Choice(
+                _label(view), sentence, answer, window_figures(view, run), wholes(view.split, report.called), said
+            )
 
 
 def _of_start_up(view: View, report: Report) -> str:
