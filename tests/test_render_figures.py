@@ -34,9 +34,9 @@ def test_key_figures_of_one_gpu() -> None:
 
 def test_key_figures_of_two_gpus_say_what_is_mean_and_what_is_sum() -> None:
     figures = figures_of(with_gpu_time(20.0, 40.0))
-    assert figures["GPU busy"] == ("30.0 %", "mean of 2 devices, 20.0 % to 40.0 %; idle 700.0 ms on average")
-    assert figures["Kernel time"] == ("600.0 ms", "14 kernels, sum over 2 devices")
-    assert figures["Copy time"] == ("3.000 µs", "4.000 MB in 2 copies, sum over 2 devices")
+    assert figures["GPU busy"] == ("30.0 %", "mean of 2 GPUs, 20.0 % to 40.0 %; idle 700.0 ms on average")
+    assert figures["Kernel time"] == ("600.0 ms", "14 kernels, sum over 2 GPUs")
+    assert figures["Copy time"] == ("3.000 µs", "4.000 MB in 2 copies, sum over 2 GPUs")
     assert figures["Launches"] == ("40", "API median 4.000 µs to 4.001 µs, by device")
 
 
@@ -75,7 +75,7 @@ def test_the_gpu_s_waits_for_launches_are_a_mean_over_devices() -> None:
     report = with_gpu_time(25.0)
     figures = figures_of(replace(report, results=(*report.results, result("launch_bound", bound))))
     assert "Launches" not in figures
-    note = "mean of 2 devices, 10.0 % to 20.0 %; 20 launches, API median 4.000 µs"
+    note = "mean of 2 GPUs, 10.0 % to 20.0 %; 20 launches, API median 4.000 µs"
     assert figures["GPU waits for launches"] == ("15.0 %", f"of the window, {note}")
 
 

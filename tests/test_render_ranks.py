@@ -1,6 +1,7 @@
 """What the GPUs of a job are called: the same on all parts of its page."""
 
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
@@ -9,6 +10,7 @@ from nightsight.job import joined
 from nightsight.model import Report, gpu_name
 from nightsight.render import render_html
 from nightsight.render.page.page import page
+from nightsight.render.terminal import first_screen
 from nightsight.workflow import build_report
 from tests.world import world
 
@@ -39,3 +41,13 @@ def test_a_gpu_is_called_by_its_number_where_no_rank_is_known() -> None:
 
 def test_a_report_read_from_its_json_calls_gpus_the_same(job: Report) -> None:
     assert [Report.from_json(job.to_json()).called(device) for device in (0, 1)] == ["Rank 0", "Rank 1"]
+
+
+def test_ranks_on_one_gpu_are_not_counted_as_gpus(job: Report) -> None:
+    own, shared = (first_screen(report).verdict.state for report in (job, replace(job, shared=((0, 1),))))
+    assert own.startswith("2 GPUs ")
+    assert shared == own.replace("2 GPUs ", "2 ranks on one GPU, ")
+    view = page(replace(job, shared=((0, 1),)))
+    (busy,) = (figure for figure in view.windows.windows[0].figures if figure.label == "GPU busy")
+    assert busy.note == "on each of 2 ranks, of the window"
+    assert "2 GPUs" not in render_html(replace(job, shared=((0, 1),)))

@@ -57,7 +57,7 @@ def test_several_devices_have_one_key_of_their_mean() -> None:
         ("launch", "5.0 %"),
         ("host code", "25.0 %"),
     ]
-    assert drawn.note.startswith("The numbers are means of 2 GPUs.")
+    assert drawn.note.startswith("The numbers are means of all bars.")
 
 
 def test_of_many_devices_the_first_have_a_bar_and_the_others_are_counted() -> None:

@@ -246,7 +246,7 @@ class Report:
 
     `unchecked`: the advice rules that could not be checked, each with the reason. `windows`: the window that all
     results are about, and others of the same capture. `ranks`: by the number of a GPU, the rank that it works for, if
-    each rank has a number of its own.
+    each rank has a number of its own. `shared`: which of these numbers are one GPU, for each that ranks share.
     """
 
     title: str
@@ -261,6 +261,7 @@ class Report:
     windows: tuple[View, ...] = ()
     conditions: tuple[Conditions, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
+    shared: tuple[tuple[int, ...], ...] = ()
 
     def called(self, device: object) -> str:
         """Return what a GPU is called in this report."""

@@ -18,7 +18,7 @@ import pandas as pd
 
 from nightsight import __version__
 from nightsight.advise import NEEDS, advise, of_whole, unchecked
-from nightsight.analyze import analyze_others, analyze_timeline, ranks_by_gpu, spent, view_of
+from nightsight.analyze import analyze_others, analyze_timeline, ranks_by_gpu, shared_numbers, spent, view_of
 from nightsight.attaching import awaited, measured_by, with_attached
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibrated
@@ -433,6 +433,7 @@ def build_report(
         windows=windows,
         conditions=capture.conditions,
         ranks=ranks_by_gpu(timeline),
+        shared=tuple(map(tuple, shared_numbers(timeline))),
     )
     if doubts := benchmark_doubts(numbers(report)):
         return replace(report, findings=_ranked((*report.findings, _doubtful(doubts))))

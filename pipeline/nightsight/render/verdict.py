@@ -133,12 +133,18 @@ def _state(busy: Sequence[float], run: Numbers) -> str:
     low, high = (format_value(which(busy), "busy_pct") for which in (min, max))
     if len(busy) == 1 and not run.ranks:
         return f"GPU {low} busy."
-    return f"{gpus(len(busy), run)} {low if low == high else f'{low[:-2]} to {high}'} busy."
+    on = f" on {'one GPU' if run.cards == 1 else f'{run.cards} GPUs'}," if run.cards else ""
+    return f"{gpus(len(busy), run)}{on} {low if low == high else f'{low[:-2]} to {high}'} busy."
 
 
 def gpus(count: int, run: Numbers) -> str:
-    """Return how many GPUs a report holds, and of how many: `8 GPUs`, `8 of 64 GPUs`. A rank has one."""
-    return f"{count} of {run.ranks} GPUs" if run.ranks and run.ranks > count else f"{count} GPUs"
+    """Return how many GPUs a report holds: `8 GPUs`, `8 of 64 GPUs`; `2 ranks` where they share one."""
+    return f"{count} of {run.ranks} {each_of(run)}" if run.ranks and run.ranks > count else f"{count} {each_of(run)}"
+
+
+def each_of(run: Numbers) -> str:
+    """Return what has a number of its own: GPUs, or ranks where some share a GPU."""
+    return "ranks" if run.cards else "GPUs"
 
 
 def _mostly(split: Frame) -> str:

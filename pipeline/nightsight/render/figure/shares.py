@@ -104,7 +104,7 @@ def wholes(frame: Frame, called: Callable[[object], str] = gpu_name) -> Wholes:
     if len(devices) > 1:
         together = known.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
         mean = _whole(together.reset_index(), "")
-    of = f"The numbers are means of {len(devices)} GPUs. " if len(devices) > 1 else ""
+    of = "The numbers are means of all bars. " if len(devices) > 1 else ""
     return Wholes(bars, mean.parts, mean.total, f"{of}{_SPLIT_NOTE}", len(devices) - len(bars))
 
 

@@ -16,7 +16,7 @@ from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import counted, floats
-from nightsight.render.verdict import busy_by_device, gpus, largest_wait, largest_waits
+from nightsight.render.verdict import busy_by_device, each_of, gpus, largest_wait, largest_waits
 from nightsight.results import (
     COMMUNICATION,
     CUDA_GPU_KERN_SUM,
@@ -206,9 +206,9 @@ def _window_note(run: Numbers) -> str:
 
 def _gpu(run: Numbers) -> Iterator[Figure]:
     devices = run.busy_pct_by_device
-    over = f"sum over {len(devices)} devices" if len(devices) > 1 else ""
+    over = f"sum over {len(devices)} {each_of(run)}" if len(devices) > 1 else ""
     idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
-    mean = f"mean of {len(devices)} devices, {_span(devices, 'busy_pct')}; {idle} on average"
+    mean = f"mean of {len(devices)} {each_of(run)}, {_span(devices, 'busy_pct')}; {idle} on average"
     yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), mean if over else idle)
     kernels = _joined(counted(run.kernels or 0, "kernel"), over)
     yield Figure("Kernel time", format_value(run.kernel_ns, "kernel_ns"), kernels + _top_kernel(run))
@@ -279,7 +279,7 @@ def _of_waits(run: Numbers, waits: str) -> str:
     The advice on launches uses these: it looks at the worst device and ignores first launches.
     """
     devices = run.launch_idle_pct_by_device
-    span = f"mean of {len(devices)} devices, {_span(devices, 'launch_idle_pct')}" if len(devices) > 1 else ""
+    span = f"mean of {len(devices)} {each_of(run)}, {_span(devices, 'launch_idle_pct')}" if len(devices) > 1 else ""
     steady = format_value(run.steady_launch_idle_pct, "launch_idle_pct")
     has_slow = run.steady_launch_idle_pct is not None and steady != waits
     return _joined("of the window", span, f"{steady} without slow first launches" if has_slow else "")
