@@ -97,9 +97,14 @@ def gain_of(finding: Finding) -> str:
     return f"\N{MINUS SIGN}{gain:.{0 if gain >= _WHOLE_PCT else 1}f} %"
 
 
+def start_up(report: Report) -> View | None:
+    """Return the window before the chosen one, if there is one; its sentence says where its time went."""
+    return next((view for view in report.windows if view.name == START_UP and not view.is_chosen), None)
+
+
 def start_up_of(report: Report) -> str:
     """Say where the time before the chosen window went, and what took most of it; "" if it has no start-up."""
-    view = next((view for view in report.windows if view.name == START_UP and not view.is_chosen), None)
+    view = start_up(report)
     if view is None:
         return ""
     first = next((finding for finding in view.findings if (finding.gain_pct or 0.0) >= _MOSTLY_PCT), None)

@@ -12,7 +12,7 @@ from nightsight.render.page.figures import Figure, first_figures, window_figures
 from nightsight.render.page.findings import Advice
 from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.page.summary import Numbers
-from nightsight.render.verdict import Verdict, start_up_of, verdict, verdict_on
+from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
 from nightsight.results import TIME_SPLIT
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
@@ -61,7 +61,8 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: La
     sentence = _prose(chosen.sentence) if chosen and drawn else ""
     figures, label = first_figures(run, report), _label(chosen) if chosen else ""
     first = Choice(label, sentence, verdict(report, run), figures, drawn, advice)
-    return Choices((first, *_others(report, run, labels)), _prose(start_up_of(report)))
+    before = start_up(report)
+    return Choices((first, *_others(report, run, labels)), _prose(before.sentence) if before else "")
 
 
 def _others(report: Report, run: Numbers, labels: Labels) -> Iterator[Choice]:
