@@ -103,10 +103,15 @@ def test_the_answer_follows_the_window(browser: Any, files: dict[str, Path]) -> 
     assert whole.endswith("of the window is the start-up, which happens once.")
     labels = page.locator(".figures.first:visible dt").all_inner_texts()
     assert labels == ["Window", "GPU busy", "Largest wait", "Next largest wait"]
+    stay = "Timeline, pictures and tables below stay about Steady."
+    beside = page.locator(".windows p[data-of-window]:visible")
+    assert beside.inner_text().endswith(stay)
     page.get_by_role("button", name="Start-up", exact=True).click()
+    assert beside.inner_text() == stay
     assert page.locator(".answer:visible").inner_text().endswith("NVTX ranges. It happens once.")
     page.get_by_role("button", name="Steady", exact=True).click()
     assert page.locator(".answer:visible").inner_text() == steady
+    assert stay not in beside.inner_text()
     page.close()
 
 

@@ -62,20 +62,26 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: La
     figures, label = first_figures(run, report), _label(chosen) if chosen else ""
     first = Choice(label, sentence, verdict(report, run), figures, drawn, advice)
     before = start_up(report)
-    return Choices((first, *_others(report, run, labels)), _prose(before.sentence) if before else "")
+    return Choices((first, *_others(report, run, labels, label)), _prose(before.sentence) if before else "")
 
 
-def _others(report: Report, run: Numbers, labels: Labels) -> Iterator[Choice]:
+def _others(report: Report, run: Numbers, labels: Labels, chosen: str) -> Iterator[Choice]:
     for view in report.windows:
         if not view.is_chosen and view.split is not None and len(view.split):
             # sections of the page are about the chosen window, so the advice on others has no links to them
             said = advice_of(view.findings, {}, labels)
-            # the line on the start-up says this already, whichever window is shown
-            sentence = "" if view.name == START_UP else _prose(view.sentence)
+            # the line on the start-up says the rest already, whichever window is shown
+            told = "" if view.name == START_UP else _prose(view.sentence)
+            stay = f"Timeline, pictures and tables below stay about *{chosen}*."
             answer = verdict_on(view, run)
             answer = replace(answer, first=_of_start_up(view, report) or answer.first)
             yield Choice(
-                _label(view), sentence, answer, window_figures(view, run), wholes(view.split, report.called), said
+                _label(view),
+                f"{told} {stay}".strip(),
+                answer,
+                window_figures(view, run),
+                wholes(view.split, report.called),
+                said,
             )
 
 
