@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -194,22 +195,20 @@ def test_of_a_window_that_is_mostly_the_start_up_this_is_said(end_ns: int, *, is
 
 
 @pytest.mark.parametrize(
-    ("gain", "value", "note"),
+    ("gain", "excessive", "label", "value", "note"),
     [
-        (77.8, "77.8 %", "78 % of the sectors are needless"),
-        (float("nan"), "at most 7.2 %", "as far as that unit is from its peak"),
+        (77.8, 78.0, "It could get shorter by", "77.8 %", "78 % of the sectors are needless"),
+        (math.nan, 0.0, "It could get shorter by", "at most 7.2 %", "as far as that unit is from its peak"),
+        (math.nan, math.nan, "Away from the peak", "7.2 %", "of L2; whether its traffic is needed was not measured"),
     ],
 )
-def test_single_kernels_have_four_figures(gain: float, value: str, note: str) -> None:
+def test_single_kernels_have_four_figures(gain: float, excessive: float, label: str, value: str, note: str) -> None:
     columns = {"name": "copy", "replay_ns": 9.0, "unit": "L2", "used_pct": 92.8, "left_pct": 7.2, "gain_pct": gain}
-    limits = pd.DataFrame([columns | {"reason": "78 % of the sectors are needless, 32 sectors per load"}])
-    shown = first_figures(Numbers(), small_report(results=(result("ncu_limits", limits),)))
-    assert [figure.label for figure in shown] == [
-        "Replayed kernels",
-        "Largest kernel",
-        "It is limited by",
-        "It could get shorter by",
-    ]
+    reason = {"launch": 3, "reason": "78 % of the sectors are needless, 32 sectors per load"}
+    limits = result("ncu_limits", pd.DataFrame([columns | reason]))
+    kernels = result("ncu_kernels", pd.DataFrame({"launch": [3], "excessive_pct": [excessive]}))
+    shown = first_figures(Numbers(), small_report(results=(kernels, limits)))
+    assert [figure.label for figure in shown] == ["Replayed kernels", "Largest kernel", "It is limited by", label]
     assert (shown[-1].value, shown[-1].note) == (value, note)
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from nightsight.events.kernel_labels import Labels
 from nightsight.model import Finding, Result, View
+from nightsight.render.page.findings import advice
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.verdict import Verdict, cause_of, gain_of, largest_wait, verdict, verdict_on
 from nightsight.results import (
@@ -207,6 +209,13 @@ def test_a_long_list_of_names_is_left_out_of_a_sentence() -> None:
     names = ", ".join(f"cutlass sgemm {number}" for number in range(20))
     assert cause_of(waits(cause=f"Products run without tensor cores ({names})")) == "Products run without tensor cores"
     assert cause_of(waits(cause="Calls in `f` (f.py:3)")) == "Calls in `f` (f.py:3)"
+
+
+def test_a_line_of_causes_says_what_a_kernel_alone_could_gain() -> None:
+    alone = waits(None, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
+    known = waits(14.6, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
+    causes = [one.cause for one in advice((alone, known), {}, Labels(()))]
+    assert causes == [f"{alone.cause}, up to \N{MINUS SIGN}78 % of its time", known.cause]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

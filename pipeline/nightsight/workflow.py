@@ -376,7 +376,7 @@ def title_of(path: Path) -> str:
     return name or path.name
 
 
-_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report")
+_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report", ".csv")
 
 
 def print_stats(profile: Profile, selection: Selection, *, path: Path, output: str) -> Iterator[str]:

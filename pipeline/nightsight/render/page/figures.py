@@ -11,7 +11,7 @@ import pandas as pd
 from nightsight.events.kernel_labels import family_of, label_of
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.model import Report, View
-from nightsight.peaks import LIMITED_PCT
+from nightsight.peaks import LIMITED_PCT, MEMORIES
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
@@ -21,6 +21,7 @@ from nightsight.results import (
     COMMUNICATION,
     CUDA_GPU_KERN_SUM,
     MEMORY_USAGE,
+    NCU_KERNELS,
     NCU_LIMITS,
     OPERATORS,
     STEP_SPLIT,
@@ -55,7 +56,7 @@ def first_figures(run: Numbers, report: Report) -> tuple[Figure, ...]:
             _one_step(run), _busy(run), _largest_family(report), _largest_wait(report), _work(run)
         )
     elif len(report.rows(NCU_LIMITS)):
-        found = _single_kernels(report.rows(NCU_LIMITS))
+        found = _single_kernels(report)
     else:
         is_known = run.step_ns or run.window_ns or run.profiled_step_ns
         of_window = _one_step(run) if is_known else _recorded(report)
@@ -157,8 +158,12 @@ def _work(run: Numbers) -> Iterator[Figure]:
         yield Figure("Launches", f"{run.launches:,.0f}", f"of {counted(run.kernels or 0, 'kernel')} in the window")
 
 
-def _single_kernels(limits: pd.DataFrame) -> Iterator[Figure]:
+def _single_kernels(report: Report) -> Iterator[Figure]:
     """Yield the figures of kernels that ncu replayed, without a timeline."""
+    kernels, limits = report.rows(NCU_KERNELS), report.rows(NCU_LIMITS)
+    known = {"launch", "excessive_pct"} <= set(kernels) and "launch" in limits
+    excessive = limits["launch"].map(kernels.set_index("launch")["excessive_pct"]) if known else np.nan
+    limits = limits.assign(excessive_pct=excessive)
     times = floats(limits["replay_ns"])
     total = float(np.nansum(times))
     yield Figure("Replayed kernels", f"{len(limits):,}", f"{format_value(total, 'replay_ns')} in all")
@@ -184,6 +189,10 @@ def _shorter(limits: dict[Any, Any]) -> Figure:
         reason = middle_cut(printable(limits["reason"]).partition(", ")[0], _NAME_LENGTH)
         return Figure(label, format_value(float(limits["gain_pct"]), "gain_pct"), reason)
     left = format_value(float(limits["left_pct"]), "left_pct")
+    if limits["unit"] in MEMORIES and pd.isna(limits["excessive_pct"]):
+        # accesses that are far apart keep a cache busy with what nobody reads
+        unit = printable(limits["unit"])
+        return Figure("Away from the peak", left, f"of {unit}; whether its traffic is needed was not measured")
     return Figure(label, f"at most {left}", "as far as that unit is from its peak")
 
 
