@@ -89,8 +89,18 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
     assert healthy.first == (
         "Looked for 21 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
-        "rarely worth the work below 10 %."
+        "rarely worth the work below 10 %. Whether the kernels themselves are slow was not measured: add ncu."
     )
+
+
+def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
+    replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
+    limits = pd.DataFrame({"name": ["a"], "replay_ns": [1.0], "unit": "DRAM", "used_pct": [90.0]})
+    whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
+    found = "Looked for 21 causes of lost time, and found none."
+    assert said(*whole, replay).first == f"{found} Whether the kernels themselves are slow was not measured: add ncu."
+    assert said(*whole, replay, result(NCU_LIMITS.name, limits)).first == found
+    assert said(*BUSY, replay).first == found
 
 
 @pytest.mark.parametrize("rule", [name for name, _ in REMEDIES])

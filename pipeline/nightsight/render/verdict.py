@@ -39,6 +39,8 @@ _LONGEST: Final = 160
 _LAST_BRACKETS: Final = re.compile(r" \([^()]*\)$")
 # an idle GPU of which nothing else is known: the least share that is worth naming
 _LEAST_PCT: Final = 5.0
+# from here on a GPU works more than it waits
+_BUSY_PCT: Final = 50.0
 # of the start-up, in percent: what takes that is named
 _MOSTLY_PCT: Final = 25.0
 # a prediction from here on has no use for decimals
@@ -188,13 +190,26 @@ def _nothing(report: Report, split: Frame) -> tuple[str, str]:
         return waits, f"Causes could not be looked for: {printable(reason).rstrip('.')}." if reason else ""
     gains = report.rows(WHAT_IF)
     looked = f"Looked for {len(REMEDIES)} causes of lost time"
+    alone = _OF_KERNELS if _is_busy(split) and not len(report.rows(NCU_LIMITS)) else ""
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
-        return waits, f"{looked}, and found none."
+        return waits, f"{looked}, and found none.{alone}"
     most: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain, rule = format_value(float(most["gain_pct"]), "gain_pct"), str(most["rule"])
     most_is = f"{_CHANGES.get(rule, rule)} would save the most, {gain}"
     least = WORTH_PCT_OF.get(rule, WORTH_PCT)
-    return waits, f"{looked}. None is worth acting on: {most_is}, but is rarely worth the work below {least:.0f} %."
+    return (
+        waits,
+        f"{looked}. None is worth acting on: {most_is}, but is rarely worth the work below {least:.0f} %.{alone}",
+    )
+
+
+_OF_KERNELS: Final = " Whether the kernels themselves are slow was not measured: add ncu."
+
+
+def _is_busy(split: Frame) -> bool:
+    """Whether the GPUs were busy for most of the window."""
+    busy = busy_by_device(split)
+    return bool(busy) and sum(busy) / len(busy) >= _BUSY_PCT
 
 
 _CHANGES: Final = {

@@ -234,12 +234,23 @@ def _is_at(result: Result, *places: Place) -> bool:
 
 
 def _unchecked(rules: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...]:
-    """Group the advice rules that could not be checked by reason; return (names, reason)."""
+    """Group the advice rules that could not be checked by reason; return (causes, reason)."""
     reasons: dict[str, list[str]] = {}
     for rule, reason in rules.items():
         # the page adds the full stop itself
-        reasons.setdefault(printable(reason).rstrip("."), []).append(printable(rule))
+        said = _IN_WORDS.get(rule) or printable(rule).replace("_", " ")
+        reasons.setdefault(printable(reason).rstrip("."), []).append(said)
     return tuple((tuple(names), reason) for reason, names in reasons.items())
+
+
+# rules of single kernels, whose names are no causes
+_IN_WORDS: Final = {
+    "at_roof": "kernels at the peak of the GPU",
+    "registers": "too many registers",
+    "shared_memory": "too much shared memory",
+    "tail": "a last wave of blocks that does not fill the GPU",
+    "uncoalesced": "neighbouring threads that access memory far apart",
+}
 
 
 def _facts(environment: Environment) -> tuple[str, ...]:
