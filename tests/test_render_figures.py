@@ -262,3 +262,18 @@ def test_key_figures_without_a_gpu_are_of_the_cpu() -> None:
         "Top operator": ("75.0 %", "of all operator time: mm"),
         "Step, profiled": ("2.500 µs", "mean of 2 steps"),
     }
+
+
+@pytest.mark.parametrize(
+    ("times", "label", "note"),
+    [
+        ((35.0, 20.0, 45.0), "Largest kernel", "45.0 %: of kernel time: gemm f32 nn 128x64"),
+        ((35.0, 10.0, 55.0), "Largest kernel family", "55.0 %: of kernel time: matrix products"),
+    ],
+)
+def test_kernels_of_no_known_family_are_not_called_other(times: tuple[float, ...], label: str, note: str) -> None:
+    names = ["mine", "yours", "ampere_sgemm_128x64_nn"]
+    kernels = pd.DataFrame({"name": names, "total_ns": times, "time_pct": times})
+    report = small_report(results=(result("gpu_time", gpu_table(25.0)), result("cuda_gpu_kern_sum", kernels)))
+    (shown,) = (one for one in first_figures(numbers(report), report) if one.label.startswith("Largest kernel"))
+    assert (shown.label, f"{shown.value}: {shown.note}") == (label, note)

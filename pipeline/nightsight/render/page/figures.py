@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.kernel_labels import family_of, label_of
+from nightsight.events.kernel_labels import OTHER, family_of, label_of
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.model import Report, View
 from nightsight.peaks import LIMITED_PCT, MEMORIES
@@ -136,6 +136,13 @@ def _largest_family(report: Report) -> Iterator[Figure]:
     times = kernels["total_ns"].astype("float64").groupby(kernels["name"].astype("str").map(family_of)).sum()
     family = str(times.idxmax())
     share = format_value(float(100 * times.max() / times.sum()), "time_pct")
+    if family == OTHER:
+        # that says nothing, but the name of a kernel does
+        largest = kernels.iloc[int(np.nanargmax(floats(kernels["total_ns"])))].to_dict()
+        share = format_value(100.0 * float(largest["total_ns"]) / float(times.sum()), "time_pct")
+        label = label_of(str(largest["name"]), _NAME_LENGTH)
+        yield Figure("Largest kernel", share, f"of kernel time: {label}")
+        return
     yield Figure("Largest kernel family", share, f"of kernel time: {middle_cut(printable(family), _NAME_LENGTH)}")
 
 
