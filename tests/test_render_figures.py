@@ -259,7 +259,7 @@ def test_key_figures_without_a_gpu_are_of_the_cpu() -> None:
     assert figures_of(small_report(results=results, benchmark=None)) == {
         "Window": ("5.000 µs", "the range “measure”"),
         "Operator time": ("4.000 µs", "3 calls of 2 operators"),
-        "Top operator": ("75.0 %", "of all operator time: mm"),
+        "Top operator": ("75.0 %", "of operator time: mm"),
         "Step, profiled": ("2.500 µs", "mean of 2 steps"),
     }
 

@@ -39,7 +39,7 @@ _LONGEST: Final = 160
 _LAST_BRACKETS: Final = re.compile(r" \([^()]*\)$")
 # an idle GPU of which nothing else is known: the least share that is worth naming
 _LEAST_PCT: Final = 5.0
-# from here on a GPU works more than it waits
+# from here on a GPU works more than it waits, and a program is more in operators than outside
 _BUSY_PCT: Final = 50.0
 # of the start-up, in percent: what takes that is named
 _MOSTLY_PCT: Final = 25.0
@@ -272,33 +272,30 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
     if lacking is not None:
         return Verdict(_WITHOUT_GPU[lacking.rule], "", f"First: {lacking.remedy[:1].lower()}{lacking.remedy[1:]}")
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
-        cause = _of_operators(report) or _of_operator_time(run)
+        cause = " ".join(filter(None, (_of_operators(report), _of_operator_time(run))))
         return Verdict("No work on a GPU.", cause, "On a GPU, a report also has kernels, copies, launches and causes.")
     return _on("", found[0]) if found else Verdict("No work on a GPU.")
 
 
 def _of_operators(report: Report) -> str:
-    """Say what the time of a program on the CPU is: outside operators, if that is more, and in the largest one.
+    """Say how much of the time of a program on the CPU is outside operators, or in them, whichever is more.
 
     "" if that is not known of the whole: several threads can be in operators at once.
     """
     parts = report.rows(STEP_PARTS)
-    if not {"category", "name", "time_ns", "tid", "steps"} <= set(parts.columns) or parts["tid"].nunique() != 1:
+    if not {"category", "time_ns", "tid", "steps"} <= set(parts.columns) or parts["tid"].nunique() != 1:
         return ""
     times = parts["time_ns"].astype("float64")
-    is_operator = parts["category"].astype("str") == OPERATORS
-    if not times[is_operator].sum() > 0:
+    inside = float(times[parts["category"].astype("str") == OPERATORS].sum())
+    if not inside > 0:
         return ""
-    shares = 100.0 * times[is_operator].groupby(parts["name"].astype("str")).sum() / times.sum()
-    outside = 100.0 * times[~is_operator].sum() / times.sum()
     whole = "a step" if (parts["steps"].astype("float64") > 0).any() else "the window"
-    name, largest = (middle_cut(printable(str(shares.idxmax())), _LONG), format_value(float(shares.max()), "share_pct"))
-    if outside > shares.max():
-        share = format_value(float(outside), "share_pct")
-        return f"{share} of {whole} is outside operators. The largest operator, `{name}`, takes {largest}."
-    return f"{largest} of {whole} is in `{name}` itself."
+    share = 100.0 * inside / float(times.sum())
+    most, where = (share, "in operators") if share >= _BUSY_PCT else (100.0 - share, "outside operators")
+    return f"{format_value(most, 'share_pct')} of {whole} is {where}."
 
 
 def _of_operator_time(run: Numbers) -> str:
-    share = format_value(run.top_operator_pct, "own_pct")
-    return f"{share} of the time of all operators is in `{middle_cut(printable(run.top_operator), _LONG)}` itself."
+    """Say what the largest operator takes: of operator time, as everywhere on the page and in a terminal."""
+    share, name = format_value(run.top_operator_pct, "own_pct"), middle_cut(printable(run.top_operator), _LONG)
+    return f"The top operator, `{name}`, takes {share} of operator time."

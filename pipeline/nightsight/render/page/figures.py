@@ -271,7 +271,7 @@ def _operator_time(run: Numbers) -> Iterator[Figure]:
 def _top_operator(run: Numbers) -> Iterator[Figure]:
     if run.top_operator_pct is not None:
         name = middle_cut(printable(run.top_operator), _NAME_LENGTH)
-        yield Figure("Top operator", format_value(run.top_operator_pct, "own_pct"), f"of all operator time: {name}")
+        yield Figure("Top operator", format_value(run.top_operator_pct, "own_pct"), f"of operator time: {name}")
 
 
 def _launches(run: Numbers) -> Iterator[Figure]:

@@ -46,6 +46,7 @@ Pairs = tuple[tuple[str, str], ...]
 TABLE_BYTES: Final = 400_000
 """How many bytes of a page table rows may take beyond those that are printed."""
 _TITLE_LENGTH: Final = 60
+_CAUSES: Final = "Causes, and what to do"
 _ON_A_GPU: Final = (
     SERVING.name,
     RANKS.name,
@@ -159,7 +160,7 @@ class Page:
     @property
     def has_causes(self) -> bool:
         """Whether there is advice, or was looked for."""
-        return bool(self.advice or self.unchecked or self.lead)
+        return bool(self.advice or self.lead)
 
     @property
     def has_what_if(self) -> bool:
@@ -187,18 +188,22 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     sections = tuple(made.pop(name) for name in is_open if name in made)
     shown = (*((lead,) if lead else ()), *sections, *made.values(), *method.sections)
     titles = {section.anchor: section.title for section in shown}
+    unchecked = _unchecked(report.unchecked)
+    told = advice(report.findings, titles, labels)
+    # without either there is no section that says why
+    causes = () if told or lead else tuple((_CAUSES, reason) for _, reason in unchecked)
     return Page(
         middle_cut(printable(report.title), _TITLE_LENGTH),
         _facts(report.environment),
         doubts,
         tuple(banner for banner in said if banner not in doubts),
         key_figures(run),
-        choices(report, run, advice(report.findings, titles, labels), labels),
+        choices(report, run, told, labels),
         lead,
-        _unchecked(report.unchecked),
+        unchecked,
         sections,
         _details(made.values()),
-        _unavailable(report.results),
+        (*causes, *_unavailable(report.results)),
         method,
         printable(report.generator) if report.generator else "",
         packed_tables((section.table for section in shown if section.table), most_bytes=table_bytes),
