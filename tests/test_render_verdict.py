@@ -8,9 +8,12 @@ import pytest
 
 from nightsight.events.kernel_labels import Labels
 from nightsight.model import Finding, Result, View
+from nightsight.render import render_html
 from nightsight.render.page.figures import first_figures
-from nightsight.render.page.findings import advice
+from nightsight.render.page.findings import advice, apart
+from nightsight.render.page.page import page
 from nightsight.render.page.summary import Numbers, numbers
+from nightsight.render.terminal import first_screen
 from nightsight.render.verdict import Verdict, cause_of, gain_of, largest_wait, verdict, verdict_on
 from nightsight.results import (
     COMMUNICATION,
@@ -22,6 +25,7 @@ from nightsight.results import (
     RANKS,
     REMEDIES,
     REPLAY,
+    SIMULATED,
     STEP_PARTS,
     TIME_SPLIT,
     WHAT_IF,
@@ -166,6 +170,33 @@ def test_a_capture_that_lacks_the_gpu_says_so_before_what_the_cpu_did(rule: str,
     operators = pd.DataFrame({"name": ["aten::mm"], "calls": [2], "own_ns": [9], "own_pct": [100.0]})
     lacking = Finding(rule, "warning", "GPU", "", "Record the GPU, too.")
     assert said(result("cpu_ops", operators), findings=(lacking,)).text == text
+
+
+def test_what_the_verdict_says_of_a_capture_is_not_said_again() -> None:
+    lacking = Finding("lost_events", "warning", "No GPU work was saved", "It was lost. So it is.", "End by itself.")
+    other = Finding("odd", "warning", "Odd", "")
+    report = small_report(results=(), findings=(lacking, other))
+    screen, view = first_screen(report), page(report)
+    assert screen.verdict.text == "GPU work was not saved. It was lost. First: end by itself."
+    assert [text for _, text in screen.doubts] == ["Warning: Odd"]
+    assert [banner.title for banner in view.doubts] == ["Odd"]
+
+
+def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
+    replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
+    report = small_report(results=(*on_gpus((0, COMPUTE, 99), (0, HOST, 1)), replay), findings=())
+    text = render_html(report)
+    assert text.count("Looked for 21 causes") == 1
+    assert "No cause is worth acting on." in text
+
+
+def test_what_is_said_of_the_simulation_stands_below_the_causes() -> None:
+    said_of_all = SIMULATED.format(one="a step", difference="+0.5 %")
+    found = tuple(waits(gain, evidence=("mine", said_of_all)) for gain in (14.6, 5.0))
+    items, simulation = apart(advice(found, {}, Labels(())))
+    assert [item.evidence for item in items] == [("mine",), ("mine",)]
+    assert simulation == f"{said_of_all}."
+    assert render_html(small_report(results=BUSY, findings=found)).count("The simulation of a") == 1
 
 
 @pytest.mark.parametrize(

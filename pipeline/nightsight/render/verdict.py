@@ -36,6 +36,8 @@ Frame = pd.DataFrame
 
 _LONG: Final = 90
 _LONGEST: Final = 160
+SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+"""What stands between two sentences."""
 _LAST_BRACKETS: Final = re.compile(r" \([^()]*\)$")
 # an idle GPU of which nothing else is known: the least share that is worth naming
 _LEAST_PCT: Final = 5.0
@@ -51,12 +53,14 @@ _WHOLE_PCT: Final = 10.0
 class Verdict:
     """state: how busy the GPU was, or what else there is. cause: what costs most. first: what to do, and its gain.
 
-    Each is a sentence, or "" if there is nothing to say.
+    Each is a sentence, or "" if there is nothing to say. about: the doubt that the sentences are about, which so need
+    not be said beside them.
     """
 
     state: str
     cause: str = ""
     first: str = ""
+    about: Finding | None = None
 
     @property
     def text(self) -> str:
@@ -270,7 +274,9 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
         return Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
     lacking = next((finding for finding in report.findings if finding.rule in _WITHOUT_GPU), None)
     if lacking is not None:
-        return Verdict(_WITHOUT_GPU[lacking.rule], "", f"First: {lacking.remedy[:1].lower()}{lacking.remedy[1:]}")
+        why = printable(SENTENCES.split(lacking.detail, maxsplit=1)[0]) if lacking.detail else ""
+        first = f"First: {lacking.remedy[:1].lower()}{lacking.remedy[1:]}"
+        return Verdict(_WITHOUT_GPU[lacking.rule], why, first, lacking)
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
         cause = " ".join(filter(None, (_of_operators(report), _of_operator_time(run))))
         return Verdict("No work on a GPU.", cause, "On a GPU, a report also has kernels, copies, launches and causes.")

@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nightsight.events.kernel_labels import Labels
 from nightsight.model import SEVERITIES, Finding
 from nightsight.render.verdict import cause_of, gain_of
+from nightsight.results import SIMULATED
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
 
 _UP_TO: Final = re.compile(r", up to \N{MINUS SIGN}[\d.]+ % of (?:its|their) time$")
+_SIMULATED: Final = SIMULATED.partition("{")[0]
 _WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
 
 
@@ -89,6 +91,16 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: Lab
         for finding in findings
         if finding.severity == "advice"
     )
+
+
+def apart(items: tuple[Advice, ...]) -> tuple[tuple[Advice, ...], str]:
+    """Return advice without what is said of the simulation, which is the same for all, and that."""
+    said = [text for item in items for text in item.evidence if text.startswith(_SIMULATED)]
+    bare = (
+        replace(item, evidence=tuple(text for text in item.evidence if not text.startswith(_SIMULATED)))
+        for item in items
+    )
+    return tuple(bare), f"{said[0]}." if said else ""
 
 
 def _bound(finding: Finding) -> str:

@@ -30,6 +30,7 @@ from nightsight.results import (
     NVTX_RANGES,
     RANGE_ITERATIONS,
     RANKS,
+    REMEDIES,
     SERVING,
     STEP_PARTS,
     STEP_SPLIT,
@@ -46,6 +47,7 @@ Pairs = tuple[tuple[str, str], ...]
 TABLE_BYTES: Final = 400_000
 """How many bytes of a page table rows may take beyond those that are printed."""
 _TITLE_LENGTH: Final = 60
+_NOTHING: Final = "No cause is worth acting on."
 _CAUSES: Final = "Causes, and what to do"
 _ON_A_GPU: Final = (
     SERVING.name,
@@ -132,9 +134,9 @@ class Page:
     """Everything that the template of a report prints.
 
     doubts: what is wrong with the capture; notes: what else is to know about it. figures: all key figures. windows:
-    those that a reader can choose. lead: where the time went. unchecked: advice rules that could not be checked, with
-    the reason. sections: those that are open. unavailable: titles of missing results, with the reason. tables: all rows
-    of the tables, compressed (packed_tables).
+    those that a reader can choose. lead: where the time went. unchecked: causes that could not be checked, with the
+    reason. nothing: what to say if causes were looked for and there is no advice. sections: those that are open.
+    unavailable: titles of missing results, with the reason. tables: all rows of the tables, compressed (packed_tables).
     """
 
     title: str
@@ -145,6 +147,7 @@ class Page:
     windows: Choices
     lead: Section | None
     unchecked: tuple[tuple[tuple[str, ...], str], ...]
+    nothing: str
     sections: tuple[Section, ...]
     details: tuple[Details, ...]
     unavailable: Pairs
@@ -181,8 +184,6 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     report = replace(report, results=numbered(with_figures(report.results)))
     made = {result.name: _section(result, report, labels) for result in report.results if _has_section(result)}
     method, run = _method(report, labels), numbers(report)
-    said = banners(report.findings)
-    doubts = tuple(banner for banner in said if banner.severity != "info")
     lead = made.pop(TIME_SPLIT.name, None)
     is_open = _open(report)
     sections = tuple(made.pop(name) for name in is_open if name in made)
@@ -192,15 +193,20 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     told = advice(report.findings, titles, labels)
     # without either there is no section that says why
     causes = () if told or lead else tuple((_CAUSES, reason) for _, reason in unchecked)
+    windows = choices(report, run, told, labels)
+    about = windows.windows[0].verdict.about
+    said = banners(tuple(finding for finding in report.findings if finding is not about))
+    doubts = tuple(banner for banner in said if banner.severity != "info")
     return Page(
         middle_cut(printable(report.title), _TITLE_LENGTH),
         _facts(report.environment),
         doubts,
         tuple(banner for banner in said if banner not in doubts),
         key_figures(run),
-        choices(report, run, told, labels),
+        windows,
         lead,
         unchecked,
+        "" if REMEDIES[0][0] in report.unchecked else _NOTHING,
         sections,
         _details(made.values()),
         (*causes, *_unavailable(report.results)),

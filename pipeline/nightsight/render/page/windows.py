@@ -9,7 +9,7 @@ from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED,
 from nightsight.model import Report, View
 from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.page.figures import Figure, first_figures, window_figures
-from nightsight.render.page.findings import Advice
+from nightsight.render.page.findings import Advice, apart
 from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.page.summary import Numbers
 from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
@@ -32,7 +32,10 @@ _MOST_PCT: Final = 50.0
 
 @dataclass(frozen=True)
 class Choice:
-    """One window: its label, how it was chosen, the verdict on it, its figures, where its time went, and advice."""
+    """One window: its label, how it was chosen, the verdict on it, its figures, where its time went, and advice.
+
+    simulation: how well the simulation that the gains are from gives what was measured; "" if it gives just that.
+    """
 
     label: str
     sentence: str
@@ -40,6 +43,7 @@ class Choice:
     figures: tuple[Figure, ...]
     wholes: Wholes
     advice: tuple[Advice, ...]
+    simulation: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: La
     # without work on a GPU there is no choice to explain
     sentence = _prose(chosen.sentence) if chosen and drawn else ""
     figures, label = first_figures(run, report), _label(chosen) if chosen else ""
-    first = Choice(label, sentence, verdict(report, run), figures, drawn, advice)
+    first = Choice(label, sentence, verdict(report, run), figures, drawn, *apart(advice))
     before = start_up(report)
     return Choices((first, *_others(report, run, labels, label)), _prose(before.sentence) if before else "")
 
@@ -81,7 +85,7 @@ def _others(report: Report, run: Numbers, labels: Labels, chosen: str) -> Iterat
                 answer,
                 window_figures(view, run),
                 wholes(view.split, report.called),
-                said,
+                *apart(said),
             )
 
 
