@@ -190,7 +190,7 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
     assert "No cause is worth acting on." in text
 
 
-def test_what_is_said_of_the_simulation_stands_below_the_causes() -> None:
+def test_what_is_said_of_the_simulation_stands_once_where_gains_are_defined() -> None:
     said_of_all = SIMULATED.format(one="a step", difference="+0.5 %")
     found = tuple(waits(gain, evidence=("mine", said_of_all)) for gain in (14.6, 5.0))
     items, simulation = apart(advice(found, {}, Labels(())))
