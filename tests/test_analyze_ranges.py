@@ -1,5 +1,6 @@
 """Paths of ranges, and the range that each call was made in, against brute force."""
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -14,6 +15,7 @@ from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.render.table.layouts import layout_of
 from nightsight.tables import MODULE, PUSH_POP, conform, empty, nest
+from tests.recorded import Recorded
 from tests.timeline import beside, draw
 
 SPANS = st.lists(
@@ -134,6 +136,15 @@ def test_a_range_is_below_that_around_it_in_its_own_process() -> None:
     ]
     alone = result.rows[result.rows["pid"] == 5]
     assert "pid" not in layout_of(result).prepare(alone)
+
+
+@pytest.mark.parametrize(("name", "title"), [("mini_torch", "User ranges"), ("train", "NVTX ranges")])
+def test_ranges_are_called_what_recorded_them(name: str, title: str, recorded: Recorded) -> None:
+    assert recorded.report(name).result("nvtx_ranges").title == title
+    text = re.sub(r"<script.*?</script>", "", recorded.page(name), flags=re.DOTALL)
+    heading, other = (f">{one}</h" for one in (title, "NVTX ranges" if title == "User ranges" else "User ranges"))
+    assert heading in text
+    assert other not in text
 
 
 def test_ranges_that_never_ended_are_said_with_the_first_names() -> None:

@@ -13,12 +13,18 @@ import pytest
 from nightsight.cli import FORMATS
 from nightsight.model import Report
 from nightsight.render import FORMATS as RENDERED
+from nightsight.workflow import title_of
 from tests.recorded import DATA
 from tests.test_cli import UNREADABLE, USAGE, CaptureFile, FakeNsys, error_lines
 
 
 def test_every_format_of_the_command_is_rendered() -> None:
     assert tuple(RENDERED) == FORMATS
+
+
+@pytest.mark.parametrize("name", ["run.csv", "run.ncu-rep", "run.sqlite", "run.json.gz", "run.report.json"])
+def test_a_report_is_called_after_its_file_without_the_endings(name: str) -> None:
+    assert title_of(Path("folder") / name) == "run"
 
 
 @pytest.mark.parametrize("style", ["html", "json", "markdown"])

@@ -122,7 +122,7 @@ def test_of_columns_that_stand_for_several_steps_the_slowest_is_where_a_mark_lea
 
 def test_devices_have_panels_on_one_scale() -> None:
     found = drawn(pd.concat([table((4, 4), device=number) for number in range(10)]))
-    assert [one.label for one in found.panels] == [f"Device {number}" for number in range(8)]
+    assert [one.label for one in found.panels] == [f"GPU {number}" for number in range(8)]
     assert found.notes[-1] == "The first 8 of 10 devices; report.json (step_times) has them all."
 
 

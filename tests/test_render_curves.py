@@ -206,7 +206,7 @@ def test_what_lies_outside_the_window_is_told_from_it() -> None:
 
 def test_devices_have_panels_of_their_own_over_the_same_axes() -> None:
     drawn = chart(table((0, 0, 1), (1, 0, 4), (1, 600, 2), (0, 500, 2)), window_ns=1000)
-    assert [panel.label for panel in drawn.panels] == ["Device 0", "Device 1"]
+    assert [panel.label for panel in drawn.panels] == ["GPU 0", "GPU 1"]
     assert [panel.paths for panel in drawn.panels] == [
         ("M0 1000V750H500V500H1000V1000",),
         ("M0 1000V0H600V500H1000V1000",),
@@ -297,7 +297,7 @@ def test_a_device_with_a_hostile_name_is_text() -> None:
     frame = pd.concat([frame.assign(device=name) for name in HOSTILE[:9]])
     outline = Outline(render_html(report_with("memory_over_time", frame, beside="memory_usage")))
     assert outline.open == []
-    assert f"Device {HOSTILE[0]}" in outline.text["bdi"]
+    assert f"GPU {HOSTILE[0]}" in outline.text["bdi"]
 
 
 def test_a_drawn_timeline_has_its_curve_on_the_page() -> None:

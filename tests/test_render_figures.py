@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -34,9 +35,9 @@ def test_key_figures_of_one_gpu() -> None:
 
 def test_key_figures_of_two_gpus_say_what_is_mean_and_what_is_sum() -> None:
     figures = figures_of(with_gpu_time(20.0, 40.0))
-    assert figures["GPU busy"] == ("30.0 %", "mean of 2 devices, 20.0 % to 40.0 %; idle 700.0 ms on average")
-    assert figures["Kernel time"] == ("600.0 ms", "14 kernels, sum over 2 devices")
-    assert figures["Copy time"] == ("3.000 µs", "4.000 MB in 2 copies, sum over 2 devices")
+    assert figures["GPU busy"] == ("30.0 %", "mean of 2 GPUs, 20.0 % to 40.0 %; idle 700.0 ms on average")
+    assert figures["Kernel time"] == ("600.0 ms", "14 kernels, sum over 2 GPUs")
+    assert figures["Copy time"] == ("3.000 µs", "4.000 MB in 2 copies, sum over 2 GPUs")
     assert figures["Launches"] == ("40", "API median 4.000 µs to 4.001 µs, by device")
 
 
@@ -75,7 +76,7 @@ def test_the_gpu_s_waits_for_launches_are_a_mean_over_devices() -> None:
     report = with_gpu_time(25.0)
     figures = figures_of(replace(report, results=(*report.results, result("launch_bound", bound))))
     assert "Launches" not in figures
-    note = "mean of 2 devices, 10.0 % to 20.0 %; 20 launches, API median 4.000 µs"
+    note = "mean of 2 GPUs, 10.0 % to 20.0 %; 20 launches, API median 4.000 µs"
     assert figures["GPU waits for launches"] == ("15.0 %", f"of the window, {note}")
 
 
@@ -194,22 +195,20 @@ def test_of_a_window_that_is_mostly_the_start_up_this_is_said(end_ns: int, *, is
 
 
 @pytest.mark.parametrize(
-    ("gain", "value", "note"),
+    ("gain", "excessive", "label", "value", "note"),
     [
-        (77.8, "77.8 %", "78 % of the sectors are needless"),
-        (float("nan"), "at most 7.2 %", "as far as that unit is from its peak"),
+        (77.8, 78.0, "It could get shorter by", "77.8 %", "78 % of the sectors are needless"),
+        (math.nan, 0.0, "It could get shorter by", "at most 7.2 %", "as far as that unit is from its peak"),
+        (math.nan, math.nan, "Away from the peak", "7.2 %", "of L2; whether its traffic is needed was not measured"),
     ],
 )
-def test_single_kernels_have_four_figures(gain: float, value: str, note: str) -> None:
+def test_single_kernels_have_four_figures(gain: float, excessive: float, label: str, value: str, note: str) -> None:
     columns = {"name": "copy", "replay_ns": 9.0, "unit": "L2", "used_pct": 92.8, "left_pct": 7.2, "gain_pct": gain}
-    limits = pd.DataFrame([columns | {"reason": "78 % of the sectors are needless, 32 sectors per load"}])
-    shown = first_figures(Numbers(), small_report(results=(result("ncu_limits", limits),)))
-    assert [figure.label for figure in shown] == [
-        "Replayed kernels",
-        "Largest kernel",
-        "It is limited by",
-        "It could get shorter by",
-    ]
+    reason = {"launch": 3, "reason": "78 % of the sectors are needless, 32 sectors per load"}
+    limits = result("ncu_limits", pd.DataFrame([columns | reason]))
+    kernels = result("ncu_kernels", pd.DataFrame({"launch": [3], "excessive_pct": [excessive]}))
+    shown = first_figures(Numbers(), small_report(results=(kernels, limits)))
+    assert [figure.label for figure in shown] == ["Replayed kernels", "Largest kernel", "It is limited by", label]
     assert (shown[-1].value, shown[-1].note) == (value, note)
 
 
@@ -260,6 +259,21 @@ def test_key_figures_without_a_gpu_are_of_the_cpu() -> None:
     assert figures_of(small_report(results=results, benchmark=None)) == {
         "Window": ("5.000 µs", "the range “measure”"),
         "Operator time": ("4.000 µs", "3 calls of 2 operators"),
-        "Top operator": ("75.0 %", "of all operator time: mm"),
+        "Top operator": ("75.0 %", "of operator time: mm"),
         "Step, profiled": ("2.500 µs", "mean of 2 steps"),
     }
+
+
+@pytest.mark.parametrize(
+    ("times", "label", "note"),
+    [
+        ((35.0, 20.0, 45.0), "Largest kernel", "45.0 %: of kernel time: gemm f32 nn 128x64"),
+        ((35.0, 10.0, 55.0), "Largest kernel family", "55.0 %: of kernel time: matrix products"),
+    ],
+)
+def test_kernels_of_no_known_family_are_not_called_other(times: tuple[float, ...], label: str, note: str) -> None:
+    names = ["mine", "yours", "ampere_sgemm_128x64_nn"]
+    kernels = pd.DataFrame({"name": names, "total_ns": times, "time_pct": times})
+    report = small_report(results=(result("gpu_time", gpu_table(25.0)), result("cuda_gpu_kern_sum", kernels)))
+    (shown,) = (one for one in first_figures(numbers(report), report) if one.label.startswith("Largest kernel"))
+    assert (shown.label, f"{shown.value}: {shown.note}") == (label, note)

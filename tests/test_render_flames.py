@@ -99,9 +99,9 @@ def test_deep_stacks_are_cut_and_this_is_said() -> None:
 def test_the_devices_with_the_most_idle_time_are_drawn() -> None:
     of_six = pd.concat([table(("host code", "main", 1 + device), device=device) for device in range(6)])
     (shown,) = flames(of_six)
-    assert [one.label for one in shown.flames] == ["Device 2", "Device 3", "Device 4", "Device 5"]
+    assert [one.label for one in shown.flames] == ["GPU 2", "GPU 3", "GPU 4", "GPU 5"]
     assert shown.notes[1:] == ("The 4 of 6 devices with the most idle time.",)
-    assert shown.flames[0].summary.startswith("Device 2, idle 3.000 ms: ")
+    assert shown.flames[0].summary.startswith("GPU 2, idle 3.000 ms: ")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_a_damaged_report_can_hold_is_drawn_or_left_out() -> None:
     assert [box.title for box in missing.flames[0].boxes if box.is_series] == [
         "(no name): 3.000 ms, 100.0 % of the idle time"
     ]
-    assert flames(frame.assign(device=["a", "b"]))[0].flames[0].label == "Device a"
+    assert flames(frame.assign(device=["a", "b"]))[0].flames[0].label == "GPU a"
 
 
 NAMES = st.sampled_from(["a", "b", "[c (x.py)]", "d (y.py:3)", "others: 1 function", ""]) | st.text(max_size=5)

@@ -152,7 +152,7 @@ def test_names_of_marks_do_not_touch(median: float, high: float, expected: list[
 
 def test_devices_share_the_axis_and_are_named() -> None:
     view = drawn(ONE, pd.concat([table((1000, 2000, 1, 1)), table((5000, 10_000, 1, 1), device=3)]))
-    assert [panel.label for panel in view.panels] == ["Device 0: Things", "Device 3: Things"]
+    assert [panel.label for panel in view.panels] == ["GPU 0: Things", "GPU 3: Things"]
     assert view.panels[0].bins[0].x < view.panels[1].bins[0].x
 
 

@@ -156,7 +156,7 @@ def test_a_label_that_has_no_room_is_cut_and_one_of_a_cause_gives_way_to_its_sha
 def test_the_first_devices_are_drawn_and_others_counted() -> None:
     of_six = pd.concat([table(("step #", "compute", "a", 1), device=device) for device in range(6)])
     (shown,) = icicles(of_six, same)
-    assert [one.label for one in shown.icicles] == ["Device 0", "Device 1", "Device 2", "Device 3"]
+    assert [one.label for one in shown.icicles] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
     assert shown.notes[-1] == "The first 4 of 6; the table has them all."
 
 

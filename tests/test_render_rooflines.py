@@ -142,7 +142,7 @@ def test_a_label_goes_to_the_other_end_of_its_roof_where_points_are() -> None:
 
 def test_points_without_known_roofs_are_drawn_alone() -> None:
     drawn = chart(points((0, "FP32", 1e13, 100.0, math.nan)), pd.DataFrame())
-    assert (len(drawn.points), drawn.roofs, drawn.title) == (1, (), "Device 0")
+    assert (len(drawn.points), drawn.roofs, drawn.title) == (1, (), "GPU 0")
 
 
 def test_each_device_has_its_own_plot_and_roofs() -> None:

@@ -45,7 +45,7 @@ def test_a_part_is_written_on_where_there_is_room() -> None:
 def test_devices_have_a_bar_each() -> None:
     one, two = table(("busy", "compute", 5)), table(("idle", "launch", 7), device=4)
     drawn = wholes(pd.concat([two, one]))
-    assert [(whole.label, whole.busy) for whole in drawn.bars] == [("Device 0", 100), ("Device 4", 0)]
+    assert [(whole.label, whole.busy) for whole in drawn.bars] == [("GPU 0", 100), ("GPU 4", 0)]
 
 
 def test_several_devices_have_one_key_of_their_mean() -> None:
@@ -57,7 +57,7 @@ def test_several_devices_have_one_key_of_their_mean() -> None:
         ("launch", "5.0 %"),
         ("host code", "25.0 %"),
     ]
-    assert drawn.note.startswith("The numbers are means of 2 GPUs.")
+    assert drawn.note.startswith("The numbers are means of all bars.")
 
 
 def test_the_key_has_the_order_of_the_bars_whatever_a_device_lacks() -> None:

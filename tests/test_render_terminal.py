@@ -71,6 +71,16 @@ def test_a_wide_terminal_shows_more_columns_and_whole_names(trained: Report) -> 
     assert "gemm f32 nt 256x128x8" in wide
 
 
+def test_times_of_one_kernel_have_one_unit(trained: Report) -> None:
+    rows = trained.result("cuda_gpu_kern_sum")
+    times = rows.rows.head(2).assign(avg_ns=[6_837_580.0, 64_380.0], med_ns=[2_900.0, 49_800.0], max_ns=36_907_000)
+    of_both = replace(trained, results=(replace(rows, table=times),))
+    top = first_screen(of_both).top
+    assert top is not None
+    assert {title.rpartition(" ")[2] for title in top.headings[3:]} == {"ms"}
+    assert top.cells[0][3:] == ("6.838", "0.003", "36.907")
+
+
 def test_a_single_cause_is_in_the_verdict_and_not_repeated(trained: Report) -> None:
     one = replace(trained, findings=(advice("stop it", 12.0),))
     lines = texts(first_screen(one))

@@ -6,8 +6,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from nightsight.events.kernel_labels import Labels
 from nightsight.model import Finding, Result, View
+from nightsight.render import render_html
+from nightsight.render.page.figures import first_figures
+from nightsight.render.page.findings import advice, apart
+from nightsight.render.page.page import page
 from nightsight.render.page.summary import Numbers, numbers
+from nightsight.render.terminal import first_screen
 from nightsight.render.verdict import Verdict, cause_of, gain_of, largest_wait, verdict, verdict_on
 from nightsight.results import (
     COMMUNICATION,
@@ -19,6 +25,7 @@ from nightsight.results import (
     RANKS,
     REMEDIES,
     REPLAY,
+    SIMULATED,
     STEP_PARTS,
     TIME_SPLIT,
     WHAT_IF,
@@ -87,8 +94,18 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
     assert healthy.first == (
         "Looked for 21 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
-        "rarely worth the work below 10 %."
+        "rarely worth the work below 10 %. Whether the kernels themselves are slow was not measured: add ncu."
     )
+
+
+def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
+    replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
+    limits = pd.DataFrame({"name": ["a"], "replay_ns": [1.0], "unit": "DRAM", "used_pct": [90.0]})
+    whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
+    found = "Looked for 21 causes of lost time, and found none."
+    assert said(*whole, replay).first == f"{found} Whether the kernels themselves are slow was not measured: add ncu."
+    assert said(*whole, replay, result(NCU_LIMITS.name, limits)).first == found
+    assert said(*BUSY, replay).first == found
 
 
 @pytest.mark.parametrize("rule", [name for name, _ in REMEDIES])
@@ -136,7 +153,7 @@ def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
         {"name": ["aten::mm", "aten::add"], "calls": [2, 2], "own_ns": [9, 1], "own_pct": [90.0, 10.0]}
     )
     assert said(result("cpu_ops", operators)).text == (
-        "No work on a GPU. 90.0 % of the time of all operators is in `aten::mm` itself. "
+        "No work on a GPU. The top operator, `aten::mm`, takes 90.0 % of operator time. "
         "On a GPU, a report also has kernels, copies, launches and causes."
     )
 
@@ -155,30 +172,60 @@ def test_a_capture_that_lacks_the_gpu_says_so_before_what_the_cpu_did(rule: str,
     assert said(result("cpu_ops", operators), findings=(lacking,)).text == text
 
 
+def test_what_the_verdict_says_of_a_capture_is_not_said_again() -> None:
+    lacking = Finding("lost_events", "warning", "No GPU work was saved", "It was lost. So it is.", "End by itself.")
+    other = Finding("odd", "warning", "Odd", "")
+    report = small_report(results=(), findings=(lacking, other))
+    screen, view = first_screen(report), page(report)
+    assert screen.verdict.text == "GPU work was not saved. It was lost. First: end by itself."
+    assert [text for _, text in screen.doubts] == ["Warning: Odd"]
+    assert [banner.title for banner in view.doubts] == ["Odd"]
+
+
+def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
+    replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
+    report = small_report(results=(*on_gpus((0, COMPUTE, 99), (0, HOST, 1)), replay), findings=())
+    text = render_html(report)
+    assert text.count("Looked for 21 causes") == 1
+    assert "No cause is worth acting on." in text
+
+
+def test_what_is_said_of_the_simulation_stands_once_where_gains_are_defined() -> None:
+    said_of_all = SIMULATED.format(one="a step", difference="+0.5 %")
+    found = tuple(waits(gain, evidence=("mine", said_of_all)) for gain in (14.6, 5.0))
+    items, simulation = apart(advice(found, {}, Labels(())))
+    assert [item.evidence for item in items] == [("mine",), ("mine",)]
+    assert simulation == f"{said_of_all}."
+    assert render_html(small_report(results=BUSY, findings=found)).count("The simulation of a") == 1
+
+
 @pytest.mark.parametrize(
     ("host", "cause"),
     [
-        (60.0, "60.0 % of the window is outside operators. The largest operator, `aten::mm`, takes 30.0 %."),
-        (10.0, "66.7 % of the window is in `aten::mm` itself."),
+        (60.0, "60.0 % of the window is outside operators."),
+        (10.0, "80.0 % of the window is in operators."),
     ],
 )
-def test_on_a_cpu_the_larger_fact_comes_first_in_shares_of_the_window(host: float, cause: str) -> None:
+def test_on_a_cpu_shares_are_of_the_window_or_of_operator_time_and_say_so(host: float, cause: str) -> None:
     operators = pd.DataFrame({"name": ["aten::mm"], "calls": [2], "own_ns": [9], "own_pct": [90.0]})
-    mm = 30.0 if host > 50 else 60.0
     parts = pd.DataFrame(
         {
             "tid": 1,
             "steps": 0,
             "category": ["operators", "operators", "host code"],
             "name": ["aten::mm", "aten::add", "host code"],
-            "time_ns": [mm, 10.0 if host > 50 else 20.0, host],
+            "time_ns": [30.0, 10.0, host],
         }
     )
-    shown = said(result("cpu_ops", operators), result(STEP_PARTS.name, parts))
-    assert shown.cause == cause
+    largest = "The top operator, `aten::mm`, takes 90.0 % of operator time."
+    results = (result("cpu_ops", operators), result(STEP_PARTS.name, parts))
+    assert said(*results).cause == f"{cause} {largest}"
+    report = small_report(results=results)
+    (top,) = (one for one in first_figures(numbers(report), report) if one.label == "Top operator")
+    assert f"{top.value} {top.note}" == "90.0 % of operator time: aten::mm"
     both = pd.concat([parts, parts.assign(tid=2)])
     # of several threads, no share of the window is known
-    assert "of the time of all operators" in said(result("cpu_ops", operators), result(STEP_PARTS.name, both)).cause
+    assert said(result("cpu_ops", operators), result(STEP_PARTS.name, both)).cause == largest
 
 
 def test_another_window_has_its_own_verdict() -> None:
@@ -207,6 +254,13 @@ def test_a_long_list_of_names_is_left_out_of_a_sentence() -> None:
     names = ", ".join(f"cutlass sgemm {number}" for number in range(20))
     assert cause_of(waits(cause=f"Products run without tensor cores ({names})")) == "Products run without tensor cores"
     assert cause_of(waits(cause="Calls in `f` (f.py:3)")) == "Calls in `f` (f.py:3)"
+
+
+def test_a_line_of_causes_says_what_a_kernel_alone_could_gain() -> None:
+    alone = waits(None, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
+    known = waits(14.6, action="let threads go in order, up to \N{MINUS SIGN}78 % of its time")
+    causes = [one.cause for one in advice((alone, known), {}, Labels(()))]
+    assert causes == [f"{alone.cause}, up to \N{MINUS SIGN}78 % of its time", known.cause]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

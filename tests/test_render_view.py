@@ -245,3 +245,19 @@ def test_families_of_the_critical_path_are_no_kernels_to_tell_apart() -> None:
     )
     assert section.table is not None
     assert section.table.rows[0].name.text == "nccl all-reduce ring f32"
+
+
+def test_causes_that_were_not_checked_are_named_in_words() -> None:
+    reason = "no kernel was replayed with ncu"
+    rules = ["at_roof", "registers", "shared_memory", "tail", "uncoalesced", "host_code"]
+    ((named, said),) = page(small_report(unchecked=dict.fromkeys(rules, reason))).unchecked
+    assert said == reason
+    assert (named[0], named[-1]) == ("kernels at the peak of the GPU", "host code")
+    assert not any("_" in name or name in rules for name in named)
+
+
+def test_a_page_without_causes_says_why_where_it_says_what_is_not_available() -> None:
+    reason = "it was recorded on the CPU only."
+    view = page(small_report(results=(), findings=(), unchecked={"wait": reason, "host_code": reason}))
+    assert not view.has_causes
+    assert view.unavailable[0] == ("Causes, and what to do", reason.rstrip("."))

@@ -109,7 +109,8 @@ def test_the_report_of_a_capture_names_who_is_slow_and_who_shares() -> None:
     assert of_rule(found, "straggler")[0].title.startswith("Rank 1 computes longer than the others")
     (shared,) = of_rule(found, "shared_device")
     assert (shared.severity, shared.title) == ("warning", "Ranks 0, 1 and 2 share one GPU")
-    assert "count as 3 GPUs" in shared.detail
+    assert found.shared == ((0, 1, 2),)
+    assert Report.from_json(found.to_json()).shared == found.shared
 
 
 def test_pairs_of_ranks_on_one_gpu_are_counted() -> None:

@@ -234,12 +234,19 @@ class View:
     findings: tuple[Finding, ...] = ()
 
 
+def gpu_name(device: object, ranks: Mapping[str, int] | None = None) -> str:
+    """Return what a GPU is called in a report: "Rank 1" where ranks have a GPU each (`Report.ranks`), else "GPU 1"."""
+    rank = (ranks or {}).get(str(device))
+    return f"GPU {device}" if rank is None else f"Rank {rank}"
+
+
 @dataclass(frozen=True)
 class Report:
     """Everything shown, compared or kept of one run. The same input gives the same bytes.
 
     `unchecked`: the advice rules that could not be checked, each with the reason. `windows`: the window that all
-    results are about, and others of the same capture.
+    results are about, and others of the same capture. `ranks`: by the number of a GPU, the rank that it works for, if
+    each rank has a number of its own. `shared`: which of these numbers are one GPU, for each that ranks share.
     """
 
     title: str
@@ -253,6 +260,12 @@ class Report:
     unchecked: Mapping[str, str] = field(default_factory=dict)
     windows: tuple[View, ...] = ()
     conditions: tuple[Conditions, ...] = ()
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    shared: tuple[tuple[int, ...], ...] = ()
+
+    def called(self, device: object) -> str:
+        """Return what a GPU is called in this report."""
+        return gpu_name(device, self.ranks)
 
     def result(self, name: str) -> Result:
         """Return a result by name; KeyError if the report does not have it."""

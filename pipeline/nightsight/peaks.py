@@ -29,6 +29,9 @@ def published(name: str) -> Peaks:
     return _NOT_KNOWN
 
 
+MEMORIES: Final = ("DRAM", "L2", "L1", "memory")
+"""The units of a GPU whose work is traffic."""
+
 LIMITED_PCT: Final = 60.0
 """From which share of its peak on a unit limits a kernel: the threshold of ncu's speed-of-light rules."""
 

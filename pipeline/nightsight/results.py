@@ -426,6 +426,9 @@ RANKED_BY: Final = {"launch_bound": 0.4}
 A CUDA graph takes more work than other remedies, and presupposes some: it cannot hold a wait.
 """
 
+SIMULATED: Final = "The simulation of {one} without any change differs from what was measured by {difference}"
+"""The evidence of all advice on a window: how well the simulation, from which gains are, gives what was measured."""
+
 REPLAY: Final = Entry(
     "replay",
     "How far the simulation is trusted",

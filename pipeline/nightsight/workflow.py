@@ -18,7 +18,7 @@ import pandas as pd
 
 from nightsight import __version__
 from nightsight.advise import NEEDS, advise, of_whole, unchecked
-from nightsight.analyze import analyze_others, analyze_timeline, spent, view_of
+from nightsight.analyze import analyze_others, analyze_timeline, ranks_by_gpu, shared_numbers, spent, view_of
 from nightsight.attaching import awaited, measured_by, with_attached
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibrated
@@ -376,7 +376,7 @@ def title_of(path: Path) -> str:
     return name or path.name
 
 
-_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report")
+_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report", ".csv")
 
 
 def print_stats(profile: Profile, selection: Selection, *, path: Path, output: str) -> Iterator[str]:
@@ -432,6 +432,8 @@ def build_report(
         unchecked=unchecked(results),
         windows=windows,
         conditions=capture.conditions,
+        ranks=ranks_by_gpu(timeline),
+        shared=tuple(map(tuple, shared_numbers(timeline))),
     )
     if doubts := benchmark_doubts(numbers(report)):
         return replace(report, findings=_ranked((*report.findings, _doubtful(doubts))))

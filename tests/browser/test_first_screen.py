@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from nightsight.job import Part, joined
 from nightsight.render import render_html
+from nightsight.workflow import build_report
 from tests.browser.table_pages import wait_until
 from tests.recorded import Recorded
 from tests.replay_tables import replay_report
 
 pytestmark = pytest.mark.browser
+
+# of each the number of ranks, which share one GPU: that is a warning
+JOBS = {"grid": 4, "straggler_host": 2}
 
 LOW = "part => document.querySelector(part).getBoundingClientRect().bottom"
 
@@ -22,6 +27,9 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
     report = replay_report()
     alone = replace(report, results=tuple(result for result in report.results if result.name != "gpu_time"))
     texts = {**{name: recorded.page(name) for name in ("train", "ddp2", "cpu")}, "replays": render_html(alone)}
+    for name, count in JOBS.items():
+        job = joined([Part(f"{name}.{rank}", recorded.profile(f"{name}.{rank}")) for rank in range(count)])
+        texts[name] = render_html(build_report(job, name))
     folder = tmp_path_factory.mktemp("first")
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -34,6 +42,8 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
         ("train", "GPU 86.8\N{NO-BREAK SPACE}% busy. FP32 work does not use tensor cores"),
         ("ddp2", "2 GPUs 99.6\N{NO-BREAK SPACE}% busy. FP32 work does not use tensor cores"),
         ("cpu", "No work on a GPU."),
+        ("grid", "4 ranks on one GPU, 15.5 to 99.9\N{NO-BREAK SPACE}% busy. The GPU waits for host code"),
+        ("straggler_host", "2 ranks on one GPU, 26.3 to 98.1\N{NO-BREAK SPACE}% busy. The GPU waits for host code"),
         ("replays", "3 kernels replayed by ncu, without a timeline."),
     ],
 )
@@ -41,9 +51,22 @@ def test_the_answer_is_in_the_first_720_pixels(name: str, said: str, browser: An
     page = browser.new_page(viewport={"width": 1280, "height": 720})
     page.goto(files[name].as_uri())
     assert page.locator(".answer:visible").inner_text().startswith(said)
-    parts = [part for part in (".answer", ".figures.first", ".split", ".causes") if page.locator(part).count()]
+    parts = [
+        part for part in (".answer", ".banners", ".figures.first", ".split", ".causes") if page.locator(part).count()
+    ]
     assert ".figures.first" in parts
+    assert ".banners" in parts or name not in JOBS
     assert {part: low for part in parts if (low := page.evaluate(LOW, part)) > 720} == {}
+    page.close()
+
+
+def test_the_text_of_a_warning_is_one_click_away(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(files["grid"].as_uri())
+    warning = page.locator("#verdict .banner")
+    assert " ".join(warning.inner_text().split()) == "Warning Ranks 0, 1, 2 and 3 share one GPU"
+    warning.locator("summary").first.click()
+    assert "They take turns on it" in warning.inner_text()
     page.close()
 
 
@@ -80,10 +103,15 @@ def test_the_answer_follows_the_window(browser: Any, files: dict[str, Path]) -> 
     assert whole.endswith("of the window is the start-up, which happens once.")
     labels = page.locator(".figures.first:visible dt").all_inner_texts()
     assert labels == ["Window", "GPU busy", "Largest wait", "Next largest wait"]
+    stay = "Timeline, pictures and tables below stay about Steady."
+    beside = page.locator(".windows p[data-of-window]:visible")
+    assert beside.inner_text().endswith(stay)
     page.get_by_role("button", name="Start-up", exact=True).click()
+    assert beside.inner_text() == stay
     assert page.locator(".answer:visible").inner_text().endswith("NVTX ranges. It happens once.")
     page.get_by_role("button", name="Steady", exact=True).click()
     assert page.locator(".answer:visible").inner_text() == steady
+    assert stay not in beside.inner_text()
     page.close()
 
 

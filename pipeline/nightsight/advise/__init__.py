@@ -36,6 +36,7 @@ from nightsight.results import (
     RANKED_BY,
     RANKS,
     REPLAY,
+    SIMULATED,
     SYNC,
     TIME_SPLIT,
     WHAT_IF,
@@ -602,4 +603,4 @@ def _evidence(rule: Rule, row: dict[Any, Any], whole: dict[Any, Any], tables: Ta
             yield f"On the critical path: {what}{where}, {time} {step.per}, {share} of the window"
     unexplained = f"{whole['unexplained_pct']:+.1f} %"
     if unexplained not in ("+0.0 %", "-0.0 %"):
-        yield f"The simulation of {step.one} without any change differs from what was measured by {unexplained}"
+        yield SIMULATED.format(one=step.one, difference=unexplained.replace("-", "\N{MINUS SIGN}"))

@@ -18,6 +18,7 @@ from nightsight.advise.kernels import KERNEL_RULES
 from nightsight.advise.tables import Tables
 from nightsight.events.kernel_labels import label_of
 from nightsight.model import Finding
+from nightsight.peaks import MEMORIES
 from nightsight.results import NCU_KERNELS, NCU_LIMITS, NCU_RULES
 from nightsight.units import format_value
 
@@ -26,7 +27,7 @@ _MOST_EVIDENCE: Final = 3
 _LEAST_PCT: Final = 3.0
 _NAME_LENGTH: Final = 60
 _GROUP: Final = ["name", "grid", "block"]
-_KERNELS: Final = ["launch", *_GROUP, "launches", "busiest_gpu_ns", "sm_pct", "dram_pct", "tensor_pct"]
+_KERNELS: Final = ["launch", *_GROUP, "launches", "busiest_gpu_ns", "sm_pct", "dram_pct", "tensor_pct", "excessive_pct"]
 _RULES: Final = ["launch", "rule", "title", "kind", "speedup_kind", "speedup_pct"]
 _LIMITS: Final = ["launch", "replay_ns", "unit", "used_pct", "left_pct"]
 _OURS: Final = ["rule", "gain_pct", "reason"]
@@ -39,7 +40,6 @@ _AT_ROOF_PCT: Final = 80.0
 # a kernel at its peak is worth a note if it takes this share of the window, or of the replayed time
 _DOMINANT_PCT: Final = 25.0
 _WAITS_PCT: Final = 60.0
-_MEMORIES: Final = ("DRAM", "L2", "L1", "memory")
 
 # what a rule is about: accesses, which take from the caches what they do not need; other traffic; arithmetic; or
 # waiting, with too few warps or blocks to fill the time. MemoryL2Compression is left out: it is only for memory
@@ -67,6 +67,9 @@ _DETAILS: Final = {
     "waiting": "No unit of the GPU is at its peak: the kernel waits, and too little else is there to fill the time.",
 }
 _REMEDY: Final = 'See "Hottest lines" for where in the kernel, and "Warp stalls" and "Nsight Compute rules" for more.'
+_NOT_MEASURED: Final = (
+    "The unit that limits them is nearly always busy. Whether the traffic of memory is needed was not measured."
+)
 _WORD_ENDS: Final = re.compile(r"(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -109,7 +112,7 @@ def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
     cases = rules.merge(silent, on="launch", validate="m:1")
     about = cases["rule"].map({rule: what for rule, (what, _) in _ABOUT.items()})
     used = cases["used_pct"].astype("float64").fillna(0.0)
-    in_memory = cases["unit"].isin(_MEMORIES)
+    in_memory = cases["unit"].isin(MEMORIES)
     waits = used < _WAITS_PCT
     applies = (
         (about.isin(["accesses", "traffic"]) & (in_memory | waits))
@@ -117,7 +120,7 @@ def _estimates(tables: Tables, kernels: pd.DataFrame) -> pd.DataFrame:
         | ((about == "waiting") & (used < _AT_ROOF_PCT))
     )
     # coalesced accesses relieve the caches, and are bounded by the other units
-    others = cases[["sm_pct", "dram_pct", "tensor_pct"]].astype("float64").max(axis=1).fillna(0.0)
+    others = cases[["sm_pct", "dram_pct", "tensor_pct", "excessive_pct"]].astype("float64").max(axis=1).fillna(0.0)
     left = 100.0 - np.where(about == "accesses", others, used)
     said = cases["speedup_pct"].astype("float64").clip(0, 100)
     return cases.assign(capped_pct=np.minimum(said, left), about=about)[applies]
@@ -178,8 +181,11 @@ def _at_roof(kernels: pd.DataFrame, spent: "pd.Series[float]", whole_ns: float, 
         names = ", ".join(pd.unique(mine["name"].map(label_of))[:_MOST_EVIDENCE])
         part = format_value(float(mine["share_pct"].sum()), "share_pct")
         said.append(f"{used} % of {unit}, where {helps}: {names} ({part}).")
+    # accesses that are far apart keep a memory busy with what nobody reads
+    is_open = peaked["unit"].isin(MEMORIES) & peaked["excessive_pct"].isna()
+    detail = _NOT_MEASURED if is_open.any() else words.detail
     title = f"{words.title}: {format_value(min(share, 100.0), 'share_pct')} of the {of_what}"
-    yield Finding(_AT_ROOF, "info", title, " ".join((*said, words.detail)), words.remedy, source=NCU_LIMITS.name)
+    yield Finding(_AT_ROOF, "info", title, " ".join((*said, detail)), words.remedy, source=NCU_LIMITS.name)
 
 
 def _alone(kernels: pd.DataFrame) -> tuple[Finding, ...]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from nightsight.analyze import facts
 from nightsight.analyze.analysis import Analysis
+from nightsight.analyze.facts import ranks_by_gpu, shared_numbers
 from nightsight.analyze.mismatches import mismatches
 from nightsight.analyze.ranges.owners import open_ranges
 from nightsight.analyze.split import spent
@@ -20,7 +21,16 @@ from nightsight.model import Finding, Profile, Result
 from nightsight.parallel import threads
 from nightsight.results import RESULTS, Entry
 
-__all__ = ["ANALYSES", "analyze", "analyze_others", "analyze_timeline", "spent", "view_of"]
+__all__ = [
+    "ANALYSES",
+    "analyze",
+    "analyze_others",
+    "analyze_timeline",
+    "ranks_by_gpu",
+    "shared_numbers",
+    "spent",
+    "view_of",
+]
 
 
 def _in_modules() -> tuple[Analysis, ...]:

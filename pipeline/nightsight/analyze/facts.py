@@ -65,10 +65,23 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     return tuple(finding for finding in found if finding)
 
 
+def ranks_by_gpu(timeline: Timeline) -> dict[str, int]:
+    """Return the rank that each GPU works for, by its number; empty unless each rank has a number of its own."""
+    if not are_ranks_known(timeline):
+        return {}
+    devices = np.sort(of_all_ranks(timeline)["device"].unique())
+    return dict(zip(map(str, devices.tolist()), ranks_of(timeline, devices).tolist(), strict=True))
+
+
+def shared_numbers(timeline: Timeline) -> list[list[int]]:
+    """Return which numbers of GPUs are one, for each GPU that ranks which communicate share."""
+    numbers = of_all_ranks(timeline)["device"].unique()
+    return sharing(timeline.profile.tables.get("devices", empty("devices")), numbers)
+
+
 def shared_gpus(timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding if ranks that communicate share GPUs."""
-    numbers = of_all_ranks(timeline)["device"].unique()
-    groups = sharing(timeline.profile.tables.get("devices", empty("devices")), numbers)
+    groups = shared_numbers(timeline)
     if not groups:
         return
     count, are_known = sum(map(len, groups)), are_ranks_known(timeline)
@@ -79,7 +92,7 @@ def shared_gpus(timeline: Timeline) -> Iterator[Finding]:
         "warning",
         f"{who} share {'one GPU' if len(groups) == 1 else f'{len(groups):,} GPUs'}",
         "They take turns on it, of some milliseconds each, unless NVIDIA's MPS runs them together. So the times of one "
-        f"contain the work of the others. Here, each has a GPU number of its own: they count as {count:,} GPUs.",
+        "contain the work of the others. Here, each has bars and sums of its own.",
         "Give each rank a GPU of its own: torch.cuda.set_device(LOCAL_RANK).",
         evidence=tuple(named[:_MOST_NAMED]) if len(named) > 1 else (),
     )

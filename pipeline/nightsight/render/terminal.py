@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final, Literal
 
+import numpy as np
 import pandas as pd
 from rich.cells import cell_len
 
@@ -18,10 +19,10 @@ from nightsight.render.page.findings import Banner, banners
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.view import counted, floats, operation_names
-from nightsight.render.verdict import Verdict, cause_of, gain_of, start_up_of, verdict
+from nightsight.render.verdict import SENTENCES, Verdict, cause_of, gain_of, start_up_of, verdict
 from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS, NCU_KERNELS, RANKS
 from nightsight.texts import printable
-from nightsight.units import format_cell, format_value, heading, scale_for, split
+from nightsight.units import Scale, format_cell, format_value, heading, scale_for, split
 
 Frame = pd.DataFrame
 Tone = Literal["", "strong", "faint", "error", "warning"]
@@ -41,6 +42,8 @@ _COLUMNS: Final = {
     MEMORY_OPERATIONS.name: ("time_pct", "total_ns", "count", "total_bytes", "rate_bytes_per_s", "avg_ns"),
     CPU_OPS.name: ("own_pct", "own_ns", "calls", "total_ns", "max_ns"),
 }
+# times of one kernel, to be compared along a row
+_ALIKE: Final = ("avg_ns", "med_ns", "max_ns")
 _NOUNS: Final = {
     CUDA_GPU_KERN_SUM.name: "kernel",
     NCU_KERNELS.name: "replayed kernel",
@@ -102,7 +105,9 @@ class Screen:
 def first_screen(report: Report) -> Screen:
     """Return what the first screen of a report says."""
     run = numbers(report)
-    doubts = [banner for banner in banners(report.findings) if banner.severity != "info"]
+    said = verdict(report, run)
+    others = tuple(finding for finding in report.findings if finding is not said.about)
+    doubts = [banner for banner in banners(others) if banner.severity != "info"]
     found = [finding for finding in report.findings if finding.severity == "advice"]
     causes = (
         Cause(gain_of(one), f"{cause_of(one)}{f' → {printable(one.action)}' if one.action else ''}") for one in found
@@ -112,7 +117,7 @@ def first_screen(report: Report) -> Screen:
         tuple(_facts(report, run)),
         tuple((_TONES[banner.severity], _doubt(banner)) for banner in doubts[:_DOUBTS]),
         len(doubts[_DOUBTS:]),
-        verdict(report, run),
+        said,
         tuple(causes)[:_CAUSES],
         len(found[_CAUSES:]),
         _top(report),
@@ -122,11 +127,10 @@ def first_screen(report: Report) -> Screen:
 
 def _doubt(banner: Banner) -> str:
     """Return its title, and the first sentence of what the page says about it."""
-    first, *_ = _SENTENCES.split(banner.detail, maxsplit=1)
+    first, *_ = SENTENCES.split(banner.detail, maxsplit=1)
     return f"{banner.word}: {banner.title}{f'. {first}' if first else ''}"
 
 
-_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _TONES: Final[dict[str, Tone]] = {"error": "error", "warning": "warning"}
 
 
@@ -154,7 +158,9 @@ def _top(report: Report) -> Top | None:
     is_named = entry is not MEMORY_OPERATIONS
     names = (shown["name"] if is_named else operation_names(shown)).astype("str")
     known = [name for name in _COLUMNS[entry.name] if name in shown and shown[name].notna().any()]
-    columns = [_column(shown, name) for name in known]
+    times = [floats(shown[name]) for name in known if name in _ALIKE]
+    together = scale_for("ns", np.concatenate(times)) if times else None
+    columns = [_column(shown, name, together if name in _ALIKE else None) for name in known]
     rest = len(frame) - len(shown)
     return Top(
         entry.header,
@@ -166,10 +172,10 @@ def _top(report: Report) -> Top | None:
     )
 
 
-def _column(frame: Frame, name: str) -> tuple[str, list[str]]:
-    """Return the heading of a column of numbers, with its unit, and its cells."""
+def _column(frame: Frame, name: str, scale: Scale | None) -> tuple[str, list[str]]:
+    """Return the heading of a column of numbers, with its unit, and its cells; by default on a scale of its own."""
     values = floats(frame[name])
-    scale = scale_for(split(name)[1], values)
+    scale = scale or scale_for(split(name)[1], values)
     return f"{heading(name)} {scale.symbol}".strip(), [format_cell(value, name, scale=scale) for value in values]
 
 

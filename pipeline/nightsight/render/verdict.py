@@ -36,9 +36,13 @@ Frame = pd.DataFrame
 
 _LONG: Final = 90
 _LONGEST: Final = 160
+SENTENCES: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+"""What stands between two sentences."""
 _LAST_BRACKETS: Final = re.compile(r" \([^()]*\)$")
 # an idle GPU of which nothing else is known: the least share that is worth naming
 _LEAST_PCT: Final = 5.0
+# from here on a GPU works more than it waits, and a program is more in operators than outside
+_BUSY_PCT: Final = 50.0
 # of the start-up, in percent: what takes that is named
 _MOSTLY_PCT: Final = 25.0
 # a prediction from here on has no use for decimals
@@ -49,12 +53,14 @@ _WHOLE_PCT: Final = 10.0
 class Verdict:
     """state: how busy the GPU was, or what else there is. cause: what costs most. first: what to do, and its gain.
 
-    Each is a sentence, or "" if there is nothing to say.
+    Each is a sentence, or "" if there is nothing to say. about: the doubt that the sentences are about, which so need
+    not be said beside them.
     """
 
     state: str
     cause: str = ""
     first: str = ""
+    about: Finding | None = None
 
     @property
     def text(self) -> str:
@@ -99,9 +105,14 @@ def gain_of(finding: Finding) -> str:
     return f"\N{MINUS SIGN}{gain:.{0 if gain >= _WHOLE_PCT else 1}f} %"
 
 
+def start_up(report: Report) -> View | None:
+    """Return the window before the chosen one, if there is one; its sentence says where its time went."""
+    return next((view for view in report.windows if view.name == START_UP and not view.is_chosen), None)
+
+
 def start_up_of(report: Report) -> str:
     """Say where the time before the chosen window went, and what took most of it; "" if it has no start-up."""
-    view = next((view for view in report.windows if view.name == START_UP and not view.is_chosen), None)
+    view = start_up(report)
     if view is None:
         return ""
     first = next((finding for finding in view.findings if (finding.gain_pct or 0.0) >= _MOSTLY_PCT), None)
@@ -135,12 +146,18 @@ def _state(busy: Sequence[float], run: Numbers) -> str:
     low, high = (format_value(which(busy), "busy_pct") for which in (min, max))
     if len(busy) == 1 and not run.ranks:
         return f"GPU {low} busy."
-    return f"{gpus(len(busy), run)} {low if low == high else f'{low[:-2]} to {high}'} busy."
+    on = f" on {'one GPU' if run.cards == 1 else f'{run.cards} GPUs'}," if run.cards else ""
+    return f"{gpus(len(busy), run)}{on} {low if low == high else f'{low[:-2]} to {high}'} busy."
 
 
 def gpus(count: int, run: Numbers) -> str:
-    """Return how many GPUs a report holds, and of how many: `8 GPUs`, `8 of 64 GPUs`. A rank has one."""
-    return f"{count} of {run.ranks} GPUs" if run.ranks and run.ranks > count else f"{count} GPUs"
+    """Return how many GPUs a report holds: `8 GPUs`, `8 of 64 GPUs`; `2 ranks` where they share one."""
+    return f"{count} of {run.ranks} {each_of(run)}" if run.ranks and run.ranks > count else f"{count} {each_of(run)}"
+
+
+def each_of(run: Numbers) -> str:
+    """Return what has a number of its own: GPUs, or ranks where some share a GPU."""
+    return "ranks" if run.cards else "GPUs"
 
 
 def _mostly(split: Frame) -> str:
@@ -179,13 +196,26 @@ def _nothing(report: Report, split: Frame) -> tuple[str, str]:
         return waits, f"Causes could not be looked for: {printable(reason).rstrip('.')}." if reason else ""
     gains = report.rows(WHAT_IF)
     looked = f"Looked for {len(REMEDIES)} causes of lost time"
+    alone = _OF_KERNELS if _is_busy(split) and not len(report.rows(NCU_LIMITS)) else ""
     if not {"gain_pct", "rule"} <= set(gains) or gains["gain_pct"].isna().all():
-        return waits, f"{looked}, and found none."
+        return waits, f"{looked}, and found none.{alone}"
     most: dict[Any, Any] = gains.nlargest(1, "gain_pct").to_dict("records")[0]
     gain, rule = format_value(float(most["gain_pct"]), "gain_pct"), str(most["rule"])
     most_is = f"{_CHANGES.get(rule, rule)} would save the most, {gain}"
     least = WORTH_PCT_OF.get(rule, WORTH_PCT)
-    return waits, f"{looked}. None is worth acting on: {most_is}, but is rarely worth the work below {least:.0f} %."
+    return (
+        waits,
+        f"{looked}. None is worth acting on: {most_is}, but is rarely worth the work below {least:.0f} %.{alone}",
+    )
+
+
+_OF_KERNELS: Final = " Whether the kernels themselves are slow was not measured: add ncu."
+
+
+def _is_busy(split: Frame) -> bool:
+    """Whether the GPUs were busy for most of the window."""
+    busy = busy_by_device(split)
+    return bool(busy) and sum(busy) / len(busy) >= _BUSY_PCT
 
 
 _CHANGES: Final = {
@@ -249,35 +279,34 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
         return Verdict(state, _largest_replay(report.rows(NCU_LIMITS)))
     lacking = next((finding for finding in report.findings if finding.rule in _WITHOUT_GPU), None)
     if lacking is not None:
-        return Verdict(_WITHOUT_GPU[lacking.rule], "", f"First: {lacking.remedy[:1].lower()}{lacking.remedy[1:]}")
+        why = printable(SENTENCES.split(lacking.detail, maxsplit=1)[0]) if lacking.detail else ""
+        first = f"First: {lacking.remedy[:1].lower()}{lacking.remedy[1:]}"
+        return Verdict(_WITHOUT_GPU[lacking.rule], why, first, lacking)
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
-        cause = _of_operators(report) or _of_operator_time(run)
+        cause = " ".join(filter(None, (_of_operators(report), _of_operator_time(run))))
         return Verdict("No work on a GPU.", cause, "On a GPU, a report also has kernels, copies, launches and causes.")
     return _on("", found[0]) if found else Verdict("No work on a GPU.")
 
 
 def _of_operators(report: Report) -> str:
-    """Say what the time of a program on the CPU is: outside operators, if that is more, and in the largest one.
+    """Say how much of the time of a program on the CPU is outside operators, or in them, whichever is more.
 
     "" if that is not known of the whole: several threads can be in operators at once.
     """
     parts = report.rows(STEP_PARTS)
-    if not {"category", "name", "time_ns", "tid", "steps"} <= set(parts.columns) or parts["tid"].nunique() != 1:
+    if not {"category", "time_ns", "tid", "steps"} <= set(parts.columns) or parts["tid"].nunique() != 1:
         return ""
     times = parts["time_ns"].astype("float64")
-    is_operator = parts["category"].astype("str") == OPERATORS
-    if not times[is_operator].sum() > 0:
+    inside = float(times[parts["category"].astype("str") == OPERATORS].sum())
+    if not inside > 0:
         return ""
-    shares = 100.0 * times[is_operator].groupby(parts["name"].astype("str")).sum() / times.sum()
-    outside = 100.0 * times[~is_operator].sum() / times.sum()
     whole = "a step" if (parts["steps"].astype("float64") > 0).any() else "the window"
-    name, largest = (middle_cut(printable(str(shares.idxmax())), _LONG), format_value(float(shares.max()), "share_pct"))
-    if outside > shares.max():
-        share = format_value(float(outside), "share_pct")
-        return f"{share} of {whole} is outside operators. The largest operator, `{name}`, takes {largest}."
-    return f"{largest} of {whole} is in `{name}` itself."
+    share = 100.0 * inside / float(times.sum())
+    most, where = (share, "in operators") if share >= _BUSY_PCT else (100.0 - share, "outside operators")
+    return f"{format_value(most, 'share_pct')} of {whole} is {where}."
 
 
 def _of_operator_time(run: Numbers) -> str:
-    share = format_value(run.top_operator_pct, "own_pct")
-    return f"{share} of the time of all operators is in `{middle_cut(printable(run.top_operator), _LONG)}` itself."
+    """Say what the largest operator takes: of operator time, as everywhere on the page and in a terminal."""
+    share, name = format_value(run.top_operator_pct, "own_pct"), middle_cut(printable(run.top_operator), _LONG)
+    return f"The top operator, `{name}`, takes {share} of operator time."

@@ -15,13 +15,14 @@ from nightsight.events.timeline import Timeline, begun, of_capture, positions
 from nightsight.intervals import Flags, Ints, grouped_busy, innermost, outer
 from nightsight.model import Finding
 from nightsight.results import NVTX_RANGES, RANGE_COVERAGE
-from nightsight.tables import ancestors, duration, summarize
+from nightsight.tables import ANNOTATION, ancestors, duration, summarize
 
 _TIMES: Final = {"kernels": "kernel_ns", "copies": "copy_ns", "sets": "set_ns", "graph_launches": "graph_ns"}
 _ALWAYS: Final = ("kernels", "copies")
 _NAMED: Final = 3
 _NOBODY: Final = np.empty(0, dtype=np.int64)
 _LONGEST: Final = 48
+_ANNOTATED: Final = "User ranges"
 
 
 def range_time(timeline: Timeline) -> Table:
@@ -45,7 +46,9 @@ def range_time(timeline: Timeline) -> Table:
         work = range_work(timeline)[mine].assign(**ranges[keys]).groupby(keys, observed=True).sum()
         table, notes = table.join(work), (_coverage(timeline), *notes)
     table = table.sort_values(["pid", "start", "level"]).drop(columns="start").reset_index()
-    return Table(table.astype({"path": "str"}), notes)
+    # torch.profiler records record_function, which is no NVTX
+    title = _ANNOTATED if (ranges["style"] == ANNOTATION).any() else ""
+    return Table(table.astype({"path": "str"}), notes, title)
 
 
 def range_coverage(timeline: Timeline) -> Table:

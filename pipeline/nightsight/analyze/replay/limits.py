@@ -20,15 +20,14 @@ from nightsight.events.kernel_kinds import is_named_product
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags
 from nightsight.parallel import once
-from nightsight.peaks import OF_TENSOR_PEAK
+from nightsight.peaks import MEMORIES, OF_TENSOR_PEAK
 from nightsight.results import NCU_LIMITS
 from nightsight.tables import empty
 
+__all__ = ["ANALYSES", "MEMORIES", "ncu_limits"]
+
 Frame = pd.DataFrame
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-
-MEMORIES: Final = ("DRAM", "L2", "L1", "memory")
-"""The units whose work is traffic."""
 
 # from this utilisation on, a unit is at its peak for practical purposes: ncu's own rules draw the line there
 _AT_ROOF_PCT: Final = 80.0

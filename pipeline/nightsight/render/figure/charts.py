@@ -97,7 +97,7 @@ class _Drawn:
         return frame.assign(name=pd.Series(names, frame.index, dtype="str"))
 
 
-def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
+def _gpu_time(frame: Frame, called: Callable[[object], str]) -> tuple[Chart, ...]:
     """Per device: the busy time of the window, and the summed times of each kind of work."""
     # busy and kernels are always shown, other kinds only if some device did them
     present = [column for column in _KINDS if column in frame and floats(frame[column]).any()]
@@ -105,7 +105,7 @@ def _gpu_time(frame: Frame) -> tuple[Chart, ...]:
     window = _most(frame, "window_ns")
     largest = max(window, *(_most(frame, column) for column in kinds))
     groups = tuple(
-        Group(f"Device {row['device']}", tuple(_gpu_bar(row, column, largest) for column in kinds))
+        Group(called(row["device"]), tuple(_gpu_bar(row, column, largest) for column in kinds))
         for row in frame.to_dict("records")
     )
     full = f"{format_value(largest, 'window_ns')}, {'the window' if largest == window else 'the largest sum'}"
@@ -212,32 +212,39 @@ LATENCIES: Final = Distribution(
 
 def _curves(kind: Kind, report: Report) -> tuple[TimeChart, ...]:
     rows = report.rows(kind.source)
-    return over_time(kind, rows, window_ns=numbers(report).window_ns or 0.0) if len(rows) else ()
+    window_ns = numbers(report).window_ns or 0.0
+    return over_time(kind, rows, window_ns=window_ns, called=report.called) if len(rows) else ()
 
 
-def _steps(times: Frame, split: Frame) -> tuple[StepColumns, ...]:
-    return step_columns(times, split[split["category"] == WHOLE_STEP] if "category" in split else split)
+def _steps(report: Report) -> tuple[StepColumns, ...]:
+    split = report.rows(STEP_SPLIT)
+    medians = split[split["category"] == WHOLE_STEP] if "category" in split else split
+    return step_columns(report.rows(STEP_TIMES), medians, report.called)
 
 
 _PICTURES: Final[Mapping[str, Callable[[_Drawn], Pictures]]] = {
     GPU_TIME.name: lambda drawn: Pictures(
-        charts=_gpu_time(drawn.rows(GPU_TIME)), curves=_curves(_BUSY_SHARE, drawn.report)
+        charts=_gpu_time(drawn.rows(GPU_TIME), drawn.report.called), curves=_curves(_BUSY_SHARE, drawn.report)
     ),
     CRITICAL_PATH.name: lambda drawn: Pictures(path=path_whole(drawn.rows(CRITICAL_PATH))),
-    STEP_SPLIT.name: lambda drawn: Pictures(columns=_steps(drawn.rows(STEP_TIMES), drawn.rows(STEP_SPLIT))),
+    STEP_SPLIT.name: lambda drawn: Pictures(columns=_steps(drawn.report)),
     RANKS.name: lambda drawn: Pictures(
         heats=(
             *heat(drawn.rows(RANK_STEPS), drawn.rows(STEP_TIMES)),
             *heats_of_parts(drawn.rows(STEP_TIMES), drawn.rows(RANKS)),
         )
     ),
-    STEP_PARTS.name: lambda drawn: Pictures(icicles=icicles(drawn.rows(STEP_PARTS), drawn.labels.short)),
-    IDLE_STACKS.name: lambda drawn: Pictures(flames=flames(drawn.rows(IDLE_STACKS))),
+    STEP_PARTS.name: lambda drawn: Pictures(
+        icicles=icicles(drawn.rows(STEP_PARTS), drawn.labels.short, drawn.report.called)
+    ),
+    IDLE_STACKS.name: lambda drawn: Pictures(flames=flames(drawn.rows(IDLE_STACKS), drawn.report.called)),
     CUDA_GPU_KERN_SUM.name: lambda drawn: Pictures(
-        histograms=histograms(DURATIONS, drawn.rows(DURATIONS.source)),
+        histograms=histograms(DURATIONS, drawn.rows(DURATIONS.source), drawn.report.called),
     ),
     COPY_SIZES.name: lambda drawn: Pictures(scatters=copy_rates(drawn.rows(COPY_SIZES), drawn.rows(GPU_PEAKS))),
-    LAUNCH_PHASES.name: lambda drawn: Pictures(histograms=histograms(LATENCIES, drawn.rows(LATENCIES.source))),
+    LAUNCH_PHASES.name: lambda drawn: Pictures(
+        histograms=histograms(LATENCIES, drawn.rows(LATENCIES.source), drawn.report.called)
+    ),
     LAUNCH_BOUND.name: lambda drawn: Pictures(curves=_curves(_IN_FLIGHT, drawn.report)),
     NCU_ROOFLINE.name: lambda drawn: Pictures(
         rooflines=rooflines(drawn.rows(NCU_ROOFLINE), drawn.rows(NCU_ROOFS), drawn.labels.short)

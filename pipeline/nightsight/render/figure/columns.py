@@ -1,12 +1,13 @@
 """Geometry of step columns: one stacked column per repetition, outliers marked, many repetitions put together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from nightsight.model import gpu_name
 from nightsight.render.figure.axes import Tick, level_ticks, measured, percent, step_ticks
 from nightsight.render.figure.curves import GRID
 from nightsight.render.figure.shares import CAUSE_COLORS
@@ -94,7 +95,7 @@ class _Scale:
     levels: tuple[Tick, ...]
 
 
-def step_columns(frame: Frame, medians: Frame) -> tuple[StepColumns, ...]:
+def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] = gpu_name) -> tuple[StepColumns, ...]:
     """Return the columns of step_times; none if there are no steps or a column lacks.
 
     medians: the rows of step_split about whole steps: the median of all, where columns are means of several.
@@ -121,7 +122,7 @@ def step_columns(frame: Frame, medians: Frame) -> tuple[StepColumns, ...]:
     highest = max(_highest(rows, middles[device]) for device, rows in devices[:_PANELS])
     top, levels = level_ticks(highest, unit="ns")
     panels = tuple(
-        _panel(rows, present, _Scale(middles[device], top, levels), f"Device {device}" if len(devices) > 1 else "")
+        _panel(rows, present, _Scale(middles[device], top, levels), called(device) if len(devices) > 1 else "")
         for device, rows in devices[:_PANELS]
     )
     seen = [category for category, name in present.items() if np.nanmax(known[name]) >= _SEEN * top]

@@ -1,13 +1,14 @@
 """Geometry of charts over time: one panel of step curves per device, on common axes with round ticks."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from nightsight.model import gpu_name
 from nightsight.render.figure.axes import Tick, level_ticks, percent, round_steps, step_scale
 from nightsight.render.figure.bars import Dot
 from nightsight.render.table.view import Floats, floats, short_text
@@ -17,6 +18,7 @@ from nightsight.units import scale_for
 GRID: Final = 1000
 """Paths are drawn on a grid of this many steps in both directions: short integers, and a resolution of 0.1 %."""
 PANELS: Final = 16
+_CPU: Final = "CPU"
 _TIMES: Final = 5
 _HIGHEST: Final = 1e18  # above any measured value; sums and products of it stay finite
 
@@ -93,16 +95,19 @@ class _Axes:
         return scale_for(self.unit, [level]).with_unit(level)
 
 
-def over_time(kind: Kind, frame: pd.DataFrame, *, window_ns: float) -> tuple[TimeChart, ...]:
+def over_time(
+    kind: Kind, frame: pd.DataFrame, *, window_ns: float, called: Callable[[object], str] = gpu_name
+) -> tuple[TimeChart, ...]:
     """Return the chart of a table, including what lies outside the window; empty if there is nothing to draw."""
     known, window_ns = _known(kind, frame), max(window_ns, 0.0)
     if known.empty:
         return ()
     axes, levels = _axes(kind, known, window_ns)
     devices = list(known.groupby("device", sort=True, dropna=False))
+    names = [short_text(called(device)) if pd.notna(device) else _CPU for device, _ in devices]
     panels = tuple(
-        _panel(kind, rows, axes, label=_named(device) if len(devices) > 1 or _named(device) == "CPU" else "")
-        for device, rows in devices[:PANELS]
+        _panel(kind, rows, axes, label=name if len(devices) > 1 or name == _CPU else "")
+        for name, (_, rows) in zip(names, devices[:PANELS], strict=False)
     )
     window = _stretch(axes, window_ns)
     return (
@@ -117,10 +122,6 @@ def over_time(kind: Kind, frame: pd.DataFrame, *, window_ns: float) -> tuple[Tim
             tuple(_notes(kind, len(devices), outside=window is not None)),
         ),
     )
-
-
-def _named(device: object) -> str:
-    return short_text(f"Device {device}") if pd.Series([device]).notna().all() else "CPU"
 
 
 def _known(kind: Kind, frame: pd.DataFrame) -> pd.DataFrame:

@@ -1,12 +1,13 @@
 """Geometry of flame graphs: where Python was while a GPU was idle, its causes on top, callers above what they call."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import pandas as pd
 
+from nightsight.model import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, fits, written
 from nightsight.render.figure.shares import CAUSE_COLORS
@@ -53,7 +54,7 @@ class _Node:
     called: dict[str, "_Node"] = field(default_factory=dict)
 
 
-def flames(frame: Frame) -> tuple[Flames, ...]:
+def flames(frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Flames, ...]:
     """Return the flame graphs of idle_stacks; none if no row has a stack, or the table lacks a column."""
     if not set(_NEEDED) <= set(frame.columns):
         return ()
@@ -75,7 +76,7 @@ def flames(frame: Frame) -> tuple[Flames, ...]:
         notes.append(f"Only {_LEVELS} levels are drawn; the table has them all.")
     if len(idle) > _DEVICES:
         notes.append(f"The {_DEVICES} of {len(idle)} devices with the most idle time.")
-    shown = tuple(_flame(tree, f"Device {device}" if len(idle) > 1 else "") for device, tree in trees.items())
+    shown = tuple(_flame(tree, called(device) if len(idle) > 1 else "") for device, tree in trees.items())
     return (Flames(shown, tuple(notes)),)
 
 

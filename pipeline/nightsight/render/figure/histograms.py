@@ -1,12 +1,13 @@
 """Geometry of histograms: one panel per figure and device, on a common logarithmic time axis."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from nightsight.model import gpu_name
 from nightsight.render.figure.axes import LogAxis, Tick, level_ticks, log_axis, measured, round_text
 from nightsight.render.table.view import counted, short_text
 from nightsight.results import Entry
@@ -96,7 +97,7 @@ class Histogram:
     notes: tuple[str, ...]
 
 
-def histograms(kind: Distribution, frame: Frame) -> tuple[Histogram, ...]:
+def histograms(kind: Distribution, frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Histogram, ...]:
     """Return histograms of a table of bins (device, figure, _NUMBERS); empty if it has no rows or lacks a column."""
     known = (
         _known(frame, kind.least) if {"device", "figure", *_NUMBERS} <= set(frame.columns) else Frame({"figure": []})
@@ -111,7 +112,7 @@ def histograms(kind: Distribution, frame: Frame) -> tuple[Histogram, ...]:
     # each device takes one panel per layer
     shown = max(PANELS // len(kind.layers), 1)
     panels = [
-        _panel(layer, mine, axis, device=short_text(f"Device {device}") if len(devices) > 1 else "")
+        _panel(layer, mine, axis, device=short_text(called(device)) if len(devices) > 1 else "")
         for device, rows in devices[:shown]
         for layer in kind.layers
         if len(mine := rows[rows["figure"] == layer.figure])

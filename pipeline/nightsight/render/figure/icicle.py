@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nightsight.model import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, cut_to_fit, fits, written
 from nightsight.render.figure.shares import CAUSE_COLORS
@@ -86,7 +87,9 @@ class _Range:
         return 1 + max((inner.depth for inner in self.inside.values()), default=-1)
 
 
-def icicles(frame: Frame, shorten: Callable[[str], str]) -> tuple[Icicles, ...]:
+def icicles(
+    frame: Frame, shorten: Callable[[str], str], called: Callable[[object], str] = gpu_name
+) -> tuple[Icicles, ...]:
     """Return the icicles of step_parts; none if it has no time or lacks a column. `shorten`: labels of kernels."""
     if not set(_NEEDED) <= set(frame.columns):
         return ()
@@ -98,7 +101,7 @@ def icicles(frame: Frame, shorten: Callable[[str], str]) -> tuple[Icicles, ...]:
         time_ns=measured(frame["time_ns"]),
         count=measured(frame["count"]),
         row=range(len(frame)),
-        of=_wholes(frame),
+        of=_wholes(frame, called),
     )
     known = known[known["time_ns"] > 0]
     if known.empty:
@@ -115,11 +118,11 @@ def icicles(frame: Frame, shorten: Callable[[str], str]) -> tuple[Icicles, ...]:
     return (Icicles(title, tuple(drawn), keys, notes),)
 
 
-def _wholes(frame: Frame) -> list[str]:
+def _wholes(frame: Frame, called: Callable[[object], str]) -> list[str]:
     """Return what each row is a part of: a device, or a thread."""
     threads = frame["tid"] if "tid" in frame else [None] * len(frame)
     return [
-        f"Thread {thread}" if pd.notna(thread) else f"Device {device}"
+        f"Thread {thread}" if pd.notna(thread) else called(device)
         for device, thread in zip(frame["device"], threads, strict=True)
     ]
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from nightsight.model import gpu_name
 from nightsight.peaks import LIMITED_PCT
 from nightsight.render.figure.axes import Tick
 from nightsight.render.figure.bars import MIX_COLORS, Dot
@@ -181,7 +182,7 @@ def _roofline(points: Frame, roofs: Frame, words: Words) -> Roofline:
     keys = {kind: _key(kind, place) for place, kind in enumerate(kinds)}
     shown = shown.assign(title=[_title(row, words) for row in shown.to_dict("records")])
     drawn = tuple(_points(shown, axes, keys, [axes.dot(axes.right, level).y for level in levels]))
-    gpu = short_text(str(roofs["gpu"].iloc[0])) if len(roofs) else f"Device {shown['device'].iloc[0]}"
+    gpu = short_text(str(roofs["gpu"].iloc[0])) if len(roofs) else gpu_name(shown["device"].iloc[0])
     return Roofline(
         gpu,
         tuple(keys.values()),

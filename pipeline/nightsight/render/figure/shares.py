@@ -1,6 +1,6 @@
 """Geometry of *Where the time went* and of the critical path: stacked bars, the GPU's part first, then the rest."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight import results
+from nightsight.model import gpu_name
 from nightsight.render.figure.axes import measured
 from nightsight.render.table.view import short_text
 from nightsight.units import format_value
@@ -89,7 +90,7 @@ class Wholes:
         return bool(self.bars)
 
 
-def wholes(frame: Frame) -> Wholes:
+def wholes(frame: Frame, called: Callable[[object], str] = gpu_name) -> Wholes:
     """Return one bar per device of time_split, as many as a screen has room for; none if a column is missing."""
     if not set(_NEEDED) <= set(frame.columns):
         return Wholes()
@@ -99,12 +100,12 @@ def wholes(frame: Frame) -> Wholes:
     devices = list(known.groupby("device", sort=True))
     if not devices:
         return Wholes()
-    bars = tuple(_whole(rows, f"Device {device}" if len(devices) > 1 else "") for device, rows in devices[:_MOST_BARS])
+    bars = tuple(_whole(rows, called(device) if len(devices) > 1 else "") for device, rows in devices[:_MOST_BARS])
     mean = bars[0]
     if len(devices) > 1:
         together = known.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
         mean = _whole(together.reset_index(), "")
-    of = f"The numbers are means of {len(devices)} GPUs. " if len(devices) > 1 else ""
+    of = "The numbers are means of all bars. " if len(devices) > 1 else ""
     return Wholes(bars, mean.parts, mean.total, f"{of}{_SPLIT_NOTE}", len(devices) - len(bars))
 
 

@@ -8,19 +8,20 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.kernel_labels import family_of, label_of
+from nightsight.events.kernel_labels import OTHER, family_of, label_of
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.model import Report, View
-from nightsight.peaks import LIMITED_PCT
+from nightsight.peaks import LIMITED_PCT, MEMORIES
 from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import counted, floats
-from nightsight.render.verdict import busy_by_device, gpus, largest_wait, largest_waits
+from nightsight.render.verdict import busy_by_device, each_of, gpus, largest_wait, largest_waits
 from nightsight.results import (
     COMMUNICATION,
     CUDA_GPU_KERN_SUM,
     MEMORY_USAGE,
+    NCU_KERNELS,
     NCU_LIMITS,
     OPERATORS,
     STEP_SPLIT,
@@ -55,7 +56,7 @@ def first_figures(run: Numbers, report: Report) -> tuple[Figure, ...]:
             _one_step(run), _busy(run), _largest_family(report), _largest_wait(report), _work(run)
         )
     elif len(report.rows(NCU_LIMITS)):
-        found = _single_kernels(report.rows(NCU_LIMITS))
+        found = _single_kernels(report)
     else:
         is_known = run.step_ns or run.window_ns or run.profiled_step_ns
         of_window = _one_step(run) if is_known else _recorded(report)
@@ -135,6 +136,13 @@ def _largest_family(report: Report) -> Iterator[Figure]:
     times = kernels["total_ns"].astype("float64").groupby(kernels["name"].astype("str").map(family_of)).sum()
     family = str(times.idxmax())
     share = format_value(float(100 * times.max() / times.sum()), "time_pct")
+    if family == OTHER:
+        # that says nothing, but the name of a kernel does
+        largest = kernels.iloc[int(np.nanargmax(floats(kernels["total_ns"])))].to_dict()
+        share = format_value(100.0 * float(largest["total_ns"]) / float(times.sum()), "time_pct")
+        label = label_of(str(largest["name"]), _NAME_LENGTH)
+        yield Figure("Largest kernel", share, f"of kernel time: {label}")
+        return
     yield Figure("Largest kernel family", share, f"of kernel time: {middle_cut(printable(family), _NAME_LENGTH)}")
 
 
@@ -157,8 +165,12 @@ def _work(run: Numbers) -> Iterator[Figure]:
         yield Figure("Launches", f"{run.launches:,.0f}", f"of {counted(run.kernels or 0, 'kernel')} in the window")
 
 
-def _single_kernels(limits: pd.DataFrame) -> Iterator[Figure]:
+def _single_kernels(report: Report) -> Iterator[Figure]:
     """Yield the figures of kernels that ncu replayed, without a timeline."""
+    kernels, limits = report.rows(NCU_KERNELS), report.rows(NCU_LIMITS)
+    known = {"launch", "excessive_pct"} <= set(kernels) and "launch" in limits
+    excessive = limits["launch"].map(kernels.set_index("launch")["excessive_pct"]) if known else np.nan
+    limits = limits.assign(excessive_pct=excessive)
     times = floats(limits["replay_ns"])
     total = float(np.nansum(times))
     yield Figure("Replayed kernels", f"{len(limits):,}", f"{format_value(total, 'replay_ns')} in all")
@@ -184,6 +196,10 @@ def _shorter(limits: dict[Any, Any]) -> Figure:
         reason = middle_cut(printable(limits["reason"]).partition(", ")[0], _NAME_LENGTH)
         return Figure(label, format_value(float(limits["gain_pct"]), "gain_pct"), reason)
     left = format_value(float(limits["left_pct"]), "left_pct")
+    if limits["unit"] in MEMORIES and pd.isna(limits["excessive_pct"]):
+        # accesses that are far apart keep a cache busy with what nobody reads
+        unit = printable(limits["unit"])
+        return Figure("Away from the peak", left, f"of {unit}; whether its traffic is needed was not measured")
     return Figure(label, f"at most {left}", "as far as that unit is from its peak")
 
 
@@ -206,9 +222,9 @@ def _window_note(run: Numbers) -> str:
 
 def _gpu(run: Numbers) -> Iterator[Figure]:
     devices = run.busy_pct_by_device
-    over = f"sum over {len(devices)} devices" if len(devices) > 1 else ""
+    over = f"sum over {len(devices)} {each_of(run)}" if len(devices) > 1 else ""
     idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
-    mean = f"mean of {len(devices)} devices, {_span(devices, 'busy_pct')}; {idle} on average"
+    mean = f"mean of {len(devices)} {each_of(run)}, {_span(devices, 'busy_pct')}; {idle} on average"
     yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), mean if over else idle)
     kernels = _joined(counted(run.kernels or 0, "kernel"), over)
     yield Figure("Kernel time", format_value(run.kernel_ns, "kernel_ns"), kernels + _top_kernel(run))
@@ -255,7 +271,7 @@ def _operator_time(run: Numbers) -> Iterator[Figure]:
 def _top_operator(run: Numbers) -> Iterator[Figure]:
     if run.top_operator_pct is not None:
         name = middle_cut(printable(run.top_operator), _NAME_LENGTH)
-        yield Figure("Top operator", format_value(run.top_operator_pct, "own_pct"), f"of all operator time: {name}")
+        yield Figure("Top operator", format_value(run.top_operator_pct, "own_pct"), f"of operator time: {name}")
 
 
 def _launches(run: Numbers) -> Iterator[Figure]:
@@ -279,7 +295,7 @@ def _of_waits(run: Numbers, waits: str) -> str:
     The advice on launches uses these: it looks at the worst device and ignores first launches.
     """
     devices = run.launch_idle_pct_by_device
-    span = f"mean of {len(devices)} devices, {_span(devices, 'launch_idle_pct')}" if len(devices) > 1 else ""
+    span = f"mean of {len(devices)} {each_of(run)}, {_span(devices, 'launch_idle_pct')}" if len(devices) > 1 else ""
     steady = format_value(run.steady_launch_idle_pct, "launch_idle_pct")
     has_slow = run.steady_launch_idle_pct is not None and steady != waits
     return _joined("of the window", span, f"{steady} without slow first launches" if has_slow else "")

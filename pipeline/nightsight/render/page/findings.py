@@ -1,15 +1,19 @@
 """Findings as text: banners on how far a report can be trusted, and advice with its predicted gain."""
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nightsight.events.kernel_labels import Labels
 from nightsight.model import SEVERITIES, Finding
 from nightsight.render.verdict import cause_of, gain_of
+from nightsight.results import SIMULATED
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
 
+_UP_TO: Final = re.compile(r", up to \N{MINUS SIGN}[\d.]+ % of (?:its|their) time$")
+_SIMULATED: Final = SIMULATED.partition("{")[0]
 _WORDS: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
 
 
@@ -29,8 +33,8 @@ class Banner:
 class Advice:
     """A finding about the program; `share` is the gain in percent for the bar, None if unknown, `change` as text.
 
-    `cause` is the title without amounts. `anchor` and `source` are the anchor and title of the section with its
-    evidence, "" if that is not on the page.
+    `cause` is the title without amounts, but with what a kernel alone could gain. `anchor` and `source` are the anchor
+    and title of the section with its evidence, "" if that is not on the page.
     """
 
     rule: str
@@ -82,11 +86,27 @@ def advice(findings: tuple[Finding, ...], titles: Mapping[str, str], labels: Lab
             finding.source if finding.source in titles else "",
             titles.get(finding.source, ""),
             gain_of(finding),
-            cause_of(finding),
+            f"{cause_of(finding)}{_bound(finding)}",
         )
         for finding in findings
         if finding.severity == "advice"
     )
+
+
+def apart(items: tuple[Advice, ...]) -> tuple[tuple[Advice, ...], str]:
+    """Return advice without what is said of the simulation, which is the same for all, and that."""
+    said = [text for item in items for text in item.evidence if text.startswith(_SIMULATED)]
+    bare = (
+        replace(item, evidence=tuple(text for text in item.evidence if not text.startswith(_SIMULATED)))
+        for item in items
+    )
+    return tuple(bare), f"{said[0]}." if said else ""
+
+
+def _bound(finding: Finding) -> str:
+    """Return what the action says a kernel alone could gain, where no gain of the window is known."""
+    found = _UP_TO.search(finding.action) if finding.gain_pct is None else None
+    return printable(found[0]) if found else ""
 
 
 def _kernels(finding: Finding, labels: Labels) -> Iterator[str]:

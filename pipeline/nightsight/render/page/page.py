@@ -13,7 +13,7 @@ from nightsight.render.page.findings import Advice, Banner, advice, banners
 from nightsight.render.page.summary import numbers
 from nightsight.render.page.windows import Choices, choices
 from nightsight.render.table.grouped import kernel_groups
-from nightsight.render.table.layouts import labels_of, layout_of
+from nightsight.render.table.layouts import labels_of, layout_of, with_ranks
 from nightsight.render.table.packed import packed_tables
 from nightsight.render.table.replayed import HEADINGS, PREFIX, numbered, with_figures
 from nightsight.render.table.view import TableView, table_view, texts_of
@@ -30,6 +30,7 @@ from nightsight.results import (
     NVTX_RANGES,
     RANGE_ITERATIONS,
     RANKS,
+    REMEDIES,
     SERVING,
     STEP_PARTS,
     STEP_SPLIT,
@@ -46,6 +47,8 @@ Pairs = tuple[tuple[str, str], ...]
 TABLE_BYTES: Final = 400_000
 """How many bytes of a page table rows may take beyond those that are printed."""
 _TITLE_LENGTH: Final = 60
+_NOTHING: Final = "No cause is worth acting on."
+_CAUSES: Final = "Causes, and what to do"
 _ON_A_GPU: Final = (
     SERVING.name,
     RANKS.name,
@@ -131,9 +134,9 @@ class Page:
     """Everything that the template of a report prints.
 
     doubts: what is wrong with the capture; notes: what else is to know about it. figures: all key figures. windows:
-    those that a reader can choose. lead: where the time went. unchecked: advice rules that could not be checked, with
-    the reason. sections: those that are open. unavailable: titles of missing results, with the reason. tables: all rows
-    of the tables, compressed (packed_tables).
+    those that a reader can choose. lead: where the time went. unchecked: causes that could not be checked, with the
+    reason. nothing: what to say if causes were looked for and there is no advice. sections: those that are open.
+    unavailable: titles of missing results, with the reason. tables: all rows of the tables, compressed (packed_tables).
     """
 
     title: str
@@ -144,6 +147,7 @@ class Page:
     windows: Choices
     lead: Section | None
     unchecked: tuple[tuple[tuple[str, ...], str], ...]
+    nothing: str
     sections: tuple[Section, ...]
     details: tuple[Details, ...]
     unavailable: Pairs
@@ -159,7 +163,7 @@ class Page:
     @property
     def has_causes(self) -> bool:
         """Whether there is advice, or was looked for."""
-        return bool(self.advice or self.unchecked or self.lead)
+        return bool(self.advice or self.lead)
 
     @property
     def has_what_if(self) -> bool:
@@ -180,25 +184,32 @@ def page(report: Report, *, table_bytes: int = TABLE_BYTES) -> Page:
     report = replace(report, results=numbered(with_figures(report.results)))
     made = {result.name: _section(result, report, labels) for result in report.results if _has_section(result)}
     method, run = _method(report, labels), numbers(report)
-    said = banners(report.findings)
-    doubts = tuple(banner for banner in said if banner.severity != "info")
     lead = made.pop(TIME_SPLIT.name, None)
     is_open = _open(report)
     sections = tuple(made.pop(name) for name in is_open if name in made)
     shown = (*((lead,) if lead else ()), *sections, *made.values(), *method.sections)
     titles = {section.anchor: section.title for section in shown}
+    unchecked = _unchecked(report.unchecked)
+    told = advice(report.findings, titles, labels)
+    # without either there is no section that says why
+    causes = () if told or lead else tuple((_CAUSES, reason) for _, reason in unchecked)
+    windows = choices(report, run, told, labels)
+    about = windows.windows[0].verdict.about
+    said = banners(tuple(finding for finding in report.findings if finding is not about))
+    doubts = tuple(banner for banner in said if banner.severity != "info")
     return Page(
         middle_cut(printable(report.title), _TITLE_LENGTH),
         _facts(report.environment),
         doubts,
         tuple(banner for banner in said if banner not in doubts),
         key_figures(run),
-        choices(report, run, advice(report.findings, titles, labels), labels),
+        windows,
         lead,
-        _unchecked(report.unchecked),
+        unchecked,
+        "" if REMEDIES[0][0] in report.unchecked else _NOTHING,
         sections,
         _details(made.values()),
-        _unavailable(report.results),
+        (*causes, *_unavailable(report.results)),
         method,
         printable(report.generator) if report.generator else "",
         packed_tables((section.table for section in shown if section.table), most_bytes=table_bytes),
@@ -234,12 +245,23 @@ def _is_at(result: Result, *places: Place) -> bool:
 
 
 def _unchecked(rules: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], str], ...]:
-    """Group the advice rules that could not be checked by reason; return (names, reason)."""
+    """Group the advice rules that could not be checked by reason; return (causes, reason)."""
     reasons: dict[str, list[str]] = {}
     for rule, reason in rules.items():
         # the page adds the full stop itself
-        reasons.setdefault(printable(reason).rstrip("."), []).append(printable(rule))
+        said = _IN_WORDS.get(rule) or printable(rule).replace("_", " ")
+        reasons.setdefault(printable(reason).rstrip("."), []).append(said)
     return tuple((tuple(names), reason) for reason, names in reasons.items())
+
+
+# rules of single kernels, whose names are no causes
+_IN_WORDS: Final = {
+    "at_roof": "kernels at the peak of the GPU",
+    "registers": "too many registers",
+    "shared_memory": "too much shared memory",
+    "tail": "a last wave of blocks that does not fill the GPU",
+    "uncoalesced": "neighbouring threads that access memory far apart",
+}
 
 
 def _facts(environment: Environment) -> tuple[str, ...]:
@@ -281,7 +303,7 @@ def _titles(results: list[Result], replays: int) -> Iterator[str]:
 
 
 def _section(result: Result, report: Report, labels: Labels) -> Section:
-    layout = layout_of(result).labelled(labels)
+    layout = with_ranks(layout_of(result), report, result.rows).labelled(labels)
     title, notes = printable(result.title), tuple(printable(note) for note in result.notes)
     entry = entry_of(result.name)
     short = (entry.short if entry else "") or title
@@ -291,7 +313,9 @@ def _section(result: Result, report: Report, labels: Labels) -> Section:
         return replace(
             section, message=f"{layout.noun[:1].upper()}{layout.noun[1:]}: none were recorded in this capture."
         )
-    section = replace(section, columns=_definitions(result), pictures=pictures_of(result.name, report, labels))
+    section = replace(
+        section, columns=_definitions(result, layout.titles), pictures=pictures_of(result.name, report, labels)
+    )
     if result.name == GPU_TIME.name and len(result.rows) == 1:
         return section  # the chart and the key figures already show all of it
     table = table_view(result.rows, layout, caption=title, name=section.anchor)
@@ -299,10 +323,12 @@ def _section(result: Result, report: Report, labels: Labels) -> Section:
     return replace(section, table=table.grouped(groups))
 
 
-def _definitions(result: Result) -> tuple[Definition, ...]:
+def _definitions(result: Result, titles: Mapping[str, str]) -> tuple[Definition, ...]:
     entry = entry_of(result.name)
     return tuple(
-        Definition(heading(HEADINGS.get(column.name, column.name)), column.meaning, column.values)
+        Definition(
+            titles.get(column.name) or heading(HEADINGS.get(column.name, column.name)), column.meaning, column.values
+        )
         for column in (entry.columns if entry else ())
         if column.name in result.rows and not column.is_plain
     )

@@ -38,7 +38,7 @@ class Numbers:
     extra time of first launches) are means over the devices. Counts and other times are sums over the devices;
     `launch_api_med_ns` has one median per device. `top_*_pct` is the share of the time of all kernels, or of all
     operators. `step_ns` is the median over the unprofiled trials, `profiled_step_ns` is a mean. `ranks`: of a job of
-    which the report holds only some, how many it has.
+    which the report holds only some, how many it has. `cards`: how many GPUs the devices are, if ranks share some.
     """
 
     window: str = ""
@@ -76,6 +76,7 @@ class Numbers:
     profiled_step_ns: float | None = None
     profiled_steps: float | None = None
     ranks: int | None = None
+    cards: int | None = None
 
 
 def numbers(report: Report) -> Numbers:
@@ -85,6 +86,7 @@ def numbers(report: Report) -> Numbers:
     if len(devices):
         summary = _with_devices(summary, devices)
         summary = _with_kernels(summary, report.rows(CUDA_GPU_KERN_SUM))
+        summary = replace(summary, cards=_cards(report))
         summary = _with_waits(summary, report.rows(LAUNCH_BOUND))
     summary = _with_steps(summary, report.rows(STEP_SPLIT))
     chosen = next((view for view in report.windows if view.is_chosen and view.repetitions), None)
@@ -95,6 +97,13 @@ def numbers(report: Report) -> Numbers:
     if "like_rank" in ranks and 0 < ranks["like_rank"].nunique() < ranks["rank"].nunique():
         summary = replace(summary, ranks=ranks["rank"].nunique())
     return _with_trials(summary, report.benchmark) if report.benchmark else summary
+
+
+def _cards(report: Report) -> int | None:
+    """Return how many GPUs the devices of a report are; None if each is one of its own."""
+    used = set(floats(report.rows(GPU_TIME)["device"]).tolist())
+    again = sum(max(len(used.intersection(group)) - 1, 0) for group in report.shared)
+    return len(used) - again if again else None
 
 
 def benchmark_doubts(run: Numbers) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from nightsight.events.window import AFTER_PAUSE, ANNOTATED, GPU_WORK, RECORDED,
 from nightsight.model import Report, View
 from nightsight.render.figure.shares import Wholes, wholes
 from nightsight.render.page.figures import Figure, first_figures, window_figures
-from nightsight.render.page.findings import Advice
+from nightsight.render.page.findings import Advice, apart
 from nightsight.render.page.findings import advice as advice_of
 from nightsight.render.page.summary import Numbers
-from nightsight.render.verdict import Verdict, start_up_of, verdict, verdict_on
+from nightsight.render.verdict import Verdict, start_up, verdict, verdict_on
 from nightsight.results import TIME_SPLIT
 from nightsight.texts import middle_cut, printable
 from nightsight.units import format_value
@@ -32,7 +32,10 @@ _MOST_PCT: Final = 50.0
 
 @dataclass(frozen=True)
 class Choice:
-    """One window: its label, how it was chosen, the verdict on it, its figures, where its time went, and advice."""
+    """One window: its label, how it was chosen, the verdict on it, its figures, where its time went, and advice.
+
+    simulation: how well the simulation that the gains are from gives what was measured; "" if it gives just that.
+    """
 
     label: str
     sentence: str
@@ -40,6 +43,7 @@ class Choice:
     figures: tuple[Figure, ...]
     wholes: Wholes
     advice: tuple[Advice, ...]
+    simulation: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,24 +60,33 @@ class Choices:
 def choices(report: Report, run: Numbers, advice: tuple[Advice, ...], labels: Labels) -> Choices:
     """Return the windows of a report that there is something to say about; `run` and `advice` are of the chosen one."""
     chosen = next((view for view in report.windows if view.is_chosen), None)
-    drawn = wholes(report.rows(TIME_SPLIT))
+    drawn = wholes(report.rows(TIME_SPLIT), report.called)
     # without work on a GPU there is no choice to explain
     sentence = _prose(chosen.sentence) if chosen and drawn else ""
     figures, label = first_figures(run, report), _label(chosen) if chosen else ""
-    first = Choice(label, sentence, verdict(report, run), figures, drawn, advice)
-    return Choices((first, *_others(report, run, labels)), _prose(start_up_of(report)))
+    first = Choice(label, sentence, verdict(report, run), figures, drawn, *apart(advice))
+    before = start_up(report)
+    return Choices((first, *_others(report, run, labels, label)), _prose(before.sentence) if before else "")
 
 
-def _others(report: Report, run: Numbers, labels: Labels) -> Iterator[Choice]:
+def _others(report: Report, run: Numbers, labels: Labels, chosen: str) -> Iterator[Choice]:
     for view in report.windows:
         if not view.is_chosen and view.split is not None and len(view.split):
             # sections of the page are about the chosen window, so the advice on others has no links to them
             said = advice_of(view.findings, {}, labels)
-            # the line on the start-up says this already, whichever window is shown
-            sentence = "" if view.name == START_UP else _prose(view.sentence)
+            # the line on the start-up says the rest already, whichever window is shown
+            told = "" if view.name == START_UP else _prose(view.sentence)
+            stay = f"Timeline, pictures and tables below stay about *{chosen}*."
             answer = verdict_on(view, run)
             answer = replace(answer, first=_of_start_up(view, report) or answer.first)
-            yield Choice(_label(view), sentence, answer, window_figures(view, run), wholes(view.split), said)
+            yield Choice(
+                _label(view),
+                f"{told} {stay}".strip(),
+                answer,
+                window_figures(view, run),
+                wholes(view.split, report.called),
+                *apart(said),
+            )
 
 
 def _of_start_up(view: View, report: Report) -> str:

@@ -4,6 +4,7 @@ This module adds how rows are rearranged before display and how their names are 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pandas as pd
@@ -31,6 +32,7 @@ from nightsight.results import (
     NVTX_RANGES,
     OPERATOR_ROOFLINE,
     OPERATOR_ROOFS,
+    RANKS,
     SETUP_CALLS,
     WHAT_IF,
     Entry,
@@ -71,6 +73,19 @@ def _crowded_out(result: Result) -> tuple[str, ...]:
     """Return the columns of *Kernel time* that stand back for the figures of replays, which need their room."""
     has_figures = result.name == CUDA_GPU_KERN_SUM.name and "limiter" in result.rows
     return ("min_ns", "stddev_ns") if has_figures else ()
+
+
+def with_ranks(layout: Layout, report: Report, rows: Frame) -> Layout:
+    """Return a layout that calls GPUs what they are called in the report: `Rank` above the numbers of ranks."""
+    known = rows["device"].dropna().unique().tolist() if "device" in rows else []
+    if not known or "rank" in rows or any(report.ranks.get(str(device)) != device for device in known):
+        return layout
+    if layout.name == "device":
+        return replace(layout, header=_RANK)
+    return replace(layout, titles={**layout.titles, "device": _RANK})
+
+
+_RANK: Final = "Rank"
 
 
 def labels_of(results: Iterable[Result]) -> Labels:
@@ -130,6 +145,11 @@ def _marks(frame: Frame) -> Frame:
     domain = frame["domain"].astype("str")
     named = frame.assign(name=domain.where(domain == "", domain + ":") + frame["name"].astype("str"))
     return named.drop(columns=["domain", *([] if (frame["category"] != "").any() else ["category"])])
+
+
+def _ranks(frame: Frame) -> Frame:
+    """Drop the number of the GPU where it is that of the rank, as in a job of several captures."""
+    return frame.drop(columns="device") if (frame["device"] == frame["rank"]).all() else frame
 
 
 def _tree(frame: Frame) -> Frame:
@@ -199,6 +219,7 @@ _PREPARED: Final[Mapping[str, Callable[[Frame], Frame]]] = {
     OPERATOR_ROOFS.name: replayed.operator_roofs,
     NVTX_RANGES.name: _tree,
     NVTX_MARKS.name: _marks,
+    RANKS.name: _ranks,
     CUDA_API_SYNC.name: _waits,
     # the evidence of the advice has them
     WHAT_IF.name: lambda frame: frame.drop(columns="kernels", errors="ignore"),

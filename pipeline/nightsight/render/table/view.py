@@ -133,7 +133,7 @@ class Layout:
     is_folded: the table opens on request, because a chart shows the same. timeline, names: see TableView. others: how
     to shorten names in other columns. numbered: the column whose texts start with a replay number. kernels: the columns
     with kernel names, and the length limit of each (`labelled`). alike: columns in one unit, to be
-    compared.
+    compared. titles: headings of columns that are not what their names say.
     """
 
     noun: str
@@ -152,6 +152,7 @@ class Layout:
     numbered: str = ""
     kernels: Mapping[str, int] = field(default_factory=dict, hash=False)
     alike: tuple[str, ...] = ()
+    titles: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def labelled(self, labels: Labels) -> "Layout":
         """Return this layout with kernel names shortened to the page's unique labels."""
@@ -177,7 +178,11 @@ def table_view(frame: pd.DataFrame, layout: Layout, *, caption: str, name: str =
     values = [name for name in frame.columns if name not in (layout.name, layout.full, "level")]
     # units come from all rows that a script can show, so that they do not change when more rows appear
     columns = [
-        replace(_column(whole.frame[name], with_bars=name in layout.bars), is_minor=name in layout.minor)
+        replace(
+            column := _column(whole.frame[name], with_bars=name in layout.bars),
+            title=layout.titles.get(name, column.title),
+            is_minor=name in layout.minor,
+        )
         for name in values
     ]
     together = [floats(whole.frame[column.name]) for column in columns if column.name in layout.alike]
