@@ -191,7 +191,7 @@ def test_the_first_finding_says_how_to_go_on() -> None:
     first = {**KEPT_WAITING, "gain_pct": 60.0, "order": 1, "after_ns": 4e6}
     then = {**GRAPH, "gain_pct": 20.0, "order": 2, "after_ns": 2.5e6}
     found = said(first, then)
-    assert "Next best: launch it as a CUDA graph in `step`, which leaves 2.500 ms." in found[0].detail
+    assert "Next best: use a CUDA graph in `step`, which leaves 2.500 ms." in found[0].detail
     assert "Next best" not in found[1].detail
 
 

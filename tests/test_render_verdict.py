@@ -39,7 +39,7 @@ def split(*times: tuple[int, str, int]) -> pd.DataFrame:
 
 
 def waits(gain: float | None = 14.6, **fields: Any) -> Finding:
-    told = {"cause": "The GPU waits for launches in `forward`", "action": "launch it as a CUDA graph", **fields}
+    told = {"cause": "The GPU waits for launches in `forward`", "action": "use a CUDA graph", **fields}
     title = "The GPU waits for launches in `forward`: 1 ms of the 7 ms of each step"
     return Finding("launch_bound", "advice", title, "", gain_ns=1, gain_pct=gain, **told)
 
@@ -62,7 +62,7 @@ BUSY = on_gpus((0, COMPUTE, 190), (0, HOST, 650), (0, LAUNCH, 160))
 
 def test_the_cause_comes_after_how_busy_the_gpu_was_and_before_what_to_do() -> None:
     assert said(*BUSY, findings=(waits(), waits(5.0))).text == (
-        "GPU 19.0 % busy. The GPU waits for launches in `forward`. First: launch it as a CUDA graph, about −15 %."
+        "GPU 19.0 % busy. The GPU waits for launches in `forward`. First: use a CUDA graph, about −15 %."
     )
 
 
@@ -93,7 +93,7 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     healthy = said(*whole, replay, gains)
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
     assert healthy.first == (
-        "Looked for 21 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
+        "Looked for 24 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
         "rarely worth the work below 10 %. Whether the kernels themselves are slow was not measured: add ncu."
     )
 
@@ -102,7 +102,7 @@ def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     limits = pd.DataFrame({"name": ["a"], "replay_ns": [1.0], "unit": "DRAM", "used_pct": [90.0]})
     whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
-    found = "Looked for 21 causes of lost time, and found none."
+    found = "Looked for 24 causes of lost time, and found none."
     assert said(*whole, replay).first == f"{found} Whether the kernels themselves are slow was not measured: add ncu."
     assert said(*whole, replay, result(NCU_LIMITS.name, limits)).first == found
     assert said(*BUSY, replay).first == found
@@ -186,7 +186,7 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     report = small_report(results=(*on_gpus((0, COMPUTE, 99), (0, HOST, 1)), replay), findings=())
     text = render_html(report)
-    assert text.count("Looked for 21 causes") == 1
+    assert text.count("Looked for 24 causes") == 1
     assert "No cause is worth acting on." in text
 
 

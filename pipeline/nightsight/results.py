@@ -380,7 +380,11 @@ REMEDIES: Final = (
     ),
     ("wait", "no wait for the GPU here; the copy to the host that it waits for is made, but not waited for"),
     ("wait_and_host_code", "neither the wait nor the host code in this range"),
-    ("launch_bound", "the launches of a step as one CUDA graph, or one between two waits"),
+    (
+        "launch_bound",
+        "the launches of a step as one CUDA graph, or one between two waits; `name`: where most of them are, if in "
+        "several places",
+    ),
     ("allocation", "nothing is allocated or freed"),
     ("loading", "no module is loaded, and no kernel for the first time"),
     ("compilation", "nothing is compiled: no module is loaded, and no host code runs just before"),

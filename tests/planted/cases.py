@@ -323,6 +323,30 @@ OTHERS: Final = {
         Case("", "fp32", "FP32 matrix products", ("tensor_cores",), source="../../nsys/causes/fp32"),
         Case("", "unfused", "GELU as nine elementwise kernels", ("fusion",), source="../../nsys/causes/unfused"),
         Case("", "healthy", "matrix products at 94 % of the tensor cores", source="../../nsys/causes/healthy"),
+        Case(
+            "",
+            "chat_decode",
+            "a KV cache that torch.cat makes longer with each token; no ranges",
+            ("concatenation",),
+            ("cat",),
+            parts=8,
+            source="chat_decode",
+        ),
+        Case("", "molecule_md", "a model in FP64, because NumPy's arrays are", ("fp64",), source="molecule_md"),
+        Case(
+            "",
+            "voice_serve",
+            "cudnn.benchmark searches anew for each length that was not seen yet",
+            ("compilation",),
+            source="voice_serve",
+        ),
+        Case(
+            "",
+            "ctr_recsys",
+            "Adagrad on all rows of large embeddings, of which a batch touches few; fixed: sparse gradients",
+            ("fused_optimizer",),
+            source="ctr_recsys",
+        ),
     )
 }
 """Captures of programs that were not written for this check."""

@@ -73,8 +73,8 @@ class Rule:
     """What is said about one kind of remedy.
 
     short: what to do, in a few words. title: the cause, with `{where}`, `{name}`, `{cases}`. causes: of the critical
-    path, as evidence. once: the remedy where nothing repeats, if it is another one. saves: the time is what can be
-    saved; otherwise it is what the cause costs.
+    path, as evidence. once: the remedy where nothing repeats, if it is another one. of_rank: the title where a rank is
+    known that the others wait for. saves: the time is what can be saved; otherwise it is what the cause costs.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Rule:
     remedy: str
     causes: tuple[str, ...] = ()
     once: str = ""
+    of_rank: str = ""
     saves: bool = False
 
     @property
@@ -112,11 +113,12 @@ RULES: Final = (
     Rule(
         "host_code",
         "do it ahead of time, or in another thread",
-        "The GPU waits for host code {where}{alone}",
+        "The GPU waits for host code {where}",
         "Nothing is launched while this code runs, and the GPU has nothing left to do.",
         "Do it ahead of time, in another process or thread (DataLoader workers, prefetching). Make faster what has to "
         "run here: no Python loop over elements, fewer and larger operations, torch.compile.",
         (HOST,),
+        of_rank="{name} runs host code {where}, and the others wait for it",
     ),
     Rule(
         "wait",
@@ -137,11 +139,11 @@ RULES: Final = (
     ),
     Rule(
         "launch_bound",
-        "launch it as a CUDA graph",
-        "The GPU waits for launches {where}, {cases} {each}",
+        "use a CUDA graph",
+        "The GPU waits for launches {where}, {cases} {each}{most}",
         "The CPU takes longer to launch this work than the GPU to do it.",
-        'Launch it as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch less: fused '
-        "kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the GPU.",
+        'Launch the work as a CUDA graph (torch.compile(mode="reduce-overhead"), torch.cuda.graph), or launch less: '
+        "fused kernels, fused or foreach optimizers, larger batches. A graph cannot hold a wait for the GPU.",
         (LAUNCH,),
     ),
     Rule(
@@ -155,7 +157,7 @@ RULES: Final = (
     ),
     Rule(
         "loading",
-        "load before the loop",
+        "load once, before the work",
         "Modules or kernels are loaded {where}, most of the time in {name}",
         "A thread that loads code launches nothing meanwhile.",
         "Load each module once, before the loop; warm up every kernel and shape; CUDA_MODULE_LOADING=EAGER.",
@@ -169,7 +171,8 @@ RULES: Final = (
         "Code is compiled {where}, then loaded with {name}",
         "Host code runs until a new module is loaded: a compiler (Triton, NVRTC, torch.compile).",
         "Compile once: no argument that specialises the kernel (tl.constexpr, shapes) may change from step to step; "
-        "torch.compile(dynamic=True); warm up before the loop.",
+        "torch.compile(dynamic=True); torch.backends.cudnn.benchmark = False, or padded lengths; warm up before the "
+        "loop.",
         (MODULE, HOST),
         once="That happens once. Keep what was compiled between runs (TRITON_CACHE_DIR, "
         "TORCHINDUCTOR_FX_GRAPH_CACHE=1). To see what follows, choose that part (--window).",
@@ -219,7 +222,7 @@ RULES: Final = (
     Rule(
         "exposed_communication",
         "overlap it with computation",
-        "Communication that nothing hides",
+        "The GPU waits for communication that nothing hides",
         "Kernels wait for a collective although other work could run beside it. Half of its time counts as "
         "hidden then, over NVLink a seventh: the rest is taken from kernels beside it, or has none.",
         "Start collectives as soon as their data is ready, on their own stream: DistributedDataParallel with buckets, "
@@ -463,13 +466,12 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     before, gain = float(whole["unprofiled_ns"]), float(row["gain_ns"])
     of = f"{format_value(gain, 'gain_ns')} of the {format_value(before, 'gain_ns')} of {step.each}"
     cases = f"{row['cases']:,.0f}" if row["cases"] >= 1 else f"{row['cases']:.1f}"
-    alone = f" of the process of {row['name']}, for which the others wait" if row["name"] else ""
     texts = {
         "each": step.per,
         "where": _where(row),
-        "alone": alone,
         "cases": cases,
         "name": row["name"] or "calls",
+        "most": f", most in `{row['name']}`" if row["name"] else "",
     }
     left, error = before - gain, _error_pct(whole, row["gain_pct"]) / 100 * before
     told = "without the profiler" if whole["call_cost_ns"] or pd.notna(whole["timed_ns"]) else "as profiled"
@@ -479,7 +481,7 @@ def _finding(row: dict[Any, Any], whole: dict[Any, Any], tables: Tables, others:
     waits = row["waits_in"]
     waiting = (f"Most of it waits in `{waits}`: for another thread, another process or a file.",) if waits else ()
     remedy = rule.remedy if whole["of_repetitions"] or not rule.once else rule.once
-    cause = rule.title.format(**texts)
+    cause = (rule.of_rank if rule.of_rank and row["name"] else rule.title).format(**texts)
     return Finding(
         rule.name,
         "advice",

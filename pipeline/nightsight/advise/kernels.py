@@ -24,7 +24,7 @@ KERNEL_RULES: Final[Mapping[str, Words]] = {
     ),
     "fusion": Words(
         "Elementwise kernels in a row move the same data again and again",
-        "fuse them into one kernel",
+        "fuse the elementwise kernels",
         "Each kernel reads its inputs from memory and writes its output for the next one to read. One kernel would "
         "read and write once.",
         "Compile the function around it (torch.compile, jax.jit), or write the chain as one kernel (Triton, "

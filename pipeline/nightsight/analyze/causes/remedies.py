@@ -165,7 +165,8 @@ def graph_launch(scene: Scene) -> Iterator[Remedy]:
         Change(found.of(BEGIN, starts), "shorter", -each),
     )
     time = scene.per_step((calls.end - calls.start)[inside] + scene.gap[inside], inside)
-    yield Remedy("launch_bound", scene.pathname(launched), "", scene.often(launched), time, edit)
+    most = scene.mostly(launched)
+    yield Remedy("launch_bound", scene.pathname(launched), most, scene.often(launched), time, edit)
 
 
 def _price_ns(scene: Scene) -> Ints:

@@ -121,6 +121,15 @@ class Scene:
             shared.append(parts[0])
         return " / ".join(shared)
 
+    def mostly(self, calling: Ints) -> str:
+        """Return the outermost range in which more than half of these calls are, if they share no path; "" for none."""
+        if self.pathname(calling):
+            return ""
+        outermost = [str(path).partition(" / ")[0] for path in self.paths]
+        counts = pd.Series(np.bincount(self.path[calling], minlength=len(outermost))).groupby(outermost).sum()
+        most = str(counts.idxmax())
+        return most if most != OUTSIDE and 2 * counts.max() > counts.sum() else ""
+
     def function(self, calling: Ints) -> str:
         """Return the function that most of the time of these calls is spent in."""
         calls = self.graph.calls
