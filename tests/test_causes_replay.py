@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from nightsight.analyze.causes.outcome import outcome, what_if
 from nightsight.analyze.causes.path import critical_path, path_table
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
+from nightsight.tables import conform
 from tests.program import (
     Body,
     Call,
@@ -492,6 +494,31 @@ def test_a_gpu_whose_clock_is_early_is_not_trusted() -> None:
     }
     found = outcome(Timeline(Profile({**profile.tables, **moved})))
     assert "begin before they are launched: the clocks of CPU and GPU differ" in found.doubt
+
+
+def sampled(profile: Profile, each_ns: int, *threads: int) -> Timeline:
+    """Return a capture with a sample of Python's stack every so often, of one thread after the other."""
+    calls = profile.table("api_calls")
+    times = np.arange(0, int(calls["end_ns"].max()), each_ns)
+    (process,) = calls["process"].unique()
+    rows = {"start_ns": times, "process": process, "thread": np.resize(threads, len(times)), "pid": 1, "tid": 1}
+    table = pd.DataFrame(rows).assign(function="summarise (line 7)", stack="summarise")
+    return Timeline(replace(profile, tables={**profile.tables, "python_samples": conform("python_samples", table)}))
+
+
+def test_another_thread_that_runs_python_keeps_the_one_that_launches_from_it() -> None:
+    step = [within(name, Host(900), Kernel(20)) for name in "abc"]
+    profile = captured(*repeated(STEPS, step))
+    own = int(profile.table("api_calls")["thread"].iloc[0])
+    timeline = sampled(profile, 50_000, own, own + 1)
+    (found,) = (gain for gain in outcome(timeline).gains if gain.remedy.rule == "interpreter")
+    assert found.remedy.name == "summarise"
+    # half of the samples, and so of the host code
+    assert found.gain_ns == pytest.approx(3 * 450_000, rel=0.1)
+    # alone, or where only one place waits, it is something else
+    elsewhere = sampled(captured(*repeated(STEPS, [within("a", Host(900)), *[Kernel(20)] * 3])), 50_000, own, own + 1)
+    for other in (sampled(profile, 50_000, own), elsewhere):
+        assert "interpreter" not in {gain.remedy.rule for gain in outcome(other).gains}
 
 
 def test_a_kernel_that_begins_while_the_one_before_it_ends_still_waits_for_it() -> None:

@@ -378,6 +378,11 @@ REMEDIES: Final = (
         "this host code does not hold the GPU up: it runs ahead of time, or in another thread or process; `name`: of "
         "several GPUs the one whose process runs it",
     ),
+    (
+        "interpreter",
+        "Python code of threads that launch nothing runs in another process, so that no thread that launches waits for "
+        "its turn (GIL); `name`: the function that runs most",
+    ),
     ("wait", "no wait for the GPU here; the copy to the host that it waits for is made, but not waited for"),
     ("wait_and_host_code", "neither the wait nor the host code in this range"),
     (

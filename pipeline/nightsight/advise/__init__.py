@@ -121,6 +121,16 @@ RULES: Final = (
         of_rank="{name} runs host code {where}, and the others wait for it",
     ),
     Rule(
+        "interpreter",
+        "move it to another process",
+        "Python code of another thread keeps the interpreter: `{name}`",
+        "Only one thread of a process runs Python at a time (GIL). While that thread does, the one that launches waits "
+        "for its turn, again and again, 5 ms or more each time.",
+        "Run that code in a process of its own (multiprocessing, a DataLoader worker), do less of it, or leave it to "
+        "code that gives the interpreter back meanwhile (NumPy, C++).",
+        (HOST,),
+    ),
+    Rule(
         "wait",
         "do not wait there",
         "The CPU waits for the GPU {where} ({name})",
@@ -277,6 +287,8 @@ _AT_START_OF: Final = {
     "TORCHINDUCTOR_FX_GRAPH_CACHE=1).",
 }
 
+# it gains more than what comes first, which is told nowhere else
+_GRAPH_LATER: Final = "then use a CUDA graph, which cannot hold waits"
 _NEARLY_ALL: Final = 0.9
 # what names the rank comes first unless something else gains so many times as much
 _OF_A_RANK: Final = 1.2
@@ -455,6 +467,8 @@ def _causes(tables: Tables, *, is_start_up: bool) -> Iterator[tuple[Finding, flo
                 continue
             said.add(row["path"])
         cause = _finding(row, whole, tables, found if not listed and not is_start_up else found[:0])
+        if row["rule"] == "launch_bound" and row["gain_pct"] > ranked["gain_pct"].iloc[0]:
+            cause = replace(cause, action=_GRAPH_LATER)
         yield _once(cause) if is_start_up else cause, row["score"]
         listed += 1
         if listed == _MOST:
@@ -565,6 +579,7 @@ _COPY: Final = ("copy", "copies")
 _KERNEL: Final = ("kernel", "kernels")
 _THINGS: Final = {
     "host_code": ("piece of host code", "pieces of host code"),
+    "interpreter": ("piece of host code", "pieces of host code"),
     "wait": ("wait", "waits"),
     "wait_and_host_code": ("wait with host code", "waits with host code"),
     "launch_bound": ("launch", "launches"),

@@ -220,6 +220,7 @@ def _is_busy(split: Frame) -> bool:
 
 _CHANGES: Final = {
     "host_code": "moving host code out of the way",
+    "interpreter": "moving Python code to another process",
     "wait": "not waiting for the GPU",
     "wait_and_host_code": "removing a wait and the host code after it",
     "launch_bound": "launching CUDA graphs",

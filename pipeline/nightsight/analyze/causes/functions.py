@@ -20,7 +20,8 @@ from nightsight.tables import innermost_of, renamed
 # what takes less of the samples, or of the time, is one of many
 _LEAST_SHARE: Final = 0.4
 _FEWEST_SAMPLES: Final = 3
-_LINE: Final = r":\d+\)$|\s\(line \d+\)$"
+LINE: Final = r":\d+\)$|\s\(line \d+\)$"
+"""What in the name of a sampled function is its line."""
 _WAITS: Final = (
     r"(?:__)?(?:pthread_(?:cond_(?:timed|clock)?wait|(?:mutex|rwlock)_\w*lock|join|barrier_wait)|sem_(?:timed|clock)?wait|"
     r"futex|p?poll|p?select|epoll_p?wait|(?:clock_)?nanosleep|u?sleep|wait(?:pid|id|3|4)?|recv(?:from|mmsg|msg)?|accept4?|"
@@ -100,7 +101,7 @@ def _sampled(timeline: Timeline, code: Code) -> Function:
     if len(row) < _FEWEST_SAMPLES:
         return Function("")
     lines = samples["function"]
-    functions = renamed(lines, lambda names: names.str.replace(_LINE, "", regex=True))
+    functions = renamed(lines, lambda names: names.str.replace(LINE, "", regex=True))
     codes, weight = np.asarray(functions.codes, dtype=np.int64)[row], np.ones(len(row))
     most = _most(codes, weight)
     if most < 0:
@@ -116,7 +117,7 @@ def _caller(stacks: "pd.Series[Any]", row: Ints, function: str) -> str:
     for stack, count in zip(*np.unique(stacks.cat.codes.to_numpy()[row], return_counts=True), strict=True):
         frames = [frame for frame in split(stacks.cat.categories[stack]) if not of_library(frame) and frame != "…"]
         # what calls itself is not its own caller
-        others = [frame for frame in frames if re.sub(_LINE, "", frame) != function]
+        others = [frame for frame in frames if re.sub(LINE, "", frame) != function]
         found["".join(others[-1:])] += int(count)
     return found.most_common(1)[0][0]
 

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from nightsight.analyze.causes.functions import LINE
 from nightsight.analyze.causes.graph import TO_DEVICE, TO_HOST
 from nightsight.analyze.causes.kernels import kernel_remedies
 from nightsight.analyze.causes.path import HostCode, loads_code
@@ -51,6 +52,11 @@ _GRAPH_HOP_NS: Final = 300
 _GRAPH_LAUNCH_NS: Final = 10_000
 _GRAPH_LAUNCHES: Final = 50
 _ON_GPU_NS: Final = 2_000
+# of the samples of Python's stack, and of the time: if so much is in threads that launch nothing, they keep the others
+# from Python. In one place it is rather a queue or a lock that is waited for
+_KEPT: Final = 0.3
+_LEAST_KEPT: Final = 0.05
+_ONE_PLACE: Final = 0.8
 # copies of pinned memory reach this share of what the link's generation publishes for one direction
 _LINK_SHARE: Final = 0.85
 _LINK_GB_PER_S: Final = 25.0
@@ -138,6 +144,34 @@ def host_code(scene: Scene) -> Iterator[Remedy]:
             alone = scene.only_gpu(chosen, removed[chosen])
             code = HostCode(cut.piece[mine], cut.start[mine], cut.length[mine], cut.row[mine])
             yield Remedy("host_code", str(scene.paths[path]), alone, scene.often(busiest), time, edit, code)
+
+
+def interpreter(scene: Scene) -> Iterator[Remedy]:
+    """Python code of threads that launch nothing runs elsewhere: no thread that launches waits for its turn (GIL).
+
+    Only one thread of a process runs Python at a time. Each sample of it stands for the time from one to the next.
+    """
+    calls, window = scene.graph.calls, scene.timeline.window
+    samples = scene.timeline.profile.tables.get("python_samples", empty("python_samples"))
+    samples = samples[(samples["start_ns"] >= window.start_ns) & (samples["start_ns"] < window.end_ns)]
+    other = samples[~samples["thread"].isin(calls.thread[scene.in_calls])]
+    if len(other) < max(_KEPT * len(samples), 1):
+        return
+    lost = np.zeros(len(calls))
+    for process, rows in positions(other["process"].to_numpy()).items():
+        mine = scene.in_calls[calls.process[scene.in_calls] == process]
+        times = np.sort(other["start_ns"].to_numpy()[rows])
+        each_ns = window.length_ns / max(int((samples["process"] == process).sum()), 1)
+        during = np.searchsorted(times, calls.start[mine]) - np.searchsorted(times, scene.gap_start[mine])
+        lost[mine] = np.minimum(during * each_ns, scene.gap[mine])
+    chosen = np.flatnonzero((lost > 0) & (scene.model.edges[BEGIN][:-1] >= 0))
+    in_place = np.bincount(scene.path[chosen], lost[chosen], 1)
+    if lost.sum() < _LEAST_KEPT * window.length_ns or in_place.max() > _ONE_PLACE * in_place.sum():
+        return
+    names = other["function"].astype("str").str.replace(LINE, "", regex=True)
+    edit = (Change(scene.model.of(BEGIN, chosen), "shorter", lost[chosen]),)
+    name = str(names.value_counts().idxmax())
+    yield Remedy("interpreter", "", name, scene.often(chosen), scene.per_step(lost[chosen], chosen), edit)
 
 
 def graph_launch(scene: Scene) -> Iterator[Remedy]:
@@ -665,6 +699,7 @@ def kernels(scene: Scene) -> Iterator[Remedy]:
 
 PROPOSALS: Final = (
     host_code,
+    interpreter,
     graph_launch,
     waits,
     allocation,
