@@ -507,7 +507,7 @@ def sampled(profile: Profile, each_ns: int, *threads: int) -> Timeline:
 
 
 def test_another_thread_that_runs_python_keeps_the_one_that_launches_from_it() -> None:
-    step = [within(name, Host(900), Kernel(20)) for name in "abc"]
+    step = tuple(within(name, Host(900), Kernel(20)) for name in "abc")
     profile = captured(*repeated(STEPS, step))
     own = int(profile.table("api_calls")["thread"].iloc[0])
     timeline = sampled(profile, 50_000, own, own + 1)
@@ -516,7 +516,7 @@ def test_another_thread_that_runs_python_keeps_the_one_that_launches_from_it() -
     # half of the samples, and so of the host code
     assert found.gain_ns == pytest.approx(3 * 450_000, rel=0.1)
     # alone, or where only one place waits, it is something else
-    elsewhere = sampled(captured(*repeated(STEPS, [within("a", Host(900)), *[Kernel(20)] * 3])), 50_000, own, own + 1)
+    elsewhere = sampled(captured(*repeated(STEPS, (within("a", Host(900)), *(Kernel(20),) * 3))), 50_000, own, own + 1)
     for other in (sampled(profile, 50_000, own), elsewhere):
         assert "interpreter" not in {gain.remedy.rule for gain in outcome(other).gains}
 

@@ -601,9 +601,9 @@ def _slow(scene: Scene, devices: Ints, spent: Floats, even: Floats) -> str:
     spent, even: how long each device computes in each step, and would if all were even.
     """
     known = spent > 0
-    relative = np.where(known, spent / np.maximum(even, 1), np.nan)
-    relative = relative[known.any(axis=1)]
-    mean = np.nanmean(relative, axis=0)
+    rows, columns = known.any(axis=1), known.any(axis=0)
+    relative = np.where(known, spent / np.maximum(even, 1), np.nan)[np.ix_(rows, columns)]
+    devices, mean = devices[columns], np.nanmean(relative, axis=0)
     slow = mean > (np.nanmax(mean) + np.nanmin(mean)) / 2
     if not slow.any():
         return ""
