@@ -865,3 +865,10 @@ def test_an_impossible_window_is_refused_before_the_program_runs(
 def test_a_window_in_a_notebook(capture_file: Callable[[str], Path]) -> None:
     report = ns.report(capture_file("train"), window="iteration/3:5")
     assert report["gpu_time"]["window"].tolist() == ["iteration/3:5"]
+
+
+def test_steps_of_a_process_that_was_recorded_later_have_later_numbers() -> None:
+    starts = {1: [0, 10, 20, 30], 2: [21, 31], 3: [6, 16, 26, 36], 4: [9, 20, 30], 5: []}
+    window = Window(0, 40, "steady part", steps={key: np.array(times, dtype=np.int64) for key, times in starts.items()})
+    # one with as many steps lacks none, however late it is
+    assert window.first_steps == {1: 0, 2: 2, 3: 0, 4: 1}

@@ -80,6 +80,20 @@ class Window:
         return next(iter(self.steps.values()), _NOTHING)
 
     @property
+    def first_steps(self) -> Mapping[int, int]:
+        """The number of the first step of each process: that of the step in which the process with the most steps was.
+
+        Processes can have been recorded from different steps on. One with as many steps was not, but may be ahead.
+        """
+        longest = max(self.steps.values(), key=len, default=_NOTHING)
+        middle = (longest[1:] + longest[:-1]) // 2
+        return {
+            process: min(int(np.searchsorted(middle, starts[0])), len(longest) - len(starts))
+            for process, starts in self.steps.items()
+            if len(starts)
+        }
+
+    @property
     def ended_ns(self) -> int:
         """When the last of the `repetitions` ended, in ns: other processes may go on in the window."""
         return min(self.ends.get(next(iter(self.steps), -1), self.end_ns), self.end_ns)

@@ -657,18 +657,13 @@ _ANOTHER: Final = "In each step another rank"
 
 
 def _steps(scene: Scene) -> Ints:
-    """Return the number of the step that each operation was launched in, by its process; 0 if nothing repeats.
-
-    The first step of a process has the number of the one that the process with the most steps was in.
-    """
+    """Return the number of the step that each operation was launched in, by its process; 0 if nothing repeats."""
     calls, work = scene.graph.calls, scene.graph.work
-    number, begun = np.zeros(len(work), dtype=np.int64), scene.timeline.window.steps
-    longest = max(begun.values(), key=len, default=np.empty(0, dtype=np.int64))
+    number, window = np.zeros(len(work), dtype=np.int64), scene.timeline.window
     process = np.where(work.call >= 0, np.append(calls.process, -1)[work.call], -1)
-    for key, starts in begun.items():
+    for key, first in window.first_steps.items():
         mine = process == key
-        offset = int(np.searchsorted((longest[1:] + longest[:-1]) // 2, starts[0])) if len(starts) else 0
-        number[mine] = np.searchsorted(starts, work.launched[mine], side="right") + offset
+        number[mine] = np.searchsorted(window.steps[key], work.launched[mine], side="right") + first
     return number
 
 

@@ -200,10 +200,11 @@ def _steps(found: Graph, groups: Ints, window: Window) -> Ints:
     calls, work = found.calls, found.work
     step = np.full(len(calls) + 1, -1, dtype=np.int64)
     launching = np.isin(calls.line, calls.line[work.call[work.call >= 0]])
-    for process, starts in window.steps.items():
+    for process, first in window.first_steps.items():
         mine = np.flatnonzero((calls.process == process) & launching)
-        step[mine] = np.searchsorted(starts, calls.start[mine], side="right") - 1
-    step = np.minimum(step, len(window.repetitions) - 1)
+        step[mine] = np.searchsorted(window.steps[process], calls.start[mine], side="right") - 1
+        step[mine] += first * (step[mine] >= 0)
+    step = np.minimum(step, max(map(len, window.steps.values()), default=0) - 1)
     cut = np.unique(step[work.call[work.end > window.end_ns]])
     step = np.where(np.isin(step, cut), -1, step)
     return np.concatenate([np.repeat(step[:-1], 2), step[work.call], np.full(len(groups), -1)])
