@@ -61,6 +61,7 @@ def test_causes_are_told_apart_by_what_they_say_before_their_figures(recorded: R
     assert causes["name"].tolist() == [
         "FP32 work does not use tensor cores",
         "Copies of pageable memory in `io:h2d` (Host-to-Device)",
+        "The optimizer does one operation at a time",
         "The CPU waits for the GPU in `iteration #` (cudaStreamSynchronize)",
     ]
     assert causes["gain_pct"].gt(0).all()

@@ -39,7 +39,7 @@ def test_the_verdict_comes_first_then_causes_by_gain_then_kernels(trained: Repor
     assert lines[1] == "train: NVIDIA H200, 19 × iteration # of 3.182 ms"
     assert lines[2].startswith("GPU 86.8 % busy. FP32 work does not use tensor cores")
     gains = [found[1] for line in lines if (found := re.match(r" +(−[\d.]+) %  ", line))]
-    assert gains == ["−20", "−14", "−5.6"]
+    assert gains == ["−20", "−14", "−10"]
     (head,) = (line for line in lines if line.endswith("  Kernel"))
     assert head.split("  ")[1:4] == ["Time %", "Total ms", "Instances"]
     first = lines[lines.index(head) + 1]

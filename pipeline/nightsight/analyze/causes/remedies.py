@@ -66,7 +66,9 @@ _SMALL_BYTES: Final = 256_000
 _MANY_COPIES: Final = 8
 # host code before the loading of a module that takes so long has compiled it
 _COMPILING_NS: Final = 3_000_000
-_LOADS_COMPILED: Final = "^cuModuleLoad|^cuLibraryLoad|^nvrtc|^nvJitLink"
+_LOADS_COMPILED: Final = "^cuModuleLoad|^nvrtc|^nvJitLink"
+# so does cuDNN; but before the first step, it is how CUDA loads its own libraries
+_LOADS_IN_STEPS: Final = f"{_LOADS_COMPILED}|^cuLibraryLoad"
 _MOST_PLACES: Final = 6
 # so long before a page of managed memory is moved, a processor waits for it already, where faults were not recorded
 _SERVED_NS: Final = 20_000
@@ -246,7 +248,8 @@ def loading(scene: Scene) -> Iterator[Remedy]:
     calls = scene.graph.calls
     loads = (calls.cause == IDLE.index(MODULE)) | loads_code(scene.timeline, scene.graph)
     # libraries load their kernels in other ways, and wait for the disk
-    compiled = np.asarray(calls.names.str.contains(_LOADS_COMPILED), dtype=bool)[calls.name]
+    pattern = _LOADS_IN_STEPS if scene.model.steps else _LOADS_COMPILED
+    compiled = np.asarray(calls.names.str.contains(pattern), dtype=bool)[calls.name]
     compiles = loads & compiled & (scene.gap > _COMPILING_NS)
     yield from _without_calls(scene, "compilation" if compiles.any() else "loading", loads, with_gap=compiles)
 
