@@ -102,7 +102,9 @@ def _with_mean_sizes(found: pd.DataFrame, called: pd.DataFrame) -> tuple[pd.Data
 
     `called`: what is called in the capture, without these: each has kernels.
     """
-    by_collective = found[found["collective"] >= 0].groupby("collective")["bytes"]
+    # who sends gives something, and who receives nothing
+    together = (found["collective"] >= 0) & ~found["name"].isin(PAIRWISE)
+    by_collective = found[together].groupby("collective")["bytes"]
     differs = (by_collective.transform("min") != by_collective.transform("max")).fillna(value=False)
     kinds = found.loc[differs[differs].index, ["name", "group"]].drop_duplicates()
     if not len(kinds):
