@@ -130,6 +130,17 @@ def test_a_warm_up_is_not_the_loop(name: str) -> None:
     assert chosen_window(with_ranges(profile, name=named.to_numpy())).family == "s"
 
 
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_a_long_warm_up_does_not_hide_a_short_loop(has_gpu: bool) -> None:
+    long = 40
+    ranges = f"nvtx  [{'w' * long}][s][s][s]"
+    profile = draw(f"{ranges}\ncpu   {'L'.ljust(long + 2)}L..L..L..\ns7    {'a' * (long + 2)}b..b..b..")
+    names = profile.table("ranges")["name"].astype("str").replace({"w" * long: "warmup"}).to_numpy()
+    profile = with_ranges(profile, name=names)
+    window = chosen_window(profile if has_gpu else without(profile, "kernels", "api_calls"))
+    assert (window.family, len(window.repetitions)) == ("s", 3)
+
+
 # -- steps of programs without ranges of their own --------------------------------------------------------------------
 
 # in each step: data and zero_grad `z`, the model `m` with a part `p` in it, backward `b` on its own, the optimizer `o`

@@ -13,7 +13,7 @@ import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.ranges import LEAST, counted, nested
-from nightsight.intervals import Flags, Ints
+from nightsight.intervals import Flags, Ints, Spans, union
 from nightsight.model import Profile
 from nightsight.parallel import once
 from nightsight.tables import FUNCTION, MODULE, ancestors, empty, integers, nest
@@ -204,8 +204,14 @@ _LEAST_SHARE: Final = 0.25
 # families that cover this part of what the best one covers are in the same loop
 _AS_GOOD: Final = 0.9
 _LEAST_COVER: Final = 0.05
-PREPARES: Final = r"(?<![a-z])(?:warm[ _-]?ups?|warming|compil(?:e|ing|ation))(?![a-z])"
-"""Names of ranges that are not what a program is for, whatever the case."""
+_PREPARES: Final = r"(?<![a-z])(?:warm[ _-]?ups?|warming|compil(?:e|ing|ation))(?![a-z])"
+
+
+def prepares(names: "pd.Series[str]") -> Flags:
+    """Return which ranges are named warm-up or compilation, by their (categorical) names or paths: not what counts."""
+    found = np.asarray(names.cat.categories.str.contains(_PREPARES, case=False, regex=True), dtype=bool)
+    # no name has the code -1
+    return np.append(found, False)[names.cat.codes]
 
 
 def _outermost(ranges: pd.DataFrame) -> pd.DataFrame:
@@ -214,9 +220,7 @@ def _outermost(ranges: pd.DataFrame) -> pd.DataFrame:
     In `path`, `#` replaces numbers. Ranges that never ended do not count: they would enclose all that follows.
     """
     ranges = counted(nested(ranges[~ranges["is_open"]]))
-    paths = ranges["path"].cat
-    prepares = np.asarray(paths.categories.str.contains(PREPARES, case=False, regex=True), dtype=bool)
-    repeated: Flags = (ranges["instances"].to_numpy() >= LEAST) & ~prepares[paths.codes]
+    repeated: Flags = (ranges["instances"].to_numpy() >= LEAST) & ~prepares(ranges["path"])
     inner = np.zeros(len(ranges), dtype=bool)
     for rows, above in ancestors(ranges["parent"].to_numpy()):
         inner[rows] |= repeated[above]
@@ -244,15 +248,23 @@ def _of_process(work: Work, process: int) -> Flags:
 
 
 def _spent_in(ranges: pd.DataFrame, work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:
-    """Return the GPU time in ns that the process launched in each of `spans`, and in all.
+    """Return the GPU time in ns that the process launched in each of `spans`, and in all but warm-up and compilation.
 
     Of a capture without GPU work it is the time that they take, and that of all the ranges of the process.
     """
-    if len(work.start):
-        return _launched_between(work, process, spans)
     recorded = ranges[ranges["process"] == process]
+    low, high = union(*_bounds(recorded[prepares(recorded["name"]) & ~recorded["is_open"]]))
+    preparing = pd.DataFrame({"start": low, "end": high})
+    if len(work.start):
+        spent, total = _launched_between(work, process, spans)
+        return spent, total - int(_launched_between(work, process, preparing)[0].sum())
     length: Ints = (spans["end"] - spans["start"]).to_numpy()
-    return length, int(recorded["end_ns"].max() - recorded["start_ns"].min())
+    start, end = _bounds(recorded)
+    return length, int(end.max() - start.min() - (high - low).sum())
+
+
+def _bounds(ranges: pd.DataFrame) -> Spans:
+    return ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
 
 
 def _launched_between(work: Work, process: int, spans: pd.DataFrame) -> tuple[Ints, int]:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from nightsight.errors import UsageError
 from nightsight.events.launches import GPU_TABLES
-from nightsight.events.loops import LEAST_OF_WORK, PREPARES, Loop, loops_of, one_thread, work_of
+from nightsight.events.loops import LEAST_OF_WORK, Loop, loops_of, one_thread, prepares, work_of
 from nightsight.events.ranges import without_numbers
 from nightsight.events.selection import (
     RANGE_HINT,
@@ -269,9 +269,7 @@ def _annotated(profile: Profile) -> Window | None:
     None if that is hardly less than the whole, or if most of the GPU work was launched elsewhere.
     """
     ranges, work = profile.tables.get("ranges", empty("ranges")), work_of(profile)
-    names = ranges["name"].cat
-    prepares = np.asarray(names.categories.str.contains(PREPARES, case=False, regex=True), dtype=bool)[names.codes]
-    ranges = ranges[~prepares & ~ranges["is_open"].to_numpy()]
+    ranges = ranges[~prepares(ranges["name"]) & ~ranges["is_open"].to_numpy()]
     inside = (work.launched >= ranges["start_ns"].min()) & (work.launched < ranges["end_ns"].max())
     length = work.end - work.start
     if not inside.any() or length[inside].sum() < LEAST_OF_WORK * length.sum():
