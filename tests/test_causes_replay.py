@@ -216,6 +216,17 @@ LOADED = within("load", Copy("H", BATCH))
 ROUND = (Kernel(200), Reduce(100))
 HIDDEN = (Kernel(200), Record(0), Follow(0, 8), Reduce(100, 8))
 EVEN = (Kernel(100), Reduce(50), Sync())
+UPDATE = Kernel(50, name="fused_adam")
+
+
+def passes(count: int, *, of_each: bool, bucket: Body = HIDDEN) -> tuple[Thread, ...]:
+    """Return two ranks that add up the gradients of some passes, and reduce them in each or only in the last."""
+    forward, backward = (Kernel(30),) * 6, bucket * 3
+    reduced = (*forward, *backward, Record(1, 8), Follow(1))
+    alone = (*forward, *(one for one in backward if isinstance(one, Kernel)))
+    return ranks(*[((reduced if of_each else alone) * (count - 1) + (*reduced, UPDATE))] * 2)
+
+
 # the remedy that must be the best, its place, the program, and the same without its fault
 PLANTED = [
     ("host_code", "step / load", [(within("load", Host(300)), Kernel(100), Sync())], [(Kernel(100), Sync())]),
@@ -293,6 +304,7 @@ PLANTED = [
         ranks(*[ROUND * 10] * 2),
         ranks(*[(*HIDDEN * 3, *ROUND * 7)] * 2),
     ),
+    ("repeated_reduction", "", passes(4, of_each=True), passes(4, of_each=False)),
     (
         "straggler",
         "",
@@ -312,6 +324,24 @@ def test_the_best_remedy_is_that_of_the_fault_and_gains_what_it_costs(
     assert outcome(timeline).unprofiled_ns == pytest.approx(1000 * step, rel=0.01)
     assert best["gain_ns"] == pytest.approx(1000 * (step - step_us(*mended)), rel=0.05)
     assert best["gain_pct"] == pytest.approx(100 * best["gain_ns"] / (1000 * step), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        passes(4, of_each=False),
+        # each has its own update
+        ranks(*[(*(Kernel(30),) * 6, *HIDDEN * 3, Record(1, 8), Follow(1), UPDATE) * 4] * 2),
+        # of tensor parallelism: what follows needs the sum
+        passes(4, of_each=True, bucket=(*HIDDEN, Record(1, 8), Follow(1))),
+        # nothing is updated
+        ranks(*[(*(Kernel(30),) * 6, *HIDDEN * 3, Record(1, 8), Follow(1)) * 4] * 2),
+        # one rank, whose reductions may only wait for the others
+        passes(4, of_each=True)[:1],
+    ],
+)
+def test_reductions_that_are_needed_are_not_called_repeated(program: tuple[Thread, ...]) -> None:
+    assert "repeated_reduction" not in {gain.remedy.rule for gain in outcome(looped(*program)).gains}
 
 
 kernels = st.builds(Kernel, st.sampled_from((20, 80, 200)), streams)

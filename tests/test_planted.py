@@ -2,16 +2,24 @@
 
 import lzma
 import re
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
+from nightsight.analyze.causes.reductions import unneeded_reductions
+from nightsight.analyze.causes.scene import Scene
+from nightsight.events.kernel_labels import FOREACH, family_of
+from nightsight.events.loops import work_of
+from nightsight.events.timeline import Timeline
+from nightsight.events.window import chosen_window
 from nightsight.render.page.summary import numbers
 from nightsight.render.verdict import verdict as first_sentence
 from tests.documents import check
 from tests.planted.__main__ import DATA, ROOT
 from tests.planted.cases import CASES, OTHERS, RANKS
-from tests.planted.judge import Verdict, judged, number, table
+from tests.planted.judge import Verdict, joined_ranks, judged, number, table
 from tests.planted.store import times
 from tests.recorded import Recorded
 
@@ -123,6 +131,27 @@ def test_the_gain_of_a_rank_that_comes_late_is_what_it_is_late() -> None:
     assert late.said
     gain_ms = (late.first.gain_pct or 0) / 100 * late.said.unprofiled_ms
     assert 2_600 < gain_ms < 3_000
+
+
+@pytest.mark.parametrize("case", ["overlapped", "straggler_compute"])
+def test_reductions_of_each_backward_pass_are_repeated_if_only_their_sum_is_used(case: str) -> None:
+    profile = joined_ranks(RANKS[case], DATA / "ranks")
+    assert profile
+    assert unneeded_reductions(Scene(Timeline(profile)))[1] == 0
+    # as if an update followed each fourth backward pass only
+    kernels, window = profile.table("kernels"), chosen_window(profile)
+    launched, updates = work_of(profile).launched[: len(kernels)], kernels["name"].astype("str").map(family_of)
+    step = np.concatenate([np.searchsorted(starts, launched, side="right")[None] for starts in window.steps.values()])
+    of_process = np.array([(kernels["process"] == process).to_numpy() for process in window.steps])
+    left_out = (updates == FOREACH).to_numpy() & (of_process & (step % 4 != 0)).any(axis=0)
+    names = kernels["name"].astype("str").mask(left_out, "plain").astype("category")
+    summed = replace(profile, tables={**profile.tables, "kernels": kernels.assign(name=names)})
+    scene = Scene(Timeline(summed))
+    gone, passes = unneeded_reductions(scene)
+    assert passes == 4
+    # three of four, but for a bucket of a broken update at either end
+    reductions = scene.graph.work.group >= 0
+    assert 0.6 < len(gone) / reductions.sum() <= 0.75
 
 
 def test_what_is_written_from_the_captures_is_current() -> None:

@@ -93,7 +93,7 @@ def test_of_a_healthy_program_the_verdict_says_what_was_looked_for() -> None:
     healthy = said(*whole, replay, gains)
     assert healthy.cause == ""  # 1 % of idle time is not worth a word
     assert healthy.first == (
-        "Looked for 25 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
+        "Looked for 26 causes of lost time. None is worth acting on: fusing kernels would save the most, 7.5 %, but is "
         "rarely worth the work below 10 %. Whether the kernels themselves are slow was not measured: add ncu."
     )
 
@@ -102,7 +102,7 @@ def test_of_a_busy_gpu_it_says_whether_its_kernels_were_measured() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     limits = pd.DataFrame({"name": ["a"], "replay_ns": [1.0], "unit": "DRAM", "used_pct": [90.0]})
     whole = on_gpus((0, COMPUTE, 99), (0, HOST, 1))
-    found = "Looked for 25 causes of lost time, and found none."
+    found = "Looked for 26 causes of lost time, and found none."
     assert said(*whole, replay).first == f"{found} Whether the kernels themselves are slow was not measured: add ncu."
     assert said(*whole, replay, result(NCU_LIMITS.name, limits)).first == found
     assert said(*BUSY, replay).first == found
@@ -186,7 +186,7 @@ def test_of_a_healthy_program_the_causes_do_not_repeat_the_verdict() -> None:
     replay = result(REPLAY.name, pd.DataFrame({"calls": [10], "doubt": [""]}))
     report = small_report(results=(*on_gpus((0, COMPUTE, 99), (0, HOST, 1)), replay), findings=())
     text = render_html(report)
-    assert text.count("Looked for 25 causes") == 1
+    assert text.count("Looked for 26 causes") == 1
     assert "No cause is worth acting on." in text
 
 

@@ -402,6 +402,10 @@ REMEDIES: Final = (
         "exposed_communication",
         "computation does not wait for half of the communication that it waits for now; over NVLink, for a seventh",
     ),
+    (
+        "repeated_reduction",
+        "gradients are reduced only in the last of the backward passes before an update; `name`: how many there are",
+    ),
     ("straggler", "all GPUs compute for as long as they do on average, those of a pipeline as others of their stage"),
     ("uneven_experts", "between two all-to-alls of experts, all GPUs compute for as long as they do on average"),
     ("uneven_stages", "all stages of a pipeline compute for as long as they do on average"),

@@ -94,7 +94,7 @@ def judged(cases: Sequence[Case], folder: Path) -> list[Verdict]:
 
 def said(case: Case, folder: Path) -> Said | None:
     """Return what is said of a stored capture, with what ncu measured; None if there is none."""
-    profile = _of_ranks(case, folder) if case in RANKS.values() else _of_program(case, folder)
+    profile = joined_ranks(case, folder) if case in RANKS.values() else _of_program(case, folder)
     if not profile:
         return None
     # no more than advice needs, of the window that a report is about
@@ -117,7 +117,8 @@ def _of_program(case: Case, folder: Path) -> Profile | None:
     return profile
 
 
-def _of_ranks(case: Case, folder: Path) -> Profile | None:
+def joined_ranks(case: Case, folder: Path) -> Profile | None:
+    """Return the captures of all ranks of a case as one; None if there are none."""
     files = sorted(folder.glob(f"{case.name}.[0-9].*.xz"))
     return joined([Part(file.name.split(".")[0], _read(file)) for file in files]) if files else None
 

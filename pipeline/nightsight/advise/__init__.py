@@ -241,6 +241,16 @@ RULES: Final = (
         saves=True,
     ),
     Rule(
+        "repeated_reduction",
+        "reduce gradients once for each update",
+        "Gradients are reduced in each of {name} between two updates",
+        "The optimizer uses only their sum, so reducing them in the last one is enough.",
+        "Skip it in all others: `no_sync()` of DistributedDataParallel, `set_requires_gradient_sync(False)` of "
+        "fully_shard.",
+        (COMMUNICATION,),
+        saves=True,
+    ),
+    Rule(
         "straggler",
         "give all ranks the same work",
         "{name} computes longer than the others, which wait for it in collectives",
@@ -591,6 +601,7 @@ _THINGS: Final = {
     "copies_to_host": _COPY,
     "many_small_copies": _COPY,
     "exposed_communication": ("collective", "collectives"),
+    "repeated_reduction": ("collective", "collectives"),
     **dict.fromkeys(_KERNELS, _KERNEL),
 }
 """What the cases of a remedy are, one and several."""

@@ -233,6 +233,7 @@ _CHANGES: Final = {
     "many_small_copies": "making one copy of many",
     "migration": "moving pages ahead of time",
     "exposed_communication": "hiding communication",
+    "repeated_reduction": "reducing gradients once for each update",
     "straggler": "giving all ranks the same work",
     "uneven_experts": "giving all experts the same work",
     "uneven_stages": "splitting layers evenly over the stages of the pipeline",

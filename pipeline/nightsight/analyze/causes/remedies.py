@@ -15,6 +15,7 @@ from nightsight.analyze.causes.functions import LINE
 from nightsight.analyze.causes.graph import TO_DEVICE, TO_HOST
 from nightsight.analyze.causes.kernels import kernel_remedies
 from nightsight.analyze.causes.path import HostCode, loads_code
+from nightsight.analyze.causes.reductions import unneeded_reductions
 from nightsight.analyze.causes.replay import (
     BEGIN,
     BYPASS,
@@ -463,6 +464,17 @@ def hidden_communication(scene: Scene) -> Iterator[Remedy]:
     yield Remedy("exposed_communication", "", "", scene.often(calling), time, edit)
 
 
+def repeated_reduction(scene: Scene) -> Iterator[Remedy]:
+    """Gradients are reduced once for each update, not in each backward pass; ranks still meet where they did."""
+    gone, passes = unneeded_reductions(scene)
+    if not passes:
+        return
+    edit = (Change(scene.model.of(TRANSFER, gone), "set", 0),)
+    calling = scene.graph.work.call[gone]
+    time = scene.per_step(scene.length[gone], calling)
+    yield Remedy("repeated_reduction", "", f"{passes:,} backward passes", scene.often(calling), time, edit)
+
+
 def _can_hide(scene: Scene, mine: Ints, sources: Ints, ends: Ints) -> Floats:
     """Return for each of these operations, which communicate, how much earlier what waits for its end can begin, in ns.
 
@@ -706,6 +718,7 @@ PROPOSALS: Final = (
     small_copies,
     migration,
     hidden_communication,
+    repeated_reduction,
     straggler,
     uneven_stages,
     uneven_experts,
