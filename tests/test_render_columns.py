@@ -74,6 +74,15 @@ def test_each_column_says_its_numbers_and_where_it_is() -> None:
     assert found.columns[0].x < 10 < found.columns[1].x < 60
 
 
+@pytest.mark.parametrize(("devices", "said"), [(4, 4), (5, 3)])
+def test_columns_of_many_devices_say_only_what_takes_the_most(devices: int, said: int) -> None:
+    more = {"copies_ns": 1000.0, "communication_ns": 1000.0}
+    rows = [table((4, 2), device=number, time_ns=8000.0, slowest_ns=8000.0, **more) for number in range(devices)]
+    titles = [column.title for panel in drawn(pd.concat(rows)).panels for column in panel.columns]
+    assert {title.count("µs") for title in titles} == {1 + said}
+    assert all("(compute 4.000 µs, host code 2.000 µs, " in title for title in titles)
+
+
 def test_steps_are_called_what_the_program_calls_them() -> None:
     found = panel(table((4, 4), (4, 4), (4, 12), (4, 4), of_program=range(17, 21)))
     assert [column.title.split(":")[0] for column in found.columns] == ["#17", "#18", "#19", "#20"]

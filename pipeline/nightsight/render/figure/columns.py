@@ -24,7 +24,10 @@ _BEYOND: Final = 3.0  # times the median: a longer step would flatten all others
 _NAMED: Final = 5
 _GAP: Final = 0.15  # of a column
 _SEEN: Final = 0.005  # of the scale: what is lower in all columns needs no key
+# how many categories a column tells; less where many columns would take the room of the timeline
 _SAID: Final = 6
+_SAID_BY_MANY: Final = 3
+_MANY: Final = 4
 
 
 @dataclass(frozen=True)
@@ -88,11 +91,12 @@ class StepColumns:
 
 @dataclass(frozen=True)
 class _Scale:
-    """The median of a device, and the scale of all: its highest value and its ticks."""
+    """The median of a device, and what all have: the highest value, its ticks, how many categories a column tells."""
 
     median: float
     top: float
     levels: tuple[Tick, ...]
+    said: int
 
 
 def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] = gpu_name) -> tuple[StepColumns, ...]:
@@ -121,8 +125,9 @@ def step_columns(frame: Frame, medians: Frame, called: Callable[[object], str] =
     middles = {device: _median(rows, medians, device) for device, rows in devices}
     highest = max(_highest(rows, middles[device]) for device, rows in devices[:_PANELS])
     top, levels = level_ticks(highest, unit="ns")
+    said = _SAID if len(devices) <= _MANY else _SAID_BY_MANY
     panels = tuple(
-        _panel(rows, present, _Scale(middles[device], top, levels), called(device) if len(devices) > 1 else "")
+        _panel(rows, present, _Scale(middles[device], top, levels, said), called(device) if len(devices) > 1 else "")
         for device, rows in devices[:_PANELS]
     )
     seen = [category for category, name in present.items() if np.nanmax(known[name]) >= _SEEN * top]
@@ -197,7 +202,7 @@ def _columns(
     rows: Frame, present: Mapping[str, str], edges: tuple[Floats, Floats], sums: tuple[Floats, Floats], scale: _Scale
 ) -> Iterator[Column]:
     """Yield the columns. edges: left and right, in percent. sums: busy and total time, as shares of the scale."""
-    (left, right), (busy, total), median, top = edges, sums, scale.median, scale.top
+    (left, right), (busy, total), top = edges, sums, scale.top
     for place, row in enumerate(rows.to_dict("records")):
         is_one, is_slow = row["steps"] == 1, row["outliers"] > 0
         tall = max(row["slowest_ns"], row["time_ns"])
@@ -209,7 +214,7 @@ def _columns(
             round(float(right[place] - left[place]), 2),
             percent(1 - min(float(total[place]), 1.0)),
             percent(min(float(total[place]), 1.0) - min(float(busy[place]), 1.0)),
-            _title(row, present, median),
+            _title(row, present, scale),
             "{:.0f} {:.0f}".format(*(slowest if is_slow and not is_one else span)),
             mark,
             percent(1 - min(tall / top, 1.0)),
@@ -217,16 +222,16 @@ def _columns(
         )
 
 
-def _title(row: dict[Any, Any], present: Mapping[str, str], median: float) -> str:
+def _title(row: dict[Any, Any], present: Mapping[str, str], scale: _Scale) -> str:
     spent = {category: row[name] for category, name in present.items() if row[name] > 0}
-    largest = sorted(spent, key=lambda category: -spent[category])[:_SAID]
+    largest = sorted(spent, key=lambda category: -spent[category])[: scale.said]
     parts = ", ".join(f"{category} {format_value(spent[category], 'time_ns')}" for category in largest)
     first = row["number"] + row["left_out"]
     last = first + row["steps"] - 1
     named = f"#{first:,.0f}" if row["steps"] == 1 else f"#{first:,.0f} to #{last:,.0f}, mean"
     title = f"{named}: {format_value(row['time_ns'], 'time_ns')} ({parts})"
-    if row["outliers"] and median > 0:
-        slow = f"{row['slowest_ns'] / median:,.1f} times the median"
+    if row["outliers"] and scale.median > 0:
+        slow = f"{row['slowest_ns'] / scale.median:,.1f} times the median"
         most = f"slowest #{row['slowest'] + row['left_out']:,.0f}: {format_value(row['slowest_ns'], 'time_ns')}"
         title += f"; {slow}" if row["steps"] == 1 else f"; {most}, {slow}"
     return title
