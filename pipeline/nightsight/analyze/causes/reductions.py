@@ -1,8 +1,8 @@
 """Which all-reduces of gradients are not needed: those of all backward passes between two updates but the last.
 
-Where gradients are accumulated, the optimizer uses only their sum, so that they need be reduced only once. A pass is
-known by its buckets: the same sizes in the same order, after a forward pass without any. What tensor parallelism
-reduces looks much like it, but is needed at once; nothing is computed before the end of it.
+Where gradients are accumulated, the optimizer uses only their sum, so reducing them once is enough. A pass is known by
+its buckets: the same sizes in the same order, after a forward pass without any. The reductions of tensor parallelism
+look much like it, but their results are needed at once: what is launched next waits for them.
 """
 
 from typing import Final
@@ -31,13 +31,11 @@ def unneeded_reductions(scene: Scene) -> tuple[Ints, int]:
     """Return the operations that need not be (positions in Work), and how many passes an update has; none if 0."""
     found, work = scene.model, scene.graph.work
     calls = communication(scene.timeline)
-    place = np.full(len(scene.timeline.operations.kind) + 1, -1, dtype=np.int64)
-    place[work.operation] = np.arange(len(work))
     size = np.asarray(calls["bytes"].astype("float64").fillna(np.inf), dtype=np.float64)
     reduces = (calls["name"] == "allreduce").to_numpy() & (size >= _LEAST_BYTES)
-    reduces &= found.edges[TRANSFER][place[calls["operation"]]] >= 0
+    reduces &= found.edges[TRANSFER][scene.place[calls["operation"]]] >= 0
     calls, size = calls[reduces], size[reduces]
-    row, called, end = place[calls["operation"]], calls["called_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    row, called, end = scene.place[calls["operation"]], calls["called_ns"].to_numpy(), calls["end_ns"].to_numpy()
     kernels = _updates(scene, work.operation)
     gone: list[Ints] = []
     often: list[int] = []

@@ -688,10 +688,8 @@ def _steps(scene: Scene) -> Ints:
 def kernels(scene: Scene) -> Iterator[Remedy]:
     """What is known of kernels (nightsight.analyze.causes.kernels): others in their place, or fewer."""
     found, work = scene.model, scene.graph.work
-    place = np.full(len(scene.timeline.operations.kind), -1, dtype=np.int64)
-    place[work.operation] = np.arange(len(work))
     for proposal in kernel_remedies(scene.timeline, scene.timeline.window.repetitions):
-        mine = place[proposal.operations]
+        mine = scene.place[proposal.operations]
         # without recorded calls, operations still follow each other
         kept = (mine >= 0) & ((found.edges[LAUNCH][mine] >= 0) | (found.edges[STREAM][mine] >= 0))
         mine, removed = mine[kept], proposal.removed[kept]

@@ -55,9 +55,10 @@ def applied(edit: Edit, lag: Floats) -> Floats:
 class Scene:
     """A replayed stretch, with the range of each call, and what else several remedies ask for.
 
-    `in_calls`: the calls that are replayed; `path`: the range of each call, a position in `paths`; `gap`: the host code
-    before each call in ns, from `gap_start` on; `direction`: of the copy that a call begins, -1 for none; `length`: of
-    each operation in ns.
+    `in_calls`: the calls that are replayed; `path`: the range of each call, a position in `paths`; `gap`: the host
+    code before each call in ns, from `gap_start` on; `place`: of each operation of the timeline among those of the
+    graph, -1 for those that are not; `direction`: of the copy that a call begins, -1 for none; `length`: of each
+    operation in ns.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -74,6 +75,8 @@ class Scene:
         self._path_of_row = np.append(codes[ranges.codes.to_numpy(dtype=np.int64)], codes[-1])
         self.path = self._path_of_row[rows]
         self.length = work.end - work.start
+        self.place = np.full(len(timeline.operations.kind), -1, dtype=np.int64)
+        self.place[work.operation] = np.arange(len(work))
         self.direction = np.full(len(calls), -1, dtype=np.int64)
         copying = np.flatnonzero((work.direction >= 0) & (work.call >= 0))
         self.direction[work.call[copying]] = work.direction[copying]

@@ -292,6 +292,7 @@ def _payload(scene: _Scene, most_bytes: int) -> bytes | None:
             return payload
         # sizes are estimates: take off what was too much, and a little more
         room = _LESS * room - (len(payload) * 0.75 - most)
+        # in less than nothing, the next try would only be larger
         if room <= 0:
             break
     return None
