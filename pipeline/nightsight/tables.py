@@ -246,6 +246,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     # what the file contains but no reader asked for; source: its name in the file
     "unread": {"kind": TEXT, "events": INT, "source": TEXT},
+    # operations that ran on a stream, although their recorded times are impossible; start_ns: when they began, if that
+    # can be
+    "untimed": {**_ON_STREAM, "start_ns": NULLABLE},
     # messages of the profiler; severity: "info", "warning" or "error"
     "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},

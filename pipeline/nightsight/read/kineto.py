@@ -1,6 +1,7 @@
 """Reads the Chrome traces of torch.profiler (Kineto): their categories, argument names and time base."""
 
 import datetime as dt
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.errors import CaptureError
+from nightsight.events.kernel_names import communicates
 from nightsight.model import Environment, Finding, Profile
 from nightsight.read.chrome import MOST_BYTES, read_document
 from nightsight.read.frames import frame_name, is_of_library
@@ -26,6 +28,7 @@ from nightsight.read.kineto_events import (
     Frame,
     Rows,
     damaged,
+    distinct,
     is_id,
     is_shapes,
     is_texts,
@@ -43,6 +46,7 @@ from nightsight.tables import (
     empty,
     innermost_of,
     renamed,
+    used_devices,
     whole,
 )
 
@@ -98,6 +102,8 @@ _NO_COLLECTIVES: Final = (
     "the program called no collective, or its torch does not record what they are (2.1 and later do)"
 )
 _MOST_RANKS: Final = 10_000_000
+# backends that need no GPU
+_ON_CPU: Final = ("gloo", "mpi", "fake")
 _NO_DEVICE: Final = "the trace names no GPU"
 _IF_EMPTY: Final = {
     "devices": _NO_DEVICE,
@@ -140,7 +146,13 @@ def read_kineto(path: Path, *, most_bytes: int = MOST_BYTES) -> Profile:
     CaptureError if it is not one, is damaged, has no events, or is larger than `most_bytes` uncompressed. These traces
     have one number for static and dynamic shared memory together: it goes into `static_shared_bytes`.
     """
-    return _Trace(path.name, read_document(path, most_bytes)).profile()
+    document = read_document(path, most_bytes)
+    trace = _Trace(path.name, document)
+    if trace.is_doubled():
+        # the other half of the memory is free by then
+        trace = _Trace(path.name, {**document, "traceEvents": distinct(document["traceEvents"])})
+        trace.findings.append(_DOUBLED)
+    return trace.profile()
 
 
 class _Trace(Events):
@@ -149,17 +161,24 @@ class _Trace(Events):
     def profile(self) -> Profile:
         tables = {name: read(self) for name, read in _HOST_TABLES.items()}
         of_gpu = {name: read(self) for name, read in {**_GPU_TABLES, **_SYNC_TABLES}.items()}
+        if self.untimed:
+            of_gpu["untimed"] = pd.concat(self.untimed, ignore_index=True)
         tables |= {name: self._with_process(table, tables) for name, table in of_gpu.items()}
         tables["unread"] = self._unread()
-        if all(table.empty for name, table in tables.items() if name != "unread"):
+        if all(table.empty for name, table in tables.items() if name not in ("unread", "untimed")):
             self._refuse_foreign(tables["unread"])
             if tables["unread"].empty:
                 self.findings.append(_NOTHING_RECORDED)
-        tables |= {"devices": self._devices(), "diagnostics": empty("diagnostics"), "ranks": self._ranks(tables)}
+        tables |= {
+            "devices": self._devices(used_devices(tables)),
+            "diagnostics": empty("diagnostics"),
+            "ranks": self._ranks(tables),
+        }
         missing = _NEVER | dict.fromkeys(OF_REPLAY, NOT_REPLAYED) | self._not_recorded(tables)
         kept = {name: conform(name, table) for name, table in tables.items() if name not in missing}
         if self.odd.total():
             self.findings.append(odd_fields(self.odd))
+        self.findings += self._without_communication(kept)
         return Profile(kept, missing, self._environment(kept), tuple(self.findings), epoch_ns=self._epoch())
 
     def _refuse_foreign(self, unread: Frame) -> None:
@@ -251,7 +270,19 @@ class _Trace(Events):
         owner = launching[~is_shared].set_index("correlation")["process"]
         return operations.assign(process=operations["correlation"].map(owner))
 
-    def _devices(self) -> Frame:
+    def _without_communication(self, tables: Mapping[str, Frame]) -> list[Finding]:
+        """Return a finding if ranks call collectives on GPUs, and no kernel or copy of one is in the trace."""
+        calls, kernels, copies = (tables.get(name, empty(name)) for name in ("collectives", "kernels", "memory_ops"))
+        calls = calls[(calls["group_size"] > 1).fillna(value=False).to_numpy(dtype=bool)]
+        told = self.document.get("distributedInfo")
+        backend = str(told.get("backend")) if isinstance(told, dict) else ""
+        runs = any(map(communicates, kernels["name"].cat.categories)) or (copies["operation"] == "Peer-to-Peer").any()
+        if not len(calls) or not len(kernels) or runs or backend in _ON_CPU:
+            return []
+        return [_no_communication(len(calls), int(calls["group_size"].max()))]
+
+    def _devices(self, used: set[int]) -> Frame:
+        """Read what the trace says of GPUs, with the numbers that its events use."""
         given = self.document.get("deviceProperties", [])
         given = given if isinstance(given, list) else [given]
         rows = [row for row in given if isinstance(row, dict) and is_id(row.get("id"))]
@@ -260,13 +291,29 @@ class _Trace(Events):
         capability = major.astype("str") + "." + minor.astype("str")
         frame = empty("devices").reindex(range(len(rows)))
         return frame.assign(
-            device=[row["id"] for row in rows],
+            device=self._numbers_of_events([row["id"] for row in rows], rows, used),
             uuid="",
             name=self.optional(rows, "name", TEXT).fill_null("").to_numpy(zero_copy_only=False),
             compute_capability=capability.where(major.notna() & minor.notna(), ""),
             multiprocessors=self.numbers(rows, "numSms"),
             memory_bytes=self.numbers(rows, "totalGlobalMem"),
         )
+
+    def _numbers_of_events(self, ids: list[int], rows: Rows, used: set[int]) -> list[int]:
+        """Return the numbers of GPUs as events have them: ROCm's events have those of its nodes, which count CPUs, too.
+
+        That can be told if the GPUs are all alike, or one; else a finding says that it cannot.
+        """
+        unknown = sorted(used - set(ids))
+        if not unknown or not rows:
+            return ids
+        facts = {json.dumps({key: value for key, value in row.items() if key != "id"}, sort_keys=True) for row in rows}
+        if len(facts) > 1 or len(unknown) > len(ids):
+            self.findings.append(_two_numberings(unknown, ids))
+            return ids
+        free = [number for number in ids if number not in used]
+        renamed_to = dict(zip(free, unknown, strict=False))
+        return [renamed_to.get(number, number) for number in ids]
 
     def _ranks(self, tables: Mapping[str, Frame]) -> Frame:
         """Read which rank wrote the trace: what torch says of it, else its calls of the largest group."""
@@ -522,6 +569,13 @@ _NOTHING_RECORDED: Final = Finding(
     detail="The trace has no operators, ranges or GPU work: the program did not use torch while it was profiled.",
     remedy="Name the script that uses torch, or profile the program with nsys on a machine with a GPU.",
 )
+_DOUBLED: Final = Finding(
+    rule="repeated_events",
+    severity="warning",
+    title="The trace holds its events twice",
+    detail="Events with the same name, time, place and ids are there more than once. Each is counted once.",
+    remedy="Export the trace once, or merge each file only once.",
+)
 _Reader = Callable[[_Trace], Frame]
 _HOST_TABLES: Final[Mapping[str, _Reader]] = {
     "api_calls": _api_calls,
@@ -580,6 +634,29 @@ def _target_kind(name: str) -> str:
 
 def _memory_kind(name: str) -> str:
     return _MEMORY_KINDS.get(name.upper(), name) if name.isupper() else name
+
+
+def _no_communication(calls: int, ranks: int) -> Finding:
+    return Finding(
+        rule="no_communication",
+        severity="warning",
+        title="Communication is not in the trace",
+        detail=f"{calls:,} {'call' if calls == 1 else 'calls'} of collectives of up to {ranks:,} ranks were recorded, but "
+        "no kernel that communicates. How long they took on the GPU, and what waited for them, is unknown.",
+        remedy="Record with a newer torch or driver, or with nsys (--trace cuda,nvtx).",
+    )
+
+
+def _two_numberings(events: list[int], properties: list[int]) -> Finding:
+    in_events, in_properties = (", ".join(map(str, numbers)) for numbers in (events, properties))
+    return Finding(
+        rule="gpu_numbers",
+        severity="warning",
+        title="It is not known which GPU was used",
+        detail=f"Events are of GPU {in_events}, and the trace describes GPU {in_properties}, which are not all alike. "
+        "So what depends on the kind of GPU is missing: its name, multiprocessors, peak rates, and the advice on them.",
+        remedy="Make one kind of GPU visible to the program (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES).",
+    )
 
 
 def _sizeless(count: int, total: int) -> Finding:

@@ -57,7 +57,8 @@ _ACCEPTED: Final = {
 class Events:
     """The events of one trace by kind, and what had to be left out.
 
-    `asked`: the kinds that were read; `odd`: how many values of each field have the wrong type.
+    `asked`: the kinds that were read; `odd`: how many values of each field have the wrong type; `untimed`: GPU
+    operations without possible times.
     """
 
     def __init__(self, file: str, document: Fields) -> None:
@@ -67,6 +68,7 @@ class Events:
         self.events: dict[str, list[Fields]] = {}
         self.asked: set[str] = set()
         self.odd: Counter[str] = Counter()
+        self.untimed: list[Frame] = []
         try:
             for event in document["traceEvents"]:
                 if kind := _kind(event):
@@ -75,6 +77,18 @@ class Events:
                     )
         except (AttributeError, TypeError) as error:
             raise self.unexpected("an item of 'traceEvents'", "an event with a category") from error
+
+    def is_doubled(self) -> bool:
+        """Whether many events are there more than once, as in a file that was written or merged twice."""
+        largest = max(self.events.values(), key=len, default=[])
+        try:
+            # quick, since hardly any trace is; nested operators can begin and end together
+            several = len(largest) - len({(event.get("ts"), event.get("tid"), event.get("dur")) for event in largest})
+        except TypeError:
+            # a list in the place of a number
+            return False
+        most = max(_MOST_TWICE * len(largest), _FEW)
+        return several > most and len(largest) - len(set(map(_identity, largest))) > most
 
     # -- columns --------------------------------------------------------------------------------------------------
 
@@ -135,18 +149,23 @@ class Events:
 
     def spans(self, *kinds: str) -> tuple[Rows, Frame]:
         """Return the events of `kinds` and their times; drops events with impossible times, with a finding."""
+        return self._possible(*kinds)[:2]
+
+    def _possible(self, *kinds: str) -> tuple[Rows, Frame, Rows]:
+        """Return the events of `kinds`, their times, and the events with impossible times, which a finding counts."""
         self.asked |= set(kinds)
-        rows = [row for kind in kinds for row in self.events.get(kind, ())]
+        rows: Rows = [row for kind in kinds for row in self.events.get(kind, ())]
         start = self.times(rows, "ts")
         # instants have no duration
         duration = np.zeros(len(rows)) if kinds == (MEMORY,) else self.times(rows, "dur")
         # Kineto writes 0 for times before the base of its clock, so the real time is unknown
         good = (start > 0) & (start < _LATEST_US) & (duration >= 0) & (duration < _LATEST_US)
+        lost: Rows = ()
         if not good.all():
             self.findings.append(damaged(" and ".join(filter(self.events.get, kinds)), int((~good).sum()), len(rows)))
-            rows = list(compress(rows, good))
+            rows, lost = list(compress(rows, good)), list(compress(rows, ~good))
         start_ns = _nanoseconds(start[good])
-        return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])})
+        return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])}), lost
 
     def arrows(self, category: str) -> Frame:
         """Return the arrows of a category: thread and start_ns of the event where each begins, and of the other's."""
@@ -178,8 +197,13 @@ class Events:
 
     def on_stream(self, *kinds: str) -> tuple[Rows, Rows, Frame]:
         """Return the GPU operations of `kinds`: rows, arguments and common columns."""
-        rows, frame = self.spans(*kinds)
+        rows, frame, lost = self._possible(*kinds)
         arguments = [_placed(row, fields) for row, fields in zip(rows, self.arguments(rows), strict=True)]
+        if lost:
+            placed = [_placed(row, fields) for row, fields in zip(lost, self.arguments(lost), strict=True)]
+            where = {name: self.numbers(placed, name) for name in ("device", "stream", "correlation")}
+            known = pd.DataFrame(where).dropna(subset=["device", "stream"])
+            self.untimed.append(known.assign(context=0, start_ns=None))
         node = self.numbers(arguments, "graph node id")
         return (
             rows,
@@ -203,6 +227,25 @@ class Events:
         return self.numbers(
             [{"context": number.get(value, value) if isinstance(value, str) else value} for value in given], "context"
         ).fillna(0)
+
+
+def distinct(events: Rows) -> Rows:
+    """Return the events without those that repeat an earlier one."""
+    return list({_identity(event): event for event in reversed(events)}.values())[::-1]
+
+
+def _identity(event: Fields) -> tuple[object, ...]:
+    """Return what two events must share to be one."""
+    arguments = event.get("args")
+    ids = [str(arguments.get(key)) for key in _IDS] if isinstance(arguments, dict) else []
+    return (*(str(event.get(key)) for key in _PLACE), *ids)
+
+
+_PLACE: Final = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id")
+_IDS: Final = ("correlation", "External id", "Ev Idx", "stream", "name", "Addr", "Bytes")
+# of the events of the most frequent kind; a few may be equal by chance
+_MOST_TWICE: Final = 0.2
+_FEW: Final = 10
 
 
 def _kind(event: Fields) -> str:

@@ -62,11 +62,14 @@ def list_gpus(tables: Mapping[str, pd.DataFrame]) -> str:
     counts = is_used.groupby(devices["name"].astype("str"), sort=False).agg(["sum", "size"])
     all_are = bool(is_used.all())
     return ", ".join(
-        (f"{name}" if present == 1 else f"{present} × {name}")
+        (name or _NAMELESS if present == 1 else f"{present} × {name or _NAMELESS}")
         if all_are or some == present
-        else f"{some} of {present} × {name} used"
+        else f"{some} of {present} × {name or _NAMELESS} used"
         for name, some, present in counts.itertuples()
     )
+
+
+_NAMELESS: Final = "GPU without a name"
 
 
 def without_private(text: str) -> str:

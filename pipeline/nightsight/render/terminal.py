@@ -140,7 +140,7 @@ def _facts(report: Report, run: Numbers) -> Iterator[str]:
         yield printable(report.environment.gpu)
     step = "" if run.profiled_step_ns is None else f" of {format_value(run.profiled_step_ns, 'step_ns')}"
     if run.repeated:
-        yield f"{printable(run.repeated)}{step}"
+        yield f"{printable(run.repeated)}{step}{f' ({run.step_span})' if run.step_span and step else ''}"
     elif run.window_ns is not None:
         yield f"window {format_value(run.window_ns, 'window_ns')}"
     if run.step_ns is not None:

@@ -98,6 +98,9 @@ def _profile(export: Export) -> Profile:
             missing[name] = option if export.traced or event == "never" else _UNKNOWN
     missing = {name: why for name, why in missing.items() if name not in tables}
     tables["unread"] = conform("unread", _unread(export.database))
+    if export.untimed:
+        lost = [conform("untimed", rows) for rows in export.untimed]
+        tables["untimed"] = pd.concat(lost, ignore_index=True)
     environment, epoch_ns = _environment(export, tables), _epoch(export)
     return Profile(tables, missing, environment, export.all_findings(), epoch_ns=epoch_ns)
 
@@ -113,7 +116,7 @@ def _unread(database: Database) -> Frame:
 def _read(export: Export, name: str) -> tuple[dict[str, Frame], Export]:
     """Read a canonical table and any tables read with it; also return the partial export with its findings."""
     part = copy.copy(export)
-    part.findings, part.unresolved = [], set()
+    part.findings, part.unresolved, part.untimed = [], set(), []
     found = _READERS[name][3](part)
     frames = {name: found} if isinstance(found, Frame) else found
     tables = {table: conform(table, frame, details=export.details) for table, frame in frames.items()}
@@ -246,7 +249,8 @@ def _api_calls(export: Export) -> Frame:
     }
     if "status" in wanted("api_calls", export.details):
         columns["status"] = "returnValue"
-    frame = with_ids(export.spans(RUNTIME, columns, nullable=("class", "correlation", "status")))
+    every = export.spans(RUNTIME, columns, nullable=("class", "correlation", "status"))
+    frame = with_ids(export.once(RUNTIME, every))
     export.check_ids(RUNTIME, frame)
     layer = label(frame["class"], {0: "runtime", 1: "driver"})
     return frame.assign(name=export.text(frame["name_id"]), layer=layer)

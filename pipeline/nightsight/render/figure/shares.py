@@ -33,8 +33,10 @@ CAUSE_COLORS: Final[Mapping[str, str]] = {
     results.COMMUNICATION: "set",
     results.COPIES: "copy",
     results.GRAPHS: "graph",
+    results.UNSEEN: "others",
     results.MODULE: "set",
     results.ALLOCATION: "mix-5",
+    results.CAPTURE: "graph",
     results.BLOCKING_COPY: "copy",
     results.LAUNCH: "api",
     results.DEPENDENCY: "graph",
@@ -152,7 +154,9 @@ def _places(categories: "pd.Series[Any]") -> "pd.Series[int]":
 def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -> Whole:
     # one bracket spans all busy parts, so these must come first
     rows = rows.sort_values("group", key=lambda group: group != "busy", kind="stable")
-    total, busy = float(rows["time_ns"].sum()), float(rows.loc[rows["group"] == "busy", "time_ns"].sum())
+    total = float(rows["time_ns"].sum())
+    busy, unknown = (float(rows.loc[rows["group"] == group, "time_ns"].sum()) for group in ("busy", "unknown"))
+    rest = _side(sides[1], total - busy - unknown, total)
     parts = tuple(_parts(rows, total))
     whole = format_value(total, "time_ns")
     words = ", ".join(f"{part.label} {part.share}" for part in parts)
@@ -161,7 +165,7 @@ def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -
         parts,
         round(100.0 * busy / total, 2),
         _side(sides[0], busy, total),
-        _side(sides[1], total - busy, total),
+        f"{rest}; {_side(results.UNSEEN, unknown, total)}" if unknown else rest,
         whole,
         f"{label and label + ', '}{whole}: {words}",
     )
