@@ -641,8 +641,8 @@ def _no_communication(calls: int, ranks: int) -> Finding:
         rule="no_communication",
         severity="warning",
         title="Communication is not in the trace",
-        detail=f"{calls:,} {'call' if calls == 1 else 'calls'} of collectives of up to {ranks:,} ranks were recorded, but "
-        "no kernel that communicates. How long they took on the GPU, and what waited for them, is unknown.",
+        detail=f"{calls:,} {'call' if calls == 1 else 'calls'} of collectives of up to {ranks:,} ranks were recorded, "
+        "but no kernel that communicates. How long they took on the GPU, and what waited for them, is unknown.",
         remedy="Record with a newer torch or driver, or with nsys (--trace cuda,nvtx).",
     )
 
