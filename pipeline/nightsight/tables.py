@@ -5,6 +5,7 @@ Text is categorical (categories sorted); nullable integers are Arrow-backed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -320,6 +321,12 @@ STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")
 
 def empty(table: str) -> pd.DataFrame:
     """Return a canonical table without rows, for events that were looked for and did not occur."""
+    return _made_once(table).copy(deep=False)
+
+
+@cache
+def _made_once(table: str) -> pd.DataFrame:
+    # the types of some columns take milliseconds, and most analyses ask for tables that a capture may lack
     return conform(table, pd.DataFrame(columns=list(TABLES[table])))
 
 

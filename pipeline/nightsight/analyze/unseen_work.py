@@ -107,18 +107,21 @@ def _paused(timeline: Timeline) -> Iterator[Finding]:
     known, guessed = pauses(timeline.profile), silences(timeline.profile)
     for process, spans in known.items():
         count, time = len(spans[0]), format_value(length(spans), "time_ns")
-        title, detail = f"The recording was paused for {time}", "CUDA calls were made then that are not in the capture."
-        if count > 1:
-            title = f"The recording was paused {count:,} times, for {time} in all"
-        elif process in guessed:
-            title = f"Nothing was recorded for {time}"
-            detail = (
+        if count == 1 and process in guessed:
+            yield Finding(
+                "paused",
+                "warning",
+                f"Nothing was recorded for {time}",
                 "Either the recording was paused (toggle_collection_dynamic, --skip-range), or the program once did "
-                "something without a CUDA call."
+                "something without a CUDA call. That time is in no step, and no advice rests on it.",
+                "If it is the program, look at what it does there: --window whole shows where that is.",
             )
+            continue
+        often = f"{count:,} times, for {time} in all" if count > 1 else f"for {time}"
         yield Finding(
             "paused",
             "info",
-            title,
-            f"{detail} That time is in no step, and no advice rests on it.",
+            f"The recording was paused {often}",
+            "CUDA calls were made then that are not in the capture. That time is in no step, and no advice "
+            "rests on it.",
         )

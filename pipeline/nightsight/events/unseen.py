@@ -259,7 +259,7 @@ def _after(profile: Profile, own: _Operations, last: int) -> Spans:
     """Return the time after the last operation of a GPU if its process launched more, which is not in the capture."""
     ended, process = int(own.end.max()), int(own.process[-1])
     calls = profile.tables.get("api_calls", empty("api_calls"))
-    if last - ended <= _LATE_NS or not len(calls):
+    if last - ended <= _LATE_NS or not len(calls) or own.called.max() < 0:
         return _NO_SPANS
     start = calls["start_ns"].to_numpy()
     gives = _are_named(calls, _LAUNCHES) & (calls["process"] == process).to_numpy() & (start > own.called.max())
@@ -303,10 +303,10 @@ def _waited(profile: Profile, process: int, operations: dict[int, _Operations]) 
         np.concatenate([getattr(own, name)[flags] for own, flags in zip(operations.values(), mine, strict=True)])
         for name in ("start", "end")
     )
-    ends = np.sort(done)
-    # an operation may end with the call
-    place = np.searchsorted(ends, end + _LATE_NS // 10, side="right") - 1
-    since = np.maximum(np.where(place >= 0, ends[np.maximum(place, 0)], start), start)
+    order = np.argsort(begun, kind="stable")
+    reach = np.maximum.accumulate(done[order])
+    place = np.searchsorted(begun[order], end) - 1
+    since = np.maximum(np.where(place >= 0, reach[np.maximum(place, 0)], start), start)
     late = end - since > _LATE_NS
     # another GPU of the process may still be at work
     return without(union(since[late], end[late]), union(begun, done)) if late.any() else _NO_SPANS
