@@ -86,7 +86,7 @@ def needed(module: str, package: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise CannotRun(f"the package {package} is not installed: pip install {package}") from error
+        raise CannotRun(f"the package {package} is not installed for {sys.executable}") from error
     except Exception as error:  # a package that does not fit another (Numba and a later NumPy) fails in its own way
         raise CannotRun(f"the package {package} cannot be imported: {first_line(error)}") from error
 

@@ -220,7 +220,8 @@ _ACTIVITIES: Final = "What torch.profiler records: cpu, cuda (default: all that 
 _python_option = click.option(
     "--python",
     metavar="PATH",
-    help="The Python that runs workloads and scripts (default: the active environment's, else python3 on PATH).",
+    help="The Python that runs workloads and scripts (default: the active environment's, else python3 on PATH, or "
+    "nightsight's own if that lacks what the program imports).",
 )
 _workloads_option = click.option(
     "--workloads",
@@ -352,7 +353,7 @@ def main() -> None:
 @quiet_option
 @click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
 @click.pass_context
-def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
+def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401, PLR0915 (Click's; flat)
     """Run a workload, a script or any command under a profiler and write its report.
 
     Arguments after -- go to the program. Without a target before it, they are the command to run. In the end, the
@@ -379,6 +380,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     """
     if sys.platform != "linux":
         raise ToolError("Profiling works on Linux only", "To view a capture made there: nightsight report FILE")
+    from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.launched import run_unless_chosen
     from nightsight.collect.tools import withheld
@@ -396,21 +398,20 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     options.refuse_contradictions(
         [name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     )
-    python = interpreter(options.python)
+    collector = options.chosen_collector
+    python = interpreter(options.python, partial(needs_of, collector, target, options.workloads, options.nsys))
     program = resolve(target, options.server or rest, python=python.path, folder=options.workloads)
     run_unless_chosen(program.command, options.ranks)
-    is_other = program.command[0] == python.path and not python.is_own
-    parameters = {"interpreter": python.reason} if is_other else {}
-    if is_other and not options.quiet:
-        say(f"Python: {python.path} ({python.reason}), not nightsight's own", err=True)
+    is_run_by_it = program.command[0] == python.path
+    parameters = {"interpreter": python.reason} if is_run_by_it and not python.is_own else {}
+    if is_run_by_it and python.remark and not options.quiet:
+        say(python.remark, err=True)
     if (unseen := withheld(options.keep_env)) and not options.quiet:
         say(f"Not passed to the program: {', '.join(unseen)}. To pass one: --keep-env NAME", err=True)
     stopped_by_signals()
     with shown_progress(is_quiet=options.quiet) as progress:
         show = _shown(options, progress)
-        plan = Plan(
-            program, options.chosen_collector, options.reports, parameters, options.window, options.attach, show=show
-        )
+        plan = Plan(program, collector, options.reports, parameters, options.window, options.attach, show=show)
         for said in repeated(plan, options.request(progress), options.repeat, keep=options.keep):
             with progress.paused():
                 say(said)

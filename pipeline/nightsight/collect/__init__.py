@@ -10,11 +10,11 @@ from nightsight.collect.recordings import RECORDINGS
 from nightsight.collect.tools import find_nsys, has_gpu
 from nightsight.collect.torch import collect_torch, refuse_command
 from nightsight.collect.tracing import WHOLE_RUN, Tracing
-from nightsight.collect.workloads import Program, Request
+from nightsight.collect.workloads import Program, Request, modules_of
 from nightsight.errors import UsageError
 from nightsight.model import Capture, Finding
 
-__all__ = ["COLLECTORS", "RECORDINGS", "Choice", "choose_collector"]
+__all__ = ["COLLECTORS", "RECORDINGS", "Choice", "choose_collector", "needs_of"]
 
 Choice = Literal["auto", "nsys", "ncu", "torch"]
 COLLECTORS: Final[Mapping[str, Callable[[Program, Request], Capture]]] = {
@@ -56,6 +56,12 @@ def choose_collector(
     finding = _without_nsys() if gpu else _without_gpu()
     _refuse_recordings(recordings, "there is no nsys on this machine" if gpu else "there is no GPU on this machine")
     return "torch", finding
+
+
+def needs_of(asked: Choice, target: str | None, folder: Path | None, nsys: Path | None) -> set[str]:
+    """Return the modules that a target of `resolve` and the collector that was asked for need in its Python."""
+    is_traced = asked == "torch" or (asked == "auto" and not (find_nsys(nsys) and has_gpu()))
+    return modules_of(target, folder, is_traced=is_traced)
 
 
 def _refuse_recordings(recordings: Sequence[str], reason: str) -> None:

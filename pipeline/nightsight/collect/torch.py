@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from nightsight.collect.interpreter import how_to_get
 from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import ask_python, refuse_lost_folder
 from nightsight.collect.tracing import FEATURES, Traced
@@ -22,6 +23,7 @@ from nightsight.collect.workloads import (
     run_benchmark,
 )
 from nightsight.errors import CaptureError, ToolError
+from nightsight.installing import Place
 from nightsight.model import Capture
 
 # what workloads/traced.py prints
@@ -29,7 +31,7 @@ _SAVING: Final = "nightsight: saving the trace"
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError)
 # reads what torch has without importing it, which takes seconds
 _PROBE: Final = f"""
-import importlib.metadata, importlib.util, json, os, platform
+import importlib.metadata, importlib.util, json, os, platform, sys
 spec = importlib.util.find_spec("torch")
 folder = os.path.dirname(spec.origin or "") if spec else ""
 def has(path, word):
@@ -39,6 +41,7 @@ def has(path, word):
     except OSError:
         return False
 print(json.dumps({{
+    "place": [sys.prefix, sys.base_prefix, importlib.util.find_spec("pip") is not None],
     "torch": importlib.metadata.version("torch") if spec else "",
     "python": platform.python_version(),
     "known": [option for option, needed in {FEATURES!r}.items() if has(*needed)],
@@ -141,9 +144,5 @@ def _interpreter(program: Program, environment: Mapping[str, str]) -> _Interpret
     python = program.command[0]
     facts: dict[str, Any] = json.loads(ask_python(python, _PROBE, environment=environment))
     if not facts["torch"]:
-        raise ToolError(
-            f"torch is not installed in {python}",
-            f"Install it: {python} -m pip install torch. Or activate an environment that has it, or name its Python "
-            "with --python.",
-        )
+        raise ToolError(f"torch is not installed in {python}", how_to_get("torch", Place(python, *facts["place"])))
     return _Interpreter(facts["torch"], facts["python"], tuple(facts["known"]))

@@ -1,5 +1,6 @@
 """The programs that can be profiled (workloads, scripts, commands), and the step times that workloads report."""
 
+import ast
 import difflib
 import json
 import math
@@ -180,6 +181,20 @@ def resolve(
     raise _unknown(target, own)
 
 
+def modules_of(target: str | None, folder: Path | None = None, *, is_traced: bool) -> set[str]:
+    """Return the modules that a target of `resolve` needs, as far as that is known without running it.
+
+    A workload of ours needs torch; a script what it always imports, and torch if torch.profiler traces it. A command
+    brings its own Python.
+    """
+    if target is None:
+        return set()
+    scripts = {} if target.endswith(".py") else {own.name: own.script for own in own_workloads(folder)}
+    if target.endswith(".py") or target in scripts:
+        return _imported(scripts.get(target, Path(target))) | ({"torch"} if is_traced else set())
+    return {"torch" for workload in registered() if workload.name == target and not workload.is_native}
+
+
 def safe_name(text: str) -> str:
     """Turn a path into a short name that is safe as a folder and in HTML: ASCII letters, digits, `_` and `-`."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", Path(text).name)[:_LONGEST_NAME].strip("-_") or "program"
@@ -338,6 +353,17 @@ def _script(path: Path, arguments: Sequence[str], python: str) -> Program:
     # absolute, because Python would take a name that starts with a dash for an option
     command = (python, str(path.absolute()), *arguments)
     return Program(_own_name(path.stem), "script", command, given=tuple(arguments))
+
+
+def _imported(script: Path) -> set[str]:
+    """Return the modules that a script imports at its top, outside of any `try` or `if`; none if it cannot be read."""
+    try:
+        statements = ast.parse(script.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    names = [alias.name for found in statements if isinstance(found, ast.Import) for alias in found.names]
+    names += [found.module or "" for found in statements if isinstance(found, ast.ImportFrom) and not found.level]
+    return {name.partition(".")[0] for name in names}
 
 
 def _own_program(workload: OwnWorkload, arguments: Sequence[str], python: str) -> Program:

@@ -169,6 +169,7 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
 
 def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: "Progress") -> "Trial":
     """Return what is to be measured at each commit."""
+    from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.worktrees import Asked
     from nightsight.trials import Trial
@@ -179,7 +180,11 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     if target is None and not rest:
         raise click.UsageError("Name a workload or a script, or give a command after `--`.")
     stopped_by_signals()
-    asked = Asked(target, rest, interpreter(options.python).path, options.workloads)
+    needs = partial(needs_of, options.collector, target, options.workloads, options.nsys)
+    python = interpreter(options.python, needs)
+    if target and python.remark:
+        say(python.remark, err=True)
+    asked = Asked(target, rest, python.path, options.workloads)
     return Trial(
         asked, options.reports.resolve(), options.request(progress), options.collector, options.window, options.build
     )
