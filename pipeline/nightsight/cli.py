@@ -33,7 +33,7 @@ from nightsight.commands.shared import (
     window_option,
 )
 from nightsight.commands.trials import REST, WithRest, ab, bisect
-from nightsight.errors import PipelineError, ToolError
+from nightsight.errors import MissingTable, PipelineError, ToolError
 from nightsight.options import (
     RECORDED,
     Number,
@@ -440,20 +440,24 @@ def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], N
 
 def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None:
     """Print tables of `nsys stats` on standard output; what cannot be printed is said, and the run is complete."""
-    from nightsight.workflow import tables_of
+    from nightsight.stats import Selection, details_of
+    from nightsight.workflow import print_stats, profile_of
 
+    selection = Selection(tables, style="table")
     try:
-        for name, text, reason in tables_of(file, tables, reading):
-            if reason:
-                say(f"{name}: {reason}", err=True)
-            else:
-                say(f"{name}:\n\n{text}")
+        with profile_of(file, reading, details=details_of(selection)) as profile:
+            for report, text in print_stats(profile, selection, path=file, output="-", skip=_say_skipped):
+                say(f"{report}:\n\n{text}")
     except PipelineError as error:
         say(f"--stats: {error.message}", err=True)
 
 
-@main.command(short_help="Create reports from capture files.")
-@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+def _say_skipped(report: str, reason: str) -> None:
+    say(f"Skipped {report}: {reason}", err=True)
+
+
+@main.command(short_help="Create reports from captures or run folders.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="FILE|RUN...")
 @click.option(
     "-o",
     "--output",
@@ -490,16 +494,17 @@ def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None
 @nsys_option
 @quiet_option
 def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
-    """Create reports from capture files.
+    """Create reports from captures or run folders.
 
-    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, CSV pages of ncu, and torch traces.
-    Several files get a report each; captures of ranks that communicate get one of the whole job. The verdict, the top
-    causes and the top kernels are printed to standard error, for several reports a line each, and the paths of the
-    reports to standard output.
+    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, CSV pages of ncu, and torch traces. Of the
+    folder of a run it reads the capture, or report.json if the capture was not kept. Several files get a report each;
+    captures of ranks that communicate get one of the whole job. The verdict, the top causes and the top kernels are
+    printed to standard error, for several reports a line each, and the paths of the reports to standard output.
 
     \b
     Examples:
       nightsight report train.sqlite -o train.html
+      nightsight report reports/mlp/latest --window whole
       nightsight report train.sqlite --format csv -o tables/
       nightsight report train.sqlite --window step/10:19
       nightsight report rank*.json.gz -o job.html            # one report of all ranks
@@ -530,9 +535,10 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     "--report",
     "reports",
     multiple=True,
-    required=True,
+    callback=no_empty_name,
     metavar="REPORT[:ARGUMENT]",
-    help="Report name as in `nsys stats`. For several, repeat the option or separate names with commas.",
+    help="Report name as in `nsys stats`. For several, repeat the option or separate names with commas (default: what "
+    "`nsys stats` prints).",
 )
 @click.option("--format", "style", type=click.Choice(["csv", "table", "json"]), default="table", show_default=True)
 @click.option("--timeunit", default="ns", show_default=True, metavar="UNIT", help="ns, us, ms or s.")
@@ -554,22 +560,30 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
 
     \b
     Examples:
+      nightsight stats train.sqlite
       nightsight stats train.sqlite -r cuda_gpu_kern_sum --format csv
       nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
     """
-    from nightsight.stats import details_of
+    from nightsight.stats import OF_NSYS_ALONE, details_of
     from nightsight.workflow import Reading, print_stats, profile_of
 
     keep_memory()
     options = StatsOptions(**values)
     selection = options.selection
+    skip = None if options.reports else _say_skipped
     with (
         shown_progress() as progress,
         profile_of(file, Reading(options.nsys, options.max_input, progress), details=details_of(selection)) as profile,
     ):
-        texts = list(print_stats(profile, selection, path=file, output=options.output))
+        made = list(print_stats(profile, selection, path=file, output=options.output, skip=skip))
     for finding in profile.findings:
         say(f"Warning: {finding.title}. {finding.detail}", err=True)
+    if skip:
+        say(f"Skipped, because nightsight does not have them: {', '.join(OF_NSYS_ALONE)}", err=True)
+    if not made:
+        raise MissingTable(f"{file.name} has none of the tables that `nsys stats` prints", "See: nightsight report")
+    is_titled = options.output == "-" and options.style == "table" and len(made) > 1
+    texts = [f"{report}:\n\n{text}" if is_titled else text for report, text in made]
     say(("\n" if options.output == "-" else "").join(texts), nl=False)
 
 
@@ -623,14 +637,14 @@ def init_workload(*, name: str, workloads: Path | None) -> None:
 @nsys_option
 @_python_option
 def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
-    """Check this machine for what profiling needs, and say how to fix what is missing.
+    """Check this machine for what profiling needs, and say how to fix what is missing and what works without it.
 
     Example: nightsight doctor
     """
     from dataclasses import asdict
     from json import dumps
 
-    from nightsight.collect.doctor import examine
+    from nightsight.collect.doctor import abilities, examine
 
     checks = examine(nsys=nsys, python=python)
     if as_json:
@@ -640,3 +654,7 @@ def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
         click.echo(f"{check.status:8} {check.name:12} {check.detail}")
         if check.remedy:
             click.echo(f"{'':22}{check.remedy}")
+    click.echo("\nOn this machine you can")
+    for ability in abilities(checks):
+        lacking = f" (needs: {', '.join(ability.missing)})" if ability.missing else ""
+        click.echo(f"  {'no ' if lacking else 'yes'}  {ability.name}{lacking}")

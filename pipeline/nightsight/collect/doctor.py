@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -16,6 +16,13 @@ from nightsight.collect.isolation import isolation
 from nightsight.errors import ToolError
 from nightsight.installing import Place, for_programs
 
+_ABILITIES: Final = (
+    ("read captures from anywhere: report, stats, compare, fleet, history", ()),
+    ("profile Python programs with torch.profiler", ("python", "torch")),
+    ("... with the GPU work in it", ("python", "torch", "gpu")),
+    ("profile any program with nsys", ("nsys", "gpu")),
+    ("replay kernels with ncu", ("ncu", "counters", "gpu")),
+)
 _NVIDIA: Final = "https://developer.nvidia.com/nsight"
 _UNLOADABLE: Final = re.compile(r"error while loading shared libraries: ([^\s:]+)")
 # reads the versions of packages without importing them, which takes seconds
@@ -44,6 +51,14 @@ class Check:
     remedy: str = ""
 
 
+@dataclass(frozen=True)
+class Ability:
+    """Something that people do with nightsight, and the checks that fail here and that it needs."""
+
+    name: str
+    missing: tuple[str, ...]
+
+
 def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Check, ...]:
     """Check everything that the collectors need. Missing or broken tools are reported in a Check, never raised."""
     chosen = interpreter(python, lambda: ("torch",))
@@ -60,6 +75,12 @@ def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Che
         _package("triton", place, versions, "It comes with the CUDA builds of PyTorch for Linux."),
         _package("nvtx", place, versions, "Without it, nsys and ncu see no ranges of the workloads."),
     )
+
+
+def abilities(checks: Sequence[Check]) -> tuple[Ability, ...]:
+    """Return what can be done on this machine, by the checks that it needs."""
+    wrong = {check.name for check in checks if check.status != "ok"}
+    return tuple(Ability(name, tuple(needed for needed in needs if needed in wrong)) for name, needs in _ABILITIES)
 
 
 def _nsys(explicit: Path | None) -> Check:

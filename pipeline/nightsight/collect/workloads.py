@@ -1,7 +1,6 @@
 """The programs that can be profiled (workloads, scripts, commands), and the step times that workloads report."""
 
 import ast
-import difflib
 import json
 import math
 import os
@@ -26,6 +25,7 @@ from nightsight.errors import CaptureError, UsageError, WorkloadError
 from nightsight.model import ARGUMENTS, Benchmark, Environment, Finding
 from nightsight.progress import Progress, silent
 from nightsight.shipped import shipped
+from nightsight.texts import meant
 from nightsight.trends import digest
 
 PACKAGE: Final = shipped("workloads")
@@ -394,9 +394,7 @@ def _own_name(text: str) -> str:
 
 def _unknown(target: str, own: Collection[str]) -> UsageError:
     names = list(dict.fromkeys((*own, *(workload.name for workload in registered()))))
-    near = difflib.get_close_matches(target, names, n=3)
-    meant = f"Did you mean {' or '.join(near)}? " if near else ""
+    listed = f"{meant(target, names, most=3)}Workloads: {', '.join(names)}."
     return UsageError(
-        f"unknown workload {target!r}",
-        f"{meant}Workloads: {', '.join(names)}. For other programs, give a path, or a command after `--`.",
+        f"unknown workload {target!r}", f"{listed} For other programs, give a path, or a command after `--`."
     )

@@ -1,7 +1,8 @@
 """The commands `ab` and `bisect`, which measure commits."""
 
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,10 +32,35 @@ class WithRest(click.Command):
     """A command that keeps everything after `--` for the program it starts."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words after `--`, and parse the others."""
+        """Keep the words after `--`, and parse the others; the message about one that is not ours says so."""
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[REST] = tuple(args[cut + 1 :])
-        return super().parse_args(ctx, args[:cut])
+        try:
+            return super().parse_args(ctx, args[:cut])
+        except click.UsageError as error:
+            place = self._place_of_rest(ctx, args[:cut])
+            if place is None:
+                raise
+            line = shlex.join([*ctx.command_path.split(), *args[:place], "--", *args[place:cut], *args[cut + 1 :]])
+            said = error.format_message().rstrip(".")
+            raise click.UsageError(f"{said}. If it is for the program: {line}", ctx) from error
+
+    def _place_of_rest(self, ctx: click.Context, args: Sequence[str]) -> int | None:
+        """Return after how many words the program is named, and one follows that is not ours; None without such."""
+        parser = self.make_parser(ctx)
+        is_named = False
+        for place in range(len(args) + 1):
+            try:
+                given, rest, _ = parser.parse_args(list(args[:place]))
+            except click.NoSuchOption:
+                return place - 1 if is_named else None
+            except click.UsageError:
+                # an option whose value comes next
+                continue
+            if rest:
+                return place - 1
+            is_named = isinstance(given.get("target"), str)
+        return None
 
 
 def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
