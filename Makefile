@@ -86,12 +86,18 @@ clean: ## remove .venv and caches; reports stay
 $(VENV)/bin/python:
 	python3 -m venv $(VENV)
 
+# what pip says goes to standard error: the output of `make profile` is the path of the report
+PIP_INSTALL := $(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt
+
 $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[workloads]'
+	@echo "Installing nightsight and torch into $(VENV), once: about 2 GB (with CUDA more), 1 to 5 minutes." >&2
+	@echo "To use a Python that has torch, and install nothing: make $(MAKECMDGOALS) PYTHON=python3" >&2
+	@$(PIP_INSTALL) -e '.[workloads]' >&2
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[workloads,dev]'
+	@echo "Installing the tools of development into $(VENV), once: about 0.4 GB, 1 to 3 minutes." >&2
+	@$(PIP_INSTALL) -e '.[workloads,dev]' >&2
 	@touch $@
 
 $(PAGE)/.ready: templates/package.json templates/package-lock.json

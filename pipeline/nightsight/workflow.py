@@ -26,7 +26,7 @@ from nightsight.collect.conditions import findings_of, logged
 from nightsight.collect.launched import launched
 from nightsight.collect.nsys import export_sqlite, required_nsys
 from nightsight.collect.timing import of_benchmark, time_ranges
-from nightsight.collect.workloads import Program, Request, arguments_of
+from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
 from nightsight.errors import CaptureError, UsageError, WorkloadError
 from nightsight.events.sharing import with_own_gpus
 from nightsight.events.timeline import Timeline
@@ -110,7 +110,7 @@ def profile_program(plan: Plan, request: Request) -> Made:
         # before any other run of the program writes its results again
         capture, serving = measured_by(capture, results)
         capture = _measured_beside(program, request, capture, serving)
-        file = capture.files[-1]
+        file = capture.files[-1] if capture.files else None
         profile, unknown = _read(file, request, plan.window)
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
@@ -123,14 +123,15 @@ def profile_program(plan: Plan, request: Request) -> Made:
     made = Made(path, report, file)
     plan.show(made, plan.turn)
     if capture.failure:
-        raise WorkloadError(
-            f"{capture.failure}; the report covers what was captured until then: {path}", f"Its output: {run.logs}"
-        )
+        covers = "covers what was captured until then" if file else "has only step times"
+        raise WorkloadError(f"{capture.failure}; the report {covers}: {path}", f"Its output: {run.logs}")
     return made
 
 
-def _read(file: Path, request: Request, window: str) -> tuple[Profile, tuple[Finding, ...]]:
+def _read(file: Path | None, request: Request, window: str) -> tuple[Profile, tuple[Finding, ...]]:
     """Read a capture, with the window that was asked for, or else with a finding that there is none."""
+    if file is None:
+        return Profile({}, dict.fromkeys(TABLES, "nothing was profiled")), ()
     request.progress(f"reading {file.name}")
     details = request.replay is not None or _is_small(file)
     return _with_window(with_own_gpus(with_unprofiled(read(file, details=details), file)), window)
@@ -170,7 +171,10 @@ def _remarked(plan: Plan, capture: Capture, report: Report) -> Report:
 def _collected(collector: str, plan: Plan, request: Request) -> Capture:
     """Run a program under a collector, and log how the GPUs run meanwhile."""
     with logged() as log:
-        capture = COLLECTORS[collector](plan.program, request)
+        try:
+            capture = COLLECTORS[collector](plan.program, request)
+        except OnlyTimed as stopped:
+            capture = stopped.capture(plan.program, collector)
     return replace(
         capture,
         parameters={**capture.parameters, **plan.parameters, **arguments_of(plan.program, request)},
@@ -201,7 +205,7 @@ def _measured_beside(program: Program, request: Request, capture: Capture, servi
         tables["timed_ranges"] = timed.ranges
         capture = _with_stage(capture, "times", timed.seconds)
         capture = replace(capture, findings=(*capture.findings, *timed.findings))
-    if any(len(table) for table in tables.values()):
+    if capture.files and any(len(table) for table in tables.values()):
         write_file(beside(capture.files[-1]), as_text(tables).encode())
     return capture
 

@@ -11,7 +11,7 @@ from nightsight.collect.tools import find_nsys, has_gpu
 from nightsight.collect.torch import collect_torch, refuse_command
 from nightsight.collect.tracing import WHOLE_RUN, Tracing
 from nightsight.collect.workloads import Program, Request, modules_of
-from nightsight.errors import UsageError
+from nightsight.errors import ToolError, UsageError
 from nightsight.model import Capture, Finding
 
 __all__ = ["COLLECTORS", "RECORDINGS", "Choice", "choose_collector", "needs_of"]
@@ -38,6 +38,11 @@ def choose_collector(
     if nsys is required but not found, or if torch.profiler is asked to profile a command; UsageError if `recordings`
     are wanted and the collector is not nsys, or `tracing` and it is not torch.
     """
+    if program.kind == "workload" and program.is_native and not has_gpu():
+        raise ToolError(
+            f"{program.name} needs an NVIDIA GPU, and there is none on this machine",
+            "Run it where nvidia-smi lists a GPU, or another workload here: nightsight workloads lists them.",
+        )
     if asked == "torch":
         refuse_command(program)
         _refuse_recordings(recordings, "--collector torch was given")
@@ -47,7 +52,7 @@ def choose_collector(
         return "ncu", None
     if asked == "nsys" or not program.is_for_torch:
         _refuse_tracing(tracing)
-        required_nsys(nsys)
+        required_nsys(nsys, program)
         return "nsys", None
     found, gpu = find_nsys(nsys), has_gpu()
     if found and gpu:

@@ -13,6 +13,7 @@ from nightsight.collect.tools import ask_python, refuse_lost_folder
 from nightsight.collect.tracing import FEATURES, Traced
 from nightsight.collect.workloads import (
     PACKAGE,
+    OnlyTimed,
     Program,
     Request,
     child_environment,
@@ -76,6 +77,8 @@ def collect_torch(program: Program, request: Request) -> Capture:
     files = [path for name, _ in traced.traces if (path := trace.with_name(name)).is_file() and path.stat().st_size]
     if not files:
         refuse_lost_folder(trace.parent)
+        if outcome.stopped and measured.benchmark:
+            raise OnlyTimed(program_failed(program, outcome, log), measured)
         if not outcome.ok:
             raise program_failed(program, outcome, log)
         if tracing.schedule and traced.is_known:
@@ -106,7 +109,7 @@ def refuse_command(program: Program) -> None:
     if not program.is_for_torch:
         raise ToolError(
             f"--collector torch cannot profile {program.name}: it is not a program in Python",
-            "Name the script that it runs, or use --collector nsys, which can profile any program.",
+            "If it runs a script, name that. --collector nsys can profile any program, where there is nsys.",
         )
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from nightsight.collect.tools import allowed_environment, commit, has_gpu, unwri
 from nightsight.collect.tracing import WHOLE_RUN, Tracing
 from nightsight.collect.variables import is_secret_name, is_secret_value
 from nightsight.errors import CaptureError, UsageError, WorkloadError
-from nightsight.model import ARGUMENTS, Benchmark, Environment, Finding
+from nightsight.model import ARGUMENTS, Benchmark, Capture, Environment, Finding
 from nightsight.progress import Progress, silent
 from nightsight.shipped import shipped
 from nightsight.texts import meant
@@ -137,6 +138,37 @@ class Measured:
         return sum(self.stages_s.values())
 
 
+class OnlyTimed(WorkloadError):
+    """The program was stopped before anything was captured, but after some of its steps were timed."""
+
+    def __init__(self, failed: WorkloadError, measured: Measured) -> None:
+        super().__init__(failed.message, failed.hint)
+        self.measured = measured
+
+    def capture(self, program: Program, collector: str) -> Capture:
+        """Return what there is: a capture without files."""
+        failure = self.message.partition(";")[0]
+        finding = Finding(
+            "nothing_profiled",
+            "error",
+            "Nothing was profiled: these are only step times",
+            f"{failure}. The step times without a profiler were measured before.",
+            "Run it again, until it ends by itself. With fewer --trials the timing is shorter.",
+        )
+        measured = self.measured
+        return Capture(
+            program.name,
+            collector,
+            (),
+            environment=described(collector, "", measured.facts),
+            parameters=measured.parameters,
+            benchmark=measured.benchmark,
+            findings=(finding,),
+            stages_s=measured.stages_s,
+            failure=failure,
+        )
+
+
 def registered() -> tuple[Workload, ...]:
     """Return the workloads in the order of the registry."""
     tables = tomllib.loads((PACKAGE / "registry.toml").read_text(encoding="utf-8"))
@@ -246,7 +278,7 @@ def captured_by(program: Program, request: Request) -> str:
 def run_benchmark(program: Program, request: Request) -> Measured:
     """Time a workload without a profiler; other programs are not timed. A failure becomes a finding.
 
-    WorkloadError if the workload is stopped or rejects its options.
+    WorkloadError if the workload is stopped or rejects its options: OnlyTimed if it left step times.
     """
     if program.kind != "workload":
         return Measured()
@@ -259,10 +291,13 @@ def run_benchmark(program: Program, request: Request) -> Measured:
         timeout_s=request.timeout_s,
         verbose=request.verbose,
     )
+    stages = {"benchmark": outcome.seconds}
     # a time limit or invalid options would also stop the profiled run
     if outcome.stopped or outcome.status == _USAGE:
+        with suppress(CaptureError):
+            measured = replace(read_benchmark(answer), stages_s=stages)
+            raise OnlyTimed(program_failed(program, outcome, log), measured)
         raise program_failed(program, outcome, log)
-    stages = {"benchmark": outcome.seconds}
     if not outcome.ok:
         return Measured(findings=(_not_timed(f"{program.name} {outcome.ending}"),), stages_s=stages)
     try:
