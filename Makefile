@@ -37,7 +37,7 @@ PAGE := templates/node_modules
 NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile check test test-scripts lint docs pictures bench simulate planted doctor clean
+.PHONY: help profile check test test-scripts lint docs lock pictures bench simulate planted doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,11 @@ lint: $(READY_DEV) $(PAGE)/.ready ## style, types and import contracts; of the p
 
 docs: $(READY_DEV) ## write the parts of docs/ that follow from the program
 	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py tests/test_ci_parts.py -k current
+
+lock: ## pin anew what the parts for CI install, with hashes; needs uv
+	echo hatchling | uv pip compile pyproject.toml - --extra trend --universal --python-version 3.11 --upgrade \
+		--only-binary :all: --generate-hashes --no-annotate --custom-compile-command "make lock" \
+		-c constraints.txt --quiet -o templates/ci/requirements.txt
 
 pictures: $(READY_DEV) ## render the sample report and the pictures in docs/ anew, with Chromium
 	$(RUN) -m tests.pictures
