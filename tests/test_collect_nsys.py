@@ -427,6 +427,12 @@ def test_what_is_asked_for_is_taken(fake_nsys: Callable[..., Path]) -> None:
     assert choose_collector("torch", WORKLOAD) == ("torch", None)
 
 
+def test_who_has_no_nsys_is_not_told_to_use_it(gpu: None) -> None:
+    with pytest.raises(UsageError, match="there is no nsys on this machine") as raised:
+        choose_collector("auto", WORKLOAD, recordings=["gpu-metrics"])
+    assert raised.value.hint == "Omit the option, or install nsys: nightsight doctor says how."
+
+
 def test_what_only_torch_can_record_needs_torch(gpu: None, fake_nsys: Callable[..., Path]) -> None:
     wanted = Tracing(recorded=("stack",))
     assert choose_collector("auto", WORKLOAD, tracing=wanted)[0] == "torch"
@@ -435,4 +441,4 @@ def test_what_only_torch_can_record_needs_torch(gpu: None, fake_nsys: Callable[.
     for program in (WORKLOAD, OK):
         with pytest.raises(UsageError, match=r"only torch\.profiler knows --active") as raised:
             choose_collector("auto", program, tracing=wanted)
-        assert "--collector torch" in raised.value.hint
+        assert ("--collector torch" in raised.value.hint) == program.is_for_torch

@@ -51,12 +51,12 @@ def choose_collector(
         _refuse_recordings(recordings, "--collector ncu was given")
         return "ncu", None
     if asked == "nsys" or not program.is_for_torch:
-        _refuse_tracing(tracing)
+        _refuse_tracing(tracing, program)
         required_nsys(nsys, program)
         return "nsys", None
     found, gpu = find_nsys(nsys), has_gpu()
     if found and gpu:
-        _refuse_tracing(tracing)
+        _refuse_tracing(tracing, program)
         return "nsys", None
     finding = _without_nsys() if gpu else _without_gpu()
     _refuse_recordings(recordings, "there is no nsys on this machine" if gpu else "there is no GPU on this machine")
@@ -73,17 +73,19 @@ def _refuse_recordings(recordings: Sequence[str], reason: str) -> None:
     if recordings:
         options = ", ".join(f"--{name}" for name in recordings)
         instead = " torch.profiler names with --collector torch --record modules,shapes,stack."
+        how = "install nsys: nightsight doctor says how" if "no nsys" in reason else "use --collector nsys"
         raise UsageError(
             f"{options}: only nsys can record this, and nsys is not used: {reason}",
-            f"Omit the option, or use --collector nsys.{instead * ('names' in recordings)}",
+            f"Omit the option, or {how}.{instead * ('names' in recordings)}",
         )
 
 
-def _refuse_tracing(tracing: Tracing) -> None:
+def _refuse_tracing(tracing: Tracing, program: Program) -> None:
     if tracing != WHOLE_RUN:
+        instead = "Add --collector torch, or omit the options." if program.is_for_torch else "Omit the options."
         raise UsageError(
             "only torch.profiler knows --active, --activities, --record, --skip-range and --step-range; nsys is used",
-            "Add --collector torch, or omit the options.",
+            instead,
         )
 
 
