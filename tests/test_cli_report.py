@@ -144,6 +144,8 @@ def test_traces_of_cycles_are_a_report_each_and_other_folders_are_none(run: Any,
     (kept / "capture/mlp.sqlite").unlink()
     assert run("report", kept, "--apart").stdout == "report: mlp.2.report.html\nreport: mlp.report.html\n"
     assert "holds several runs" in run("report", kept.parent, expect=USAGE).stderr
+    shutil.rmtree(kept / "capture")
+    assert run("report", *sorted(kept.parent.iterdir())).stdout == "report: mlp-20261125-120000.report.html\n"
     assert "is not the folder of a run" in run("report", tmp_path, expect=USAGE).stderr
 
 

@@ -1,6 +1,7 @@
 """nightsight compare: what it reads, what it writes, its exit status, and what it refuses in one line."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,9 @@ def test_two_paths_are_a_baseline_and_a_candidate(runs: Callable[..., list[Path]
     document = json.loads(invoke(before, "--format", "json", after).stdout)
     assert [run["gate"]["unprofiled_step_ns"] for run in document["baseline"]] == [3e6]
     assert [run["gate"]["unprofiled_step_ns"] for run in document["candidate"]] == [3.3e6]
+    # files that lie in no folder of a run have a page too
+    files = [Path(shutil.copy(run / "report.json", run.with_suffix(".json"))) for run in (before, after)]
+    assert invoke(*files, "-o", before.parent / "page.html").exit_code == 0
     for given in ((before,), (before, after, third), (before, "--candidate", after), ("--baseline", before), ()):
         assert "Name two runs, BASELINE CANDIDATE" in invoke(*given).stderr
 

@@ -71,9 +71,9 @@ def report(
 ) -> Report:
     """Open a capture: a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
 
-    Or a report.json, which has no events, so that its page has no timeline. `window`: the part that the report is
-    about, as on the command line (UsageError if there is none). CaptureError for anything else, and for a trace larger
-    than `most_bytes` uncompressed.
+    Or the folder of a run, or a report.json, which has no events, so that its page has no timeline. `window`: the part
+    that the report is about, as on the command line (UsageError if there is none). CaptureError for anything else, and
+    for a trace larger than `most_bytes` uncompressed.
     """
     reading = Reading(Path(nsys) if nsys else None, most_bytes, progress=silent, window=window)
     return Report(open_file(Path(path), _HTML, reading))

@@ -570,7 +570,8 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
     keep_memory()
     options = StatsOptions(**values)
     selection = options.selection
-    skip = None if options.reports else _say_skipped
+    skipped: list[tuple[str, str]] = []
+    skip = None if options.reports else lambda *reason: skipped.append(reason)
     with (
         shown_progress() as progress,
         profile_of(file, Reading(options.nsys, options.max_input, progress), details=details_of(selection)) as profile,
@@ -578,6 +579,8 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
         made = list(print_stats(profile, selection, path=file, output=options.output, skip=skip))
     for finding in profile.findings:
         say(f"Warning: {finding.title}. {finding.detail}", err=True)
+    for report, reason in skipped:
+        _say_skipped(report, reason)
     if skip:
         say(f"Skipped, because nightsight does not have them: {', '.join(OF_NSYS_ALONE)}", err=True)
     if not made:

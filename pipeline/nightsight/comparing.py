@@ -15,7 +15,7 @@ from nightsight.noise import noise_of
 from nightsight.render import FORMATS, Source
 from nightsight.render.comparison import comparison_json, comparison_markdown, render_comparison
 from nightsight.render.gates import junit, openmetrics
-from nightsight.runs import captures_of
+from nightsight.runs import captures_of, refuse_no_run
 from nightsight.workflow import Reading, open_file
 
 Sources = tuple[Sequence[Source], Sequence[Source]]
@@ -118,6 +118,7 @@ def _loaded(path: Path, reading: Reading, workload: str) -> Loaded:
 def _report_of(folder: Path) -> Path:
     if (folder / "report.json").is_file():
         return folder / "report.json"
+    refuse_no_run(folder)
     files = captures_of(folder)
     raise CaptureError(f"{folder} has no report.json", f"Name its capture: {files[0]}" if files else "Run it again.")
 

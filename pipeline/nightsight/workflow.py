@@ -51,7 +51,7 @@ from nightsight.render import (
 from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.replaying import not_collected, usable_ncu, with_replay, with_replayed
 from nightsight.results import TIME_SPLIT
-from nightsight.runs import Turn, captures_of, new_run, publish, runs, write_file
+from nightsight.runs import Turn, captures_of, new_run, publish, refuse_no_run, runs, write_file
 from nightsight.stats import Selection, stats_texts
 from nightsight.tables import TABLES, Details
 from nightsight.unprofiled import as_text, beside, with_unprofiled
@@ -317,6 +317,8 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
     """
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
+    # `latest` is a link to a run that may be there too
+    paths = list({path.resolve() if path.is_dir() else path: path for path in paths}.values())
     captures = {path: captures_of(path) if path.is_dir() else [] for path in paths}
     # each trace of a run with several is a report; the folder of another run tells more than its capture
     paths = [each for path, files in captures.items() for each in (files if len(files) > 1 else [path])]
@@ -497,6 +499,7 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
 
     Without a capture it is the report.json alone.
     """
+    refuse_no_run(folder)
     files, told = captures_of(folder), folder / "report.json"
     if not files:
         return open_file(told, form, reading)

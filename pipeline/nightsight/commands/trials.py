@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nightsight.commands.console import say, shown_progress, width_of
+from nightsight.commands.console import Told, say, shown_progress, width_of
 from nightsight.commands.shared import nsys_option, stopped_by_signals, window_option
 from nightsight.errors import ToolError
 from nightsight.options import Number, TrialOptions, names
@@ -193,7 +193,7 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
     say(f"first bad commit: {found.commit} {found.subject}\n{found.sentence}")
 
 
-def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: "Progress") -> "Trial":
+def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: Told) -> "Trial":
     """Return what is to be measured at each commit."""
     from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
@@ -209,7 +209,8 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     needs = partial(needs_of, options.collector, target, options.workloads, options.nsys)
     python = interpreter(options.python, needs)
     if target and python.remark:
-        say(python.remark, err=True)
+        with progress.paused():
+            say(python.remark, err=True)
     asked = Asked(target, rest, python.path, options.workloads)
     return Trial(
         asked, options.reports.resolve(), options.request(progress), options.collector, options.window, options.build
