@@ -4,6 +4,7 @@ import gzip
 import importlib.util
 import json
 import sys
+import venv
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -239,12 +240,11 @@ def test_a_command_is_not_for_torch(request_: Request) -> None:
 
 
 def test_a_python_without_torch(request_: Request, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
-    python.chmod(0o755)
+    venv.create(tmp_path / "env", symlinks=True)
+    python = tmp_path / "env/bin/python"
     with pytest.raises(ToolError, match=f"torch is not installed in {python}") as raised:
         collect_torch(Program("tiny", "script", (str(python), "tiny.py")), request_)
-    assert f"{python} -m pip install torch" in raised.value.hint
+    assert f"uv pip install -p {python} torch" in raised.value.hint
 
 
 def test_a_python_that_cannot_be_run(request_: Request) -> None:

@@ -16,6 +16,7 @@ from nightsight.collect.workloads import (
     PACKAGE,
     Load,
     Measured,
+    OnlyTimed,
     Program,
     Request,
     arguments_of,
@@ -285,6 +286,24 @@ def test_an_interrupted_benchmark_ends_the_run(
     script = f"import time; open({str(tmp_path / 'ready')!r}, 'w').close(); time.sleep(60)"
     with pytest.raises(WorkloadError, match="tiny was interrupted after"):
         run_benchmark(workload(tmp_path, script), request_)
+
+
+def test_a_benchmark_that_was_stopped_keeps_its_step_times(
+    request_: Request, tmp_path: Path, interrupt: Callable[..., None]
+) -> None:
+    ready = tmp_path / "ready"
+    script = (
+        "import json, sys, time\n"
+        f"try:\n    open({str(ready)!r}, 'w').close(); time.sleep(60)\n"
+        f"except KeyboardInterrupt:\n    open(sys.argv[-1], 'w').write({json.dumps(GOOD)!r})\n    sys.exit(130)\n"
+    )
+    interrupt(ready)
+    with pytest.raises(OnlyTimed, match=r"tiny was interrupted after .* s; nothing was captured") as raised:
+        run_benchmark(workload(tmp_path, script), request_)
+    assert raised.value.measured.benchmark == Benchmark((1000.0, 1200.0), 20)
+    capture = raised.value.capture(workload(tmp_path, script), "torch")
+    assert capture.failure.startswith("tiny was interrupted after")
+    assert capture.files == ()
 
 
 # -- arguments, which no report has -----------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ def test_what_a_cuda_extension_lacks_is_named(
     (tmp_path / "c++").unlink()
     assert refusal(name, implementation) == "nvcc needs a C++ compiler, and none was found"
     monkeypatch.setattr(extension, "is_ninja_available", lambda: False)
-    assert refusal(name, implementation) == "the program ninja was not found: pip install ninja"
+    assert refusal(name, implementation) == f"ninja was not found: install the package ninja for {sys.executable}"
     (tmp_path / "toolkit" / "bin" / "nvcc").unlink()
     assert refusal(name, implementation) == "nvcc was not found: install the CUDA toolkit, or set CUDA_HOME"
     monkeypatch.setattr(extension, "CUDA_HOME", None)
@@ -298,7 +298,7 @@ def test_a_missing_package_is_named(
     name: str, implementation: str, package: str, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    assert refusal(name, implementation) == f"the package {package} is not installed: pip install {package}"
+    assert refusal(name, implementation) == f"the package {package} is not installed for {sys.executable}"
 
 
 @pytest.mark.parametrize("error", ["ImportError", "AttributeError"])

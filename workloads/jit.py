@@ -31,7 +31,7 @@ def main() -> None:
     )
     # compiling takes seconds, in each step
     parser.set_defaults(iterations=3, warmup=1, trials=3)
-    run(parser, prepare)
+    run(parser, prepare, on_cpu={"iterations": 2})
 
 
 def prepare(options: argparse.Namespace) -> Step:

@@ -18,7 +18,10 @@ def main() -> None:
     """Run the workload with the options on the command line."""
     parser = WorkloadParser(__doc__)
     parser.add_argument(
-        "--sizes", type=sizes, default="1,16,64", help="sizes of the copies in MiB (default: %(default)s)"
+        "--sizes",
+        type=sizes,
+        default="1,16,64",
+        help="sizes of the copies in MiB (default: %(default)s; 1,16 on a CPU)",
     )
     parser.add_argument(
         "--mode",
@@ -28,9 +31,12 @@ def main() -> None:
         "kernels of the largest size in chunks, on one stream and on two (default: %(default)s)",
     )
     parser.add_argument(
-        "--work", type=positive, default=40, help="kernels for each chunk of overlap (default: %(default)s)"
+        "--work",
+        type=positive,
+        default=40,
+        help="kernels for each chunk of overlap (default: %(default)s, 10 on a CPU)",
     )
-    run(parser, prepare)
+    run(parser, prepare, on_cpu={"sizes": "1,16", "work": 10})
 
 
 def prepare(options: argparse.Namespace) -> Step:

@@ -138,7 +138,7 @@ def cuda_extension(device: str, build: Callable[[ModuleType], ModuleType]) -> Mo
     if home is None or not (Path(home) / "bin" / "nvcc").is_file():
         raise CannotRun("nvcc was not found: install the CUDA toolkit, or set CUDA_HOME")
     if not extension.is_ninja_available():
-        raise CannotRun("the program ninja was not found: pip install ninja")
+        raise CannotRun(f"ninja was not found: install the package ninja for {sys.executable}")
     if not _has_cpp_compiler():
         raise CannotRun("nvcc needs a C++ compiler, and none was found")
     try:

@@ -1,6 +1,8 @@
-"""Texts that are safe to print: names in captures are untrusted, and can be of any length."""
+"""Texts that are safe to print, as names in captures are untrusted and of any length; what a mistyped name meant."""
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Final
 
 NO_NAME: Final = "(no name)"
@@ -24,3 +26,9 @@ def middle_cut(text: str, length: int) -> str:
         return text
     tail = (length - 1) // 2
     return f"{text[: length - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def meant(name: str, known: Iterable[str], *, most: int = 1) -> str:
+    """Return "Did you mean ...? " for a mistyped name, with a space to go on after; "" if no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=most)
+    return f"Did you mean {' or '.join(near)}? " if near else ""

@@ -155,7 +155,7 @@ def _python(program: Program) -> str:
     """Return the Python of a program: the one that its command starts with, else the one that scripts are run with."""
     first = program.command[0]
     is_python = program.kind != "command" or re.fullmatch(r"python[\d.]*", Path(first).name)
-    return first if is_python else interpreter().path
+    return first if is_python else interpreter(needs=lambda: ("torch",)).path
 
 
 def _identity(nsys: Path, request: Request) -> list[object]:

@@ -66,7 +66,7 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     ToolError if nsys is missing or fails, WorkloadError if the program fails before anything is captured, CaptureError
     if nsys captures nothing.
     """
-    nsys = required_nsys(request.nsys)
+    nsys = required_nsys(request.nsys, program)
     version = tool_version(nsys)
     measured = run_benchmark(program, request)
     report = request.captures / f"{program.name}.nsys-rep"
@@ -96,14 +96,15 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     )
 
 
-def required_nsys(explicit: Path | None = None) -> Path:
-    """Find nsys; ToolError if there is none."""
+def required_nsys(explicit: Path | None = None, program: Program | None = None) -> Path:
+    """Find nsys, to profile a program or to export a recording; ToolError if there is none."""
     nsys = find_nsys(explicit)
     if nsys is None:
+        instead = " Or profile without it: --collector torch." if program and program.is_for_torch else ""
         raise ToolError(
             "nsys was not found",
             f"Searched --nsys, $NSYS, PATH and /{', /'.join(NSYS_PLACES)}. Install it (from NVIDIA's repository: "
-            "apt-get install nsight-systems-cli), or profile without it: --collector torch.",
+            f"apt-get install nsight-systems-cli), or name it with --nsys.{instead}",
         )
     return nsys
 

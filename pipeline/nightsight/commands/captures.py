@@ -104,4 +104,4 @@ def prune(  # noqa: PLR0913 (options)
     for reason, folders in sorted(skipped.reasons.items()):
         click.echo(f"not touched: {folders:,} {reason}", err=True)
     verb = "would free" if dry_run else "freed"
-    click.echo(f"{verb} {format_value(freed, 'freed_bytes')} of {count:,} runs")
+    click.echo(f"{verb} {format_value(freed, 'freed_bytes')} of {count:,} runs" if count else "nothing to delete")

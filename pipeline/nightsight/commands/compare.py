@@ -13,7 +13,6 @@ STYLES: Final = ("html", "markdown", "json", "junit", "openmetrics")
 _SIDES: Final = ("--baseline", "--candidate")
 _RUNS: Final[dict[str, Any]] = {
     "multiple": True,
-    "required": True,
     "type": click.Path(exists=True, path_type=Path),
     "metavar": "PATH...",
 }
@@ -39,6 +38,7 @@ class _ManyPaths(click.Command):
 
 
 @click.command(cls=_ManyPaths, short_help="Compare runs, and decide as a gate.")
+@click.argument("pair", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[BASELINE CANDIDATE]")
 @click.option("--baseline", **_RUNS, help="The runs to compare with.")
 @click.option("--candidate", **_RUNS, help="The runs to judge.")
 @click.option(
@@ -66,18 +66,19 @@ class _ManyPaths(click.Command):
 @input_option
 @nsys_option
 @click.pass_context
-def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Click's)
+def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401 (Click's)
     """Compare runs of a workload: run folders, report.json files or captures.
 
     A difference counts only if it is larger than the runs of a side differ: give at least three of each, five are
     better, and made in turns. Limits and accepted changes are read from nightsight.toml or [tool.nightsight].
     Of several paths, what is not a run is skipped, and a link to a run that is there too: main/mlp/* names all runs.
+    Two paths without --baseline and --candidate are one run of each.
 
     \b
     Examples:
+      nightsight compare before.sqlite after.sqlite
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* -o comparison.html
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* --gate --strict
-      nightsight compare --baseline before.sqlite --candidate after.sqlite
     """
     from nightsight.comparing import STYLES as WRITERS
     from nightsight.comparing import chosen, compared, load, sources_of, style_of
@@ -86,7 +87,7 @@ def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Clic
     from nightsight.workflow import Reading
 
     keep_memory()
-    options = CompareOptions(**values)
+    options = CompareOptions(**{**values, **_sides(pair, values)})
     style = style_of(options.output, options.style)
     if options.strict and not options.gate:
         raise click.UsageError("--strict says how a gate decides: add --gate.")
@@ -109,3 +110,13 @@ def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Clic
         say(f"comparison: {options.output}\n{decision.line}")
     if options.gate:
         ctx.exit(1 if options.strict and decision.status == 4 else decision.status)
+
+
+def _sides(pair: tuple[Path, ...], values: dict[str, Any]) -> dict[str, tuple[Path, ...]]:
+    """Return the runs of both sides: those of the options, or else one of each."""
+    given = {name: values[name] for name in ("baseline", "candidate")}
+    if len(pair) == 2 and not any(given.values()):
+        return {"baseline": pair[:1], "candidate": pair[1:]}
+    if pair or not all(given.values()):
+        raise click.UsageError("Name two runs, BASELINE CANDIDATE, or the runs of each side: --baseline, --candidate.")
+    return given

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError
-from nightsight.fleet.places import INSTALL
+from nightsight.installing import EXTRAS, for_nightsight
 from nightsight.progress import Progress
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _client(cluster: Cluster, count: int, progress: Progress) -> "Iterator[Clien
         import dask  # noqa: PLC0415 (optional)
         import distributed  # noqa: PLC0415 (optional)
     except ImportError:
-        raise ToolError("`fleet` needs dask and distributed", INSTALL) from None
+        raise ToolError("`fleet` needs dask and distributed", for_nightsight(*EXTRAS["fleet"])) from None
     with ExitStack() as stack:
         if cluster.scheduler == LOCAL:
             stack.enter_context(dask.config.set(_SETTINGS))
@@ -220,7 +220,7 @@ def _certificates() -> Any:  # noqa: ANN401 (dask's)
     try:
         return Security.temporary()
     except ImportError:
-        raise ToolError("`fleet` needs cryptography", INSTALL) from None
+        raise ToolError("`fleet` needs cryptography", for_nightsight(*EXTRAS["fleet"])) from None
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from nightsight.errors import CaptureError, PipelineError, ToolError
+from nightsight.installing import EXTRAS, for_nightsight
 from nightsight.survey import Failure
 
-INSTALL: Final = "pip install 'nightsight[fleet]'"
 REPORT: Final = "report.json"
 _CAPTURES: Final = (".sqlite", ".nsys-rep", ".ncu-rep", ".json.gz", ".pt.trace.json")
 _OTHERS: Final = (".html", ".jsonl", ".md", ".txt", ".xml", ".log", ".toml", ".lock", ".parquet")
@@ -79,7 +79,7 @@ def system_of(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 (optional)
     except ImportError:
-        raise ToolError("`fleet` needs fsspec", INSTALL) from None
+        raise ToolError("`fleet` needs fsspec", for_nightsight(*EXTRAS["fleet"])) from None
     try:
         system, path = url_to_fs(url)
     except ImportError as error:

@@ -344,8 +344,7 @@ _NO_OPERATORS: Final = (
 )
 _NO_OS: Final = "OS runtime tracing was off (nightsight profile --trace cuda,nvtx,osrt; nsys profile --trace=osrt)"
 _NO_FAULTS: Final = (
-    "page faults were not recorded (nightsight profile --nsys-arg=--cuda-um-cpu-page-faults=true "
-    "--nsys-arg=--cuda-um-gpu-page-faults=true; nsys profile --cuda-um-cpu-page-faults=true "
+    "page faults were not recorded (nightsight profile --page-faults; nsys profile --cuda-um-cpu-page-faults=true "
     "--cuda-um-gpu-page-faults=true)"
 )
 _NO_USAGE: Final = (
