@@ -22,6 +22,7 @@ _LETTER: Final = 0.95
 _SPACE: Final = 1.5
 _MOST_BARS: Final = 8
 _SPLIT_NOTE: Final = "Each instant is counted once. Solid: the GPU was busy. Striped: it was idle, by cause."
+_UNSEEN_NOTE: Final = " Not recorded: the GPU may have worked there, or not."
 _PATH_NOTE: Final = (
     "Each instant is counted once. Solid: work of the GPU that the end of the window waited for. Striped: what that "
     "work waited for."
@@ -33,7 +34,7 @@ CAUSE_COLORS: Final[Mapping[str, str]] = {
     results.COMMUNICATION: "set",
     results.COPIES: "copy",
     results.GRAPHS: "graph",
-    results.UNSEEN: "others",
+    results.UNSEEN: "busy",
     results.MODULE: "set",
     results.ALLOCATION: "mix-5",
     results.CAPTURE: "graph",
@@ -108,7 +109,8 @@ def wholes(frame: Frame, called: Callable[[object], str] = gpu_name) -> Wholes:
         together = known.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
         mean = _whole(together.reset_index(), "")
     of = "The numbers are means of all bars. " if len(devices) > 1 else ""
-    return Wholes(bars, mean.parts, mean.total, f"{of}{_SPLIT_NOTE}", len(devices) - len(bars))
+    unknown = _UNSEEN_NOTE if (known["category"] == results.UNSEEN).any() else ""
+    return Wholes(bars, mean.parts, mean.total, f"{of}{_SPLIT_NOTE}{unknown}", len(devices) - len(bars))
 
 
 def path_whole(frame: Frame) -> Wholes:
