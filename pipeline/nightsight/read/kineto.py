@@ -129,7 +129,7 @@ _GIVES_WORK: Final = (
 _NEVER: Final = {
     "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
     "marks": "torch.profiler records no NVTX marks; --collector nsys does",
-    "python_samples": "torch.profiler does not sample Python, but records its calls (profile(with_stack=True))",
+    "python_samples": "torch.profiler does not sample Python",
     "overheads": "torch.profiler does not assign its overhead to a process",
 }
 

@@ -77,10 +77,7 @@ def refuse_foreign(database: Database) -> None:
 
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
-    missing = {
-        "cpu_ops": _NO_OPERATORS,
-    }
-    missing |= {"python_functions": "nsys samples Python; torch.profiler.profile(with_stack=True) records its calls"}
+    missing = {"cpu_ops": _NO_OPERATORS, "python_functions": "nsys does not record calls of Python functions"}
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
     # SQLite can serve several threads at a time, and meanwhile another one converts to pandas
