@@ -55,6 +55,8 @@ _SYNC: Final = "cuda_sync"
 # CUPTI's numbers of them
 _SYNCS: Final = {"Event Sync": 1, "Stream Wait Event": 2, "Stream Sync": 3, "Context Sync": 4}
 _FUNCTION: Final = "python_function"
+# a field of operators, in which torch before 1.13 wrote the stack, and TorchScript still does
+_CALL_STACK: Final = "Call stack"
 # PyTorch's device type of the CPU
 _CPU: Final = 0
 # a kernel, or a range of the program, with the counters of CUPTI's range profiler
@@ -62,12 +64,13 @@ COUNTED: Final = "cuda_profiler_range"
 # names of the kinds of events that are not read; other kinds keep the name they have in the trace
 _KINDS: Final = {
     "overhead": "spans of profiler overhead",
+    _CALL_STACK: "operators with a call stack",
     "mtia_insight": "events of MTIA Insight",
     "cuda_event": "records of CUDA events",
     "collective_comm": "collectives of another communication library",
 }
 # CPU events: they do not tell whether an accelerator was recorded
-_OF_CPU: Final = (_FUNCTION, "overhead", "cpu_instant_event (i)")
+_OF_CPU: Final = (_FUNCTION, "overhead", "cpu_instant_event (i)", _CALL_STACK)
 # the profiler's own span, and what repeats what correlation ids say: arrows, and ranges projected onto the GPU
 _NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)", "gpu_user_annotation")
 # for Intel's GPUs it is M2D (MEMORY -> DEVICE): M is memory of the host that SYCL did not allocate, H what it did
@@ -176,7 +179,10 @@ class _Trace(Events):
         """Count the events that no reader asked for, by kind."""
         others = set(self.events) - self.asked - set(_NO_EVENTS)
         counts = Counter({kind: len(self.events[kind]) for kind in others})
-        rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items()]
+        if not self.events.keys() & {_FUNCTION, MODULES[_FUNCTION]}:
+            # else these say the same
+            counts[_CALL_STACK] = sum(_CALL_STACK in fields for fields in self.operators[0])
+        rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items() if count]
         frame = pd.DataFrame(rows, columns=["kind", "events", "source"])
         return frame.sort_values(["events", "source"], ascending=[False, True], ignore_index=True)
 

@@ -36,6 +36,10 @@ _OF_AUTOGRAD: Final = "CPU functions"
 _OPERATOR: Final = re.compile(r"\w+::|detach_?$|record_param_comms$|.*(?:Backward\d*|AccumulateGrad)$", re.DOTALL)
 _CALL: Final = re.compile(r"(?:cuda|hip|cu)[A-Z][a-z]\w*")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{1,16}")
+NO_CATEGORY: Final = "events without a category"
+"""The kind of these events, followed by their phase in brackets unless they are spans."""
+# instants of Kineto itself
+_OF_KINETO: Final = ("Iteration Start: PyTorch Profiler", "Record Window End")
 # metadata, and the ends of events that began in another row
 _CONTINUED: Final = ("M", "E", "e", "n", "f", "t")
 # beyond this (the year 2096, in microseconds) the end of an event could leave int64 nanoseconds
@@ -206,7 +210,7 @@ class Events:
 
 
 def _kind(event: Fields) -> str:
-    """Return the kind of an event: its category, for non-spans with the phase; "" if it is not to be counted."""
+    """Return the kind of an event: its category, for all but spans with the phase; "" if it is not to be counted."""
     phase, category = event.get("ph"), event.get("cat")
     if phase == "X":
         if category in MODULES and str(event.get("name")).startswith(OF_MODULE):
@@ -216,12 +220,13 @@ def _kind(event: Fields) -> str:
             if _OPERATOR.match(name):
                 return "cpu_op"
             return "cuda_runtime" if _CALL.fullmatch(name) else "user_annotation"
-        return category or ""
+        return category or NO_CATEGORY
     # the first exporters gave instants no category
     if event.get("name") == MEMORY:
         return MEMORY
     is_counted = phase not in _CONTINUED or (category == FORWARD_BACKWARD and phase == "f")
-    return f"{category} ({phase})" if category and is_counted else ""
+    is_counted = is_counted and (bool(category) or event.get("name") not in _OF_KINETO)
+    return f"{category or NO_CATEGORY} ({phase})" if is_counted else ""
 
 
 def _moved(event: Fields) -> Fields:

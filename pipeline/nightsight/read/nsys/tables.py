@@ -94,16 +94,17 @@ def _profile(export: Export) -> Profile:
         else:
             missing[name] = option if export.traced or event == "never" else _UNKNOWN
     missing = {name: why for name, why in missing.items() if name not in tables}
-    tables["unread"] = conform("unread", _unread(export.database))
+    tables["unread"] = conform("unread", _unread(export.database, tables.get("unread", empty("unread"))))
     environment, epoch_ns = _environment(export, tables), _epoch(export)
     return Profile(tables, missing, environment, export.all_findings(), epoch_ns=epoch_ns)
 
 
-def _unread(database: Database) -> Frame:
-    """Count the rows of tables that no reader asked for."""
+def _unread(database: Database, rows_of_tables: Frame) -> Frame:
+    """Count the rows of tables that no reader asked for, and add what readers left out of others."""
     others = sorted(table for table in database.columns.keys() - database.asked if not _LOOKUPS.fullmatch(table))
     rows = pd.DataFrame({"source": others, "events": [database.last_row(table) for table in others]})
     rows = rows.assign(kind=rows["source"].map(lambda table: _KINDS.get(table, table)))
+    rows = pd.concat([rows, rows_of_tables.astype({"kind": "str", "source": "str"})])
     return rows[rows["events"] > 0].sort_values("events", ascending=False, kind="stable")
 
 
