@@ -1,4 +1,4 @@
-"""Texts that are safe to print: names in captures are untrusted, and can be of any length."""
+"""Texts that are safe to print: names in captures are untrusted, can be of any length, and can tell of the machine."""
 
 import re
 from typing import Final
@@ -7,6 +7,8 @@ NO_NAME: Final = "(no name)"
 
 # control characters, lone surrogates, and marks that change the direction of surrounding text
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+# anything with a slash, anything quoted, and option values: the rest are the profiler's own words
+_PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\S*")
 
 
 def printable(text: object) -> str:
@@ -24,3 +26,8 @@ def middle_cut(text: str, length: int) -> str:
         return text
     tail = (length - 1) // 2
     return f"{text[: length - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def without_private(text: str) -> str:
+    """Mask paths, quoted text and option values: messages of profilers may name files and users of the machine."""
+    return _PRIVATE.sub("<…>", text)

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.split import Waits, causing_calls, devices_at_work, waits
+from nightsight.analyze.split import causing_calls, devices_at_work, waits
+from nightsight.events.categories import Categories
 from nightsight.events.timeline import Timeline, busy_spans, positions
 from nightsight.events.window import Window
 from nightsight.intervals import Ints, gaps, innermost, inside, outer, scaled
@@ -44,7 +45,7 @@ class _Pieces(NamedTuple):
 
     start: Ints
     end: Ints
-    cause: Ints
+    cause: Ints | Categories
     thread: Ints
     causes: tuple[str, ...]
 

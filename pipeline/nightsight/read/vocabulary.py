@@ -1,6 +1,5 @@
 """The meaning of profilers' numbers and labels: CUPTI enumerations, NVTX event types, CUDA version numbers."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -47,9 +46,6 @@ EVENTS: Final = (*RANGE_STYLES, *MARKS, *CATEGORY_NAMES, 39, DOMAIN_CREATE, 76)
 # the class of a plain call in OSRT_API; others are markers
 OS_CALL: Final = 27
 
-# anything with a slash, anything quoted, and option values: the rest are the profiler's own words
-_PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\S*")
-
 
 def cuda_version(number: str) -> str:
     """Format a CUDA version number: 13000 is 13.0; "" if it is not a number."""
@@ -69,11 +65,6 @@ def list_gpus(tables: Mapping[str, pd.DataFrame]) -> str:
         else f"{some} of {present} × {name} used"
         for name, some, present in counts.itertuples()
     )
-
-
-def without_private(text: str) -> str:
-    """Mask paths, quoted text and option values: messages of profilers may name files and users of the machine."""
-    return _PRIVATE.sub("<…>", text)
 
 
 def label(values: "pd.Series[Any]", labels: Mapping[int, str]) -> "pd.Categorical[Any]":

@@ -25,9 +25,9 @@ from nightsight.read.vocabulary import (
     cuda_version,
     label,
     list_gpus,
-    without_private,
 )
 from nightsight.tables import NO_RANKS, NOT_REPLAYED, OF_REPLAY, RESOURCES, Details, conform, empty, wanted
+from nightsight.texts import without_private
 
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
