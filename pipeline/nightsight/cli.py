@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from nightsight import __version__
 from nightsight.commands.captures import prune, sanitize
 from nightsight.commands.ci import ci
 from nightsight.commands.compare import compare
-from nightsight.commands.console import Told, say, show_report, shown_progress
+from nightsight.commands.console import Told, put, say, show_report, shown_progress
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
 from nightsight.commands.shared import (
@@ -71,15 +72,20 @@ class _Group(click.Group):
         except PipelineError as error:
             say(f"Error: {error.message}", err=True)
             if error.hint:
-                say(f"Hint: {error.hint}", err=True)
+                say(*f"Hint: {error.hint}".split("\n"), err=True)
+            ctx.exit(error.exit_code)
+        except click.ClickException as error:
+            # Click's own words for wrong usage, which repeat what was typed
+            error.show(words := StringIO())
+            say(*words.getvalue().rstrip("\n").split("\n"), err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo("Error: interrupted", err=True)
+            say("Error: interrupted", err=True)
             ctx.exit(1)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            click.echo("Error: cannot write to standard output: no space left on device", err=True)
+            say("Error: cannot write to standard output: no space left on device", err=True)
             ctx.exit(PipelineError.exit_code)
         finally:
             gc.enable()
@@ -446,7 +452,8 @@ def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None
             if reason:
                 say(f"{name}: {reason}", err=True)
             else:
-                say(f"{name}:\n\n{text}")
+                say(f"{name}:", "")
+                put(f"{text}\n")
     except PipelineError as error:
         say(f"--stats: {error.message}", err=True)
 
@@ -569,7 +576,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
         texts = list(print_stats(profile, selection, path=file, output=options.output))
     for finding in profile.findings:
         say(f"Warning: {finding.title}. {finding.detail}", err=True)
-    say(("\n" if options.output == "-" else "").join(texts), nl=False)
+    put(("\n" if options.output == "-" else "").join(texts))
 
 
 for _command in (compare, ab, bisect, history, fleet, ci, sanitize, prune):
@@ -588,10 +595,10 @@ def workloads(*, workloads: Path | None) -> None:
 
     own = {workload.name: workload for workload in own_workloads(workloads)}
     for mine in own.values():
-        click.echo(f"{mine.name:16}{mine.summary}\n{'':16}{shlex.join((str(mine.script), *mine.arguments))}")
+        say(f"{mine.name:16}{mine.summary}", f"{'':16}{shlex.join((str(mine.script), *mine.arguments))}")
     for workload in registered():
         if workload.name not in own:
-            click.echo(f"{workload.name:16}{workload.summary}\n{'':16}{workload.options}")
+            say(f"{workload.name:16}{workload.summary}", f"{'':16}{workload.options}")
 
 
 @main.command("init-workload", short_help="Write a workload of your own.")
@@ -613,8 +620,8 @@ def init_workload(*, name: str, workloads: Path | None) -> None:
     path = write_workload(name, workloads, {"sample", *(workload.name for workload in registered())})
     is_known = name in {workload.name for workload in own_workloads(workloads)}
     chosen = f"--workloads {shlex.quote(str(workloads))} " if workloads else ""
-    click.echo(f"script: {path}")
-    click.echo(f"run it: nightsight profile {f'{chosen}{name}' if is_known else shlex.quote(str(path))}")
+    say(f"script: {path}")
+    say(f"run it: nightsight profile {f'{chosen}{name}' if is_known else shlex.quote(str(path))}")
 
 
 @main.command(short_help="Check this machine.")
@@ -633,9 +640,9 @@ def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
 
     checks = examine(nsys=nsys, python=python)
     if as_json:
-        click.echo(dumps([asdict(check) for check in checks], indent=1))
+        put(f"{dumps([asdict(check) for check in checks], indent=1)}\n")
         return
     for check in checks:
-        click.echo(f"{check.status:8} {check.name:12} {check.detail}")
+        say(f"{check.status:8} {check.name:12} {check.detail}")
         if check.remedy:
-            click.echo(f"{'':22}{check.remedy}")
+            say(f"{'':22}{check.remedy}")

@@ -7,6 +7,8 @@ NO_NAME: Final = "(no name)"
 
 # control characters, lone surrogates, and marks that change the direction of surrounding text
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+# GitHub: `::error::` at the beginning of a line, `##[error]` anywhere in it; Azure: `##vso[`; TeamCity: `##teamcity[`
+_COMMAND: Final = re.compile(r"^\s*:(?=:)|#(?=#(?:vso|teamcity)?\[)")
 # anything with a slash, anything quoted, and option values: the rest are the profiler's own words
 _PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\S*")
 
@@ -16,8 +18,16 @@ def printable(text: object) -> str:
     if not isinstance(text, str):
         # a missing value
         return NO_NAME
-    text = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"[\t\n\r]+", " ", text)).strip()
-    return text or NO_NAME
+    return _on_one_line(text).strip() or NO_NAME
+
+
+def log_line(text: str) -> str:
+    """Make a text one line of a log: no control characters, and nothing that a CI service takes for a command."""
+    return _COMMAND.sub(r"\g<0> ", _on_one_line(text))
+
+
+def _on_one_line(text: str) -> str:
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"[\t\n\r]+", " ", text))
 
 
 def middle_cut(text: str, length: int) -> str:

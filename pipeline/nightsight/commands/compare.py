@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from nightsight.commands.console import say, shown_progress, width_of
+from nightsight.commands.console import put, say, shown_progress, width_of
 from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option
 from nightsight.options import CompareOptions, standard_output
 
@@ -92,7 +92,7 @@ def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Clic
         raise click.UsageError("--strict says how a gate decides: add --gate.")
     sides = [chosen(paths) for paths in (options.baseline, options.candidate)]
     for said in dict.fromkeys(text for side in sides for text in side.skipped):
-        click.echo(f"Skipped: {said}", err=True)
+        say(f"Skipped: {said}", err=True)
     with shown_progress() as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window)
         baseline, candidate = (load(side.runs, reading, workload=options.workload) for side in sides)
@@ -100,12 +100,12 @@ def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Clic
         sources = sources_of(baseline, candidate, reading) if style == "html" else ((), ())
     decision = comparison.decision
     if not style:
-        say("\n".join(comparison_lines(comparison, width=width_of())))
+        say(*comparison_lines(comparison, width=width_of()))
     elif options.output is None or str(options.output) == "-":
-        click.echo(WRITERS[style](comparison, sources), nl=False)
+        put(WRITERS[style](comparison, sources))
     else:
         text = WRITERS[style](comparison, sources)
         write_file(options.output, text.encode(), inputs=[run.file for run in (*baseline, *candidate)])
-        say(f"comparison: {options.output}\n{decision.line}")
+        say(f"comparison: {options.output}", decision.line)
     if options.gate:
         ctx.exit(1 if options.strict and decision.status == 4 else decision.status)

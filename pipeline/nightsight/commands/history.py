@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from nightsight.commands.console import shown_progress
+from nightsight.commands.console import put, say, shown_progress
 from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option
 
 _EXPORTS: Final = ("openmetrics", "otava-csv")
@@ -78,8 +78,7 @@ def add(  # noqa: PLR0913 (Click's)
     keep_memory()
     with shown_progress() as progress:
         lines = list(add_runs(runs, place, Reading(nsys, max_input, progress, window), name=name, link=link))
-    for line in lines:
-        click.echo(line)
+    say(*lines)
 
 
 @history.command(short_help="Say what changed.")
@@ -101,9 +100,10 @@ def show(*, workloads: tuple[str, ...], place: str, canaries: tuple[str, ...], s
     from nightsight.trending import Asked, as_json, as_text, read_trends
 
     trends = _complaining(read_trends(Asked(place, workloads, canaries)))
-    click.echo(
-        as_json(trends, is_complete=not workloads) if style == "json" else "\n".join(as_text(trends)) + "\n", nl=False
-    )
+    if style == "json":
+        put(as_json(trends, is_complete=not workloads))
+    else:
+        say(*as_text(trends))
 
 
 @history.command(short_help="Write the trend page.")
@@ -141,7 +141,7 @@ def report(  # noqa: PLR0913 (Click's)
 
     trends = _complaining(read_trends(Asked(place, workloads, canaries)))
     write_page(trends, output, reports=reports, repository=repository)
-    click.echo(f"report: {output}")
+    say(f"report: {output}")
 
 
 @history.command(short_help="Write a history for other tools.")
@@ -167,11 +167,11 @@ def export(*, workloads: tuple[str, ...], place: str, style: str, output: Path |
 
     trends = _complaining(read_trends(Asked(place, workloads)))
     if written := write_export(trends, style, output):
-        click.echo(f"export: {written}")
+        say(f"export: {written}")
 
 
 def _complaining(trends: Any) -> Any:  # noqa: ANN401 (Trends, not imported for --help)
     """Say on stderr what of the history could not be read."""
     for problem in trends.problems:
-        click.echo(f"Warning: {problem}", err=True)
+        say(f"Warning: {problem}", err=True)
     return trends
