@@ -170,6 +170,9 @@ _AGAIN: Final = (
 )
 _GRAPHS: Final = "node: replay single kernels, including those of CUDA graphs. graph: replay only whole graphs."
 
+_AS_TEXT: Final = (
+    "CSV has names as they are: if you open it in a spreadsheet, import them as text, or =1+1 becomes a formula."
+)
 attach_option = click.option(
     "--attach",
     multiple=True,
@@ -473,7 +476,7 @@ def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None
     "--format",
     "style",
     type=click.Choice(FORMATS),
-    help="Output format (default: from the file name extension, otherwise html).",
+    help=f"Output format (default: from the file name extension, otherwise html). {_AS_TEXT}",
 )
 @click.option(
     "--max-bytes",
@@ -540,7 +543,14 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     metavar="REPORT[:ARGUMENT]",
     help="Report name as in `nsys stats`. For several, repeat the option or separate names with commas.",
 )
-@click.option("--format", "style", type=click.Choice(["csv", "table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["csv", "table", "json"]),
+    default="table",
+    show_default=True,
+    help=_AS_TEXT,
+)
 @click.option("--timeunit", default="ns", show_default=True, metavar="UNIT", help="ns, us, ms or s.")
 @click.option("--filter-time", default="", metavar="START/END", help="Only events in this span: 1.5s/2s, 300ms/.")
 @click.option("--filter-nvtx", default="", metavar="RANGE[@DOMAIN][/INDEX]", help="Only events during this NVTX range.")
