@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -52,6 +51,7 @@ from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.replaying import not_collected, usable_ncu, with_replay
 from nightsight.results import TIME_SPLIT
 from nightsight.runs import Turn, new_run, publish, runs, write_file
+from nightsight.scratch import scratch
 from nightsight.stats import Selection, details_of, stats_texts
 from nightsight.tables import TABLES, Details
 from nightsight.unprofiled import as_text, beside, with_unprofiled
@@ -620,10 +620,10 @@ def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iter
         yield with_unprofiled(read(path, details=details, most_bytes=reading.most_bytes), path)
         return
     tool = required_nsys(reading.nsys)
-    with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
+    with scratch() as folder:
         reading.progress(f"exporting {path.name}")
-        database = Path(folder) / "export.sqlite"
-        export_sqlite(path, database, nsys=tool, log=Path(folder) / "export.log")
+        database = folder / "export.sqlite"
+        export_sqlite(path, database, nsys=tool, log=folder / "export.log")
         yield with_unprofiled(read(database, details=details), path)
 
 

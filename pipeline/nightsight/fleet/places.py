@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from nightsight.errors import CaptureError, PipelineError, ToolError
+from nightsight.scratch import scratch
 from nightsight.survey import Failure
 
 INSTALL: Final = "pip install 'nightsight[fleet]'"
@@ -197,10 +197,10 @@ def at_hand(file: Found) -> Iterator[tuple[Path, str]]:
         path = Path(file.path)
         yield path, _digest([path, *(each for each in _beside(path) if each.is_file())])
         return
-    with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
-        path = Path(folder) / PurePosixPath(shown(file.path)).name
+    with scratch() as folder:
+        path = folder / PurePosixPath(shown(file.path)).name
         _fetch(file, path)
-        yield path, _digest(sorted(Path(folder).iterdir()))
+        yield path, _digest(sorted(folder.iterdir()))
 
 
 def _beside(path: Path) -> Iterator[Path]:
