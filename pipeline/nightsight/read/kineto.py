@@ -14,6 +14,7 @@ import pandas as pd
 from nightsight.errors import CaptureError
 from nightsight.model import Environment, Finding, Profile
 from nightsight.read.chrome import MOST_BYTES, read_document
+from nightsight.read.foreign import as_foreign
 from nightsight.read.frames import frame_name, is_of_library
 from nightsight.read.kineto_events import (
     FORWARD_BACKWARD,
@@ -143,7 +144,11 @@ def read_kineto(path: Path, *, most_bytes: int = MOST_BYTES) -> Profile:
     CaptureError if it is not one, is damaged, has no events, or is larger than `most_bytes` uncompressed. These traces
     have one number for static and dynamic shared memory together: it goes into `static_shared_bytes`.
     """
-    return _Trace(path.name, read_document(path, most_bytes)).profile()
+    try:
+        document, findings = read_document(path, most_bytes)
+        return _Trace(path.name, document, findings).profile()
+    except CaptureError as error:
+        raise as_foreign(path, error) from error
 
 
 class _Trace(Events):

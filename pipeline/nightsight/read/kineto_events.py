@@ -33,6 +33,16 @@ FORWARD_BACKWARD: Final = "fwdbwd"
 """The category of arrows from operators of the forward pass to those of the backward pass."""
 # the process of all events in the traces of autograd's older profiler, which have no categories
 _OF_AUTOGRAD: Final = "CPU functions"
+# the categories of torch 1.8 to 1.12, and its threads and streams
+_OLD_CATEGORIES: Final = {
+    "Operator": "cpu_op",
+    "Runtime": "cuda_runtime",
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+}
+_OLD_THREAD: Final = re.compile(r"(?:stream )?(\d{1,18})")
+_STEP: Final = "ProfilerStep"
 _OPERATOR: Final = re.compile(r"\w+::|detach_?$|record_param_comms$|.*(?:Backward\d*|AccumulateGrad)$", re.DOTALL)
 _CALL: Final = re.compile(r"(?:cuda|hip|cu)[A-Z][a-z]\w*")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{1,16}")
@@ -64,19 +74,17 @@ class Events:
     `asked`: the kinds that were read; `odd`: how many values of each field have the wrong type.
     """
 
-    def __init__(self, file: str, document: Fields) -> None:
+    def __init__(self, file: str, document: Fields, findings: Sequence[Finding] = ()) -> None:
         self.file = file
         self.document = document
-        self.findings: list[Finding] = []
+        self.findings = list(findings)
         self.events: dict[str, list[Fields]] = {}
         self.asked: set[str] = set()
         self.odd: Counter[str] = Counter()
         try:
             for event in document["traceEvents"]:
                 if kind := _kind(event):
-                    self.events.setdefault(kind, []).append(
-                        event if event.get("pid") != _OF_AUTOGRAD else _moved(event)
-                    )
+                    self.events.setdefault(kind, []).append(_as_today(event))
         except (AttributeError, TypeError) as error:
             raise self.unexpected("an item of 'traceEvents'", "an event with a category") from error
 
@@ -212,6 +220,9 @@ class Events:
 def _kind(event: Fields) -> str:
     """Return the kind of an event: its category, for all but spans with the phase; "" if it is not to be counted."""
     phase, category = event.get("ph"), event.get("cat")
+    if category in _OLD_CATEGORIES:
+        is_step = category == "Operator" and str(event.get("name")).startswith(_STEP)
+        category = "user_annotation" if is_step else _OLD_CATEGORIES[category]
     if phase == "X":
         if category in MODULES and str(event.get("name")).startswith(OF_MODULE):
             return MODULES[category]
@@ -229,10 +240,16 @@ def _kind(event: Fields) -> str:
     return f"{category or NO_CATEGORY} ({phase})" if is_counted else ""
 
 
-def _moved(event: Fields) -> Fields:
-    """Return an event of autograd's older profiler, whose times begin with 0, which Kineto writes for no time."""
-    time = event.get("ts")
-    return {**event, "pid": 0, "ts": time + 1 if isinstance(time, int | float) else time}
+def _as_today(event: Fields) -> Fields:
+    """Return an event of an older profiler as today's writes it."""
+    if event.get("pid") == _OF_AUTOGRAD:
+        # its times begin with 0, which Kineto writes for no time
+        time = event.get("ts")
+        return {**event, "pid": 0, "ts": time + 1 if isinstance(time, int | float) else time}
+    thread = event.get("tid")
+    if isinstance(thread, str) and (found := _OLD_THREAD.fullmatch(thread)):
+        return {**event, "tid": int(found[1])}
+    return event
 
 
 def _placed(row: Fields, fields: Fields) -> Fields:
