@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 
 from nightsight.commands.console import put, say, shown_progress, width_of
-from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option
+from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
 from nightsight.options import CompareOptions, standard_output
 
 STYLES: Final = ("html", "markdown", "json", "junit", "openmetrics")
@@ -59,9 +59,7 @@ class _ManyPaths(click.Command):
     "--gate", is_flag=True, help="Exit with 1 for a regression, 3 if it could not be measured, 4 if inconclusive."
 )
 @click.option("--strict", is_flag=True, help="With --gate: exit with 1 if inconclusive, too.")
-@click.option(
-    "--workload", default="", metavar="NAME", help="What captures are of that were not made by nightsight profile."
-)
+@workload_option
 @window_option
 @input_option
 @nsys_option

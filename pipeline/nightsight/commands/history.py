@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from nightsight.commands.console import put, say, shown_progress
-from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option
+from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
 
 _EXPORTS: Final = ("openmetrics", "otava-csv")
 _EXISTING: Final = click.Path(exists=True, path_type=Path)
@@ -54,12 +54,21 @@ def history() -> None:
 @click.argument("runs", nargs=-1, required=True, type=_EXISTING, metavar="RUN...")
 @_place
 @click.option("--name", default="", metavar="NAME", help="What the series is called (default: the workload).")
+@workload_option
 @_web("--link", help="The address of the report, for the trend page (default: the run's folder in reports/).")
 @window_option
 @input_option
 @nsys_option
 def add(  # noqa: PLR0913 (Click's)
-    *, runs: tuple[Path, ...], place: str, name: str, link: str, window: str, max_input: int, nsys: Path | None
+    *,
+    runs: tuple[Path, ...],
+    place: str,
+    name: str,
+    workload: str,
+    link: str,
+    window: str,
+    max_input: int,
+    nsys: Path | None,
 ) -> None:
     """Add runs to a history: run folders, report.json files or captures.
 
@@ -71,13 +80,15 @@ def add(  # noqa: PLR0913 (Click's)
       nightsight history add reports/mlp/latest
       nightsight history add --history s3://bucket/perf reports/*/20261120-*
       nightsight history add --name mlp-large reports/mlp/latest
+      nightsight history add --workload train night1.sqlite night2.sqlite
     """
-    from nightsight.trending import add_runs
+    from nightsight.trending import Called, add_runs
     from nightsight.workflow import Reading
 
     keep_memory()
     with shown_progress() as progress:
-        lines = list(add_runs(runs, place, Reading(nsys, max_input, progress, window), name=name, link=link))
+        reading = Reading(nsys, max_input, progress, window)
+        lines = list(add_runs(runs, place, reading, Called(name, workload, link)))
     say(*lines)
 
 
