@@ -9,6 +9,10 @@ NO_NAME: Final = "(no name)"
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 # GitHub: `::error::` at the beginning of a line, `##[error]` anywhere in it; Azure: `##vso[`; TeamCity: `##teamcity[`
 _COMMAND: Final = re.compile(r"^\s*:(?=:)|#(?=#(?:vso|teamcity)?\[)")
+_OF_HANDLER: Final = re.compile(r"([^\s/\\]+)_(\d+\.\d{10,20})(?=\.pt\.trace)")
+_WORKER: Final = re.compile(
+    r"(?:(?:local|global|dp|tp|pp|ep)[_-])?(?:rank|worker|gpu|node|process|trainer|device|stage)", re.IGNORECASE
+)
 # anything with a slash, anything quoted, and option values: the rest are the profiler's own words
 _PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\S*")
 
@@ -41,3 +45,11 @@ def middle_cut(text: str, length: int) -> str:
 def without_private(text: str) -> str:
     """Mask paths, quoted text and option values: messages of profilers may name files and users of the machine."""
     return _PRIVATE.sub("<…>", text)
+
+
+def without_host(text: str) -> str:
+    """Take host names out of names of files, as torch's tensorboard_trace_handler makes them: HOST_PID.TIME.pt.trace.
+
+    A worker name of somebody's own, such as rank_3, has that form too, and stays.
+    """
+    return _OF_HANDLER.sub(lambda name: name[0] if _WORKER.fullmatch(name[1]) else f"trace_{name[2]}", text)

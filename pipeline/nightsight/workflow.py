@@ -54,6 +54,7 @@ from nightsight.runs import Turn, new_run, publish, runs, write_file
 from nightsight.scratch import scratch
 from nightsight.stats import Selection, details_of, stats_texts
 from nightsight.tables import TABLES, Details
+from nightsight.texts import without_host
 from nightsight.unprofiled import as_text, beside, with_unprofiled
 
 
@@ -369,14 +370,14 @@ def _targets(titles: Sequence[str], output: Output, form: Format) -> list[Path]:
 
 
 def title_of(path: Path) -> str:
-    """Return the title of a report: the file name without the usual extensions."""
-    name = path.name
+    """Return the title of a report: the file name without the usual extensions, and without the name of a host."""
+    name = without_host(path.name)
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
     return name or path.name
 
 
-_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report", ".csv")
+_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report", ".csv", ".pt.trace")
 
 
 def print_stats(profile: Profile, selection: Selection, *, path: Path, output: str) -> Iterator[str]:
@@ -508,8 +509,8 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
             try:
                 one = next(found)()
             except CaptureError as error:
-                said = f"{error.message}."
-                findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said, error.hint))
+                said = f"{without_host(error.message)}."
+                findings.append(Finding("unread_rank", "warning", f"{title_of(path)} was left out", said, error.hint))
                 unreadable += 1
                 continue
             if one is None:
@@ -519,7 +520,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
                 kept.append(path)
                 continue
             said = "Its program does not communicate, and nothing tells which rank it is of."
-            findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said))
+            findings.append(Finding("unread_rank", "warning", f"{title_of(path)} was left out", said))
             if not every and len(findings) > 1:
                 return None
     facts = [one.facts for one in every]

@@ -17,6 +17,7 @@ from typing import Any, Final
 from nightsight.errors import CaptureError, PipelineError, ToolError
 from nightsight.scratch import scratch
 from nightsight.survey import Failure
+from nightsight.texts import without_host
 
 INSTALL: Final = "pip install 'nightsight[fleet]'"
 REPORT: Final = "report.json"
@@ -182,7 +183,7 @@ def _named(files: Sequence[Found]) -> tuple[Found, ...]:
     shortest = min(map(len, folders), default=0)
     levels = enumerate(zip(*folders, strict=False))
     common = next((depth for depth, names in levels if len(set(names)) > 1), shortest)
-    named = (replace(file, name="/".join(path[common:])) for file, path in zip(files, parts, strict=True))
+    named = (replace(file, name=without_host("/".join(path[common:]))) for file, path in zip(files, parts, strict=True))
     return tuple(sorted(named, key=lambda file: (file.name, file.address)))
 
 
