@@ -133,7 +133,6 @@ _GIVES_WORK: Final = (
 _NEVER: Final = {
     "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
     "marks": "torch.profiler records no NVTX marks; --collector nsys does",
-    "python_samples": "torch.profiler does not sample Python",
     "overheads": "torch.profiler does not assign its overhead to a process",
 }
 
@@ -198,6 +197,8 @@ class _Trace(Events):
             missing["memory_usage"] = _NO_USAGE
         if not {_FUNCTION, MODULES[_FUNCTION]} & self.events.keys():
             missing["python_functions"] = _NO_FUNCTIONS
+        # of Python, either of the two is enough
+        missing["python_samples"] = missing.get("python_functions", "torch.profiler does not sample Python")
         if _SYNC not in self.events:
             missing |= dict.fromkeys(("syncs", "event_records"), _NO_SYNCS)
         has_calls, has_work = bool(self.kinds_of_calls()), any(kind in self.events for kind in _GPU)

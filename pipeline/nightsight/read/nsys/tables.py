@@ -77,7 +77,7 @@ def refuse_foreign(database: Database) -> None:
 
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
-    missing = {"cpu_ops": _NO_OPERATORS, "python_functions": "nsys does not record calls of Python functions"}
+    missing = {"cpu_ops": _NO_OPERATORS}
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
     # SQLite can serve several threads at a time, and meanwhile another one converts to pandas
@@ -94,6 +94,8 @@ def _profile(export: Export) -> Profile:
         else:
             missing[name] = option if export.traced or event == "never" else _UNKNOWN
     missing = {name: why for name, why in missing.items() if name not in tables}
+    # of Python, either of the two is enough
+    missing["python_functions"] = missing.get("python_samples", "nsys does not record calls of Python functions")
     tables["unread"] = conform("unread", _unread(export.database, tables.get("unread", empty("unread"))))
     environment, epoch_ns = _environment(export, tables), _epoch(export)
     return Profile(tables, missing, environment, export.all_findings(), epoch_ns=epoch_ns)
