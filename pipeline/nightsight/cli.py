@@ -422,7 +422,8 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
         )
         for said in repeated(plan, options.request(progress), options.repeat, keep=options.keep):
             with progress.paused():
-                say(said)
+                # a path, or all of a report as Markdown
+                say(*said.split("\n"))
 
 
 def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], None]":

@@ -84,7 +84,8 @@ class Events:
         try:
             for event in document["traceEvents"]:
                 if kind := _kind(event):
-                    self.events.setdefault(kind, []).append(_as_today(event))
+                    is_old = type(event.get("tid")) is str or event.get("pid") == _OF_AUTOGRAD
+                    self.events.setdefault(kind, []).append(_as_today(event) if is_old else event)
         except (AttributeError, TypeError) as error:
             raise self.unexpected("an item of 'traceEvents'", "an event with a category") from error
 
@@ -241,15 +242,13 @@ def _kind(event: Fields) -> str:
 
 
 def _as_today(event: Fields) -> Fields:
-    """Return an event of an older profiler as today's writes it."""
+    """Return an event, perhaps of an older profiler, as today's writes it."""
     if event.get("pid") == _OF_AUTOGRAD:
         # its times begin with 0, which Kineto writes for no time
         time = event.get("ts")
         return {**event, "pid": 0, "ts": time + 1 if isinstance(time, int | float) else time}
-    thread = event.get("tid")
-    if isinstance(thread, str) and (found := _OLD_THREAD.fullmatch(thread)):
-        return {**event, "tid": int(found[1])}
-    return event
+    thread = _OLD_THREAD.fullmatch(str(event.get("tid")))
+    return {**event, "tid": int(thread[1])} if thread else event
 
 
 def _placed(row: Fields, fields: Fields) -> Fields:
