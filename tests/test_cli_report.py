@@ -65,7 +65,7 @@ def test_a_host_in_the_name_of_a_rank_that_was_left_out_is_in_no_report(run: Any
     (tmp_path / OF_HANDLER).write_text("{")
     run("report", *ranks, tmp_path / OF_HANDLER, "-o", tmp_path / "job.json")
     text = (tmp_path / "job.json").read_text()
-    assert "trace_7053.1795615349382737875 was left out" in text
+    assert "trace_7053.1795615349382737875.pt.trace.json was left out" in text
     assert HOST not in text
 
 

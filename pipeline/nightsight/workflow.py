@@ -509,8 +509,8 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
             try:
                 one = next(found)()
             except CaptureError as error:
-                said = f"{without_host(error.message)}."
-                findings.append(Finding("unread_rank", "warning", f"{title_of(path)} was left out", said, error.hint))
+                title, said = f"{without_host(path.name)} was left out", f"{without_host(error.message)}."
+                findings.append(Finding("unread_rank", "warning", title, said, error.hint))
                 unreadable += 1
                 continue
             if one is None:
@@ -520,7 +520,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
                 kept.append(path)
                 continue
             said = "Its program does not communicate, and nothing tells which rank it is of."
-            findings.append(Finding("unread_rank", "warning", f"{title_of(path)} was left out", said))
+            findings.append(Finding("unread_rank", "warning", f"{without_host(path.name)} was left out", said))
             if not every and len(findings) > 1:
                 return None
     facts = [one.facts for one in every]

@@ -138,7 +138,7 @@ def _flame(tree: _Node, label: str, words: _Words) -> Flame:
         following = []
         for node, left in level:
             for name, child, x in _placed(node, left, tree.time):
-                boxes.append(_box(name, child, (tree.time, words.time), x=x, depth=depth))
+                boxes.append(_box(name, child, tree.time, words.time, x=x, depth=depth))
                 following.append((child, x))
         level, depth = following, depth + 1
     levels = 1 + max(round(box.y / LINE) for box in boxes)
@@ -161,8 +161,9 @@ def _placed(node: _Node, left: float, whole: float) -> Iterator[tuple[str, _Node
         left += 100.0 * child.time / whole
 
 
-def _box(name: str, node: _Node, of: tuple[float, str], *, x: float, depth: int) -> Box:
-    whole, what = of
+def _box(  # noqa: PLR0913 (what a box shows, and where)
+    name: str, node: _Node, whole: float, what: str, *, x: float, depth: int
+) -> Box:
     width, share, is_cause = 100.0 * node.time / whole, _share(node.time, whole), depth == 0
     text = short_text(name[1:-1] if of_library(name) else name)
     title = f"{text}: {format_value(node.time, 'time_ns')}, {share} of the {what}"
