@@ -784,10 +784,10 @@ GPU_GAPS: Final = Entry(
 IDLE_STACKS: Final = Entry(
     "idle_stacks",
     "Python while the GPU waits",
-    "Where Python was while a GPU was idle, from samples of its stack or from the calls that torch.profiler records: "
-    "on the thread that launched the work after the gap. If that thread runs no Python, as in PyTorch's backward pass, "
-    "on the thread of its process that launches most. The rows of a device and cause add up to its idle time in "
-    "*Where the time went*. Without GPU work: where each thread of Python was; its rows add up to the window.",
+    "Where Python was while a GPU was idle, from samples of its stack or from calls that torch.profiler records: on "
+    "the thread that launched the work after the gap, or, if that runs no Python (PyTorch's backward pass), on that "
+    "of its process that launches most. Rows of a device and cause add up to its idle time. Without GPU work: where "
+    "each thread of Python was; its rows add up to the window.",
     (),
     (
         Column("device", WHOLE, "number of the GPU in the machine; none without GPU work", is_plain=True),
