@@ -15,6 +15,7 @@ from nightsight.cli import FORMATS
 from nightsight.model import Benchmark, Finding, Report
 from nightsight.render import FORMATS as RENDERED
 from nightsight.workflow import title_of
+from tests.kineto import call, kernel, write
 from tests.recorded import DATA, Recorded
 from tests.reports import unpacked
 from tests.test_cli import UNREADABLE, USAGE, CaptureFile, FakeNsys, error_lines
@@ -27,6 +28,46 @@ def test_every_format_of_the_command_is_rendered() -> None:
 @pytest.mark.parametrize("name", ["run.csv", "run.ncu-rep", "run.sqlite", "run.json.gz", "run.report.json"])
 def test_a_report_is_called_after_its_file_without_the_endings(name: str) -> None:
     assert title_of(Path("folder") / name) == "run"
+
+
+HOST = "alices-box.example.com"
+OF_HANDLER = f"{HOST}_7053.1795615349382737875.pt.trace.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        (OF_HANDLER, "trace_7053.1795615349382737875"),
+        ("my_gpu_1.1623143089861.pt.trace.json.gz", "trace_1.1623143089861"),
+        # names that somebody gave
+        ("rank_3.1623143089861.pt.trace.json", "rank_3.1623143089861"),
+        ("worker0.1623143089861.pt.trace.json", "worker0.1623143089861"),
+        ("resnet_50.json", "resnet_50"),
+    ],
+)
+def test_a_title_has_no_name_of_a_host(name: str, title: str) -> None:
+    assert title_of(Path("folder") / name) == title
+
+
+@pytest.mark.parametrize("style", ["html", "json", "csv", "markdown"])
+def test_a_host_in_the_name_of_a_trace_is_in_no_report(style: str, run: Any, tmp_path: Path) -> None:
+    trace = write(tmp_path, kernel(), call()).rename(tmp_path / OF_HANDLER)
+    run("report", trace, "--format", style, "-o", f"{tmp_path / 'out'}/")
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert written
+    assert HOST not in " ".join(map(str, (tmp_path / "out").rglob("*")))
+    assert not any(HOST.encode() in path.read_bytes() for path in written)
+    page = next((unpacked(path.read_text()) for path in written if path.suffix == ".html"), "")
+    assert HOST not in page
+
+
+def test_a_host_in_the_name_of_a_rank_that_was_left_out_is_in_no_report(run: Any, tmp_path: Path) -> None:
+    ranks = [DATA / "kineto" / f"exposed_rank{rank}.json.gz" for rank in (0, 1)]
+    (tmp_path / OF_HANDLER).write_text("{")
+    run("report", *ranks, tmp_path / OF_HANDLER, "-o", tmp_path / "job.json")
+    text = (tmp_path / "job.json").read_text()
+    assert "trace_7053.1795615349382737875.pt.trace.json was left out" in text
+    assert HOST not in text
 
 
 @pytest.mark.parametrize("style", ["html", "json", "markdown"])

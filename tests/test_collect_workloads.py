@@ -245,6 +245,15 @@ def test_a_damaged_benchmark_is_an_error(tmp_path: Path, damage: dict[str, Any])
         read_benchmark(path)
 
 
+def test_what_a_workload_leaves_out_is_a_warning_that_names_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "benchmark.json"
+    notes = ["triton: left out, since Triton needs a GPU", "extension: left out, since /home/me/x.cu:3: error: no"]
+    path.write_text(json.dumps({**GOOD, "notes": notes}))
+    (finding,) = read_benchmark(path).findings
+    assert (finding.severity, finding.title) == ("warning", "The workload left something out")
+    assert finding.detail == f"T{notes[0][1:]}; extension: left out, since <…> error: no."
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(list(GOOD)), inner, max_size=4),

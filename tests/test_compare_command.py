@@ -11,7 +11,10 @@ from click.testing import CliRunner, Result
 
 from nightsight.cli import main
 from nightsight.model import Benchmark, Report
+from tests.kineto import call, kernel
+from tests.kineto import write as write_trace
 from tests.recorded import Recorded
+from tests.reports import unpacked
 
 CaptureFile = Callable[[str], Path]
 
@@ -237,3 +240,15 @@ def test_reports_without_anything_could_not_be_measured(runs: Callable[..., list
     (after / "report.json").write_text(nothing.to_json(), encoding="utf-8")
     result = invoke("--baseline", before, "--candidate", after, "--gate")
     assert result.exit_code == 3
+
+
+@pytest.mark.parametrize("style", ["html", "markdown", "json"])
+def test_a_host_in_the_name_of_a_trace_is_in_no_comparison(tmp_path: Path, style: str) -> None:
+    traces = []
+    for pid in (41, 42):
+        path = tmp_path / f"alices-box_{pid}.1795615349382737875.pt.trace.json"
+        traces.append(write_trace(tmp_path, kernel(), call()).rename(path))
+    sides = [part for side, path in zip(("--baseline", "--candidate"), traces, strict=True) for part in (side, path)]
+    assert invoke(*sides, "--workload", "x", "-o", tmp_path / f"out.{style}", "--format", style).exit_code == 0
+    text = unpacked((tmp_path / f"out.{style}").read_text(encoding="utf-8"))
+    assert "alices-box" not in text

@@ -16,8 +16,9 @@ from nightsight.read import read, recognize
 from nightsight.read.nsys.export import Export
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.read.sqlite import Database
-from nightsight.read.vocabulary import cuda_version, without_private
+from nightsight.read.vocabulary import cuda_version
 from nightsight.tables import TABLES
+from nightsight.texts import without_private
 from tests.properties import examples
 from tests.recorded import Recorded
 from tests.tile import tile

@@ -23,12 +23,12 @@ from nightsight.errors import CaptureError, MissingTable, UsageError
 from nightsight.progress import silent
 from nightsight.read import MOST_BYTES, read
 from nightsight.read.frames import frame_name, is_of_library
-from nightsight.read.vocabulary import without_private
 from nightsight.render import FORMATS
 from nightsight.sanitize import sanitize
 from nightsight.sanitize.private import Private
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.tables import TABLES, conform
+from nightsight.texts import without_private
 from nightsight.unprofiled import as_text, beside
 from nightsight.workflow import Reading, open_file
 from tests import kineto, ncu

@@ -209,7 +209,7 @@ def test_benchmark_writes_what_it_prints(
     arguments = (*SHORT, "--trials", "3", "--benchmark", str(out), *options)
     done = python("-m", f"workloads.{name}", *arguments, folder=tmp_path)
     document = json.loads(out.read_text(encoding="utf-8"))
-    assert list(document) == ["step_ns", "steps_per_trial", "parameters", "facts"]
+    assert list(document)[:4] == ["step_ns", "steps_per_trial", "parameters", "facts"]
     assert document["parameters"] == shared | parameters
     assert document["steps_per_trial"] == int(parameters["iterations"])
     assert document["facts"].keys() == {"device", "device_name", "torch", "cuda", "python"}

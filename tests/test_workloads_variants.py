@@ -1,5 +1,6 @@
 """Implementations of one operation give what float64 gives, for any size, or say in one line why they cannot run."""
 
+import json
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -183,13 +184,16 @@ def test_what_cannot_run_here_is_one_line(index: int, refused: list[Ended]) -> N
 
 
 def test_all_leaves_out_what_cannot_run_and_says_why(tmp_path: Path) -> None:
-    (ended,) = run_together([("vector_add", "--size", "1000", *CPU)], tmp_path, {"TRITON_INTERPRET": "0"})
+    command = ("vector_add", "--size", "1000", *CPU, "--benchmark", str(tmp_path / "times.json"))
+    (ended,) = run_together([command], tmp_path, {"TRITON_INTERPRET": "0"})
     assert ended.status == 0
     lines = dict(line.split(": ", 1) for line in ended.stdout.splitlines()[:-1])
     assert lines["torch"].startswith("largest relative error ")
     assert lines["extension"] == "left out, since CUDA C++ needs a GPU"
     assert lines["triton"].startswith("left out, since Triton needs a GPU")
     assert lines.keys() == {"torch", "extension", "triton", "numba", "cupy"}
+    left_out = [f"{name}: {text}" for name, text in lines.items() if text.startswith("left out")]
+    assert json.loads((tmp_path / "times.json").read_text())["notes"] == left_out
 
 
 def test_a_transformer_alone_is_a_group_of_one_process(tmp_path: Path) -> None:

@@ -123,6 +123,12 @@ class WorkloadParser(argparse.ArgumentParser):
         return {name: _text(value) for name, value in told.items() if name in choices or _is_number(value)}
 
 
+def note(options: argparse.Namespace, text: str) -> None:
+    """Print what this run does not do that another machine could. The report says so, too."""
+    print(text, flush=True)
+    vars(options).setdefault("notes", []).append(text)
+
+
 def write_benchmark(
     options: argparse.Namespace,
     parameters: Mapping[str, str],
@@ -140,6 +146,7 @@ def write_benchmark(
         "parameters": dict(parameters),
         "facts": dict(facts),
         **({"serving": dict(serving)} if serving else {}),
+        **({"notes": options.notes} if "notes" in options else {}),
     }
     aside = options.benchmark.with_name(f".{options.benchmark.name}")
     aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import torch
 
-from workloads.runner import Step, WorkloadParser, annotate, forked, positive, require_memory, run, sizes
+from workloads.runner import Step, WorkloadParser, annotate, forked, note, positive, require_memory, run, sizes
 
 MIB = 1 << 20
 _CHUNKS = 8
@@ -42,7 +42,7 @@ def main() -> None:
 def prepare(options: argparse.Namespace) -> Step:
     """Create the buffers, and return a step that makes the copies of the mode."""
     if options.device != "cuda":
-        print("without a GPU, these copies are from host to host, and no memory is pinned")
+        note(options, "without a GPU, these copies are from host to host, and no memory is pinned")
     # buffers of two kinds for each of two modes, and the chunks; as many on the host as on the device
     for place in {"cpu", options.device}:
         require_memory(MIB * (4 * sum(options.sizes) + max(options.sizes)), place)

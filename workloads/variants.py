@@ -13,7 +13,7 @@ from types import ModuleType
 import torch
 
 from workloads.contract import compiler_said
-from workloads.runner import CannotRun, Step, WorkloadParser, annotate, first_line, needed
+from workloads.runner import CannotRun, Step, WorkloadParser, annotate, first_line, needed, note
 
 Function = Callable[..., torch.Tensor]
 Builder = Callable[[str], Function]
@@ -59,7 +59,7 @@ def prepare_variants(
         except CannotRun as reason:
             if options.impl != "all":
                 raise CannotRun(f"--impl {name}: {reason}") from reason
-            print(f"{name}: left out, since {reason}")
+            note(options, f"{name}: left out, since {reason}")
             continue
         error = largest_relative_error(result, exact, inputs)
         if error > exact.tolerance:

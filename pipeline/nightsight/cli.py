@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from nightsight import __version__
 from nightsight.commands.captures import prune, sanitize
 from nightsight.commands.ci import ci
 from nightsight.commands.compare import compare
-from nightsight.commands.console import Told, say, show_report, shown_progress
+from nightsight.commands.console import Told, put, say, show_report, shown_progress
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
 from nightsight.commands.shared import (
@@ -71,15 +72,20 @@ class _Group(click.Group):
         except PipelineError as error:
             say(f"Error: {error.message}", err=True)
             if error.hint:
-                say(f"Hint: {error.hint}", err=True)
+                say(*f"Hint: {error.hint}".split("\n"), err=True)
+            ctx.exit(error.exit_code)
+        except click.ClickException as error:
+            # Click's own words for wrong usage, which repeat what was typed
+            error.show(words := StringIO())
+            say(*words.getvalue().rstrip("\n").split("\n"), err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo("Error: interrupted", err=True)
+            say("Error: interrupted", err=True)
             ctx.exit(1)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            click.echo("Error: cannot write to standard output: no space left on device", err=True)
+            say("Error: cannot write to standard output: no space left on device", err=True)
             ctx.exit(PipelineError.exit_code)
         finally:
             gc.enable()
@@ -164,6 +170,9 @@ _AGAIN: Final = (
 )
 _GRAPHS: Final = "node: replay single kernels, including those of CUDA graphs. graph: replay only whole graphs."
 
+_AS_TEXT: Final = (
+    "CSV has names as they are: if you open it in a spreadsheet, import them as text, or =1+1 becomes a formula."
+)
 attach_option = click.option(
     "--attach",
     multiple=True,
@@ -414,7 +423,8 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
         plan = Plan(program, collector, options.reports, parameters, options.window, options.attach, show=show)
         for said in repeated(plan, options.request(progress), options.repeat, keep=options.keep):
             with progress.paused():
-                say(said)
+                # a path, or all of a report as Markdown
+                say(*said.split("\n"))
 
 
 def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], None]":
@@ -447,7 +457,8 @@ def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None
     try:
         with profile_of(file, reading, details=details_of(selection)) as profile:
             for report, text in print_stats(profile, selection, path=file, output="-", skip=_say_skipped):
-                say(f"{report}:\n\n{text}")
+                say(f"{report}:", "")
+                put(f"{text}\n")
     except PipelineError as error:
         say(f"--stats: {error.message}", err=True)
 
@@ -471,7 +482,7 @@ def _say_skipped(report: str, reason: str) -> None:
     "--format",
     "style",
     type=click.Choice(FORMATS),
-    help="Output format (default: from the file name extension, otherwise html).",
+    help=f"Output format (default: from the file name extension, otherwise html). {_AS_TEXT}",
 )
 @click.option(
     "--max-bytes",
@@ -540,7 +551,14 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     help="Report name as in `nsys stats`. For several, repeat the option or separate names with commas (default: what "
     "`nsys stats` prints).",
 )
-@click.option("--format", "style", type=click.Choice(["csv", "table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["csv", "table", "json"]),
+    default="table",
+    show_default=True,
+    help=_AS_TEXT,
+)
 @click.option("--timeunit", default="ns", show_default=True, metavar="UNIT", help="ns, us, ms or s.")
 @click.option("--filter-time", default="", metavar="START/END", help="Only events in this span: 1.5s/2s, 300ms/.")
 @click.option("--filter-nvtx", default="", metavar="RANGE[@DOMAIN][/INDEX]", help="Only events during this NVTX range.")
@@ -587,7 +605,7 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
         raise MissingTable(f"{file.name} has none of the tables that `nsys stats` prints", "See: nightsight report")
     is_titled = options.output == "-" and options.style == "table" and len(made) > 1
     texts = [f"{report}:\n\n{text}" if is_titled else text for report, text in made]
-    say(("\n" if options.output == "-" else "").join(texts), nl=False)
+    put(("\n" if options.output == "-" else "").join(texts))
 
 
 for _command in (compare, ab, bisect, history, fleet, ci, sanitize, prune):
@@ -606,10 +624,10 @@ def workloads(*, workloads: Path | None) -> None:
 
     own = {workload.name: workload for workload in own_workloads(workloads)}
     for mine in own.values():
-        click.echo(f"{mine.name:16}{mine.summary}\n{'':16}{shlex.join((str(mine.script), *mine.arguments))}")
+        say(f"{mine.name:16}{mine.summary}", f"{'':16}{shlex.join((str(mine.script), *mine.arguments))}")
     for workload in registered():
         if workload.name not in own:
-            click.echo(f"{workload.name:16}{workload.summary}\n{'':16}{workload.options}")
+            say(f"{workload.name:16}{workload.summary}", f"{'':16}{workload.options}")
 
 
 @main.command("init-workload", short_help="Write a workload of your own.")
@@ -631,8 +649,8 @@ def init_workload(*, name: str, workloads: Path | None) -> None:
     path = write_workload(name, workloads, {"sample", *(workload.name for workload in registered())})
     is_known = name in {workload.name for workload in own_workloads(workloads)}
     chosen = f"--workloads {shlex.quote(str(workloads))} " if workloads else ""
-    click.echo(f"script: {path}")
-    click.echo(f"run it: nightsight profile {f'{chosen}{name}' if is_known else shlex.quote(str(path))}")
+    say(f"script: {path}")
+    say(f"run it: nightsight profile {f'{chosen}{name}' if is_known else shlex.quote(str(path))}")
 
 
 @main.command(short_help="Check this machine.")
@@ -651,13 +669,13 @@ def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
 
     checks = examine(nsys=nsys, python=python)
     if as_json:
-        click.echo(dumps([asdict(check) for check in checks], indent=1))
+        put(f"{dumps([asdict(check) for check in checks], indent=1)}\n")
         return
     for check in checks:
-        click.echo(f"{check.status:8} {check.name:12} {check.detail}")
+        say(f"{check.status:8} {check.name:12} {check.detail}")
         if check.remedy:
-            click.echo(f"{'':22}{check.remedy}")
-    click.echo("\nOn this machine you can")
+            say(f"{'':22}{check.remedy}")
+    say("", "On this machine you can")
     for ability in abilities(checks):
         lacking = f" (needs: {', '.join(ability.missing)})" if ability.missing else ""
-        click.echo(f"  {'no ' if lacking else 'yes'}  {ability.name}{lacking}")
+        say(f"  {'no ' if lacking else 'yes'}  {ability.name}{lacking}")

@@ -16,6 +16,7 @@ from nightsight.render import FORMATS, Source
 from nightsight.render.comparison import comparison_json, comparison_markdown, render_comparison
 from nightsight.render.gates import junit, openmetrics
 from nightsight.runs import captures_of, refuse_no_run
+from nightsight.texts import without_host
 from nightsight.workflow import Reading, open_file
 
 Sources = tuple[Sequence[Source], Sequence[Source]]
@@ -108,7 +109,7 @@ def _loaded(path: Path, reading: Reading, workload: str) -> Loaded:
     texts = {name: value for name in ("series", "side") if isinstance(value := run.get(name), str)}
     order = place if isinstance(place := run.get("order"), int) else -1
     # latest is a link to the folder of a run
-    name = folder.resolve().name if file.name == "report.json" else file.name
+    name = folder.resolve().name if file.name == "report.json" else without_host(file.name)
     found = measures(source.report, source=name, order=order, **texts)
     # what we collected says how long that took
     is_ours = bool(source.report.stages_s or run)

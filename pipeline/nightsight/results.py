@@ -819,22 +819,28 @@ GPU_GAPS: Final = Entry(
 IDLE_STACKS: Final = Entry(
     "idle_stacks",
     "Python while the GPU waits",
-    "Where Python was while a GPU was idle, from samples of its stack or from the calls that torch.profiler records: "
-    "on the thread that launched the work after the gap. If that thread runs no Python, as in PyTorch's backward pass, "
-    "on the thread of its process that launches most. The rows of a device and cause add up to its idle time in "
-    "*Where the time went*.",
-    _LAUNCHED,
+    "Where Python was while a GPU was idle, from samples of its stack or from calls that torch.profiler records: on "
+    "the thread that launched the work after the gap, or, if that runs no Python (PyTorch's backward pass), on that "
+    "of its process that launches most. Rows of a device and cause add up to its idle time. Without GPU work: where "
+    "each thread of Python was; its rows add up to the window.",
+    (),
     (
-        _DEVICE,
-        Column("cause", TEXT, "the idle category of *Where the time went*"),
+        Column("device", WHOLE, "number of the GPU in the machine; none without GPU work", is_plain=True),
+        Column("tid", WHOLE, "without GPU work: the thread", is_optional=True),
+        Column(
+            "cause",
+            TEXT,
+            "the idle category of *Where the time went*. Without GPU work: `operators`, and `host code` for what is "
+            "outside of them",
+        ),
         Column("time_ns", WHOLE, "idle time with this stack; with samples, their number times their distance"),
-        Column("share_pct", NUMBER, "the same in percent of the device's idle time"),
+        Column("share_pct", NUMBER, "the same in percent of the device's idle time, or of the thread's time"),
         Column("samples", WHOLE, "samples of Python with this stack in that time", is_optional=True),
         Column(
             "function",
             TEXT,
             "the innermost function that is not of a library, and its line: where it is defined in a torch.profiler "
-            "trace, else the most frequent one; `(not recorded)`: idle time without a stack",
+            "trace, else the most frequent one; `(not recorded)`: time without a stack",
         ),
         Column("calls", TEXT, "the function of a library that it calls, and where that led"),
         Column(
@@ -842,7 +848,7 @@ IDLE_STACKS: Final = Entry(
             TEXT,
             "its callers, outermost first, and what it calls; functions of libraries in brackets, only the first of "
             "those between two others, and the last of those at the end. A stack that takes less than 0.1 % counts for "
-            "its caller",
+            "its caller. Of a torch.profiler trace, functions of libraries are left out",
         ),
     ),
     rows="stacks",
@@ -850,10 +856,11 @@ IDLE_STACKS: Final = Entry(
     named_by="function",
     full="stack",
     group=GPU,
-    short="Python while idle",
+    short="Python",
     bars=("share_pct",),
-    constant=("device",),
+    constant=("device", "tid"),
     names="code",
+    one_of=("python_samples", "python_functions"),
 )
 
 GPU_UTILIZATION: Final = Entry(

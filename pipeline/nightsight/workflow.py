@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -52,8 +51,10 @@ from nightsight.render.page.summary import benchmark_doubts, numbers
 from nightsight.replaying import not_collected, usable_ncu, with_replay, with_replayed
 from nightsight.results import TIME_SPLIT
 from nightsight.runs import Turn, captures_of, new_run, publish, refuse_no_run, runs, write_file
+from nightsight.scratch import scratch
 from nightsight.stats import Selection, stats_texts
 from nightsight.tables import TABLES, Details
+from nightsight.texts import without_host
 from nightsight.unprofiled import as_text, beside, with_unprofiled
 
 
@@ -380,17 +381,20 @@ def _targets(titles: Sequence[str], output: Output, form: Format) -> list[Path]:
 
 
 def title_of(path: Path) -> str:
-    """Return the title of a report: the file name without the usual extensions; of a run, the workload and its id."""
+    """Return the title of a report: the file name without the usual extensions, and without the name of a host.
+
+    Of a run, it is the workload and its id.
+    """
     if path.is_dir():
         run = path.resolve()
         return f"{run.parent.name}-{run.name}"
-    name = path.name
+    name = without_host(path.name)
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
     return name or path.name
 
 
-_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report", ".csv")
+_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report", ".csv", ".pt.trace")
 
 
 def print_stats(
@@ -547,8 +551,8 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
             try:
                 one = next(found)()
             except CaptureError as error:
-                said = f"{error.message}."
-                findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said, error.hint))
+                title, said = f"{without_host(path.name)} was left out", f"{without_host(error.message)}."
+                findings.append(Finding("unread_rank", "warning", title, said, error.hint))
                 unreadable += 1
                 continue
             if one is None:
@@ -558,7 +562,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
                 kept.append(path)
                 continue
             said = "Its program does not communicate, and nothing tells which rank it is of."
-            findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said))
+            findings.append(Finding("unread_rank", "warning", f"{without_host(path.name)} was left out", said))
             if not every and len(findings) > 1:
                 return None
     facts = [one.facts for one in every]
@@ -659,10 +663,10 @@ def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iter
         yield with_unprofiled(read(path, details=details, most_bytes=reading.most_bytes), path)
         return
     tool = required_nsys(reading.nsys)
-    with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
+    with scratch() as folder:
         reading.progress(f"exporting {path.name}")
-        database = Path(folder) / "export.sqlite"
-        export_sqlite(path, database, nsys=tool, log=Path(folder) / "export.log")
+        database = folder / "export.sqlite"
+        export_sqlite(path, database, nsys=tool, log=folder / "export.log")
         yield with_unprofiled(read(database, details=details), path)
 
 

@@ -37,6 +37,7 @@ from nightsight.collect.workloads import (
 )
 from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
 from nightsight.model import Capture, Finding
+from nightsight.scratch import scratch
 
 # nsys exports a million kernels in seconds: an export that takes an hour hangs
 _EXPORT_LIMIT_S: Final = 3600.0
@@ -146,8 +147,8 @@ def record(nsys: Path, program: Program, request: Request, *, report: Path) -> R
     """Run a program under nsys, which writes `report`; see `collect_nsys` for what can go wrong."""
     capture_range = captured_by(program, request)
     log = request.logs / "profile.log"
-    with tempfile.TemporaryDirectory(prefix="nightsight-nsys-", ignore_cleanup_errors=True) as folder:
-        session = new_session(nsys, request, Path(folder))
+    with scratch() as folder:
+        session = new_session(nsys, request, folder)
         conductor = conductor_of(program, request, session)
         request.progress(f"profiling {program.name} with nsys")
         child = _child(program, session, report=report, capture_range=capture_range)

@@ -26,7 +26,7 @@ from nightsight.errors import CaptureError, UsageError, WorkloadError
 from nightsight.model import ARGUMENTS, Benchmark, Capture, Environment, Finding
 from nightsight.progress import Progress, silent
 from nightsight.shipped import shipped
-from nightsight.texts import meant
+from nightsight.texts import meant, without_private
 from nightsight.trends import digest
 
 PACKAGE: Final = shipped("workloads")
@@ -315,7 +315,8 @@ def read_benchmark(path: Path) -> Measured:
             raise ValueError("step times must be positive")
         benchmark = Benchmark(step_ns, int(document["steps_per_trial"]))
         facts, serving = _texts(document["facts"]), dict(document.get("serving", {}))
-        return Measured(benchmark, _texts(document["parameters"]), facts, serving=serving)
+        findings = _left_out([str(note) for note in document.get("notes", [])])
+        return Measured(benchmark, _texts(document["parameters"]), facts, findings, serving=serving)
     except OSError as error:
         raise CaptureError("the workload wrote no benchmark", "Does it support the option --benchmark?") from error
     except _DAMAGED as error:
@@ -380,6 +381,14 @@ def _not_timed(reason: str) -> Finding:
         f"{reason}. So the report cannot show how much the profiler slowed the program down.",
         "See benchmark.log among the logs of this run.",
     )
+
+
+def _left_out(notes: Sequence[str]) -> tuple[Finding, ...]:
+    """Return a finding with what a workload says that it did not do here; a compiler's words can name files."""
+    if not notes:
+        return ()
+    said = without_private("; ".join(notes))
+    return (Finding("left_out", "warning", "The workload left something out", f"{said[:1].upper()}{said[1:]}."),)
 
 
 def _script(path: Path, arguments: Sequence[str], python: str) -> Program:

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import click
 
-from nightsight.commands.console import say, shown_progress, width_of
-from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option
+from nightsight.commands.console import put, say, shown_progress, width_of
+from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
 from nightsight.options import CompareOptions, standard_output
 
 STYLES: Final = ("html", "markdown", "json", "junit", "openmetrics")
@@ -59,9 +59,7 @@ class _ManyPaths(click.Command):
     "--gate", is_flag=True, help="Exit with 1 for a regression, 3 if it could not be measured, 4 if inconclusive."
 )
 @click.option("--strict", is_flag=True, help="With --gate: exit with 1 if inconclusive, too.")
-@click.option(
-    "--workload", default="", metavar="NAME", help="What captures are of that were not made by nightsight profile."
-)
+@workload_option
 @window_option
 @input_option
 @nsys_option
@@ -93,7 +91,7 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
         raise click.UsageError("--strict says how a gate decides: add --gate.")
     sides = [chosen(paths) for paths in (options.baseline, options.candidate)]
     for said in dict.fromkeys(text for side in sides for text in side.skipped):
-        click.echo(f"Skipped: {said}", err=True)
+        say(f"Skipped: {said}", err=True)
     with shown_progress() as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window)
         baseline, candidate = (load(side.runs, reading, workload=options.workload) for side in sides)
@@ -101,13 +99,13 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
         sources = sources_of(baseline, candidate, reading) if style == "html" else ((), ())
     decision = comparison.decision
     if not style:
-        say("\n".join(comparison_lines(comparison, width=width_of())))
+        say(*comparison_lines(comparison, width=width_of()))
     elif options.output is None or str(options.output) == "-":
-        click.echo(WRITERS[style](comparison, sources), nl=False)
+        put(WRITERS[style](comparison, sources))
     else:
         text = WRITERS[style](comparison, sources)
         write_file(options.output, text.encode(), inputs=[run.file for run in (*baseline, *candidate)])
-        say(f"comparison: {options.output}\n{decision.line}")
+        say(f"comparison: {options.output}", decision.line)
     if options.gate:
         ctx.exit(1 if options.strict and decision.status == 4 else decision.status)
 

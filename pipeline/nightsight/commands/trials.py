@@ -149,7 +149,7 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
         trial = _trial(ctx, target, TrialOptions(**values), progress)
         found = compared(trial, base, head, pairs, settings=partial(settings, Path.cwd()))
         page = _write(found, output, trial.reports, progress)
-    say("\n".join(comparison_lines(found.comparison, width=width_of())))
+    say(*comparison_lines(found.comparison, width=width_of()))
     say(f"comparison: {page}")
     status = found.comparison.decision.status
     if is_gate:
@@ -190,7 +190,7 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
     with shown_progress() as progress:
         trial = _trial(ctx, target, TrialOptions(**values), progress)
         found = bisected(trial, (good, bad), metric, pairs, settings=partial(settings, Path.cwd()))
-    say(f"first bad commit: {found.commit} {found.subject}\n{found.sentence}")
+    say(f"first bad commit: {found.commit} {found.subject}", found.sentence)
 
 
 def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: Told) -> "Trial":

@@ -147,7 +147,7 @@ def whole_window(profile: Profile) -> Window:
     """Return the span from the first to the last GPU operation, else that of everything recorded."""
     if bounds := _bounds(profile, GPU_TABLES):
         return Window(*bounds, GPU_WORK, "The window reaches from the first GPU operation to the last.")
-    bounds = _bounds(profile, _ON_CPU) or (0, 0)
+    bounds = _bounds(profile, _ON_CPU) or _bounds(profile, _PYTHON) or (0, 0)
     return Window(*bounds, RECORDED, "The window is all that was recorded: there is no GPU work.")
 
 
@@ -348,7 +348,7 @@ _LEAST_PAUSE: Final = 0.1
 
 def _of_span(profile: Profile, start: int | None, end: int | None) -> Window:
     """Return the part of the capture between two times; UsageError if it is empty or nothing was recorded in it."""
-    first, last = _bounds(profile, (*GPU_TABLES, *_ON_CPU)) or (0, 0)
+    first, last = _bounds(profile, (*GPU_TABLES, *_ON_CPU)) or _bounds(profile, _PYTHON) or (0, 0)
     recorded = f"Recorded: {format_value(first, 'time_ns')} to {format_value(last, 'time_ns')}."
     low, high = max(first, start if start is not None else first), min(last, end if end is not None else last)
     if low >= high:
@@ -399,6 +399,8 @@ def _named(ranges: pd.DataFrame, name: str, domain: str) -> tuple[pd.DataFrame, 
 
 
 _ON_CPU: Final = ("ranges", "marks", "cpu_ops", "api_calls")
+# also around the profiler's own start and end, so they only count if there is nothing else
+_PYTHON: Final = ("python_functions",)
 
 
 def _bounds(profile: Profile, names: Iterable[str]) -> tuple[int, int] | None:

@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +16,9 @@ from typing import Any, Final
 
 from nightsight.errors import CaptureError, PipelineError, ToolError
 from nightsight.installing import EXTRAS, for_nightsight
+from nightsight.scratch import scratch
 from nightsight.survey import Failure
+from nightsight.texts import without_host
 
 REPORT: Final = "report.json"
 _CAPTURES: Final = (".sqlite", ".nsys-rep", ".ncu-rep", ".json.gz", ".pt.trace.json")
@@ -182,7 +183,7 @@ def _named(files: Sequence[Found]) -> tuple[Found, ...]:
     shortest = min(map(len, folders), default=0)
     levels = enumerate(zip(*folders, strict=False))
     common = next((depth for depth, names in levels if len(set(names)) > 1), shortest)
-    named = (replace(file, name="/".join(path[common:])) for file, path in zip(files, parts, strict=True))
+    named = (replace(file, name=without_host("/".join(path[common:]))) for file, path in zip(files, parts, strict=True))
     return tuple(sorted(named, key=lambda file: (file.name, file.address)))
 
 
@@ -197,10 +198,10 @@ def at_hand(file: Found) -> Iterator[tuple[Path, str]]:
         path = Path(file.path)
         yield path, _digest([path, *(each for each in _beside(path) if each.is_file())])
         return
-    with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
-        path = Path(folder) / PurePosixPath(shown(file.path)).name
+    with scratch() as folder:
+        path = folder / PurePosixPath(shown(file.path)).name
         _fetch(file, path)
-        yield path, _digest(sorted(Path(folder).iterdir()))
+        yield path, _digest(sorted(folder.iterdir()))
 
 
 def _beside(path: Path) -> Iterator[Path]:

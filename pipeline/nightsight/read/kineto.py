@@ -16,6 +16,7 @@ from nightsight.errors import CaptureError
 from nightsight.events.kernel_names import communicates
 from nightsight.model import Environment, Finding, Profile
 from nightsight.read.chrome import MOST_BYTES, read_document
+from nightsight.read.foreign import as_foreign
 from nightsight.read.frames import frame_name, is_of_library
 from nightsight.read.kineto_events import (
     FORWARD_BACKWARD,
@@ -59,6 +60,8 @@ _SYNC: Final = "cuda_sync"
 # CUPTI's numbers of them
 _SYNCS: Final = {"Event Sync": 1, "Stream Wait Event": 2, "Stream Sync": 3, "Context Sync": 4}
 _FUNCTION: Final = "python_function"
+# a field of operators, in which torch before 1.13 wrote the stack, and TorchScript still does
+_CALL_STACK: Final = "Call stack"
 # PyTorch's device type of the CPU
 _CPU: Final = 0
 # a kernel, or a range of the program, with the counters of CUPTI's range profiler
@@ -66,12 +69,13 @@ COUNTED: Final = "cuda_profiler_range"
 # names of the kinds of events that are not read; other kinds keep the name they have in the trace
 _KINDS: Final = {
     "overhead": "spans of profiler overhead",
+    _CALL_STACK: "operators with a call stack",
     "mtia_insight": "events of MTIA Insight",
     "cuda_event": "records of CUDA events",
     "collective_comm": "collectives of another communication library",
 }
 # CPU events: they do not tell whether an accelerator was recorded
-_OF_CPU: Final = (_FUNCTION, "overhead", "cpu_instant_event (i)")
+_OF_CPU: Final = (_FUNCTION, "overhead", "cpu_instant_event (i)", _CALL_STACK)
 # the profiler's own span, and what repeats what correlation ids say: arrows, and ranges projected onto the GPU
 _NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)", "gpu_user_annotation")
 # for Intel's GPUs it is M2D (MEMORY -> DEVICE): M is memory of the host that SYCL did not allocate, H what it did
@@ -135,7 +139,6 @@ _GIVES_WORK: Final = (
 _NEVER: Final = {
     "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
     "marks": "torch.profiler records no NVTX marks; --collector nsys does",
-    "python_samples": "torch.profiler does not sample Python, but records its calls (profile(with_stack=True))",
     "overheads": "torch.profiler does not assign its overhead to a process",
 }
 
@@ -146,13 +149,16 @@ def read_kineto(path: Path, *, most_bytes: int = MOST_BYTES) -> Profile:
     CaptureError if it is not one, is damaged, has no events, or is larger than `most_bytes` uncompressed. These traces
     have one number for static and dynamic shared memory together: it goes into `static_shared_bytes`.
     """
-    document = read_document(path, most_bytes)
-    trace = _Trace(path.name, document)
-    if trace.is_doubled():
-        # the other half of the memory is free by then
-        trace = _Trace(path.name, {**document, "traceEvents": distinct(document["traceEvents"])})
-        trace.findings.append(_DOUBLED)
-    return trace.profile()
+    try:
+        document, findings = read_document(path, most_bytes)
+        trace = _Trace(path.name, document, findings)
+        if trace.is_doubled():
+            # the other half of the memory is free by then
+            once = {**document, "traceEvents": distinct(document["traceEvents"])}
+            trace = _Trace(path.name, once, (*findings, _DOUBLED))
+        return trace.profile()
+    except CaptureError as error:
+        raise as_foreign(path, error) from error
 
 
 class _Trace(Events):
@@ -195,7 +201,10 @@ class _Trace(Events):
         """Count the events that no reader asked for, by kind."""
         others = set(self.events) - self.asked - set(_NO_EVENTS)
         counts = Counter({kind: len(self.events[kind]) for kind in others})
-        rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items()]
+        if not self.events.keys() & {_FUNCTION, MODULES[_FUNCTION]}:
+            # else these say the same
+            counts[_CALL_STACK] = sum(_CALL_STACK in fields for fields in self.operators[0])
+        rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items() if count]
         frame = pd.DataFrame(rows, columns=["kind", "events", "source"])
         return frame.sort_values(["events", "source"], ascending=[False, True], ignore_index=True)
 
@@ -206,6 +215,8 @@ class _Trace(Events):
             missing["memory_usage"] = _NO_USAGE
         if not {_FUNCTION, MODULES[_FUNCTION]} & self.events.keys():
             missing["python_functions"] = _NO_FUNCTIONS
+        # of Python, either of the two is enough
+        missing["python_samples"] = missing.get("python_functions", "torch.profiler does not sample Python")
         if _SYNC not in self.events:
             missing |= dict.fromkeys(("syncs", "event_records"), _NO_SYNCS)
         has_calls, has_work = bool(self.kinds_of_calls()), any(kind in self.events for kind in _GPU)

@@ -33,9 +33,23 @@ FORWARD_BACKWARD: Final = "fwdbwd"
 """The category of arrows from operators of the forward pass to those of the backward pass."""
 # the process of all events in the traces of autograd's older profiler, which have no categories
 _OF_AUTOGRAD: Final = "CPU functions"
+# the categories of torch 1.8 to 1.12, and its threads and streams
+_OLD_CATEGORIES: Final = {
+    "Operator": "cpu_op",
+    "Runtime": "cuda_runtime",
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+}
+_OLD_THREAD: Final = re.compile(r"(?:stream )?(\d{1,18})")
+_STEP: Final = "ProfilerStep"
 _OPERATOR: Final = re.compile(r"\w+::|detach_?$|record_param_comms$|.*(?:Backward\d*|AccumulateGrad)$", re.DOTALL)
 _CALL: Final = re.compile(r"(?:cuda|hip|cu)[A-Z][a-z]\w*")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{1,16}")
+NO_CATEGORY: Final = "events without a category"
+"""The kind of these events, followed by their phase in brackets unless they are spans."""
+# instants of Kineto itself
+_OF_KINETO: Final = ("Iteration Start: PyTorch Profiler", "Record Window End")
 # metadata, and the ends of events that began in another row
 _CONTINUED: Final = ("M", "E", "e", "n", "f", "t")
 # beyond this (the year 2096, in microseconds) the end of an event could leave int64 nanoseconds
@@ -61,10 +75,10 @@ class Events:
     operations without possible times.
     """
 
-    def __init__(self, file: str, document: Fields) -> None:
+    def __init__(self, file: str, document: Fields, findings: Sequence[Finding] = ()) -> None:
         self.file = file
         self.document = document
-        self.findings: list[Finding] = []
+        self.findings = list(findings)
         self.events: dict[str, list[Fields]] = {}
         self.asked: set[str] = set()
         self.odd: Counter[str] = Counter()
@@ -72,9 +86,8 @@ class Events:
         try:
             for event in document["traceEvents"]:
                 if kind := _kind(event):
-                    self.events.setdefault(kind, []).append(
-                        event if event.get("pid") != _OF_AUTOGRAD else _moved(event)
-                    )
+                    is_old = type(event.get("tid")) is str or event.get("pid") == _OF_AUTOGRAD
+                    self.events.setdefault(kind, []).append(_as_today(event) if is_old else event)
         except (AttributeError, TypeError) as error:
             raise self.unexpected("an item of 'traceEvents'", "an event with a category") from error
 
@@ -249,8 +262,11 @@ _FEW: Final = 10
 
 
 def _kind(event: Fields) -> str:
-    """Return the kind of an event: its category, for non-spans with the phase; "" if it is not to be counted."""
+    """Return the kind of an event: its category, for all but spans with the phase; "" if it is not to be counted."""
     phase, category = event.get("ph"), event.get("cat")
+    if category in _OLD_CATEGORIES:
+        is_step = category == "Operator" and str(event.get("name")).startswith(_STEP)
+        category = "user_annotation" if is_step else _OLD_CATEGORIES[category]
     if phase == "X":
         if category in MODULES and str(event.get("name")).startswith(OF_MODULE):
             return MODULES[category]
@@ -259,18 +275,23 @@ def _kind(event: Fields) -> str:
             if _OPERATOR.match(name):
                 return "cpu_op"
             return "cuda_runtime" if _CALL.fullmatch(name) else "user_annotation"
-        return category or ""
+        return category or NO_CATEGORY
     # the first exporters gave instants no category
     if event.get("name") == MEMORY:
         return MEMORY
     is_counted = phase not in _CONTINUED or (category == FORWARD_BACKWARD and phase == "f")
-    return f"{category} ({phase})" if category and is_counted else ""
+    is_counted = is_counted and (bool(category) or event.get("name") not in _OF_KINETO)
+    return f"{category or NO_CATEGORY} ({phase})" if is_counted else ""
 
 
-def _moved(event: Fields) -> Fields:
-    """Return an event of autograd's older profiler, whose times begin with 0, which Kineto writes for no time."""
-    time = event.get("ts")
-    return {**event, "pid": 0, "ts": time + 1 if isinstance(time, int | float) else time}
+def _as_today(event: Fields) -> Fields:
+    """Return an event, perhaps of an older profiler, as today's writes it."""
+    if event.get("pid") == _OF_AUTOGRAD:
+        # its times begin with 0, which Kineto writes for no time
+        time = event.get("ts")
+        return {**event, "pid": 0, "ts": time + 1 if isinstance(time, int | float) else time}
+    thread = _OLD_THREAD.fullmatch(str(event.get("tid")))
+    return {**event, "tid": int(thread[1])} if thread else event
 
 
 def _placed(row: Fields, fields: Fields) -> Fields:

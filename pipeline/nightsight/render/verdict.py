@@ -297,7 +297,19 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
         cause = " ".join(filter(None, (_of_operators(report), _of_operator_time(run))))
         return Verdict("No work on a GPU.", cause, "On a GPU, a report also has kernels, copies, launches and causes.")
-    return _on("", found[0]) if found else Verdict("No work on a GPU.")
+    return _on("", found[0]) if found else _without_anything(report)
+
+
+def _without_anything(report: Report) -> Verdict:
+    """Say that there was no work on a GPU, and whether operators were looked for and not found."""
+    table = next((result.table for result in report.results if result.name == CPU_OPS.name), None)
+    if table is None or any(finding.rule == "nothing_recorded" for finding in report.findings):
+        return Verdict("No work on a GPU.")
+    return Verdict(
+        "No work on a GPU, and no PyTorch operator.",
+        "torch.profiler records those of the thread that it is started on.",
+        "First: if other threads do the work, record them (--record threads, or profile_all_threads=True).",
+    )
 
 
 def _of_operators(report: Report) -> str:

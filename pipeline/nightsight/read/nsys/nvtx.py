@@ -13,7 +13,7 @@ from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id
 from nightsight.read.nsys.names import OF_HOOK, Names, cost_of_names, folded, placed, understood
 from nightsight.read.nsys.nccl import NCCL, nccl_tables
 from nightsight.read.nsys.samples import SAMPLES, python_samples
-from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, MARKS, RANGE_STYLES, label
+from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, EVENTS, MARKS, RANGE_STYLES, label
 from nightsight.tables import MODULE, NULLABLE, PUSH_POP
 
 NVTX: Final = "NVTX_EVENTS"
@@ -45,6 +45,8 @@ def ranges_and_marks(export: Export) -> dict[str, Frame]:
     is_sample = marks["domain"] == SAMPLES
     samples = python_samples(export, NVTX, marks[is_sample]) if is_sample.any() else None
     tables = {"marks": marks[~is_sample], **_of_torch(export, _ranges(export, frame, domains))}
+    others = int((~frame["type"].isin(EVENTS)).sum())
+    tables["unread"] = pd.DataFrame({"kind": ["NVTX events of other types"], "events": [others], "source": [NVTX]})
     if not export.as_recorded and (told := cost_of_names(tables["marks"])):
         export.findings.append(told)
         tables["marks"] = tables["marks"][~tables["marks"]["name"].astype("str").str.startswith(OF_HOOK)]
