@@ -18,8 +18,9 @@ from nightsight.tables import conform, empty, integers
 
 # the clocks of engines differ by less. One that begins early (programmatic dependent launch) ends after the one before
 _OVERLAP_NS: Final = 5_000
-# so many times the usual length of its kernel is no length, where that also reaches into the next operation
-_TIMES_AS_LONG: Final = 3
+# an operation that reaches into the next one is wrong if it is so many times as long as others of its name, and these
+# do not reach into the next one
+_TIMES_AS_LONG: Final = 1.2
 _LEAST_INSTANCES: Final = 4
 # of the operations of a stream: if more overlap, it is not one after the other that they ran
 _MOST: Final = 0.2
@@ -38,6 +39,9 @@ def without_impossible(profile: Profile) -> Profile:
     frames = [profile.tables[name] for name in present]
     start, end = (np.concatenate([frame[name].to_numpy() for frame in frames]) for name in ("start_ns", "end_ns"))
     wrong = _too_long(frames, start, end) | _too_late(profile, end)
+    # a copy of nothing can take no time, a kernel cannot
+    if present[0] == "kernels":
+        wrong[: len(frames[0])] |= (end == start)[: len(frames[0])]
     if not wrong.any():
         return profile
     tables = dict(profile.tables)
@@ -67,9 +71,12 @@ def _too_long(frames: list[pd.DataFrame], start: Ints, end: Ints) -> Flags:
     reaches = (end[this] > start[following] + _OVERLAP_NS) & (stream[this] == stream[following])
     contains = reaches & (end[this] > end[following] + _OVERLAP_NS)
     name = np.concatenate([_names(frame).astype("str") for frame in frames])
-    alike = pd.Series(end - start).groupby([name, stream])
-    usual = alike.transform("median").where(alike.transform("size") >= _LEAST_INSTANCES).to_numpy()
-    wrong[this[contains | (reaches & ((end - start)[this] > _TIMES_AS_LONG * usual[this]))]] = True
+    keys, length, reaching = [name, stream], pd.Series(end - start), np.zeros(len(start), dtype=bool)
+    reaching[this[reaches]] = True
+    usual = length.groupby(keys).transform("median").where(length.groupby(keys).transform("size") >= _LEAST_INSTANCES)
+    is_rare = pd.Series(reaching).groupby(keys).transform("mean") <= _MOST
+    is_long = (length > _TIMES_AS_LONG * usual) & is_rare
+    wrong[this[contains | (reaches & is_long.to_numpy()[this])]] = True
     share = np.bincount(stream, wrong) / np.maximum(np.bincount(stream, ~apart), 1)
     return np.asarray(wrong & (share[stream] <= _MOST))
 
@@ -120,7 +127,8 @@ def _found(count: int, total: int) -> Finding:
         "impossible_times",
         "warning",
         f"{count:,} of {total:,} GPU operations {'has' if one else 'have'} impossible times",
-        f"{'It ends' if one else 'They end'} long after the next operation on the same stream, or after the program. "
-        f"{'It is' if one else 'They are'} in no sum, and the time around {'it' if one else 'them'} is unknown.",
+        f"{'It takes no time, or ends' if one else 'They take no time, or end'} long after the next operation on the "
+        f"same stream, or after the program. {'It is' if one else 'They are'} in no sum, and what ran in "
+        f"{'its' if one else 'their'} place is unknown.",
         "Capture again. If it happens again, the profiler lost or mixed up events: update it.",
     )
