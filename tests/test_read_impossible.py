@@ -74,4 +74,6 @@ def test_nodes_of_a_graph_may_run_side_by_side(tmp_path: Path) -> None:
 
 
 def test_a_stream_on_which_operations_overlap_all_the_time_is_none(tmp_path: Path) -> None:
-    assert left_out(trace(tmp_path, *[("a", 100 + 20.0 * number, 95.0 - number % 2 * 80) for number in range(20)])) == []
+    assert (
+        left_out(trace(tmp_path, *[("a", 100 + 20.0 * number, 95.0 - number % 2 * 80) for number in range(20)])) == []
+    )

@@ -207,7 +207,7 @@ def test_a_pause_is_in_no_step_and_rests_no_advice(recorded: Recorded) -> None:
     window = chosen_window(profile)
     assert (len(window.repetitions), window.end_ns <= start[0] or window.start_ns >= end[0]) == (10, True)
     assert told(report).startswith("GPU 87.6 % busy.")
-    assert "The recording was paused for 506.9 ms" in [finding.title for finding in report.findings]
+    assert "CUDA calls were not recorded for 506.9 ms" in [finding.title for finding in report.findings]
     assert 600_000 < (numbers(report).profiled_step_ns or 0) < 700_000
 
 

@@ -30,7 +30,10 @@ MOST_CAPTURING: Final = 0.2
 _LEAST: Final = 0.01
 _NONE: Final = np.empty(0, dtype=np.int64)
 _WORDS: Final = {
-    PAUSED: ("The recording was paused", "Do not pause it in the part that matters."),
+    PAUSED: (
+        "Calls were made there that are not in the capture",
+        "Do not pause the recording in the part that matters.",
+    ),
     UNTIMED: (
         "Operations ran there whose times the profiler lost",
         "Capture again; if it happens again, update the profiler.",
@@ -117,11 +120,11 @@ def _paused(timeline: Timeline) -> Iterator[Finding]:
                 "If it is the program, look at what it does there: --window whole shows where that is.",
             )
             continue
-        often = f"{count:,} times, for {time} in all" if count > 1 else f"for {time}"
+        often = f" in {count:,} stretches," if count > 1 else ""
         yield Finding(
             "paused",
             "info",
-            f"The recording was paused {often}",
-            "CUDA calls were made then that are not in the capture. That time is in no step, and no advice "
-            "rests on it.",
+            f"CUDA calls were not recorded{often} for {time}",
+            "Their ids show that calls were made that are not in the capture: the recording was paused, or they were "
+            "lost. That time is in no step, and no advice rests on it.",
         )

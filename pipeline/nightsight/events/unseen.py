@@ -42,6 +42,7 @@ _MOST_UNRECORDED: Final = 1_000
 _MOST_OF_LOOP: Final = 0.5
 _STEPS_LONG: Final = 20
 _ALONE: Final = 10
+_LEAST_SILENCE_NS: Final = 10_000_000
 _LAUNCHES: Final = r"Launch(?:Cooperative)?Kernel|GraphLaunch"
 _ON_HOST: Final = ("api_calls", "ranges", "marks", "cpu_ops")
 # whose ends and beginnings break a silence; ranges can be open meanwhile
@@ -156,8 +157,8 @@ def silences(profile: Profile) -> dict[int, Spans]:
         (loop,) = loops
         process, bounds = loop.process, (int(loop.starts[0]), max(loop.end_ns, int(loop.starts[-1])))
         usual = float(np.median(np.diff(loop.starts))) if len(loop.starts) > 1 else np.inf
-    elif profile.environment.collector == "torch.profiler":
-        # it records no start-up of the program, in which nothing happens for long
+    elif not any(len(profile.tables.get(name, ())) for name in (*GPU_TABLES, "api_calls")):
+        # of the CPU, torch.profiler records no start-up of the program, in which nothing happens for long
         owners = [profile.tables[name]["process"] for name in _ON_HOST if len(profile.tables.get(name, ()))]
         process, bounds, usual = int(owners[0].iloc[0]) if owners else -1, recorded, 0.0
     else:
@@ -172,7 +173,7 @@ def silences(profile: Profile) -> dict[int, Spans]:
     if len(lasting) < 2:
         return {}
     second, first = np.partition(lasting, -2)[-2:].tolist()
-    if first <= max(_MOST_OF_LOOP * (bounds[1] - bounds[0]), _STEPS_LONG * usual, _ALONE * second, _LATE_NS):
+    if first <= max(_MOST_OF_LOOP * (bounds[1] - bounds[0]), _STEPS_LONG * usual, _ALONE * second, _LEAST_SILENCE_NS):
         return {}
     place = int(lasting.argmax())
     if touches(_counted(profile).get(process, _NO_SPANS), *(edge[place : place + 1] for edge in silent)).any():
