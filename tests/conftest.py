@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from nightsight.cli import main
 from nightsight.collect import tools
-from tests.browser.chromium import chromium
+from tests.browser.chromium import Browser, chromium
 from tests.continuous import GitHub
 from tests.damage import Damage, damaged
 from tests.properties import keep_calm
@@ -74,10 +74,10 @@ def recorded(capture_file: Callable[[str], Path]) -> Recorded:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Browser]:
     """Start Chromium; each test opens pages of its own in it."""
-    with chromium() as browser:
-        yield browser
+    with chromium() as started:
+        yield Browser(started)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ Text is categorical (categories sorted); nullable integers are Arrow-backed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -320,6 +321,11 @@ STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")
 
 def empty(table: str) -> pd.DataFrame:
     """Return a canonical table without rows, for events that were looked for and did not occur."""
+    return _without_rows(table).copy(deep=False)
+
+
+@cache
+def _without_rows(table: str) -> pd.DataFrame:
     return conform(table, pd.DataFrame(columns=list(TABLES[table])))
 
 
@@ -342,7 +348,10 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
     absent = {name: None for name in optional if name not in frame}
     silent: dict[str, Any] = {name: "" for name in _EMPTY_TEXTS & types.keys() if name not in frame}
     silent |= {name: False for name in _UNLESS_TOLD & types.keys() if name not in frame}
-    return frame.assign(**absent, **silent)[list(types)].astype(types).reset_index(drop=True)
+    found = frame.assign(**absent, **silent)[list(types)]
+    # a column that has its type already is not converted: most have, in what is put together of canonical tables
+    other = {name: kind for (name, kind), now in zip(types.items(), found.dtypes, strict=True) if now != kind}
+    return found.astype(other).reset_index(drop=True)
 
 
 def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":
