@@ -1,6 +1,7 @@
 """What every test may ask for: recorded captures, a fake nsys, and a machine on which there is nothing else."""
 
 import functools
+import itertools
 import json
 import lzma
 import os
@@ -30,6 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 FAKE_NSYS = Path(__file__).parent / "fake_tools" / "nsys.py"
 FAKE_NCU = FAKE_NSYS.with_name("ncu.py")
 _REAL_TOOLS = ("nsys", "ncu", "nvidia-smi")
+_NUMBERS = itertools.count()
 
 
 def written_nsys(folder: Path, behaviour: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:
@@ -68,9 +70,12 @@ def capture_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 
 
 @pytest.fixture(scope="session")
-def recorded(capture_file: Callable[[str], Path]) -> Recorded:
+def recorded(capture_file: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Return the recorded captures, read and analysed once: `recorded.report("train")`."""
-    return Recorded(capture_file)
+    folder = tmp_path_factory.getbasetemp()
+    shared = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "recorded"
+    shared.mkdir(exist_ok=True)
+    return Recorded(capture_file, shared)
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +121,9 @@ def machine(
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
     if request.node.get_closest_marker("gpu"):
         return None
-    root = tmp_path_factory.mktemp("machine")
+    # mktemp looks at all folders that there are to find a new number: there are thousands
+    root = tmp_path_factory.getbasetemp() / f"machine-{next(_NUMBERS)}"
+    root.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
     monkeypatch.setenv("PATH", path_without_tools)
     monkeypatch.setitem(sys.modules, "pynvml", None)

@@ -1,13 +1,15 @@
-"""The recorded captures as tests see them: read, analysed and rendered once in a session, by one process.
+"""The recorded captures as tests see them: read and analysed once in a session, whichever process needs it first.
 
 Also on which of them laws are tested that hold for every capture.
 """
 
+import os
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
 DATA: Final = Path(__file__).parent / "data"
+_Made = TypeVar("_Made")
 
 LAWS: Final = {
     # nsys
@@ -75,12 +78,18 @@ class Recorded:
     """What is made of a capture: of nsys (`train`), of ncu (`lines.ncu-rep`), of torch (`mini_torch`).
 
     Each caller gets frames of their own, which share their memory until one is changed (pandas' copy-on-write): what a
-    test changes, no other sees.
+    test changes, no other sees. `shared`: a folder of all processes of the session.
     """
 
-    def __init__(self, capture_file: Callable[[str], Path]) -> None:
-        self._profile = cache(lambda name: read(next((DATA.rglob(f"{name}.json.gz")), None) or capture_file(name)))
-        self._report = cache(lambda name: build_report(self._profile(name), name))
+    def __init__(self, capture_file: Callable[[str], Path], shared: Path) -> None:
+        def profile(name: str) -> Profile:
+            return read(next(DATA.rglob(f"{name}.json.gz"), None) or capture_file(name))
+
+        def report(name: str) -> Report:
+            return build_report(self._profile(name), name)
+
+        self._profile = cache(partial(_made_once, profile, shared))
+        self._report = cache(partial(_made_once, report, shared))
         self._page = cache(lambda name: render_html(self._report(name), self._profile(name)))
 
     def profile(self, name: str) -> Profile:
@@ -100,6 +109,18 @@ class Recorded:
     def page(self, name: str) -> str:
         """Return the page of a capture, with its timeline."""
         return self._page(name)
+
+
+def _made_once(make: Callable[[str], _Made], folder: Path, name: str) -> _Made:
+    """Return what is made of a capture, or what another process has made of it."""
+    kept = folder / f"{name}.{make.__name__}"
+    if not kept.exists():
+        # nobody may see half of it
+        own = kept.with_name(f"{kept.name}.{os.getpid()}")
+        own.write_bytes(pickle.dumps(make(name)))
+        own.replace(kept)
+    made: _Made = pickle.loads(kept.read_bytes())
+    return made
 
 
 def whole(profile: Profile) -> Profile:

@@ -24,6 +24,7 @@ from nightsight.events.window import GPU_WORK, RECORDED
 from nightsight.model import Finding, Profile
 from nightsight.results import DEVICES, RESULTS, Column, Entry
 from nightsight.tables import TABLES, conform, empty
+from tests.properties import at_night
 from tests.recorded import Recorded, whole
 from tests.timeline import PROCESS
 from tests.timeline import draw as draw_profile
@@ -36,8 +37,8 @@ def draw(picture: str) -> Timeline:
 CaptureFile = Callable[[str], Path]
 # a longer definition is a list: of columns and of what they can hold
 LONGEST_HELP = 400
-CAPTURES = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "crash", "mlp")
-OF_TORCH = ("mini_torch", "cuda_graph")
+CAPTURES = ("train", "ddp_exposed", "graph_node", "unified_memory", "crash", *at_night("ddp2", "gelu", "graph", "mlp"))
+OF_TORCH = ("mini_torch", *at_night("cuda_graph"))
 
 
 @pytest.fixture(params=CAPTURES)

@@ -17,15 +17,16 @@ from PIL import Image
 from tests.browser.looks import LOOKS, OPEN_ALL, in_turns
 from tests.browser.sample_pages import READY, sample_pages
 from tests.browser.table_pages import wait_until
+from tests.properties import at_night
 from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
 SHOTS: Final = [
     # the page with most in it in both
-    *(pytest.param(("mlp", *look)) for look in LOOKS),
+    *(("mlp", *look) for look in LOOKS),
     *(pytest.param(shot.values, marks=shot.marks) for shot in in_turns(("cpu", "index"))),
-    *(pytest.param(("mlp", *look), marks=pytest.mark.nightly) for look in (("light", 1280), ("dark", 390))),
+    *at_night(("mlp", "light", 1280), ("mlp", "dark", 390)),
 ]
 # each line of text that can be seen: its words, its box, that of the figure it is drawn in, and whether it is in use
 TEXTS: Final = """() => {
