@@ -152,6 +152,12 @@ def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 
 @pytest.fixture
+def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs have an empty page: to render it takes as long as a small run."""
+    monkeypatch.setattr("nightsight.render.render_html", lambda *_, **__: "")
+
+
+@pytest.fixture
 def fake_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Put a fake ncu on PATH: `fake_ncu("busy")` chooses how it behaves; what it saw is in ncu.seen.json beside it."""
 

@@ -42,7 +42,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def measure(tmp_path: Path, fake_nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> Measure:
+def measure(tmp_path: Path, fake_nsys: FakeNsys, without_pages: None, monkeypatch: pytest.MonkeyPatch) -> Measure:
     """Compare two commits; afterwards nothing is left of it but the runs."""
     # a folder of its own: other tests compare commits at the same time
     temporary = tmp_path / "temporary"
