@@ -33,11 +33,14 @@ NIGHTSIGHT := $(VENV)/bin/nightsight
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 endif
+PYTEST := $(RUN) -m pytest -n 2 --dist worksteal
+# these need a browser, a GPU or torch: to import them takes seconds, to choose none of their tests as well
+NEVER_QUICK := --ignore=tests/browser --ignore=tests/gpu --ignore=tests/test_operator_work_torch.py
 PAGE := templates/node_modules
 NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile check test test-scripts lint docs lock pictures bench simulate planted doctor clean
+.PHONY: help profile check test nightly test-scripts lint docs lock pictures bench simulate planted doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,10 +49,13 @@ profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARG
 	@$(RUN) -c "$$PROFILE"
 
 check: lint ## lint, and the tests that need no browser, GPU or patience; before every commit
-	NIGHTSIGHT_EXAMPLES=10 $(RUN) -m pytest -q -n 2 --dist worksteal -m "not browser and not gpu and not slow"
+	NIGHTSIGHT_EXAMPLES=10 $(PYTEST) -q -m "not (browser or gpu or slow or nightly)" $(NEVER_QUICK)
 
-test: $(READY_DEV) ## run every test
-	$(RUN) -m pytest -n 2 --dist worksteal
+test: $(READY_DEV) ## the tests of `make check` with more examples, the slow ones, and those in a browser
+	NIGHTSIGHT_EXAMPLES=25 $(PYTEST) -m "not nightly"
+
+nightly: $(READY_DEV) ## every test with all of its examples, captures and looks
+	$(PYTEST)
 
 test-scripts: ## the tests of the page's scripts that need no browser, in Node
 	node --test tests/scripts/*.test.mjs

@@ -349,7 +349,10 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
     absent = {name: None for name in optional if name not in frame}
     silent: dict[str, Any] = {name: "" for name in _EMPTY_TEXTS & types.keys() if name not in frame}
     silent |= {name: False for name in _UNLESS_TOLD & types.keys() if name not in frame}
-    return frame.assign(**absent, **silent)[list(types)].astype(types).reset_index(drop=True)
+    found = frame.assign(**absent, **silent)[list(types)]
+    # a column that has its type already is not converted: most have, in what is put together of canonical tables
+    other = {name: kind for (name, kind), now in zip(types.items(), found.dtypes, strict=True) if now != kind}
+    return found.astype(other).reset_index(drop=True)
 
 
 def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":

@@ -87,7 +87,8 @@ def launching_calls(profile: Profile) -> Ints:
         return np.full(len(launches), -1, dtype=np.int64)
     calls = profile.table("api_calls")
     start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    in_order = bool((start[1:] >= start[:-1]).all())
+    longer_first = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))
+    in_order = bool(longer_first.all())
     order = np.argsort(keys, kind="stable") if in_order else np.lexsort((-end, start, keys))
     known = keys[order]
     # the first call with a key is the outermost
