@@ -169,7 +169,10 @@ def _seen(profile: Profile) -> Window | None:
         (before, after) = (unknown.of(reason) for reason in (BEFORE, AFTER))
         begun.append(max([low, *before[1].tolist()]))
         ended.append(min([high, *after[0].tolist()]))
-    start, end = min(begun), max(ended)
+    # what all GPUs are known in, if that is most of it, else what any is known in
+    start, end = max(begun), min(ended)
+    if end - start < (high - low) / 2:
+        start, end = min(begun), max(ended)
     if start >= end or (start - low) + (high - end) < _ALIKE * window.length_ns:
         return window
     cut = "GPU work from before the recording, or after it, is not in the capture, and its time is left out."
