@@ -228,8 +228,10 @@ def silences(profile: Profile) -> dict[int, Spans]:
         (loop,) = loops
         process, bounds = loop.process, (int(loop.starts[0]), max(loop.end_ns, int(loop.starts[-1])))
         usual = float(np.median(np.diff(loop.starts))) if len(loop.starts) > 1 else np.inf
-    elif not any(len(profile.tables.get(name, ())) for name in (*GPU_TABLES, "api_calls")):
-        # of the CPU, torch.profiler records no start-up of the program, in which nothing happens for long
+    elif profile.environment.collector != "nsys" and not any(
+        len(profile.tables.get(name, ())) for name in (*GPU_TABLES, "api_calls")
+    ):
+        # torch.profiler does not record how the program starts up, in which nothing happens for long; nsys does
         owners = [profile.tables[name]["process"] for name in _ON_HOST if len(profile.tables.get(name, ()))]
         process, bounds, usual = int(owners[0].iloc[0]) if owners else -1, recorded, 0.0
     else:
