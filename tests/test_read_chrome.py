@@ -118,11 +118,15 @@ def test_only_what_is_not_json_is_mended(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('{"traceEvents": [\n{"ph": "X"} {"ph": "X"}]}', "is not JSON on line 2, column 13: Expecting ',' delimiter"),
+        (
+            '{"traceEvents": [{"a": -inf, "b": N/A,\n"c": N/A, "d" 1}]}',
+            "is not JSON on line 2, near null, \"d\" 1}]}: Expecting ':' delimiter",
+        ),
         ('{"traceEvents": [\n{"ph": "X"},\n', "is truncated: it ends on line 3 in the middle of its JSON"),
         ('{"traceEvents": [{"ph": N/A, "name": "void k', "is truncated: it ends on line 1 in the middle of its JSON"),
         ('{"a":' * 200_000, "cannot be read: its nesting or a number is too large"),
     ],
-    ids=["wrong", "cut", "cut in a name", "deep"],
+    ids=["wrong", "mended and wrong", "cut", "cut in a name", "deep"],
 )
 def test_a_trace_that_is_cut_is_told_from_one_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "trace.json"

@@ -125,7 +125,7 @@ def test_an_idle_gpu_without_advice_is_not_called_healthy() -> None:
     idle = said(*BUSY, unchecked={"host_code": "no CUDA calls were recorded."})
     assert idle.text == (
         "GPU 19.0 % busy. The largest wait: host code, 65.0 % of the window. "
-        "Causes could not be looked for: no CUDA calls were recorded."
+        "No cause can be given: no CUDA calls were recorded."
     )
 
 

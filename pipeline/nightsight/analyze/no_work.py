@@ -56,7 +56,9 @@ def no_work(profile: Profile, *, are_lost: bool) -> Finding:
     if not calls and said:
         return Finding(NO_WORK, "warning", "No CUDA work was recorded", said, _ANOTHER)
     if are_lost:
-        counted = f"{calls:,} CUDA call{'' if calls == 1 else 's'} were recorded" if calls else "No call was recorded"
+        counted = (
+            f"{calls:,} CUDA call{' was' if calls == 1 else 's were'} recorded" if calls else "No call was recorded"
+        )
         detail = f"{said} {counted}, but no kernel, copy or memset.".strip()
         return Finding(LOST, "warning", "No GPU work was saved", detail, _ENDS)
     return Finding(

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from nightsight.errors import CaptureError
 from nightsight.model import Finding
-from nightsight.texts import middle_cut
+from nightsight.texts import middle_cut, printable
 
 MOST_BYTES: Final = 1_000_000_000
 """The default size limit of a trace, uncompressed; in memory it takes several times as much."""
@@ -52,10 +52,10 @@ def read_document(path: Path, most_bytes: int) -> Trace:
         try:
             document = _parse(text)
         except json.JSONDecodeError as error:
-            text, finding = _mended(text, error)
-            document, findings = _parse(text), (finding,)
+            mended, finding = _mended(text, error)
+            document, findings = _parse(mended), (finding,)
     except json.JSONDecodeError as error:
-        raise _not_json(path, error) from error
+        raise _not_json(path, error, text) from error
     except (ValueError, RecursionError) as error:
         raise CaptureError(f"{path.name} cannot be read: its nesting or a number is too large", EXPORT) from error
     if isinstance(document, list):
@@ -109,7 +109,7 @@ def _mended(text: str, error: json.JSONDecodeError) -> tuple[str, Finding]:
     return text, finding
 
 
-def _not_json(path: Path, error: json.JSONDecodeError) -> CaptureError:
+def _not_json(path: Path, error: json.JSONDecodeError, text: str) -> CaptureError:
     """Tell a trace that ends too early from one that is wrong somewhere."""
     # a text without an end takes all that follows
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
@@ -118,8 +118,11 @@ def _not_json(path: Path, error: json.JSONDecodeError) -> CaptureError:
             f"{path.name} is truncated: it ends on line {lines:,} in the middle of its JSON",
             "Whatever wrote it was ended too early, or the disk was full. Record fewer steps, and let the export end.",
         )
+    # in a text that was mended, columns are others than in the file
+    near = "".join(error.doc[max(error.pos - 10, 0) : error.pos + 20].splitlines()[-1:])
+    place = f"column {error.colno:,}" if error.doc == text else f"near {printable(near)}"
     return CaptureError(
-        f"{path.name} is not JSON on line {error.lineno:,}, column {error.colno:,}: {error.msg}",
+        f"{path.name} is not JSON on line {error.lineno:,}, {place}: {error.msg}",
         "Mend that place, or export the trace again with export_chrome_trace of torch.profiler.",
     )
 

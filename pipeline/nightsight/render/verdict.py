@@ -202,7 +202,7 @@ def _nothing(report: Report, split: Frame) -> tuple[str, str]:
     waits = _mostly(split)
     if not len(report.rows(REPLAY)) or REMEDIES[0][0] in report.unchecked:
         reason = next(iter(report.unchecked.values()), "")
-        return waits, f"Causes could not be looked for: {printable(reason).rstrip('.')}." if reason else ""
+        return waits, f"No cause can be given: {printable(reason).rstrip('.')}." if reason else ""
     gains = report.rows(WHAT_IF)
     looked = f"Looked for {len(REMEDIES)} causes of lost time"
     alone = _OF_KERNELS if _is_busy(split) and not len(report.rows(NCU_LIMITS)) else ""
