@@ -268,19 +268,18 @@ def compared(trial: Trial, base: str, head: str, pairs: int, *, settings: Callab
 
 @contextmanager
 def ended_in_words(runs: Runs) -> Iterator[None]:
-    """Turn what ends a trial into a NotMeasured that says what is left of it; a UsageError stays what it is."""
+    """Turn what ends a trial into a NotMeasured that says what is left of it; a UsageError stays one."""
     with interrupts_noted() as interrupts:
         try:
             yield
-        except UsageError:
-            raise
         except (PipelineError, KeyboardInterrupt) as error:
             made = sum(map(len, runs.folders.values()))
             count = f"{made} run{'s' * (made != 1)}"
             kept = f"{count} {'is' if made == 1 else 'are'} complete and kept: {runs.trial.reports}" if made else ""
             if interrupts or not isinstance(error, PipelineError):
                 raise NotMeasured(f"interrupted after {count}", kept) from error
-            raise NotMeasured(error.message, "\n".join(filter(None, (error.hint, kept)))) from error
+            ended = UsageError if isinstance(error, UsageError) else NotMeasured
+            raise ended(error.message, "\n".join(filter(None, (error.hint, kept)))) from error
 
 
 def looks(pairs: int) -> dict[int, float]:

@@ -79,8 +79,9 @@ def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Clic
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* --gate --strict
       nightsight compare --baseline before.sqlite --candidate after.sqlite
     """
+    from nightsight.compare import settings_of
     from nightsight.comparing import STYLES as WRITERS
-    from nightsight.comparing import chosen, compared, load, sources_of, style_of
+    from nightsight.comparing import chosen, compared, load_sides, sources_of, style_of
     from nightsight.render.comparison import comparison_lines
     from nightsight.runs import write_file
     from nightsight.workflow import Reading
@@ -90,15 +91,15 @@ def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Clic
     style = style_of(options.output, options.style)
     if options.strict and not options.gate:
         raise click.UsageError("--strict says how a gate decides: add --gate.")
-    sides = [chosen(paths) for paths in (options.baseline, options.candidate)]
+    # read first, as a mistake in them is told before a capture is read
+    settings, sides = settings_of(Path.cwd()), [chosen(paths) for paths in (options.baseline, options.candidate)]
     for said in dict.fromkeys(text for side in sides for text in side.skipped):
         click.echo(f"Skipped: {said}", err=True)
     with shown_progress() as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window)
-        baseline, candidate = (load(side.runs, reading, workload=options.workload) for side in sides)
-        comparison = compared(baseline, candidate)
+        baseline, candidate = load_sides([side.runs for side in sides], reading, workload=options.workload)
+        comparison = compared(baseline, candidate, settings=settings)
         sources = sources_of(baseline, candidate, reading) if style == "html" else ((), ())
-    decision = comparison.decision
     if not style:
         say("\n".join(comparison_lines(comparison, width=width_of())))
     elif options.output is None or str(options.output) == "-":
@@ -106,6 +107,7 @@ def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Clic
     else:
         text = WRITERS[style](comparison, sources)
         write_file(options.output, text.encode(), inputs=[run.file for run in (*baseline, *candidate)])
-        say(f"comparison: {options.output}\n{decision.line}")
+        say(f"comparison: {options.output}\n{comparison.decision.line}")
     if options.gate:
-        ctx.exit(1 if options.strict and decision.status == 4 else decision.status)
+        status = comparison.decision.status
+        ctx.exit(1 if options.strict and status == 4 else status)

@@ -5,9 +5,9 @@ Settings of a workload win over those of all: [gate] and [gate.workloads.NAME] h
 
 import datetime as dt
 import difflib
-import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +15,9 @@ from typing import Any, Final
 from nightsight.comparison import EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted
 from nightsight.errors import UsageError
 from nightsight.results import BUSY, IDLE
+from nightsight.settings_file import PYPROJECT, document_of
 
-_FILES: Final = ("nightsight.toml", "pyproject.toml")
+_FILES: Final = ("nightsight.toml", PYPROJECT)
 
 
 @dataclass(frozen=True)
@@ -71,33 +72,33 @@ METRICS: Final = (*GATE, *BUSY, *IDLE)
 
 def settings(folder: Path, workload: str) -> Settings:
     """Return the settings for a workload from the nearest file at or above `folder`; UsageError if it is invalid."""
+    return settings_of(folder)(workload)
+
+
+def settings_of(folder: Path) -> Callable[[str], Settings]:
+    """Read the nearest file at or above `folder` now, and return what gives the settings for a workload.
+
+    UsageError if any of it is invalid: what takes an hour to measure is not begun with a mistake.
+    """
     for above in (folder.absolute(), *folder.absolute().parents):
         for name in _FILES:
             table = _table(above / name)
             if table is not None:
-                return _File(above / name).settings(table, workload)
-    return Settings()
+                chosen = partial(_File(above / name).settings, table)
+                chosen("")
+                return chosen
+    return lambda _: Settings()
 
 
 def _table(path: Path) -> Mapping[str, Any] | None:
     """Return what a file says of us; None if it is not there or says nothing."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    # what does not name us may be as damaged as it likes
-    if path.name == _FILES[1] and b"nightsight" not in content:
-        return None
-    try:
-        document = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}", "Correct it.") from error
-    if path.name == _FILES[0]:
+    document = document_of(path)
+    if document is None or path.name == _FILES[0]:
         return document
     tools = document.get("tool")
     table = tools.get("nightsight") if isinstance(tools, dict) else None
     # a table with workloads alone says nothing of gates, and those of a folder above count
-    return table if isinstance(table, dict) and table.keys() & {"gate", "accepted"} else None
+    return table if isinstance(table, dict) and table.keys() - {"workloads"} else None
 
 
 @dataclass(frozen=True)
