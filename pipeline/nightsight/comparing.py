@@ -9,7 +9,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.compare import STEP, Settings, compare, measures
-from nightsight.comparison import Comparison, Measures, machine_key
+from nightsight.comparison import Comparison, Measures, Noise, machine_key
 from nightsight.errors import CaptureError, PipelineError, UsageError
 from nightsight.noise import noise_of
 from nightsight.render import FORMATS, Source
@@ -163,11 +163,11 @@ def compared(
     return compare(*sides, settings=settings(workload), noise=_noise(runs, workload))
 
 
-def _noise(runs: Sequence[Loaded], workload: str) -> str:
+def _noise(runs: Sequence[Loaded], workload: str) -> Noise:
     """Return what comparisons of unchanged code showed, if the runs are in a folder of reports that knows."""
     folders = dict.fromkeys(run.path.resolve().parents[1] for run in runs if run.path.is_dir())
     told = (noise_of(folder, workload, machine_key(run.measures)) for folder in folders for run in runs[-1:])
-    return next(filter(None, told), "")
+    return next((noise for noise in told if noise.text), Noise())
 
 
 def style_of(output: Path | None, style: str | None) -> str:

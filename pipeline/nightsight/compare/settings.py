@@ -8,11 +8,11 @@ import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from math import isfinite
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight.comparison import EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted
+from nightsight.comparison import COUNTS, EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted, Noise
 from nightsight.errors import UsageError
 from nightsight.results import BUSY, IDLE
 from nightsight.settings_file import PYPROJECT, document_of
@@ -32,19 +32,21 @@ class Limit:
 class Settings:
     """How a comparison judges.
 
-    alpha: error rate of a family of tests. least_pct: no larger change is one. same_pct: an interval within plus and
-    minus this shows that nothing changed. least_ns: a change by less in a step is none. least_share_pct: a group
-    that takes less of a step on both sides is not tested, nor one that takes less than least_total_ns in a run.
-    deciding: metrics whose regression fails a gate; those with a limit do too.
+    alpha: error rate of a family of tests. least_pct: no smaller change is one. same_pct: an interval within plus and
+    minus this shows that nothing changed. green_pct: a gate passes if no regression above this is left possible; None
+    for 5, or more if runs of unchanged code are known to differ by more. least_ns: a change by less in a step is none.
+    least_share_pct: a group that takes less of a step on both sides is not tested, nor one that takes less than
+    least_total_ns in a run. deciding: metrics whose regression fails a gate; those with a limit do too.
     """
 
     alpha: float = 0.05
     least_pct: float = 1.0
     same_pct: float = 3.0
+    green_pct: float | None = None
     least_ns: float = 100.0
     least_share_pct: float = 0.05
     least_total_ns: float = 50_000.0
-    deciding: tuple[str, ...] = (UNPROFILED, STEP, KERNELS, EXPOSED)
+    deciding: tuple[str, ...] = (UNPROFILED, STEP, KERNELS, EXPOSED, *COUNTS)
     limits: Mapping[str, Limit] = field(default_factory=dict)
     accepted: tuple[Accepted, ...] = ()
 
@@ -52,6 +54,20 @@ class Settings:
     def judged(self) -> tuple[str, ...]:
         """The gate metrics that a gate decides on."""
         return tuple(dict.fromkeys((*self.deciding, *self.limits)))
+
+    def allowed_pct(self, noise: Noise, runs: int) -> dict[str, float]:
+        """Return by how much each metric that a gate decides on may have grown, if it is not known that it has.
+
+        Where unchanged code is known to differ by more than 5 % can be told from, it is what 19 of 20 comparisons of it
+        with so many runs a side can exclude.
+        """
+        usual = {name: min(_EXCLUDED * spread / sqrt(runs), _MOST_PCT) for name, spread in noise.spread_pct.items()}
+        allowed = {}
+        for name in self.judged:
+            most = self.limits.get(name, Limit()).most_pct
+            green = max(_GREEN_PCT, usual.get(name, 0.0)) if self.green_pct is None else self.green_pct
+            allowed[name] = green if most is None else most
+        return allowed
 
     @property
     def doubts(self) -> Iterator[str]:
@@ -64,7 +80,12 @@ class Settings:
                 )
 
 
-_NUMBERS: Final = ("alpha", "least_pct", "same_pct", "least_ns", "least_share_pct", "least_total_ns")
+_GREEN_PCT: Final = 5.0
+# an upper bound of the change exceeds its estimate by about 2 standard errors, and the estimate 0 by 1.6
+_EXCLUDED: Final = 3.6
+# of noise, however large: what it hides would be no gate
+_MOST_PCT: Final = 20.0
+_NUMBERS: Final = ("alpha", "least_pct", "same_pct", "green_pct", "least_ns", "least_share_pct", "least_total_ns")
 _KEYS: Final = (*_NUMBERS, "deciding", "limits")
 METRICS: Final = (*GATE, *BUSY, *IDLE)
 """What a gate can decide on."""
