@@ -55,10 +55,11 @@ def test_the_fastest_steps_bound_a_step_that_is_disturbed_in_some_runs() -> None
 
 
 @pytest.mark.parametrize(("slower", "status"), [(1.0, 0), (1.01, 0), (1.03, 1), (1.1, 1)])
-def test_what_makes_all_steps_longer_is_found_by_the_fastest(slower: float, status: int) -> None:
+@pytest.mark.parametrize("green_pct", [5, 15])
+def test_what_makes_all_steps_longer_is_found_by_the_fastest(slower: float, status: int, green_pct: float) -> None:
     before = [disturbed(*each) for each in zip(FLOORS, SELDOM, strict=True)]
     after = [disturbed(slower * floor, each) for floor, each in zip(FLOORS, OFTEN, strict=True)]
-    found = compared(before, after, Settings(green_pct=15))
+    found = compared(before, after, Settings(green_pct=green_pct))
     assert found.decision.status == status
     if status:
         said = f"by its fastest steps {100 * (slower - 1):+.1f} %"
@@ -115,7 +116,7 @@ def test_what_a_slower_host_explains_is_no_regression() -> None:
     quiet, busy = np.array([1.0, 1.02, 0.98]), np.array([1.3, 1.33, 1.28])
     found = compared(hosted(quiet), hosted(busy, seed=1))
     row = found.changes.set_index("name").loc["step_ns"]
-    assert (row["verdict"], row["note"]) == ("inconclusive", "no change at equal speed of the host")
+    assert (row["verdict"], row["note"]) == ("inconclusive", "no such change at equal speed of the host")
     assert row["low_pct"] > 1
     assert found.decision.status == 4
     slower = compared(hosted(quiet), hosted(quiet, 0.3, seed=1))
@@ -137,11 +138,28 @@ def test_at_equal_host_is_the_least_squares_of_side_and_speed() -> None:
 
 
 def test_steps_that_differ_within_a_run_are_not_known_to_the_permille() -> None:
-    """Three runs a side that agree by chance, while steps of each differ by 20 %."""
+    """Medians of three runs a side agree by chance: steps of a run differ by 20 %, and the fastest are equal."""
     sides = [
-        [replace(each, pace={"step_ns": Pace(0.9, 0.2)}) for each in hosted(np.full(3, speed))] for speed in (1.0, 1.06)
+        [replace(each, pace={"step_ns": Pace(0.9 / speed, 0.2)}) for each in hosted(np.full(3, speed))]
+        for speed in (1.0, 1.06)
     ]
-    assert compared(sides[0], sides[1]).changes.set_index("name").loc["step_ns", "verdict"] == "inconclusive"
+    row = compared(sides[0], sides[1]).changes.set_index("name").loc["step_ns"]
+    assert (row["verdict"], row["most_by"]) == ("inconclusive", "")
+
+
+def test_no_estimate_makes_green_what_another_shows_to_be_longer() -> None:
+    """The fastest steps are 10 % longer; the medians are at equal speed of the host, and more precisely known."""
+    before, after = (
+        [
+            replace(each, pace={"step_ns": Pace(fastest / speed, CALM)})
+            for each, speed in zip(hosted(speeds, seed=seed), speeds, strict=True)
+        ]
+        for seed, (speeds, fastest) in enumerate(((FAST_HOSTS, 0.85), (SLOW_HOSTS, 0.935)))
+    )
+    found = compared(before, after)
+    row = found.changes.set_index("name").loc["step_ns"]
+    assert (found.decision.status, row["most_by"]) == (4, FASTEST)
+    assert row["note"] == "no such change at equal speed of the host"
 
 
 def test_what_is_left_possible_follows_from_settings_and_from_the_noise_of_the_workload() -> None:

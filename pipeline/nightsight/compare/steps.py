@@ -1,9 +1,9 @@
 """How much longer a step can have become, where its median says little because the host was disturbed.
 
-What disturbs a host makes steps longer, never shorter, and disturbs some runs more than others. So two estimates say
-more than the median. The fastest step of a run, in the runs that were disturbed least, is what a step takes if nothing
-is in its way. And where a host was slower as a whole, it was slower in the calls that launch the same work, too: the
-time of such a call tells how fast the host was, and medians are compared at equal speed (analysis of covariance).
+A disturbance makes steps longer, never shorter, and it hits some runs harder than others. So two more estimates help.
+The fastest step of a run, in the runs that were disturbed least, is what a step takes if nothing gets in its way. And a
+host that is slower as a whole is also slower in the calls that launch the work: the time of such a call tells how fast
+the host was, and medians are compared at equal speed (analysis of covariance).
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,15 @@ from scipy.special import stdtrit
 from nightsight.compare.statistics import LEAST_RUNS, Floats
 from nightsight.comparison import STEP, Measures
 
+MEDIANS: Final = "by its medians"
 FASTEST: Final = "by its fastest steps"
 EQUAL_HOST: Final = "at equal speed of the host"
 ESTIMATES: Final = 3.0
-"""How many estimates there are to choose from: that of the medians, and these two."""
-# of so many runs or more, this share counts that was disturbed least
+"""How many estimates there are to choose from: these three."""
+# with this many runs or more, only this share of them counts: the least disturbed
 _MANY: Final = 5
 _UNDISTURBED: Final = 0.6
-# steps that differ by so much within a run differ by at least a part of it from run to run
+# medians of runs differ by at least this part of what the steps within a run differ by
 _OF_SPREAD: Final = 0.5
 # a host that takes twice as long for its calls does not take more than about three times as long for a step
 _STEEPEST: Final = 1.5
@@ -33,24 +34,30 @@ _ALPHA: Final = 0.05
 
 
 class Estimate(NamedTuple):
-    """A change, as the log of a ratio, its standard error, and the degrees of freedom of that. how: in words."""
+    """A change as the log of a ratio, its standard error, and the degrees of freedom of that. how: in words."""
 
     mean: float
     error: float
     freedom: float
     how: str = ""
 
-    def most(self, alpha: float) -> float:
-        """Return what the change exceeds only in one of 1 / `alpha` cases."""
-        return self.mean + float(stdtrit(self.freedom, 1 - alpha)) * self.error
+    @property
+    def margin(self) -> float:
+        """How far the true change can be above the mean, or below it, in all but 1 case of 20."""
+        return float(stdtrit(self.freedom, 1 - _ALPHA)) * self.error
+
+    @property
+    def low(self) -> float:
+        """The smallest change that the estimate leaves possible."""
+        return self.mean - self.margin
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What runs tell of the time of a step besides their medians.
+    """What runs tell about the time of a step besides their medians.
 
-    middle: the change of the median over the runs. floor: the least that runs differ by. at_equal_host: None if not
-    known; is_slower: launches of the candidate took longer than chance explains, so it may be what slowed the host.
+    middle: the change of the median run. floor: the least that runs differ by. at_equal_host: None if unknown.
+    is_slower: launches of the candidate took longer than chance explains, so the candidate may have slowed its host.
     """
 
     middle: float
@@ -59,29 +66,46 @@ class Evidence:
     at_equal_host: Estimate | None
     is_slower: bool
 
-    def best(self, own: Estimate, same: float) -> Estimate:
-        """Return the surest estimate that holds: that of the medians (`own`), of the fastest steps, or at equal host.
+    def best(self, medians: Estimate, same: float) -> Estimate:
+        """Return the estimate to believe: the most precise one that can be trusted.
 
-        The medians are what is asked about, so they will do if they are known to half of `same`. The fastest steps tell
-        nothing of the others, so they count only if these have not become longer by more than `same` either.
+        The medians are what the question is about, so they will do if they are precise enough to tell whether a step
+        became longer by `same`. If not, and one estimate shows that it did, no other one can say that it did not.
         """
-        if own.most(_ALPHA) - own.mean <= same / 2:
-            return own
-        adjusted, found = self.at_equal_host, [own]
-        if min(self.middle, adjusted.mean if adjusted else self.middle) <= same:
-            found.append(self.fastest)
-        if adjusted and not self.is_slower:
-            found.append(adjusted)
-        # by its error alone: to choose by the estimate would favour what is wrong by chance
-        return min(found, key=lambda each: each.most(_ALPHA) - each.mean)
+        if medians.margin <= same / 2:
+            return medians
+        adjusted = self.at_equal_host
+        every = [medians, self.fastest, *([adjusted] if adjusted else [])]
+        trusted = [each for each in every if each.low > same]
+        if not trusted:
+            trusted = [medians]
+            # fast steps say nothing about slow ones, so the medians must not have grown either
+            if min(self.middle, adjusted.mean if adjusted else self.middle) <= same:
+                trusted.append(self.fastest)
+            if adjusted and not self.is_slower:
+                trusted.append(adjusted)
+        # not by what it says: that would favour the one that is wrong by chance
+        return min(trusted, key=lambda each: each.margin)
+
+    def contradicting(self, medians: Estimate, best: Estimate, same: float, least: float) -> str:
+        """Return which estimate does not see a change by more than `least` in the direction of `best`; "" if all do.
+
+        Medians that are precise enough need no agreement of the fastest steps. Of noise, one of three is often free.
+        """
+        asked = [] if medians.margin <= same / 2 else [medians, self.fastest]
+        if self.at_equal_host:
+            asked.append(self.at_equal_host)
+        sign = 1 if best.mean > 0 else -1
+        return next((each.how for each in asked if sign * each.mean <= least), "")
 
 
 def evidence(
     runs: Sequence[Measures], metric: str, before: Floats, after: Floats, *, same_launches: bool
 ) -> Evidence | None:
-    """Return what the runs tell of a step's time, of which `before` and `after` are the logs; None if not all know it.
+    """Return what the runs tell about a step's time; None if a run does not know it.
 
-    The time of a launch tells how fast the host was only if both sides launch the same work.
+    `before` and `after` are the logs of the medians. The time of a launch tells how fast the host was only if both
+    sides launch the same work.
     """
     if min(len(before), len(after)) < LEAST_RUNS or not all(metric in run.pace for run in runs):
         return None
@@ -95,12 +119,12 @@ def evidence(
     adjusted, is_slower = None, False
     if metric == STEP and same_launches and (calls > 0).all():
         speed = np.split(np.log(calls), [len(before)])
-        adjusted, is_slower = _at_equal_host(before, after, *speed), _difference(*speed).most(1 - _ALPHA) > 0
+        adjusted, is_slower = _at_equal_host(before, after, *speed), _difference(*speed).low > 0
     return Evidence(middle, floor, _undisturbed(*fastest), adjusted, is_slower)
 
 
 def _difference(before: Floats, after: Floats) -> Estimate:
-    """Compare two samples with one variance."""
+    """Compare two samples that have the same variance."""
     freedom = len(before) + len(after) - 2
     variance = _squares(before, before) + _squares(after, after)
     scale = 1 / len(before) + 1 / len(after)
@@ -125,7 +149,7 @@ def _lowest(values: Floats) -> tuple[float, float, int]:
 
 
 def _at_equal_host(before: Floats, after: Floats, speed_before: Floats, speed_after: Floats) -> Estimate | None:
-    """Compare the medians as they would be if the calls of both sides took as long; None if too few runs tell."""
+    """Compare the medians as they would be if calls took equally long on both sides; None if all runs were alike."""
     freedom = len(before) + len(after) - 3
     own = _squares(speed_before, speed_before) + _squares(speed_after, speed_after)
     shared = _squares(speed_before, before) + _squares(speed_after, after)

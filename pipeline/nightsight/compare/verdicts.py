@@ -19,7 +19,7 @@ from nightsight.compare.statistics import (
     holm,
     of_one_side,
 )
-from nightsight.compare.steps import ESTIMATES, Estimate, Evidence, evidence
+from nightsight.compare.steps import ESTIMATES, MEDIANS, Estimate, Evidence, evidence
 from nightsight.comparison import COUNTS, LAUNCHES, STEP, UNPROFILED, Measures, unit_of
 
 # of nsys's clock on a GPU: what it rounds times to
@@ -105,16 +105,19 @@ class Court:
         facts = self._facts(table)
         steps = dict(self._steps(table, facts))
         found = self._effects(table, counts, ~(is_small | is_short | (facts != "")), steps)
-        surest, by = self._surest(table, found, steps)
+        surest, by, denied = self._surest(table, found, steps)
         # which estimate is the surest is known only afterwards: as if all had been tested
         tests = np.where(by != "", ESTIMATES, 1.0)
-        adjusted, level = self._adjusted(table, np.minimum(tests * surest.p_values(self._least), 1.0))
+        p = np.minimum(tests * surest.p_values(self._least), 1.0)
+        # a count that was looked at is one of those that could have alarmed
+        p[(facts != "") & (np.fmax(before, after) > 0)] = 1.0
+        adjusted, level = self._adjusted(table, p)
         low, high = found.interval()
         is_found = adjusted < self.settings.alpha
         # a change that is sure, and of no weight
         is_tiny = is_found & _are_times(table) & self._is_tiny(before, after)
-        is_of_host = is_found & self._is_of_host(surest, steps)
-        is_change = is_found & ~is_tiny & ~is_of_host
+        is_denied = is_found & (denied != "")
+        is_change = is_found & ~is_tiny & ~is_denied
         is_same = ((low > -self._same) & (high < self._same)) | is_tiny | ((before == 0) & (after == 0))
         # that something is there or not is a fact, which needs no test of times
         few, many = ((side > 0).sum(axis=1).astype(np.float64) for side in (table.baseline, table.candidate))
@@ -145,7 +148,7 @@ class Court:
         most[is_partial] = np.nan
         is_open = verdict == "inconclusive"
         notes = self._notes(table, is_small, is_short, is_open)
-        notes = np.where(is_of_host, "no change at equal speed of the host", notes)
+        notes = np.where(is_denied, "no such change " + denied, notes)
         for row in np.flatnonzero(is_change & (by != "")):
             notes[row] = f"{by[row]} {100 * np.expm1(surest.mean[row]):+.1f} %"
         return pd.DataFrame(
@@ -158,10 +161,12 @@ class Court:
                 "high_pct": high,
                 "most_pct": most,
                 "most_by": by,
-                "p": adjusted,
+                "p": np.where(facts == "", adjusted, np.nan),
                 "is_fact": facts != "",
                 "verdict": verdict,
-                "needed_runs": np.where(is_open & ~is_short, self._needed(table, surest, level / tests), np.nan),
+                "needed_runs": np.where(
+                    is_open & ~is_short & ~is_denied, self._needed(table, surest, level / tests), np.nan
+                ),
                 **_parts(before, after, *counts),
                 "note": notes,
             }
@@ -189,29 +194,26 @@ class Court:
             if known := evidence(self.runs, names[row], *sides, same_launches=same_launches):
                 yield int(row), known
 
-    def _is_of_host(self, surest: Effects, steps: Mapping[int, Evidence]) -> Flags:
-        """Return which changes are none at equal speed of the host."""
-        flags = np.zeros(len(surest.mean), dtype=bool)
-        for row, step in steps.items():
-            if step.at_equal_host:
-                flags[row] = step.at_equal_host.mean * np.sign(surest.mean[row]) <= self._least
-        return flags
+    def _surest(self, table: Table, found: Effects, steps: Mapping[int, Evidence]) -> tuple[Effects, Any, Any]:
+        """Return the effects with the surest estimate of a step's time, in words which that is, and which denies it.
 
-    def _surest(self, table: Table, found: Effects, steps: Mapping[int, Evidence]) -> tuple[Effects, Any]:
-        """Return the effects with the surest estimate of a step's time, and which that is; "" for that of medians."""
+        "" where that of the medians is the surest, and where none denies it.
+        """
         surest = replace(
             found, **{name: getattr(found, name).copy() for name in ("mean", "error", "freedom", "spread")}
         )
-        by = np.full(len(found.mean), "", dtype=object)
+        by, denied = (np.full(len(found.mean), "", dtype=object) for _ in range(2))
         few, many = table.baseline.shape[1], table.candidate.shape[1]
         scale = np.sqrt(1 / many if self.is_paired else 1 / few + 1 / many)
         for row, step in steps.items():
-            same = np.log1p(self.allowed_pct.get(table.keys["name"][row], 0.0) / 100)
-            best = step.best(Estimate(found.mean[row], found.error[row], found.freedom[row]), same)
-            if best.how:
+            same = float(np.log1p(self.allowed_pct.get(table.keys["name"][row], 0.0) / 100))
+            medians = Estimate(found.mean[row], found.error[row], found.freedom[row], MEDIANS)
+            best = step.best(medians, same)
+            denied[row] = step.contradicting(medians, best, same, self._least)
+            if best is not medians:
                 surest.mean[row], surest.error[row], surest.freedom[row], by[row] = best
                 surest.spread[row] = best.error / scale
-        return surest, by
+        return surest, by, denied
 
     def _needed(self, table: Table, surest: Effects, level: Floats) -> Floats:
         """Return how many runs a side would settle each measure."""
