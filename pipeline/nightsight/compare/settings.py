@@ -4,7 +4,6 @@ Settings of a workload win over those of all: [gate] and [gate.workloads.NAME] h
 """
 
 import datetime as dt
-import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -16,6 +15,7 @@ from nightsight.comparison import COUNTS, EXPOSED, GATE, KERNELS, KINDS, STEP, U
 from nightsight.errors import UsageError
 from nightsight.results import BUSY, IDLE
 from nightsight.settings_file import PYPROJECT, document_of
+from nightsight.texts import meant
 
 _FILES: Final = ("nightsight.toml", PYPROJECT)
 
@@ -203,6 +203,5 @@ class _File:
     def _refuse_unknown(self, table: Mapping[str, object], known: Collection[str], prefix: str) -> None:
         for key in table:
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                meant = f"Did you mean {near[0]}? " if near else ""
-                raise self.refusal(f"unknown key {prefix + key!r}", f"{meant}Known: {', '.join(known)}.")
+                hint = f"{meant(key, known)}Known: {', '.join(known)}."
+                raise self.refusal(f"unknown key {prefix + key!r}", hint)

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from nightsight.errors import CaptureError
 from nightsight.model import Profile
 from nightsight.read.chrome import MOST_BYTES
+from nightsight.read.impossible import without_impossible
 from nightsight.read.kineto import read_kineto
 from nightsight.read.ncu.blocks import MAGIC as NCU_REPORT
 from nightsight.read.ncu.csv import SIGNS as NCU_CSV
@@ -17,7 +18,7 @@ from nightsight.read.ncu.csv import read_ncu_csv, text_of
 from nightsight.read.ncu.report import read_ncu_report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.read.sqlite import MAGIC as SQLITE
-from nightsight.tables import Details
+from nightsight.tables import AS_RECORDED, Details
 
 Kind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-csv", "kineto", "report"]
 _HEADS: Final[tuple[tuple[bytes, Kind], ...]] = (
@@ -95,9 +96,12 @@ def read(path: Path, *, details: Details = True, most_bytes: int = MOST_BYTES) -
     """
     kind = recognize(path)
     if kind == "nsys-sqlite":
-        return read_nsys(path, details=details)
+        profile = read_nsys(path, details=details)
+        # the tables of `nsys stats` have every row that NVIDIA's have
+        as_recorded = isinstance(details, frozenset) and AS_RECORDED in details
+        return profile if as_recorded else without_impossible(profile)
     if kind == "kineto":
-        return read_kineto(path, most_bytes=most_bytes)
+        return without_impossible(read_kineto(path, most_bytes=most_bytes))
     if kind in _READERS:
         return _READERS[kind](path)
     raise CaptureError(f"{path.name} is a {kind} file, which has no tables to read", _READABLE)
