@@ -160,3 +160,8 @@ def test_how_steps_lie_around_their_median(recorded: Recorded) -> None:
     assert 1e3 < run.launch_call_ns < 1e5
     nothing = measures(Report("empty", Environment(), ()))
     assert (nothing.pace, nothing.launch_call_ns) == ({}, 0)
+
+
+def test_a_capture_that_lost_events_is_incomplete() -> None:
+    lost = Finding("lost_events", "warning", "The profiler lost events", "Sums and counts are too small.")
+    assert [measures(replace(small_report(), findings=found)).is_incomplete for found in ((), (lost,))] == [False, True]

@@ -123,12 +123,27 @@ def test_what_a_slower_host_explains_is_no_regression() -> None:
     assert slower.decision.status == 1
 
 
+@pytest.mark.parametrize(("order", "status"), [("ABBAAB", 1), ("AAABBB", 4)])
+def test_a_host_that_is_slower_for_each_run_of_one_side_is_no_chance_in_turns(order: str, status: int) -> None:
+    """Steps and launches take 10 % longer with the candidate; runs of a side are alike."""
+    calm = np.array([1.0, 1.012, 0.988])
+    sides = [
+        [replace(each, series="ab", order=at) for each, at in zip(runs, places, strict=True)]
+        for runs, places in (
+            (hosted(speeds, seed=seed), [at for at, side in enumerate(order) if side == name])
+            for seed, (name, speeds) in enumerate((("A", calm), ("B", 1.1 * calm)))
+        )
+    ]
+    found = compared(sides[0], sides[1])
+    assert (found.is_paired, found.decision.status) == (status == 1, status)
+
+
 def test_at_equal_host_is_the_least_squares_of_side_and_speed() -> None:
     random = np.random.default_rng(5)
     speed = random.normal(0, 0.1, 10)
     step = 0.8 * speed + np.repeat([0.0, 0.02], 5) + random.normal(0, 0.01, 10)
     runs = [run(pace={"step_ns": Pace(0.9, CALM)}, launch_call_ns=float(call)) for call in np.exp(speed)]
-    found = evidence(runs, "step_ns", step[:5], step[5:], same_launches=True)
+    found = evidence(runs, "step_ns", step[:5], step[5:], same_launches=True, is_paired=False)
     design = np.column_stack([np.ones(10), np.repeat([0.0, 1.0], 5), speed])
     solved, squares, *_ = np.linalg.lstsq(design, step)
     variance = squares[0] / 7 * np.linalg.inv(design.T @ design)[1, 1]

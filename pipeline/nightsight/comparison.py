@@ -96,6 +96,7 @@ class Measures:
     its place in an interleaved series (`ab`), "" and -1 otherwise. family, repetitions: the window. causes: columns
     rule, name (the title without its figures), gain_pct, title: the advice of the run. pace: by metric of a step's
     time. launch_call_ns: CPU time of a call that launches work, which tells how fast the host was; 0 if unknown.
+    is_incomplete: whether its capture lost events.
     """
 
     source: str
@@ -114,6 +115,7 @@ class Measures:
     causes: pd.DataFrame = field(default_factory=pd.DataFrame)
     pace: Mapping[str, Pace] = field(default_factory=dict)
     launch_call_ns: float = 0.0
+    is_incomplete: bool = False
 
 
 @dataclass(frozen=True)

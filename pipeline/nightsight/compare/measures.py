@@ -51,6 +51,7 @@ from nightsight.results import (
 )
 
 CAUSES: Final = ("rule", "name", "gain_pct", "title")
+_LOST: Final = "lost_events"
 _NUMBERS: Final = ("count", "value", "spread")
 _FIGURES: Final = re.compile(r"(?<![A-Za-z\d])\d[\d,.]*(?![A-Za-z])")
 
@@ -82,6 +83,7 @@ def measures(  # noqa: PLR0913 (all by name)
         causes=_causes(report),
         pace=_pace(report),
         launch_call_ns=_launch_call_ns(report),
+        is_incomplete=any(finding.rule == _LOST for finding in report.findings),
     )
 
 

@@ -58,6 +58,7 @@ class Evidence:
 
     middle: the change of the median run. floor: the least that runs differ by. at_equal_host: None if unknown.
     is_slower: launches of the candidate took longer than chance explains, so the candidate may have slowed its host.
+    is_paired: whether the runs were made in turns.
     """
 
     middle: float
@@ -65,6 +66,7 @@ class Evidence:
     fastest: Estimate
     at_equal_host: Estimate | None
     is_slower: bool
+    is_paired: bool
 
     def best(self, medians: Estimate, same: float) -> Estimate:
         """Return the estimate to believe: the most precise one that can be trusted.
@@ -90,17 +92,20 @@ class Evidence:
     def contradicting(self, medians: Estimate, best: Estimate, same: float, least: float) -> str:
         """Return which estimate does not see a change by more than `least` in the direction of `best`; "" if all do.
 
-        Medians that are precise enough need no agreement of the fastest steps. Of noise, one of three is often free.
+        Noise seldom moves all of them. Medians that are precise enough need no agreement, except if the host can have
+        been slower for one side as a whole: in turns, that cannot be by chance.
         """
-        asked = [] if medians.margin <= same / 2 else [medians, self.fastest]
-        if self.at_equal_host:
-            asked.append(self.at_equal_host)
+        asked = [self.at_equal_host] if self.at_equal_host else []
+        if medians.margin > same / 2:
+            asked += [medians, self.fastest]
+        elif self.is_paired:
+            asked = []
         sign = 1 if best.mean > 0 else -1
         return next((each.how for each in asked if sign * each.mean <= least), "")
 
 
-def evidence(
-    runs: Sequence[Measures], metric: str, before: Floats, after: Floats, *, same_launches: bool
+def evidence(  # noqa: PLR0913 (what is known of one comparison)
+    runs: Sequence[Measures], metric: str, before: Floats, after: Floats, *, same_launches: bool, is_paired: bool
 ) -> Evidence | None:
     """Return what the runs tell about a step's time; None if a run does not know it.
 
@@ -120,7 +125,7 @@ def evidence(
     if metric == STEP and same_launches and (calls > 0).all():
         speed = np.split(np.log(calls), [len(before)])
         adjusted, is_slower = _at_equal_host(before, after, *speed), _difference(*speed).low > 0
-    return Evidence(middle, floor, _undisturbed(*fastest), adjusted, is_slower)
+    return Evidence(middle, floor, _undisturbed(*fastest), adjusted, is_slower, is_paired)
 
 
 def _difference(before: Floats, after: Floats) -> Estimate:

@@ -191,7 +191,8 @@ class Court:
         for row in np.flatnonzero(names.isin([UNPROFILED, STEP])):
             with np.errstate(divide="ignore"):
                 sides = np.log(table.baseline[row]), np.log(table.candidate[row])
-            if known := evidence(self.runs, names[row], *sides, same_launches=same_launches):
+            known = evidence(self.runs, names[row], *sides, same_launches=same_launches, is_paired=self.is_paired)
+            if known:
                 yield int(row), known
 
     def _surest(self, table: Table, found: Effects, steps: Mapping[int, Evidence]) -> tuple[Effects, Any, Any]:
