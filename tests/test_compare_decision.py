@@ -115,8 +115,8 @@ def test_what_came_from_nothing_is_a_regression() -> None:
     found = compare(before, after, settings=Settings())
     assert (found.verdict, found.decision.status) == ("regressed", 1)
     assert found.decision.broken == (
-        "exposed communication came up: 200.0 µs, none before",
-        "copies a step came up: 3, none before",
+        "exposed communication: 200.0 µs, none before",
+        "copies a step: 3, none before",
     )
     only_times = Settings(deciding=("step_ns",), limits={"copies": Limit(most_pct=5)})
     assert compare(before, after, settings=only_times).decision.regressed == ("copies",)

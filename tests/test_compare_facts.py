@@ -35,7 +35,7 @@ def test_a_new_copy_in_each_step_is_a_regression_in_the_noisiest_step() -> None:
     found = compared(side({}), side({"device_to_host_copies": 1.0, "copies": 3.0}, steps=NOISY[::-1]))
     assert (found.verdict, found.decision.status) == ("regressed", 1)
     # the total of all directions is not told as well
-    assert found.decision.broken == ("Device-to-Host copies a step came up: 1, none before",)
+    assert found.decision.broken == ("Device-to-Host copies a step: 1, none before",)
     assert found.sentence == "Device-to-Host copies a step 0 → 1, on 5 + 5 runs."
 
 

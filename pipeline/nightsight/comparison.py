@@ -47,7 +47,7 @@ COUNTS: Final = (
     COLLECTIVES,
     *(f"{name}_bytes" for name in DIRECTIONS.values()),
 )
-"""What a step does so often, or moves so much of. Where all runs of a side agree, it is a fact that needs no test."""
+"""How often a step does something, and how many bytes it copies. If all runs of a side agree, this needs no test."""
 GATE: Final = (UNPROFILED, STEP, KERNELS, EXPOSED, COPYING, *COUNTS)
 """The gate metrics, what a reader asks about first; the categories of a step are gate metrics too."""
 

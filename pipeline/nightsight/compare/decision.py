@@ -149,7 +149,7 @@ class Judge:
                 continue
             most, what = self._limit(metric).most_pct, self._what(metric)
             if metric.verdict == "added":
-                yield metric, f"{metric.words} came up: {metric.written(metric.candidate)}{what}, none before"
+                yield metric, f"{metric.words}: {metric.written(metric.candidate)}{what}, none before"
             elif most is None:
                 yield metric, f"{metric.moved}{what}"
             elif metric.change_pct > most:
@@ -233,11 +233,11 @@ class Judge:
             if metric.is_count or metric in open_ or metric.verdict not in ("unchanged", "inconclusive"):
                 continue
             if isfinite(metric.most_pct):
-                said = metric.bounded(self.allowed_pct[metric.name])
+                share = ""
                 if step and metric.name == KERNELS:
                     # where a step is as long as the host takes, the kernels are only a part of it
-                    said += f", which is {100 * min(metric.candidate / step.candidate, 1):.0f} % of {step.words}"
-                yield said
+                    share = f" ({100 * min(metric.candidate / step.candidate, 1):.0f} % of {step.words})"
+                yield metric.bounded(self.allowed_pct[metric.name], share)
 
     def _shown_of_counts(self) -> Iterator[str]:
         counts = [metric for metric in self.metrics if metric.is_count]
@@ -269,7 +269,7 @@ class Judge:
         """Yield what is not settled; several metrics can be open for one reason."""
         reasons = dict.fromkeys(metric.doubt(self.unlike) for metric in open_)
         for why in reasons:
-            moved = ", ".join(metric.moved for metric in open_ if metric.doubt(self.unlike) == why)
+            moved = ", ".join(metric.estimated for metric in open_ if metric.doubt(self.unlike) == why)
             yield ", ".join(filter(None, (moved, why)))
         most = max(map(self._bound_pct, open_))
         if most <= _MOST_PCT and all(self._limit(metric).most_pct is None for metric in open_):

@@ -1,4 +1,4 @@
-"""What a step does so often: counts that differ between the sides, and not within one, are facts that need no test."""
+"""How often a step does something. A count on which all runs of a side agree is a fact, which needs no test."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -20,8 +20,7 @@ _EXCHANGEABLE: Final = (LAUNCHES, GRAPH_LAUNCHES, MEMSETS, WITHIN_GPU)
 def fact(name: str, before: Floats, after: Floats, *, repetitions: float, least_pct: float) -> Fact:
     """Return what became of a count a step, "" if it is not a fact: not all runs know it, or those of a side differ.
 
-    `repetitions`: the fewest steps of a run. A change of bytes by less than `least_pct` is none, and a few bytes are
-    nothing; but one launch more is one more.
+    `repetitions`: the fewest steps of a run. Bytes may differ by `least_pct` or a few; one launch more is one more.
     """
     if name not in COUNTS or min(len(before), len(after)) < LEAST_RUNS:
         return ""
@@ -39,7 +38,7 @@ def fact(name: str, before: Floats, after: Floats, *, repetitions: float, least_
 
 
 def made_up_for(grown: Mapping[str, float]) -> frozenset[str]:
-    """Return the counts that grew while others of their kind fell by as much, of all facts by how much they grew."""
+    """Return the counts that grew while others of their kind fell by as much; `grown`: by how much each fact grew."""
     kind = {name: moved for name, moved in grown.items() if name in _EXCHANGEABLE}
     more = {name for name, moved in kind.items() if moved > 0}
     return frozenset(more if sum(kind.values()) <= 0 else ())

@@ -141,7 +141,7 @@ def _gpu(report: Report, repetitions: int) -> dict[str, float]:
 
 
 def _counts(work: pd.DataFrame) -> dict[str, float]:
-    """Return what a step does so often, as far as the capture tells: without calls it knows none of them."""
+    """Return how often a step does what; without calls in the capture, theirs are unknown."""
     kind, name, count = work["kind"], work["name"].astype("str"), work["count"].astype("float64")
     copies, calls = kind == "copy", kind == "call"
     direction, size = name.str.partition(" (")[0], work.get("copied_bytes")

@@ -105,20 +105,24 @@ class Metric:
         by = f", {self.note}" if self.most_by and self.verdict in ("regressed", "improved") else ""
         return f"{self.words} {change}{interval}{by}"
 
-    def bounded(self, allowed_pct: float) -> str:
+    @property
+    def estimated(self) -> str:
+        """The metric with what is known of its change, by the estimate that counts."""
+        return self.bounded(0.0) if self.most_by and isfinite(self.most_pct) else self.moved
+
+    def bounded(self, allowed_pct: float, share: str = "") -> str:
         """Say how far it can have moved: `a step within ±0.4 %`, `a step at most +3.1 % by its fastest steps`."""
-        either = max(abs(self.low_pct), abs(self.high_pct))
+        either, words = max(abs(self.low_pct), abs(self.high_pct)), self.words + share
         if not self.most_by and either <= allowed_pct:
-            return f"{self.words} within ±{either:.1f} %"
-        return " ".join(filter(None, (self.words, f"at most {self.most_pct:+.1f} %", self.most_by)))
+            return f"{words} within ±{either:.1f} %"
+        return " ".join(filter(None, (words, f"at most {self.most_pct:+.1f} %", self.most_by)))
 
     def doubt(self, unlike: Sequence[Difference]) -> str:
         """Return what is not settled about it, and what would settle it."""
         if named := ", ".join(each.what for each in unlike if self.name in each.affects):
             return f"not comparable ({named})"
-        most = f"at most {self.most_pct:+.1f} % {self.most_by}" if self.most_by and isfinite(self.most_pct) else ""
         needed = f"{self.needed_runs:.0f} runs a side would settle it" if isfinite(self.needed_runs) else ""
-        return ", ".join(filter(None, (most, needed))) if most else self.note or needed
+        return self.note or needed
 
 
 def metrics_of(changes: pd.DataFrame, names: Sequence[str]) -> list[Metric]:

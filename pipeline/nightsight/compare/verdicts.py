@@ -105,19 +105,19 @@ class Court:
         facts = self._facts(table)
         steps = dict(self._steps(table, facts))
         found = self._effects(table, counts, ~(is_small | is_short | (facts != "")), steps)
-        surest, by, denied = self._surest(table, found, steps)
-        # which estimate is the surest is known only afterwards: as if all had been tested
+        best, by, contradicted = self._best(table, found, steps)
+        # which estimate is best is known only afterwards, as if all had been tested
         tests = np.where(by != "", ESTIMATES, 1.0)
-        p = np.minimum(tests * surest.p_values(self._least), 1.0)
-        # a count that was looked at is one of those that could have alarmed
+        p = np.minimum(tests * best.p_values(self._least), 1.0)
+        # a count is not tested, but belongs to the family: it could have been flagged
         p[(facts != "") & (np.fmax(before, after) > 0)] = 1.0
         adjusted, level = self._adjusted(table, p)
         low, high = found.interval()
         is_found = adjusted < self.settings.alpha
         # a change that is sure, and of no weight
         is_tiny = is_found & _are_times(table) & self._is_tiny(before, after)
-        is_denied = is_found & (denied != "")
-        is_change = is_found & ~is_tiny & ~is_denied
+        is_contradicted = is_found & (contradicted != "")
+        is_change = is_found & ~is_tiny & ~is_contradicted
         is_same = ((low > -self._same) & (high < self._same)) | is_tiny | ((before == 0) & (after == 0))
         # that something is there or not is a fact, which needs no test of times
         few, many = ((side > 0).sum(axis=1).astype(np.float64) for side in (table.baseline, table.candidate))
@@ -132,7 +132,7 @@ class Court:
                 is_small | (facts == "equal"),
                 is_added | (is_more & (before == 0)),
                 is_removed | (is_fewer & (after == 0)),
-                is_more | (is_change & (surest.mean > 0)),
+                is_more | (is_change & (best.mean > 0)),
                 is_fewer | is_change,
                 is_same,
             ],
@@ -142,15 +142,16 @@ class Court:
         with np.errstate(divide="ignore", invalid="ignore"):
             estimate = np.where(np.isfinite(found.mean), np.expm1(found.mean), after / before - 1)
         estimate[~np.isfinite(estimate)] = np.nan
-        ends = (np.expm1(low), np.expm1(high), np.expm1(surest.interval(1 - 2 * self.settings.alpha)[1]))
+        ends = (np.expm1(low), np.expm1(high), np.expm1(best.interval(1 - 2 * self.settings.alpha)[1]))
         low, high, most = (100 * np.where(facts == "", end, estimate) for end in ends)
         # what some runs lack can be anything in those
         most[is_partial] = np.nan
         is_open = verdict == "inconclusive"
+        is_unsettled = is_open & ~is_short & ~is_contradicted
         notes = self._notes(table, is_small, is_short, is_open)
-        notes = np.where(is_denied, "no such change " + denied, notes)
+        notes = np.where(is_contradicted, "no such change " + contradicted, notes)
         for row in np.flatnonzero(is_change & (by != "")):
-            notes[row] = f"{by[row]} {100 * np.expm1(surest.mean[row]):+.1f} %"
+            notes[row] = f"{by[row]} {100 * np.expm1(best.mean[row]):+.1f} %"
         return pd.DataFrame(
             {
                 **{name: table.keys[name] for name in _KEYS},
@@ -164,9 +165,7 @@ class Court:
                 "p": np.where(facts == "", adjusted, np.nan),
                 "is_fact": facts != "",
                 "verdict": verdict,
-                "needed_runs": np.where(
-                    is_open & ~is_short & ~is_denied, self._needed(table, surest, level / tests), np.nan
-                ),
+                "needed_runs": np.where(is_unsettled, self._needed(table, best, level / tests), np.nan),
                 **_parts(before, after, *counts),
                 "note": notes,
             }
@@ -195,33 +194,31 @@ class Court:
             if known:
                 yield int(row), known
 
-    def _surest(self, table: Table, found: Effects, steps: Mapping[int, Evidence]) -> tuple[Effects, Any, Any]:
-        """Return the effects with the surest estimate of a step's time, in words which that is, and which denies it.
+    def _best(self, table: Table, found: Effects, steps: Mapping[int, Evidence]) -> tuple[Effects, Any, Any]:
+        """Return the effects with the best estimate of a step's time, which one that is, and which contradicts it.
 
-        "" where that of the medians is the surest, and where none denies it.
+        In words: "" where it is that of the medians, and where none contradicts it.
         """
-        surest = replace(
-            found, **{name: getattr(found, name).copy() for name in ("mean", "error", "freedom", "spread")}
-        )
-        by, denied = (np.full(len(found.mean), "", dtype=object) for _ in range(2))
+        best = replace(found, **{name: getattr(found, name).copy() for name in ("mean", "error", "freedom", "spread")})
+        by, contradicted = (np.full(len(found.mean), "", dtype=object) for _ in range(2))
         few, many = table.baseline.shape[1], table.candidate.shape[1]
         scale = np.sqrt(1 / many if self.is_paired else 1 / few + 1 / many)
         for row, step in steps.items():
             same = float(np.log1p(self.allowed_pct.get(table.keys["name"][row], 0.0) / 100))
             medians = Estimate(found.mean[row], found.error[row], found.freedom[row], MEDIANS)
-            best = step.best(medians, same)
-            denied[row] = step.contradicting(medians, best, same, self._least)
-            if best is not medians:
-                surest.mean[row], surest.error[row], surest.freedom[row], by[row] = best
-                surest.spread[row] = best.error / scale
-        return surest, by, denied
+            chosen = step.best(medians, same)
+            contradicted[row] = step.contradicting(medians, chosen, same, self._least)
+            if chosen is not medians:
+                best.mean[row], best.error[row], best.freedom[row], by[row] = chosen
+                best.spread[row] = chosen.error / scale
+        return best, by, contradicted
 
-    def _needed(self, table: Table, surest: Effects, level: Floats) -> Floats:
+    def _needed(self, table: Table, best: Effects, level: Floats) -> Floats:
         """Return how many runs a side would settle each measure."""
         names = table.keys["name"].where(table.keys["kind"] == "gate", "")
         allowed = np.log1p(names.map(self.allowed_pct).to_numpy(dtype=np.float64) / 100)
-        needed = surest.needed_runs(self._least, np.fmax(allowed, self._same), level)
-        return np.where(np.isfinite(surest.error), needed, float(LEAST_RUNS))
+        needed = best.needed_runs(self._least, np.fmax(allowed, self._same), level)
+        return np.where(np.isfinite(best.error), needed, float(LEAST_RUNS))
 
     @property
     def _least(self) -> float:
