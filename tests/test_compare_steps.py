@@ -111,6 +111,18 @@ def test_the_time_of_a_launch_tells_nothing_if_others_are_launched() -> None:
     assert found.decision.open == ("step_ns",)
 
 
+def test_a_single_wild_run_of_three_is_no_regression() -> None:
+    """It moves the mean of the medians, the fastest steps, and what an equal host would take; recorded on an H100."""
+    before = [disturbed(floor, slower) for floor, slower in ((171.7e3, 0.125), (171.2e3, 0.081), (170.8e3, 0.02))]
+    after = [disturbed(floor, slower) for floor, slower in ((169.7e3, 0.028), (234.8e3, 0.194), (171.1e3, 0.019))]
+    calls = (7331, 7071, 6843, 5455, 9415, 5388)
+    runs = [replace(each, launch_call_ns=float(call)) for each, call in zip([*before, *after], calls, strict=True)]
+    found = compared(runs[:3], runs[3:])
+    row = found.changes.set_index("name").loc["step_ns"]
+    assert (found.decision.status, row["note"]) == (4, "no such change by its medians")
+    assert row["p"] < 0.05
+
+
 def test_what_a_slower_host_explains_is_no_regression() -> None:
     """Three runs of each, of which the first were made while the host was quiet."""
     quiet, busy = np.array([1.0, 1.02, 0.98]), np.array([1.3, 1.33, 1.28])

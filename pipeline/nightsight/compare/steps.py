@@ -95,13 +95,14 @@ class Evidence:
         Noise seldom moves all of them. Medians that are precise enough need no agreement, except if the host can have
         been slower for one side as a whole: in turns, that cannot be by chance.
         """
-        asked = [self.at_equal_host] if self.at_equal_host else []
+        seen = {EQUAL_HOST: self.at_equal_host.mean} if self.at_equal_host else {}
         if medians.margin > same / 2:
-            asked += [medians, self.fastest]
+            # a single wild run moves all means, but not the median run
+            seen |= {MEDIANS: self.middle, FASTEST: self.fastest.mean}
         elif self.is_paired:
-            asked = []
+            seen = {}
         sign = 1 if best.mean > 0 else -1
-        return next((each.how for each in asked if sign * each.mean <= least), "")
+        return next((how for how, moved in seen.items() if sign * moved <= least), "")
 
 
 def evidence(  # noqa: PLR0913 (what is known of one comparison)

@@ -19,7 +19,7 @@ from nightsight.compare.statistics import (
     holm,
     of_one_side,
 )
-from nightsight.compare.steps import ESTIMATES, MEDIANS, Estimate, Evidence, evidence
+from nightsight.compare.steps import ESTIMATES, Estimate, Evidence, evidence
 from nightsight.comparison import COUNTS, LAUNCHES, STEP, UNPROFILED, Measures, unit_of
 
 # of nsys's clock on a GPU: what it rounds times to
@@ -205,7 +205,7 @@ class Court:
         scale = np.sqrt(1 / many if self.is_paired else 1 / few + 1 / many)
         for row, step in steps.items():
             same = float(np.log1p(self.allowed_pct.get(table.keys["name"][row], 0.0) / 100))
-            medians = Estimate(found.mean[row], found.error[row], found.freedom[row], MEDIANS)
+            medians = Estimate(found.mean[row], found.error[row], found.freedom[row])
             chosen = step.best(medians, same)
             contradicted[row] = step.contradicting(medians, chosen, same, self._least)
             if chosen is not medians:
