@@ -3,6 +3,7 @@
 With ten million spans, allocating memory takes most of the time, so the functions used most work in place.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,13 @@ def in_order(start: Ints, *others: Ints) -> Ints:
     order = np.argsort(start, kind="stable")
     ordered = start[order]
     return np.lexsort((*reversed(others), start)) if (ordered[1:] == ordered[:-1]).any() else order
+
+
+def union_of(spans: Iterable[Spans]) -> Spans:
+    """Return the union of several sets of spans."""
+    each = list(spans)
+    nothing = np.empty(0, dtype=np.int64)
+    return union(*(np.concatenate([nothing, *(some[place] for some in each)]) for place in (0, 1)))
 
 
 def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
