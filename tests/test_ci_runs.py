@@ -246,7 +246,7 @@ def test_the_noise_of_the_machine_is_at_hand(job: Callable[..., Job], recorded: 
     (noise / "more").touch()
     done = job()
     assert done.run([step_of("mlp", base="HEAD^1", noise=str(noise.parent))]) == 0, done.said
-    assert "::warning" not in done.said
+    assert "has no noise of a comparison" not in done.said
     (asked,) = recorded()
     reports = Path(asked[asked.index("--reports") + 1])
     assert [path.relative_to(reports).as_posix() for path in reports.rglob("*.*")] == ["train/noise.jsonl"]
