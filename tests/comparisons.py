@@ -100,7 +100,26 @@ def hostile_comparison(names: Sequence[str] = HOSTILE, *, count: int = 3) -> Com
     """Put hostile texts wherever a comparison can hold one."""
     kinds = ("gate", "kernel", "family", "range", "operator", "copy", "api")
     rows = [
-        (kind, name, 1e6 + place, 2e6, 100.0, 90.0, 110.0, 0.01, verdict, _NAN, 1.0, 2.0, 1e6, 0.0, name)
+        (
+            kind,
+            name,
+            1e6 + place,
+            2e6,
+            100.0,
+            90.0,
+            110.0,
+            110.0,
+            name,
+            0.01,
+            False,
+            verdict,
+            _NAN,
+            1.0,
+            2.0,
+            1e6,
+            0.0,
+            name,
+        )
         for place, name in enumerate(names)
         for kind in kinds
         for verdict in ("regressed", "unchanged", "added")

@@ -3,10 +3,14 @@
 A world is a program of 400 kernels, run in turns (ABBA) on two sides. Its noise: each kernel's own, with a coefficient
 of variation around 0.6 % and a long tail; one of the GPU's clock, shared by all kernels and similar from run to run; a
 drift of 1 % during the session; and single kernels of single runs that are slower for no reason.
+
+A second table is about gates, in worlds where the CPU sets the pace. The speed of the host differs from run to run, and
+some runs are disturbed as well. Both make steps and launches longer, but a disturbance spares the fastest steps.
 """
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,13 +18,15 @@ import numpy as np
 import pandas as pd
 
 from nightsight.compare import Settings, compare
-from nightsight.comparison import MEASURES, Comparison, Measures
+from nightsight.comparison import MEASURES, Comparison, Measures, Pace
 from nightsight.model import Environment
+from tests.gpu.trials import gated
 
 KERNELS = 400
 SEED = 20261122
 CHANGED = 20
 CALM_PCT, FOUND_PCT = 3.0, {3: 70.0, 5: 85.0}
+GREEN_PCT, WRONG_PCT, RED_PCT, MISSED_PCT = {5: 90.0}, 2.0, 95.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,60 @@ def _run(times: np.ndarray, place: int, side: str) -> Measures:
     return Measures("run", "simulated", table, environment, repetitions=100, series="s", side=side, order=place)
 
 
+@dataclass(frozen=True)
+class Host:
+    """The noise of a host: relative sizes, and how often a run is disturbed."""
+
+    speed: float = 0.06
+    own: float = 0.012
+    launch: float = 0.012
+    disturbed: float = 0.15
+    by: float = 0.1
+    spread: float = 0.1
+
+
+def hosted(random: np.random.Generator, *, slower: float, copies: float, host: Host, place: int, side: str) -> Measures:
+    """Return a run whose step of 2 ms takes as long as the CPU needs, with a time of its kernels that is steady."""
+    speed = np.exp(random.normal(0.0, host.speed))
+    calm = 2e6 * speed * (1 + slower) * np.exp(random.normal(0.0, host.own))
+    disturbed = 1 + (random.random() < host.disturbed) * random.exponential(host.by)
+    step = calm * disturbed
+    kernels = 8e5 * np.exp(random.normal(0.0, 0.001))
+    values = {"step_ns": step, "kernel_ns": kernels, "launches": 50.0, "device_to_host_copies": copies}
+    table = pd.DataFrame({"kind": "gate", "name": list(values), "value": list(values.values()), "place": ""})
+    return Measures(
+        "run",
+        "simulated",
+        table.reindex(columns=list(MEASURES)),
+        Environment(collector="nsys"),
+        repetitions=100,
+        series="s",
+        side=side,
+        order=place,
+        pace={"step_ns": Pace(0.9 * calm / step * np.exp(random.normal(0.0, host.own)), host.spread)},
+        launch_call_ns=7e3 * speed * disturbed * np.exp(random.normal(0.0, host.launch)),
+    )
+
+
+def gates(
+    runs: int, worlds: int, *, slower: float = 0.0, copies: float = 0.0, interleaved: bool = True, seed: int = SEED
+) -> Counter[str]:
+    """Return what gates decide in worlds where the CPU sets the pace."""
+    made = []
+    for number in range(worlds):
+        random = np.random.default_rng([seed, runs, int(1000 * slower), int(copies), int(interleaved), number])
+        order = ("ABBA" * runs)[: 2 * runs] if interleaved else "A" * runs + "B" * runs
+        sides: dict[str, list[Measures]] = {"A": [], "B": []}
+        for place, side in enumerate(order):
+            is_changed = side == "B"
+            run = hosted(
+                random, slower=slower * is_changed, copies=copies * is_changed, host=Host(), place=place, side=side
+            )
+            sides[side].append(run)
+        made.append(compare(sides["A"], sides["B"], settings=Settings()))
+    return gated(made)
+
+
 def flagged(comparison: Comparison) -> set[str]:
     """Return the kernels that were found to have changed."""
     changes = comparison.changes
@@ -142,6 +202,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"| {runs} | {how} | {100 * slower:g} % | {shown}", flush=True)
         is_noisy = not slower and interleaved and out.wrong_pct > CALM_PCT
         missed |= is_noisy or (slower == 0.05 and out.found_pct < FOUND_PCT.get(runs, 0.0))
+    print("\n| runs a side | order | the CPU is slower by | copies more | green | inconclusive | red | improved |")
+    print("|---|---|---|---|---|---|---|---|")
+    for runs, slower, copies, interleaved in (
+        *((runs, 0.0, 0.0, interleaved) for runs in (3, 5, 10) for interleaved in (True, False)),
+        *((runs, slower, 0.0, True) for runs in (3, 5, 10) for slower in (0.03, 0.07, 0.1)),
+        *((runs, 0.0, 1.0, True) for runs in (3, 5)),
+    ):
+        decided = gates(runs, options.worlds, slower=slower, copies=copies, interleaved=interleaved)
+        green, open_, red, better = (
+            100 * decided[name] / options.worlds for name in ("green", "open", "red", "better")
+        )
+        how = "in turns" if interleaved else "one side after the other"
+        shown = " | ".join(f"{share:.1f} %" for share in (green, open_, red, better))
+        print(f"| {runs} | {how} | {100 * slower:g} % | {copies:g} | {shown} |", flush=True)
+        missed |= not slower and not copies and (green < GREEN_PCT.get(runs, 0.0) or red + better > WRONG_PCT)
+        missed |= bool(copies) and red < RED_PCT
+        missed |= slower >= 0.1 and green > MISSED_PCT
     print(f"\n{time.perf_counter() - began:.0f} s")
     if missed:
         raise SystemExit("a goal was missed")

@@ -68,3 +68,16 @@ def test_a_capture_of_nothing_has_no_work() -> None:
     frame = step_work(Timeline(Profile({}), Window(0, 1000, "nothing"))).frame
     STEP_WORK.check(frame)
     assert frame.empty
+
+
+def test_a_step_copies_so_many_bytes_unless_a_size_is_unknown() -> None:
+    drawn = draw("cpu   CC.C.C..\ns7    .HD.H.H.")
+    copies = drawn.tables["memory_ops"].assign(bytes=pd.array([100, 7, 300, 200], dtype="Int64"))
+
+    def copied(frame: pd.DataFrame) -> list[float]:
+        profile, window = Profile({**drawn.tables, "memory_ops": frame}), Window(0, 8000, "drawn")
+        found = step_work(Timeline(profile, window)).frame
+        return found.sort_values("name")["copied_bytes"].dropna().tolist()
+
+    assert copied(copies) == [7, 600]
+    assert copied(copies.assign(bytes=pd.array([100, 7, None, 200], dtype="Int64"))) == [7]

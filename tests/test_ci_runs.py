@@ -246,7 +246,7 @@ def test_the_noise_of_the_machine_is_at_hand(job: Callable[..., Job], recorded: 
     (noise / "more").touch()
     done = job()
     assert done.run([step_of("mlp", base="HEAD^1", noise=str(noise.parent))]) == 0, done.said
-    assert "::warning" not in done.said
+    assert "has no noise of a comparison" not in done.said
     (asked,) = recorded()
     reports = Path(asked[asked.index("--reports") + 1])
     assert [path.relative_to(reports).as_posix() for path in reports.rglob("*.*")] == ["train/noise.jsonl"]
@@ -258,9 +258,13 @@ def test_the_noise_of_the_machine_is_at_hand(job: Callable[..., Job], recorded: 
 )
 def test_how_the_job_ends(job: Callable[..., Job], status: str, strict: str, ends: int) -> None:
     (decide,) = (step for step in load(ROOT / "action.yml")["runs"]["steps"] if step["name"] == "Decide")
-    done = job({"steps.measure.outputs.status": status, "inputs.strict": strict, "inputs.workload": "mlp"})
+    line = "inconclusive: a step +1.0 %; shown: counts equal"
+    told = {"status": status, "decision": line}
+    outputs = {f"steps.measure.outputs.{name}": value for name, value in told.items()}
+    done = job({**outputs, "inputs.strict": strict, "inputs.workload": "mlp"})
     assert done.run([decide]) == ends
-    assert ("::notice title=nightsight::Inconclusive" in done.said) == (status == "4")
+    said = f"::warning title=nightsight did not decide::{line.replace('%', '%25')}"
+    assert (said in done.said) == (status == "4")
 
 
 NIGHT = {
@@ -316,7 +320,7 @@ def test_a_pull_request_from_the_comparison_to_the_comment(
     job: Callable[..., Job], measured: Measured, tmp_path: Path, fake_gh: Callable[..., GitHub]
 ) -> None:
     comparing = measured.compared
-    assert "::notice title=nightsight::Inconclusive" in comparing.said
+    assert "::warning title=nightsight did not decide::inconclusive: " in comparing.said
     assert set(comparing.uploaded) == {"nightsight-mlp.html", "nightsight-comment-mlp"}
     assert "</html>" in comparing.uploaded["nightsight-mlp.html"][0].read_text()
     written = {path.name: path.read_text() for path in comparing.uploaded["nightsight-comment-mlp"]}

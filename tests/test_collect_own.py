@@ -159,7 +159,7 @@ def test_a_table_that_is_wrong_is_one_line(project: Project, table: str, message
 def test_a_table_that_is_not_text_is_one_line(project: Project) -> None:
     folder = project()
     (folder / "pyproject.toml").write_bytes(b"[tool.nightsight]\nworkloads = '\xff'")
-    with pytest.raises(UsageError, match="is not valid TOML"):
+    with pytest.raises(UsageError, match="is not in UTF-8"):
         own_workloads()
 
 

@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nightsight.cli import main
+from nightsight.comparing import load_sides
 from nightsight.model import Benchmark, Report
+from nightsight.workflow import Reading
 from tests.kineto import call, kernel
 from tests.kineto import write as write_trace
 from tests.recorded import Recorded
@@ -80,6 +82,35 @@ def test_limits_are_read_from_the_current_folder(runs: Callable[..., list[Path]]
     result = invoke("--baseline", *runs(*SAME), "--candidate", *runs(*SAME), "--gate")
     assert result.exit_code == 1
     assert "launches a step 60, at most 40 allowed" in result.stdout
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("name", ["nightsight.toml", "pyproject.toml"])
+def test_settings_that_are_wrong_are_told_before_a_run_is_read(
+    runs: Callable[..., list[Path]], tmp_path: Path, name: str, encoding: str
+) -> None:
+    (run,) = runs(3.0)
+    (run / "report.json").write_text("damaged", encoding="utf-8")
+    key = "gate" if name == "nightsight.toml" else "tool.nightsight.gate"
+    (tmp_path / name).write_text(f"[{key}]\nlast_pct = 1", encoding=encoding)
+    message = "unknown key 'gate.last_pct'" if encoding == "utf-8" else "is not in UTF-8"
+    refused(invoke("--baseline", run, "--candidate", run), 2, message)
+
+
+def test_a_pyproject_that_names_no_part_of_ours_is_refused(runs: Callable[..., list[Path]], tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.nightsight.gates]\nleast_pct = 2", encoding="utf-8")
+    (run,) = runs(3.0)
+    refused(invoke("--baseline", run, "--candidate", run), 2, "unknown key 'gates'")
+
+
+def test_the_runs_of_both_sides_are_one_series(runs: Callable[..., list[Path]]) -> None:
+    told: list[tuple[float, float]] = []
+
+    def note(message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
+        told.extend([(done, of)] * is_series)
+
+    load_sides((runs(3.0, 3.0), runs(3.0)), Reading(None, 1 << 30, note))
+    assert told == [(0, 3), (1, 3), (2, 3)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nightsight.compare import Settings, compare, measures
-from nightsight.comparison import Comparison, Measures
+from nightsight.comparison import COUNTS, Comparison, Measures
 from nightsight.model import Conditions, Environment
 from tests.measured import hot, run
 from tests.recorded import Recorded
@@ -49,7 +49,7 @@ TIMES = ALL - {"launches"}
         ("driver", environment(driver="570.1"), environment(driver="580.1"), TIMES),
         ("CUDA", environment(cuda="12.8"), environment(cuda="13.0"), TIMES),
         ("PyTorch", environment(cuda="12.8", torch="2.10"), environment(cuda="13.0", torch="2.11"), set()),
-        ("profiler", {}, {"environment": Environment(collector="torch", gpu="H200")}, {"step_ns", "gemm"}),
+        ("profiler", {}, {"environment": Environment(collector="torch", gpu="H200")}, ALL - {"unprofiled_step_ns"}),
         ("version of the profiler", environment(collector_version="1"), NEWER, {"step_ns"}),
         ("batch", {"parameters": {"batch": "8"}}, {"parameters": {"batch": "16"}}, ALL),
         ("steps", {"parameters": {"steps": "50"}}, {"parameters": {"steps": "20"}}, set()),
@@ -62,6 +62,7 @@ TIMES = ALL - {"launches"}
         ("MIG slice", clocks(), clocks(mig="1g.18gb"), TIMES),
         ("throttling", {}, {"conditions": hot()}, TIMES),
         ("other processes on the GPU", {}, clocks(is_shared=True), TIMES),
+        ("lost events", {}, {"is_incomplete": True}, ALL - {"unprofiled_step_ns"}),
     ],
 )  # fmt: skip
 def test_a_difference_is_told_and_takes_verdicts_away(what: str, before: Any, after: Any, taken: set[str]) -> None:
@@ -75,6 +76,27 @@ def test_a_difference_is_told_and_takes_verdicts_away(what: str, before: Any, af
         assert found.decision.status == 4 or "unprofiled_step_ns" not in taken
         notes = found.changes.set_index("name")["note"]
         assert notes["step_ns"] == f"not comparable: {what}"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"environment": Environment(collector="nsys", gpu="A100")},
+        {"environment": Environment(collector="torch", gpu="H200")},
+        {"parameters": {"batch": "16"}},
+        {"window": "steady part"},
+        {"family": "batch #"},
+        {"repetitions": 0},
+        {"is_incomplete": True},
+    ],
+    ids=str,
+)
+def test_a_count_is_no_fact_where_something_else_can_explain_it(after: dict[str, Any]) -> None:
+    before: dict[str, Any] = {"parameters": {"batch": "8"}} if "parameters" in after else {}
+    few, many = ({**GATE, **dict.fromkeys(COUNTS, count)} for count in (40.0, 60.0))
+    found = compare([run(few, **before)] * 3, [run(many, **after)] * 3, settings=Settings())
+    assert {verdicts(found)[name] for name in COUNTS} == {"inconclusive"}
+    assert found.decision.status == 4
 
 
 @pytest.mark.parametrize("reason", ["SwPowerCap", "GpuIdle"])

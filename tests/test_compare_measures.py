@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from nightsight.compare import measures
+from nightsight.compare.measures import calls_counted
 from nightsight.comparison import MEASURES, machine_key, unit_of
 from nightsight.model import Benchmark, Conditions, Environment, Finding, Report
 from nightsight.results import GPU_TIME, STEP_SPLIT, STEP_WORK
@@ -108,3 +109,59 @@ def test_what_makes_machines_different() -> None:
 def test_units() -> None:
     assert [unit_of("gate", name) for name in ("step_ns", "launches", "host code")] == ["ns", "", "ns"]
     assert unit_of("kernel", "gemm_pct") == "ns"
+
+
+def test_a_step_is_counted(recorded: Recorded) -> None:
+    found = gate(recorded.report("train"))
+    assert found[["host_to_device_copies", "device_to_host_copies", "memsets", "launches"]].tolist() == [1, 1, 1, 60]
+    # one of its 19 steps allocates
+    assert found[["synchronizing_calls", "collectives", "graph_launches"]].tolist() == [2, 0, 0]
+    assert found["allocations"] == pytest.approx(1 / 19)
+    assert found["host_to_device_bytes"] > 1e5
+    assert found["device_to_host_bytes"] == 4
+    graphs = gate(recorded.report("graph"))
+    assert graphs["graph_launches"] > 0
+    assert gate(recorded.report("ddp2"))["collectives"] > 0
+
+
+def test_what_an_earlier_report_does_not_say_is_unknown(recorded: Recorded) -> None:
+    report = recorded.report("train")
+    work = report.rows(STEP_WORK).drop(columns="copied_bytes")
+    results = (each for each in report.results if each.name != STEP_WORK.name)
+    earlier = replace(report.result(STEP_WORK.name), table=work)
+    found = gate(replace(report, results=(*results, earlier)))
+    assert "host_to_device_bytes" not in found
+    # without copies there are no bytes
+    assert found["peer_to_peer_bytes"] == 0
+    assert "synchronizing_calls" not in gate(without(report, STEP_WORK.name))
+
+
+def test_a_call_counts_as_what_it_makes_the_host_do() -> None:
+    names = [
+        "cudaLaunchKernelExC",
+        "cudaLaunchHostFunc",
+        "cudaMemcpy",
+        "cudaMemcpyAsync",
+        "cudaMalloc",
+        "cudaEventRecord",
+    ]
+    found = calls_counted(pd.Series([*names, "cudaEventSynchronize", "cuMemcpyHtoD_v2", "cudaFree", "cuGraphLaunch"]))
+    allocation, sync, launch = "allocations", "synchronizing_calls", "launches"
+    assert found.tolist() == [launch, "", sync, "", allocation, "", sync, sync, allocation, launch]
+
+
+def test_how_steps_lie_around_their_median(recorded: Recorded) -> None:
+    report = replace(recorded.report("train"), benchmark=Benchmark((3e6, 1e6, 2e6), 20))
+    run = measures(report)
+    whole = report.rows(STEP_SPLIT).set_index("category").loc["whole step"]
+    assert run.pace["step_ns"].fastest == whole["min_ns"] / whole["med_ns"]
+    assert run.pace["step_ns"].spread == (whole["p75_ns"] - whole["p25_ns"]) / whole["med_ns"]
+    assert (run.pace["unprofiled_step_ns"].fastest, run.pace["unprofiled_step_ns"].spread) == (0.5, 0.5)
+    assert 1e3 < run.launch_call_ns < 1e5
+    nothing = measures(Report("empty", Environment(), ()))
+    assert (nothing.pace, nothing.launch_call_ns) == ({}, 0)
+
+
+def test_a_capture_that_lost_events_is_incomplete() -> None:
+    lost = Finding("lost_events", "warning", "The profiler lost events", "Sums and counts are too small.")
+    assert [measures(replace(small_report(), findings=found)).is_incomplete for found in ((), (lost,))] == [False, True]

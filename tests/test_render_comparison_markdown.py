@@ -73,6 +73,7 @@ def test_nothing_changed_is_one_line(same: Comparison) -> None:
     assert text.count("\n") == 2
     assert re.fullmatch(
         r"\*\*train: unchanged\.\*\* A step \S+ % \(\S+ to \S+ %\), on 5 pairs of runs\. NVIDIA H200, commit a1b2c3d\. "
+        r"No regression above 5 %: counts equal, a step within ±\S+ %, GPU kernel time within ±\S+ %\. "
         r"\[Report\]\(https://example\.com/r\.html\)",
         text.splitlines()[1],
     )
@@ -91,13 +92,10 @@ def test_what_is_not_known_of_the_machine_is_left_out(same: Comparison) -> None:
 
 def test_the_gate_repeats_nothing_that_the_sentence_says(same: Comparison) -> None:
     sentence = "A step +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs."
-    said = "regression: a step +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs, 1 metric"
-    more = "regression: a step +5.0 % (+4.0 to +6.0 %); launches 64, at most 40 allowed, on 5 pairs of runs, 2 metrics"
-    for line, shown in (
-        (said, "Gate: regression."),
-        (more, more),
-        ("passed: no regression, on 5 pairs", "Gate: passed."),
-    ):
+    said = "regression: a step +5.0 % (+4.0 to +6.0 %), on 5 pairs of runs"
+    more = "regression: a step +5.0 % (+4.0 to +6.0 %); launches 64, at most 40 allowed, on 5 pairs of runs"
+    passed = "passed: no regression above 5 %: counts equal, on 5 pairs"
+    for line, shown in ((said, "Gate: regression."), (more, more), (passed, passed)):
         text = comparison_markdown(replace(same, verdict="regressed", sentence=sentence, decision=Decision(1, line)))
         assert text.splitlines()[-1].startswith(shown)
 
@@ -186,7 +184,7 @@ def test_a_comparison_without_anything_is_still_said(same: Comparison) -> None:
 def test_a_terminal_gets_one_screen(trained: Comparison) -> None:
     lines = comparison_lines(trained, width=100)
     assert lines[0].startswith("train: regressed. A wait for the GPU in every step appeared")
-    assert " ".join(" ".join(lines).split()).endswith(", on 5 pairs of runs, 2 metrics")
+    assert " ".join(" ".join(lines).split()).endswith(" %), on 5 pairs of runs")
     assert len(lines) <= 40
     assert any(line.startswith("  Step, profiled") and line.endswith("regressed") for line in lines)
 

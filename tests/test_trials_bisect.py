@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.bisecting import BAD, GOOD, SKIP, Found, _first_bad, _State, bisected, judged, metric_of
+from nightsight.bisecting import BAD, GOOD, SKIP, Found, _first_bad, _State, bisected, ends_of, judged, metric_of
 from nightsight.collect.workloads import Request
 from nightsight.collect.worktrees import Asked, checkout, worktrees
 from nightsight.compare import Settings, compare
@@ -124,6 +124,47 @@ def test_what_cannot_be_halved_is_told(before: float, after: float, metric: str,
         metric_of(ends(before, after), Settings(), metric, ("good", "bad"))
     assert caught.value.message == message
     assert caught.value.hint
+
+
+QUIET, NOISY = (30.0, 27.0, 72.0, 30.0, 33.0, 65.0), (0.09, 27.0, 72.0, 30.0, 0.1, 65.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "pairs", "metric"),
+    [(QUIET, 360.0, 3, "step_ns"), (NOISY, 360.0, 6, "step_ns"), (NOISY, 31.0, 6, ""), ((30.0,) * 6, 30.0, 3, "")],
+)
+def test_twice_as_many_pairs_settle_what_the_first_leave_open(
+    before: tuple[float, ...], after: float, pairs: int, metric: str
+) -> None:
+    """Runs of a good commit took from 0.1 to 72 ms, those of the bad one 360."""
+    runs: Any = SimpleNamespace(workload="mlp", measured={"baseline": [], "candidate": []})
+
+    def measure_pairs(*_: object, pairs: int) -> None:
+        for order in range(len(runs.measured["baseline"]), pairs):
+            for number, (side, step) in enumerate((("baseline", before[order]), ("candidate", after + order / 100))):
+                place: dict[str, Any] = {"series": "s", "side": side, "order": 2 * order + number}
+                runs.measured[side].append(run({"step_ns": 1e6 * step}, **place))
+
+    runs.measure_pairs = lambda *sides: measure_pairs(pairs=sides[-1])
+    sides: Any = {"baseline": None, "candidate": None}
+    chosen, found = ends_of(runs, sides, 3, "", settings=lambda _: Settings())
+    assert len(found.baseline) == pairs
+    if metric:
+        assert metric_of(found, chosen, "", ("good", "bad")) == metric
+        return
+    with pytest.raises(NotMeasured) as caught:
+        metric_of(found, chosen, "", ("good", "bad"))
+    is_open = before is NOISY
+    assert ("it is not known whether good and bad differ" in caught.value.message) == is_open
+    assert ("good and bad do not differ" in caught.value.message) != is_open
+    assert caught.value.hint
+
+
+def test_a_time_is_looked_at_before_a_count() -> None:
+    sides = [[run({"step_ns": step, "launches": 40.0 * step / 1e6}) for _ in range(3)] for step in (1e6, 1.2e6)]
+    assert metric_of(compare(*sides, settings=Settings()), Settings(), "", ("good", "bad")) == "step_ns"
+    counts = [[run({"step_ns": 1e6, "launches": launches}) for _ in range(3)] for launches in (40.0, 50.0)]
+    assert metric_of(compare(*counts, settings=Settings()), Settings(), "", ("good", "bad")) == "launches"
 
 
 def test_the_checkout_as_it_is_has_no_history(repository: Path, find: Find) -> None:

@@ -61,6 +61,19 @@ def test_a_folder_without_a_repository_could_not_be_measured(run: Any, script: A
     assert hint
 
 
+@pytest.mark.parametrize(
+    "command", [("ab", "--base", "HEAD", "--head", "HEAD"), ("bisect", "--good", "x", "--bad", "y")]
+)
+def test_a_mistake_in_the_settings_is_told_before_anything_runs(
+    run: Any, fake: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    committed(tmp_path, {"train.py": program(fake, 1.0)}, "base")
+    (tmp_path / "nightsight.toml").write_text('[gate]\nleast_pct = "abc"', encoding="utf-8")
+    error, _ = error_lines(run(*command, "train.py", expect=USAGE))
+    assert error.endswith("gate.least_pct is not a number of at least 0")
+    assert not (tmp_path / "reports").exists()
+
+
 def test_a_ref_that_does_not_exist_could_not_be_measured(run: Any, fake: Path, tmp_path: Path) -> None:
     committed(tmp_path, {"train.py": ""}, "base")
     error, hint = error_lines(run("ab", "--base", "main~9", "--head", "HEAD", "train.py", expect=COULD_NOT))

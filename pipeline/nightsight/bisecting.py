@@ -9,17 +9,19 @@ import os
 import pickle
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import expm1, inf, isfinite, sqrt
 from pathlib import Path
 from typing import Final
 
+import pandas as pd
+
 import nightsight
 from nightsight.collect.process import Child, last_lines, run_logged
 from nightsight.collect.worktrees import GIT, Checkout, Side, checkout, git, worktrees
 from nightsight.compare import METRICS, Settings, compare
-from nightsight.comparison import Comparison, unit_of
+from nightsight.comparison import COUNTS, Comparison, unit_of
 from nightsight.errors import NotMeasured, UsageError
 from nightsight.texts import log_line
 from nightsight.trials import BASELINE, CANDIDATE, Runs, Trial, ended_in_words, gate_value
@@ -28,6 +30,7 @@ from nightsight.units import format_value
 GOOD: Final = 0
 BAD: Final = 1
 SKIP: Final = 125
+_CHANGED: Final = frozenset({"regressed", "improved", "added", "removed"})
 # above 127, git ends the bisection
 _BROKEN: Final = 255
 _OTHER_METRIC: Final = "Choose another with --metric."
@@ -62,8 +65,8 @@ def bisected(
 ) -> Found:
     """Return the first bad commit between the good and the bad ref.
 
-    Without a `metric`, it is the one that decides which changed most. NotMeasured if the ends do not differ, or if an
-    end cannot be measured, or if commits that cannot be measured hide the one that is looked for.
+    Without a `metric`, it is the one that decides which changed most. NotMeasured if the ends are not known to differ,
+    or if an end cannot be measured, or if commits that cannot be measured hide the one that is looked for.
     """
     if metric and metric not in METRICS:
         raise UsageError(f"there is no metric {metric!r}", f"There are: {', '.join(METRICS)}.")
@@ -76,12 +79,10 @@ def bisected(
     with ended_in_words(runs), worktrees(of, named, python=trial.asked.python) as sides:
         for side in sides.values():
             runs.prepare(side)
-        runs.measure_pairs(sides[BASELINE], sides[CANDIDATE], pairs)
-        chosen = settings(runs.workload)
-        ends = compare(runs.measured[BASELINE], runs.measured[CANDIDATE], settings=chosen)
+        chosen, ends = ends_of(runs, sides, pairs, metric, settings=settings)
         metric = metric_of(ends, chosen, metric, refs)
         ratios = runs.log_ratios(metric)
-        if len(ratios) < pairs:
+        if len(ratios) < len(ends.baseline):
             raise NotMeasured(f"{metric} is 0 in a run of {refs[0]} or {refs[1]}", _OTHER_METRIC)
         effect = statistics.median(ratios)
         trial.request.progress(f"reproduced: {metric} {100 * expm1(effect):+.2f} % from {refs[0]} to {refs[1]}")
@@ -94,29 +95,60 @@ def bisected(
         return Found(git(of.root, "rev-parse", "--short=12", first).strip(), subject, metric, sentence)
 
 
+def ends_of(
+    runs: Runs, sides: Mapping[str, Side], pairs: int, metric: str, *, settings: Callable[[str], Settings]
+) -> tuple[Settings, Comparison]:
+    """Measure both ends and compare them; twice as many pairs are measured where the first settle nothing."""
+    for number in (pairs, 2 * pairs):
+        runs.measure_pairs(sides[BASELINE], sides[CANDIDATE], number)
+        chosen = settings(runs.workload)
+        ends = compare(runs.measured[BASELINE], runs.measured[CANDIDATE], settings=chosen)
+        verdicts = set(_rows(ends, chosen, metric)["verdict"])
+        if verdicts & _CHANGED or "inconclusive" not in verdicts:
+            break
+    return chosen, ends
+
+
+def _rows(ends: Comparison, settings: Settings, asked: str) -> pd.DataFrame:
+    """Return the rows of what is looked at: the metric that was asked for, or all that decide."""
+    gate = ends.changes[ends.changes["kind"] == "gate"]
+    return gate[gate["name"] == asked] if asked else gate[gate["name"].isin(settings.judged)]
+
+
 def metric_of(ends: Comparison, settings: Settings, asked: str, refs: tuple[str, str]) -> str:
     """Return the metric to look at, which has changed from one end to the other."""
-    gate = ends.changes[ends.changes["kind"] == "gate"]
-    if asked:
-        if asked not in set(gate["name"]):
-            raise NotMeasured(f"{asked} was not measured in these runs", f"There are: {', '.join(gate['name'])}.")
-        gate = gate[gate["name"] == asked]
-    changed = gate[gate["verdict"].isin(["regressed", "improved"])]
+    rows, gate = _rows(ends, settings, asked), ends.changes[ends.changes["kind"] == "gate"]
+    if asked and not len(rows):
+        raise NotMeasured(f"{asked} was not measured in these runs", f"There are: {', '.join(gate['name'])}.")
+    changed = (rows if asked else gate).query("verdict in ['regressed', 'improved']")
     if not len(changed):
-        rows = gate if asked else gate[gate["name"].isin(settings.judged)]
         came = rows[rows["verdict"].isin(["added", "removed"])]
         if len(came):
             # halves are taken of a ratio, and there is none of 0
             name, end = came["name"].iloc[0], refs[came["verdict"].iloc[0] == "removed"]
             raise NotMeasured(f"{name} is 0 at {end}, so no ratio says on which side a commit lies", _OTHER_METRIC)
-        said = "; ".join(
-            _moved(*row) for row in rows[["name", "change_pct", "verdict"]].itertuples(index=False, name=None)
-        )
-        message = f"not reproduced: {refs[0]} and {refs[1]} do not differ: {said}"
-        raise NotMeasured(message, "Measure more pairs with --pairs, or name the metric with --metric.")
-    deciding = changed[changed["name"].isin(settings.judged)]
-    ordered = (deciding if len(deciding) else changed).sort_values("change_pct", key=abs, ascending=False)
-    return str(ordered["name"].iloc[0])
+        raise _not_reproduced(rows, refs)
+    # a count that changed tells less than a time does
+    ranked = changed.assign(
+        rank=2 * ~changed["name"].isin(settings.judged) + changed["name"].isin(COUNTS),
+        size=-changed["change_pct"].abs(),
+    )
+    return str(ranked.sort_values(["rank", "size"], kind="stable")["name"].iloc[0])
+
+
+def _not_reproduced(rows: pd.DataFrame, refs: tuple[str, str]) -> NotMeasured:
+    """Say that the ends do not differ, or that it is not known whether they do."""
+    times = rows[~rows["name"].isin(COUNTS)]
+    rows = times if len(times) else rows
+    texts = [_moved(*row) for row in rows[["name", "change_pct", "verdict"]].itertuples(index=False, name=None)]
+    open_ = rows[rows["verdict"] == "inconclusive"]
+    if not len(open_):
+        said, hint = f"{refs[0]} and {refs[1]} do not differ", "Name the metric with --metric, or measure more pairs."
+    else:
+        needed = open_["needed_runs"].max()
+        said = f"it is not known whether {refs[0]} and {refs[1]} differ"
+        hint = f"--pairs {needed:.0f} would settle it." if isfinite(needed) else "The runs of a side differ too much."
+    return NotMeasured(f"not reproduced: {said}: {'; '.join(texts)}", hint)
 
 
 def _moved(name: str, change_pct: float, verdict: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nightsight.compare import STEP, compare, measures, settings
-from nightsight.comparison import Comparison, Measures, machine_key
+from nightsight.compare import STEP, Settings, compare, measures
+from nightsight.comparison import Comparison, Measures, Noise, machine_key
 from nightsight.errors import CaptureError, PipelineError, UsageError
 from nightsight.noise import noise_of
 from nightsight.render import FORMATS, Source
@@ -78,11 +78,22 @@ def _may_be_run(path: Path) -> bool:
     return not path.name.startswith(".") and path.suffix.lower() not in _OTHERS
 
 
-def load(paths: Sequence[Path], reading: Reading, *, workload: str = "") -> list[Loaded]:
+def load_sides(sides: Sequence[Sequence[Path]], reading: Reading, *, workload: str = "") -> list[list[Loaded]]:
+    """Open the runs of both sides; what is told counts them as one series."""
+    of = sum(map(len, sides))
+    return [
+        load(side, reading, workload=workload, done=sum(map(len, sides[:place])), of=of)
+        for place, side in enumerate(sides)
+    ]
+
+
+def load(
+    paths: Sequence[Path], reading: Reading, *, workload: str = "", done: int = 0, of: int | None = None
+) -> list[Loaded]:
     """Open run folders, report.json files or captures; CaptureError names the one that cannot be read.
 
     UsageError if one is named twice, which would count one run as two. `workload`: what a capture that was not made by
-    `profile` is of, since it does not say so.
+    `profile` is of, since it does not say so. `done` of `of` runs: how many were opened before, of how many in all.
     """
     known: dict[Path, Path] = {}
     for path in paths:
@@ -90,8 +101,9 @@ def load(paths: Sequence[Path], reading: Reading, *, workload: str = "") -> list
             raise UsageError(f"{path} is the same run as {known[place]}", "Name each run once: it counts once.")
         known[place] = path
     loaded = []
-    for done, path in enumerate(paths):
-        reading.progress(f"run {done + 1} of {len(paths)}: {path}", done=done, of=len(paths), is_series=True)
+    every = len(paths) if of is None else of
+    for number, path in enumerate(paths, start=done):
+        reading.progress(f"run {number + 1} of {every}: {path}", done=number, of=every, is_series=True)
         loaded.append(_loaded(path, reading, workload))
     return loaded
 
@@ -133,8 +145,10 @@ def _run_json(folder: Path) -> Mapping[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def compared(baseline: Sequence[Loaded], candidate: Sequence[Loaded], *, noise: str = "") -> Comparison:
-    """Compare runs, with the settings of the current folder; captures without a workload are of that of the others."""
+def compared(
+    baseline: Sequence[Loaded], candidate: Sequence[Loaded], *, settings: Callable[[str], Settings]
+) -> Comparison:
+    """Compare runs with the settings of their workload; captures without a workload are of that of the others."""
     runs = [*baseline, *candidate]
     names = [run.measures.workload for run in runs if run.measures.workload]
     fallback = candidate[0].source.report.title if candidate else ""
@@ -143,14 +157,14 @@ def compared(baseline: Sequence[Loaded], candidate: Sequence[Loaded], *, noise: 
         [replace(run.measures, workload=run.measures.workload or workload) for run in side]
         for side in (baseline, candidate)
     )
-    return compare(*sides, settings=settings(Path.cwd(), workload), noise=noise or _noise(runs, workload))
+    return compare(*sides, settings=settings(workload), noise=_noise(runs, workload))
 
 
-def _noise(runs: Sequence[Loaded], workload: str) -> str:
+def _noise(runs: Sequence[Loaded], workload: str) -> Noise:
     """Return what comparisons of unchanged code showed, if the runs are in a folder of reports that knows."""
     folders = dict.fromkeys(run.path.resolve().parents[1] for run in runs if run.path.is_dir())
     told = (noise_of(folder, workload, machine_key(run.measures)) for folder in folders for run in runs[-1:])
-    return next(filter(None, told), "")
+    return next((noise for noise in told if noise.text), Noise())
 
 
 def style_of(output: Path | None, style: str | None) -> str:

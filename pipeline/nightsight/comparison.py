@@ -24,8 +24,31 @@ KERNELS: Final = "kernel_ns"
 COPYING: Final = "copy_ns"
 COPIES: Final = "copies"
 LAUNCHES: Final = "launches"
+GRAPH_LAUNCHES: Final = "graph_launches"
+MEMSETS: Final = "memsets"
+SYNCS: Final = "synchronizing_calls"
+ALLOCATIONS: Final = "allocations"
+COLLECTIVES: Final = "collectives"
 EXPOSED: Final = "exposed_communication_ns"
-GATE: Final = (UNPROFILED, STEP, KERNELS, EXPOSED, COPYING, LAUNCHES, COPIES)
+DIRECTIONS: Final[Mapping[str, str]] = {
+    name: name.lower().replace("-", "_")
+    for name in ("Host-to-Device", "Device-to-Host", "Device-to-Device", "Peer-to-Peer", "Host-to-Host")
+}
+"""What the directions of copies are called in the names of gate metrics: `host_to_device_copies`, `..._bytes`."""
+WITHIN_GPU: Final = f"{DIRECTIONS['Device-to-Device']}_copies"
+COUNTS: Final = (
+    LAUNCHES,
+    GRAPH_LAUNCHES,
+    MEMSETS,
+    *(f"{name}_copies" for name in DIRECTIONS.values()),
+    COPIES,
+    SYNCS,
+    ALLOCATIONS,
+    COLLECTIVES,
+    *(f"{name}_bytes" for name in DIRECTIONS.values()),
+)
+"""How often a step does something, and how many bytes it copies. If all runs of a side agree, this needs no test."""
+GATE: Final = (UNPROFILED, STEP, KERNELS, EXPOSED, COPYING, *COUNTS)
 """The gate metrics, what a reader asks about first; the categories of a step are gate metrics too."""
 
 KINDS: Final = ("gate", "kernel", "family", "range", "operator", "copy", "api", "cause")
@@ -40,16 +63,29 @@ NaN; place TEXT: of kernels, the ranges and the operator in which most of its ti
 """
 
 CHANGES: Final = (
-    "kind", "name", "baseline", "candidate", "change_pct", "low_pct", "high_pct", "p", "verdict", "needed_runs",
-    "baseline_count", "candidate_count", "count_part", "time_part", "note",
+    "kind", "name", "baseline", "candidate", "change_pct", "low_pct", "high_pct", "most_pct", "most_by", "p",
+    "is_fact", "verdict", "needed_runs", "baseline_count", "candidate_count", "count_part", "time_part", "note",
 )  # fmt: skip
 """Columns of `Comparison.changes`, sorted by impact: |candidate - baseline| weighted by what is known of it.
 
 baseline, candidate: medians over runs, NaN on the side that lacks it; change_pct with its 90 % interval low_pct to
-high_pct (NaN where one run a side says nothing); p: adjusted for the number of tests; needed_runs: runs a side that
-would settle an inconclusive verdict, else NaN. count_part + time_part = candidate - baseline: delta count x time, and
-count x delta time. note: renamed from, fused from, why it is inconclusive.
+high_pct (NaN where one run a side says nothing); most_pct: by how much it can have grown, and most_by: by which other
+evidence than the interval ("" for none); p: adjusted for the number of tests; is_fact: a count on which all runs of a
+side agree, so that nothing was tested; needed_runs: runs a side that would settle an inconclusive verdict, else NaN.
+count_part + time_part = candidate - baseline: delta count x time, and count x delta time. note: renamed from, fused
+from, why it is inconclusive.
 """
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How the steps of a run lie around their median, which its table has; as shares of it.
+
+    fastest: the fastest step; spread: from the 25th to the 75th percentile.
+    """
+
+    fastest: float
+    spread: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +94,9 @@ class Measures:
 
     source: the name of the run folder or file, never a path. started: ISO time in UTC, "" if unknown. side and order:
     its place in an interleaved series (`ab`), "" and -1 otherwise. family, repetitions: the window. causes: columns
-    rule, name (the title without its figures), gain_pct, title: the advice of the run.
+    rule, name (the title without its figures), gain_pct, title: the advice of the run. pace: by metric of a step's
+    time. launch_call_ns: CPU time of a call that launches work, which tells how fast the host was; 0 if unknown.
+    is_incomplete: whether its capture lost events.
     """
 
     source: str
@@ -75,6 +113,9 @@ class Measures:
     side: str = ""
     order: int = -1
     causes: pd.DataFrame = field(default_factory=pd.DataFrame)
+    pace: Mapping[str, Pace] = field(default_factory=dict)
+    launch_call_ns: float = 0.0
+    is_incomplete: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,16 +152,28 @@ class Accepted:
 
 
 @dataclass(frozen=True)
+class Noise:
+    """What comparisons of unchanged code showed: in words, and the standard deviation between pairs, by gate metric."""
+
+    text: str = ""
+    spread_pct: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Decision:
     """What a gate decides: exit status 0, 1 (regression), 3 (could not measure) or 4 (inconclusive), in one line.
 
-    broken: limits that were broken, accepted: changes that were accepted in the settings, each in words.
+    broken: what regressed or is above its limit; accepted: changes that were accepted in the settings; shown: what is
+    known not to have regressed; all in words. regressed: the metrics of `broken`; open: those that are not settled.
     """
 
     status: int
     line: str
     broken: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    regressed: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

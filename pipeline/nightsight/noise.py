@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
+from nightsight.comparison import Noise
 from nightsight.errors import CaptureError
 from nightsight.units import format_value
 
@@ -21,18 +22,18 @@ _FILE: Final = "noise.jsonl"
 _NIGHTS: Final = 30
 
 
-def noise_of(reports: Path, workload: str, machine: str) -> str:
-    """Return in words what comparisons of a workload with itself showed on this machine; "" if there were none."""
+def noise_of(reports: Path, workload: str, machine: str) -> Noise:
+    """Return what comparisons of a workload with itself showed on this machine."""
     found = [row for row in _rows(reports / workload / _FILE) if row["machine"] == machine][-_NIGHTS:]
     if not found:
-        return ""
+        return Noise()
     flagged = sum(row["flagged"] > 0 for row in found)
     spreads = {name: [row["spread_pct"][name] for row in found if name in row["spread_pct"]] for name in SAID}
     medians = {name: statistics.median(values) for name, values in spreads.items() if values}
     texts = [f"{SAID[name]} {format_value(value, 'share_pct')}" for name, value in medians.items()]
     count = f"{len(found)} comparisons" if len(found) > 1 else "1 comparison"
     told = f"{count} of unchanged code on this machine: {flagged} flagged"
-    return f"{told}; pairs differ by (standard deviation): {', '.join(texts)}" if texts else told
+    return Noise(f"{told}; pairs differ by (standard deviation): {', '.join(texts)}" if texts else told, medians)
 
 
 def keep_noise(reports: Path, workload: str, row: Mapping[str, Any]) -> None:

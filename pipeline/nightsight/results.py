@@ -716,6 +716,12 @@ STEP_WORK: Final = Entry(
         ),
         Column("count", NUMBER, "how often in a repetition: mean"),
         Column("time_ns", NUMBER, "its time in a repetition: median, or mean if not all repetitions have it"),
+        Column(
+            "copied_bytes",
+            NUMBER,
+            "of copies and memsets: bytes in a repetition, mean; none if the profiler did not say the size of each",
+            is_optional=True,
+        ),
         Column("place", TEXT, "of kernels: the ranges and the operator in which most of its time is launched"),
         Column("name", TEXT, "its name", is_plain=True),
     ),

@@ -257,7 +257,7 @@ def compared(trial: Trial, base: str, head: str, pairs: int, *, settings: Callab
             look = replace(chosen, alpha=chosen.alpha * share) if head else chosen
             noise = noise_of(trial.reports, runs.workload, machine_key(runs.measured[BASELINE][0]))
             comparison = compare(runs.measured[BASELINE], runs.measured[CANDIDATE], settings=look, noise=noise)
-            if head and number < pairs and is_settled(comparison, look):
+            if head and number < pairs and is_settled(comparison):
                 notes.append(f"Stopped after {number} of {pairs} pairs: every metric that decides is settled.")
                 break
     if not head:
@@ -268,19 +268,18 @@ def compared(trial: Trial, base: str, head: str, pairs: int, *, settings: Callab
 
 @contextmanager
 def ended_in_words(runs: Runs) -> Iterator[None]:
-    """Turn what ends a trial into a NotMeasured that says what is left of it; a UsageError stays what it is."""
+    """Turn what ends a trial into a NotMeasured that says what is left of it; a UsageError stays one."""
     with interrupts_noted() as interrupts:
         try:
             yield
-        except UsageError:
-            raise
         except (PipelineError, KeyboardInterrupt) as error:
             made = sum(map(len, runs.folders.values()))
             count = f"{made} run{'s' * (made != 1)}"
             kept = f"{count} {'is' if made == 1 else 'are'} complete and kept: {runs.trial.reports}" if made else ""
             if interrupts or not isinstance(error, PipelineError):
                 raise NotMeasured(f"interrupted after {count}", kept) from error
-            raise NotMeasured(error.message, "\n".join(filter(None, (error.hint, kept)))) from error
+            ended = UsageError if isinstance(error, UsageError) else NotMeasured
+            raise ended(error.message, "\n".join(filter(None, (error.hint, kept)))) from error
 
 
 def looks(pairs: int) -> dict[int, float]:
@@ -289,11 +288,10 @@ def looks(pairs: int) -> dict[int, float]:
     return {**early, pairs: 1 - sum(early.values())}
 
 
-def is_settled(comparison: Comparison, settings: Settings) -> bool:
-    """Whether no metric that a gate decides by is inconclusive."""
-    changes = comparison.changes
-    deciding = changes[(changes["kind"] == "gate") & changes["name"].isin(settings.judged)]
-    return len(deciding) > 0 and not (deciding["verdict"] == "inconclusive").any()
+def is_settled(comparison: Comparison) -> bool:
+    """Whether no metric that a gate decides by is open."""
+    decision = comparison.decision
+    return decision.status in (0, 1) and not decision.open
 
 
 def gate_value(run: Measures, name: str) -> float:

@@ -3,17 +3,20 @@
     ONLY=attention,copying python -m tests.gpu.trials rounds ab
     ONLY=mlp python -m tests.gpu.trials rounds bisect
 
-Rounds: three programs as they are, twice each, ten times; and one of them three times with a kernel that takes 3, 5,
-10 and 50 % longer, with a synchronization in each step, and with operations that were fused before. All run once a
-round, in the opposite order each other round, so that any two of them are pairs. What was not changed must not be
-flagged; each change must be found, and what changed be named. Then `nightsight ab` or `nightsight bisect` finds a
-slower kernel in a repository: 8 and 15 runs, for which the rounds leave time.
+Rounds: five programs as they are, twice each, ten times. `mlp` also runs three times with a kernel that takes 3, 5, 10
+and 50 % longer, with a synchronization in each step, and with operations that were fused before; `hosted`, whose step
+takes as long as the CPU needs to launch it, with a kernel that takes 51 % longer, with a copy to the host in each step,
+and with a CPU that does something else for 100 and 200 µs of a step. All run once a round, in the opposite order each
+other round, so that any two of them are pairs. What was not changed must not be flagged; each change must be found, and
+what changed be named, unless the noise of the host can hide it; and no gate may pass what it should not. Then
+`nightsight ab` or `nightsight bisect` finds a slower kernel in a repository: 8 and 15 runs, for which the rounds leave
+time.
 
 A line for each comparison; exit status 1 if one says something else than it should. In the environment: SECONDS_LEFT is
 the time for all, ONLY programs or cases of the rounds ("copying,mlp again,synchronization"), NSYS the nsys. In $OUT, as
 they come: trials.txt, the lines; reports.jsonl.xz, each run; and the comparison that `ab` wrote. A command that was cut
 off loses nothing: `python -m tests.gpu.trials judge reports.jsonl.xz` says what its runs show, and `draw` how often
-comparisons flag something whose pairs are drawn from the unchanged ones.
+comparisons flag something whose pairs are drawn from the unchanged ones, and what a gate decides on them.
 """
 
 import json
@@ -30,6 +33,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -56,11 +60,13 @@ _ROUNDS: Final = 10
 _ROUNDS_OF_CHANGES: Final = 3
 _REPORTS: Final = "reports.jsonl.xz"
 _MOST_BYTES: Final = 16_000_000
+_DRAWN: Final = 150
 _COMMON: Final = """
 import sys
 import torch
 given = dict(word.split("=") for word in sys.argv[1:])
 LONGER, SYNC, FUSED = float(given.get("longer", LONGER)), int(given.get("sync", 0)), int(given.get("fused", 1))
+COPY, BUSY = int(given.get("copy", 0)), float(given.get("busy", 0)) * 1e-6
 device = "cuda" if torch.cuda.is_available() else "cpu"
 nvtx = torch.cuda.nvtx if device == "cuda" else None
 torch.manual_seed(0)
@@ -124,18 +130,52 @@ def step():
 run(step)
 """
 )
-PROGRAMS: Final = {"mlp": MLP, "attention": ATTENTION, "copying": COPYING}
+HOSTED: Final = (
+    _COMMON
+    + """
+from time import perf_counter
+size = 1024 // SIZE
+layers = [layer for _ in range(6) for layer in (torch.nn.Linear(size, size), torch.nn.GELU())]
+model = torch.nn.Sequential(*layers).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+given_x, given_y = (torch.randn(512, size, pin_memory=device == "cuda") for _ in "xy")
+angles = torch.randn(int(1.2e7 / SIZE * (1 + LONGER / 100)), device=device)
+def step():
+    x, y = (given.to(device, non_blocking=True) for given in (given_x, given_y))
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    torch.sin(angles, out=angles)
+    if COPY: loss.detach().cpu()
+    end = perf_counter() + BUSY
+    while BUSY and perf_counter() < end: pass
+run(step, 100)
+"""
+)
+WAITING: Final = (
+    HOSTED.replace("size = 1024", "size = 1536")
+    .replace("512", "1024")
+    .replace("range(6)", "range(4)")
+    .replace("1.2e7", "3e7")
+    .replace("    if COPY", "    loss.item()\n    if COPY")
+)
+PROGRAMS: Final = {"mlp": MLP, "attention": ATTENTION, "copying": COPYING, "hosted": HOSTED, "waiting": WAITING}
 
 
 @dataclass(frozen=True)
 class Case:
-    """What runs in a round: a program with arguments. Its change is named by any of `words` in any of `kinds`."""
+    """What runs in a round: a program with arguments. Its change is named by any of `words` in any of `kinds`.
+
+    gate: what a gate may decide on it; what noise can hide is not always named.
+    """
 
     name: str
     program: str
     arguments: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    gate: tuple[int, ...] = (0, 4)
 
     @property
     def rounds(self) -> int:
@@ -144,12 +184,21 @@ class Case:
 
 
 _SLOWER: Final = (("kernel",), ("sin_kernel",))
+_WAITS: Final = (("copy", "api", "cause"), ("Device to", "Synchronize", "sync"))
+_GREEN, _RED, _NOT_GREEN = (0,), (1,), (1, 4)
 CASES: Final = (
     *(Case(name, name) for name in PROGRAMS),
     *(Case(f"{name} again", name) for name in PROGRAMS),
-    *(Case(f"kernel {share} % longer", "mlp", (f"longer={share}",), *_SLOWER) for share in (3, 5, 10, 50)),
-    Case("synchronization", "mlp", ("sync=1",), ("copy", "api", "cause"), ("Device to", "Synchronize", "sync")),
-    Case("lost fusion", "mlp", ("fused=0",), ("kernel", "family", "cause"), ("tanh", "elementwise", "fus")),
+    *(Case(f"kernel {share} % longer", "mlp", (f"longer={share}",), *_SLOWER, _GREEN) for share in (3, 5, 10)),
+    Case("kernel 50 % longer", "mlp", ("longer=50",), *_SLOWER, _RED),
+    Case("synchronization", "mlp", ("sync=1",), *_WAITS, _RED),
+    Case("lost fusion", "mlp", ("fused=0",), ("kernel", "family", "cause"), ("tanh", "elementwise", "fus"), _RED),
+    Case("kernel 51 % longer", "hosted", ("longer=51",), *_SLOWER, _RED),
+    Case("copy to the host", "hosted", ("copy=1",), *_WAITS, _RED),
+    *(
+        Case(f"host busy for {time} µs", "hosted", (f"busy={time}",), ("gate", "range"), ("step",), _NOT_GREEN)
+        for time in (100, 200)
+    ),
 )
 _AS_THEY_ARE: Final = CASES[: len(PROGRAMS)]
 
@@ -326,7 +375,8 @@ def _judge(case: Case, runs: Mapping[str, Mapping[int, Measures]]) -> bool:
     comparison = compare(before, after, settings=Settings())
     found = flagged(comparison)
     named = [f"{kind} {name}"[:70] for kind, name in found if named_by(case, kind, name)]
-    is_right = (bool(named) if case.kinds else not found) and len(both) >= case.rounds
+    is_named = bool(named) or len(case.gate) > 1 if case.kinds else not found
+    is_right = is_named and len(both) >= case.rounds and comparison.decision.status in case.gate
     said = f"{comparison.verdict} | {comparison.sentence}"
     by = f"{len(found)} flagged{f', named by {named[0]}' if named else ''}"
     count = f"{len(both)} of {case.rounds} pairs{'' if comparison.is_paired else ', not paired'}"
@@ -353,29 +403,72 @@ def named_by(case: Case, kind: str, name: str) -> bool:
     return kind in case.kinds and any(word.lower() in name.lower() for word in case.words)
 
 
-def alarms(runs: Runs, program: str, pairs: int, drawings: int) -> list[list[tuple[str, str]]]:
-    """Return what comparisons of unchanged runs flag: which pairs count, and which of a pair is called the baseline,
-    is drawn, so that ten pairs are many comparisons.
+def drawn(
+    runs: Runs, program: str, count: int, drawings: int, *, case: str = "", in_turns: bool = True
+) -> list[Comparison]:
+    """Compare runs of a program as it is, drawn at random, so that twenty runs make many comparisons.
+
+    In turns: the pairs are drawn, and which run of a pair is called the baseline. Otherwise any runs are drawn for each
+    side, or those of `case` for the candidate: all of them if there are fewer than `count`. Nothing if the program has
+    too few.
     """
-    again = runs[f"{program} again"]
-    every = [(run, again[number]) for number, run in sorted(runs[program].items()) if number in again]
-    drawn, found = random.Random(f"{program} {pairs}"), []
-    for _ in range(drawings if pairs <= len(every) else 0):
-        before, after = zip(*(drawn.sample(pair, 2) for pair in drawn.sample(every, pairs)), strict=True)
-        found.append(flagged(compare(before, after, settings=Settings())))
+    again = runs.get(f"{program} again", {})
+    rounds = [(run, again[number]) for number, run in sorted(runs[program].items()) if number in again]
+    lots, found = random.Random(f"{program} {count} {case}"), []
+    every = [replace(run, series="") for of_round in rounds for run in of_round]
+    most = len(rounds) if in_turns else len(every) if case else len(every) // 2
+    for _ in range(drawings if count <= most else 0):
+        sides: Sequence[Sequence[Measures]]
+        if in_turns:
+            sides = [*zip(*(lots.sample(pair, 2) for pair in lots.sample(rounds, count)), strict=True)]
+        elif case:
+            changed = [replace(run, series="") for run in runs[case].values()]
+            sides = lots.sample(every, count), lots.sample(changed, min(count, len(changed)))
+        else:
+            few = lots.sample(every, 2 * count)
+            sides = few[:count], few[count:]
+        found.append(compare(*sides, settings=Settings()))
+    return found
+
+
+def gated(comparisons: Sequence[Comparison]) -> Counter[str]:
+    """Count what a gate decides: green, open, red; and what it calls better."""
+    named = {0: "green", 1: "red", 4: "open"}
+    found = Counter(named[each.decision.status] for each in comparisons)
+    found["better"] = sum(each.verdict == "improved" for each in comparisons)
     return found
 
 
 def _say_alarms(runs: Runs) -> bool:
-    """Say how many comparisons of unchanged runs flag something; return whether these are more than 3 %."""
-    found = {(name, pairs): alarms(runs, name, pairs, 150) for name in PROGRAMS for pairs in (3, 5, 10)}
-    for (name, pairs), of_draws in found.items():
-        _say(f"{name}, {pairs} pairs: {sum(map(bool, of_draws))} of {len(of_draws)} flagged")
-    every = [flags for of_draws in found.values() for flags in of_draws]
-    _say(f"in all: {sum(map(bool, every))} of {len(every)} flagged")
-    for (kind, name), count in Counter(flag for flags in every for flag in flags).most_common(10):
+    """Say how often comparisons of drawn runs flag something, and what a gate decides on them.
+
+    Return whether more than 3 % of the unchanged pairs are flagged, or a gate is wrong on more than 2 % of any.
+    """
+    programs = [name for name in PROGRAMS if f"{name} again" in runs]
+    alarms: list[list[tuple[str, str]]] = []
+    unchanged: list[Comparison] = []
+    for name, count, in_turns in product(programs, (3, 5, 10), (True, False)):
+        found = drawn(runs, name, count, _DRAWN, in_turns=in_turns)
+        flags = [flagged(each) for each in found if in_turns]
+        alarms += flags
+        unchanged += found
+        if found:
+            said = f", {sum(map(bool, flags))} of {len(flags)} flagged" if in_turns else ""
+            _say(f"{name}, {count} {'pairs' if in_turns else f'+ {count}'}: {_rates(found)}{said}")
+    _say(f"in all: {sum(map(bool, alarms))} of {len(alarms)} flagged; {_rates(unchanged)}")
+    for (kind, name), count in Counter(flag for flags in alarms for flag in flags).most_common(10):
         _say(f"    {count} times {kind} {name[:90]}")
-    return sum(map(bool, every)) > 0.03 * len(every)
+    for case in CASES:
+        if case.kinds and case.name in runs:
+            _say(f"{case.name}: {_rates(drawn(runs, case.program, 5, _DRAWN, case=case.name, in_turns=False))}")
+    gate = gated(unchanged)
+    return sum(map(bool, alarms)) > 0.03 * len(alarms) or gate["red"] + gate["better"] > 0.02 * len(unchanged)
+
+
+def _rates(found: Sequence[Comparison]) -> str:
+    gate = gated(found)
+    shares = (f"{100 * gate[name] / len(found):.1f} % {name}" for name in ("green", "open", "red", "better"))
+    return f"gate {', '.join(shares)}" if found else "too few runs"
 
 
 def _row(comparison: Comparison, kind: str, name: str) -> dict[str, float]:

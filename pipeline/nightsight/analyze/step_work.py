@@ -32,19 +32,24 @@ def step_work(timeline: Timeline) -> Table:
     tables = [_summed(timeline, work) for work in _works(timeline)]
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=STEP_WORK.column_names)
     place = table["name"].map(_places(timeline)).where(table["kind"] == "kernel")
-    table = table.assign(place=place.astype("object").fillna(""))[list(STEP_WORK.column_names)]
+    table = table.assign(place=place.astype("object").fillna(""))
+    table = table[[name for name in STEP_WORK.column_names if name in table]]
     return Table(table.sort_values(["kind", "time_ns", "name"], ascending=[True, False, True], ignore_index=True))
 
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """Pieces of one kind of work: name and process of each, when the CPU began it, and how long it took."""
+    """Pieces of one kind of work: name and process of each, when the CPU began it, and how long it took.
+
+    bytes: how much each of them copied or set, NaN if unknown.
+    """
 
     kind: str
     names: "pd.Categorical[Any]"
     process: Ints
     start: Ints
     length: Ints
+    bytes: Floats | None = None
 
 
 def _works(timeline: Timeline) -> Iterator[_Work]:
@@ -59,7 +64,8 @@ def _works(timeline: Timeline) -> Iterator[_Work]:
         if len(rows):
             frame = tables[table]
             process = frame["process"].to_numpy(dtype=np.int64, na_value=-1)
-            yield _Work(kind, _names(table, frame), process, began[rows], length[rows])
+            size = frame["bytes"].to_numpy(dtype=np.float64, na_value=np.nan) if kind == "copy" else None
+            yield _Work(kind, _names(table, frame), process, began[rows], length[rows], size)
     for kind, table in (("call", "api_calls"), ("range", "ranges")):
         if table in tables and len(tables[table]):
             frame = tables[table] if table == "api_calls" else repetitions(timeline.profile)
@@ -118,7 +124,10 @@ def _repetition(timeline: Timeline, process: Ints, time: Ints) -> Ints:
 
 
 def _summed(timeline: Timeline, work: _Work) -> pd.DataFrame:
-    """Return how often each name is in a repetition, and its time: the median, or the mean if not all have it."""
+    """Return how often each name is in a repetition, and its time: the median, or the mean if not all have it.
+
+    Of copies also how many bytes.
+    """
     size, known = max(len(timeline.window.repetitions), 1), len(work.names.categories)
     step = _repetition(timeline, work.process, work.start)
     code = np.asarray(work.names.codes, dtype=np.int64)
@@ -143,7 +152,10 @@ def _summed(timeline: Timeline, work: _Work) -> pd.DataFrame:
     mean[full] = (sums[first[full] + (size - 1) // 2] + sums[first[full] + size // 2]) / 2
     rows = np.flatnonzero(count)
     texts = np.asarray(work.names.categories, dtype=object)[rows]
-    return pd.DataFrame({"kind": work.kind, "name": texts, "count": count[rows] / size, "time_ns": mean[rows]})
+    columns = {"kind": work.kind, "name": texts, "count": count[rows] / size, "time_ns": mean[rows]}
+    if work.bytes is not None:
+        columns["copied_bytes"] = np.bincount(code, weights=work.bytes[inside], minlength=known)[rows] / size
+    return pd.DataFrame(columns)
 
 
 def _places(timeline: Timeline) -> dict[str, str]:

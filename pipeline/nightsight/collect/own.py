@@ -8,17 +8,16 @@ import ast
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from nightsight.errors import UsageError
+from nightsight.settings_file import PYPROJECT, document_of
 from nightsight.shipped import shipped
 from nightsight.texts import meant
 
-_FILE: Final = "pyproject.toml"
 _TABLE: Final = "tool.nightsight"
 _KEYS: Final = ("workloads", "gate", "accepted")  # the last two: nightsight.compare.settings
 _KEYS_OF_SCRIPT: Final = ("script", "arguments")
@@ -54,7 +53,7 @@ class _Settings:
     workloads: Any
 
     def refusal(self, reason: str, hint: str = "") -> UsageError:
-        return UsageError(f"[{_TABLE}] in {self.folder / _FILE}: {reason}", hint or "See docs/workloads.md.")
+        return UsageError(f"[{_TABLE}] in {self.folder / PYPROJECT}: {reason}", hint or "See docs/workloads.md.")
 
 
 def own_workloads(folder: Path | None = None) -> tuple[OwnWorkload, ...]:
@@ -121,18 +120,8 @@ def _settings() -> _Settings | None:
     """Return the settings of the nearest pyproject.toml, from the current folder upwards, with a [tool.nightsight]."""
     here = Path.cwd()
     for folder in (here, *here.parents):
-        path = folder / _FILE
-        try:
-            content = path.read_bytes()
-        except OSError:
+        if (document := document_of(folder / PYPROJECT)) is None:
             continue
-        # what does not name us may be as damaged as it likes
-        if b"nightsight" not in content:
-            continue
-        try:
-            document = tomllib.loads(content.decode())
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path} is not valid TOML: {error}", "Correct it.") from error
         tools = document.get("tool")
         if not isinstance(tools, dict) or "nightsight" not in tools:
             continue

@@ -78,8 +78,9 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* -o comparison.html
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* --gate --strict
     """
+    from nightsight.compare import settings_of
     from nightsight.comparing import STYLES as WRITERS
-    from nightsight.comparing import chosen, compared, load, sources_of, style_of
+    from nightsight.comparing import chosen, compared, load_sides, sources_of, style_of
     from nightsight.render.comparison import comparison_lines
     from nightsight.runs import write_file
     from nightsight.workflow import Reading
@@ -89,15 +90,15 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
     style = style_of(options.output, options.style)
     if options.strict and not options.gate:
         raise click.UsageError("--strict says how a gate decides: add --gate.")
-    sides = [chosen(paths) for paths in (options.baseline, options.candidate)]
+    # read first, as a mistake in them is told before a capture is read
+    settings, sides = settings_of(Path.cwd()), [chosen(paths) for paths in (options.baseline, options.candidate)]
     for said in dict.fromkeys(text for side in sides for text in side.skipped):
         say(f"Skipped: {said}", err=True)
     with shown_progress() as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window)
-        baseline, candidate = (load(side.runs, reading, workload=options.workload) for side in sides)
-        comparison = compared(baseline, candidate)
+        baseline, candidate = load_sides([side.runs for side in sides], reading, workload=options.workload)
+        comparison = compared(baseline, candidate, settings=settings)
         sources = sources_of(baseline, candidate, reading) if style == "html" else ((), ())
-    decision = comparison.decision
     if not style:
         say(*comparison_lines(comparison, width=width_of()))
     elif options.output is None or str(options.output) == "-":
@@ -105,9 +106,10 @@ def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> Non
     else:
         text = WRITERS[style](comparison, sources)
         write_file(options.output, text.encode(), inputs=[run.file for run in (*baseline, *candidate)])
-        say(f"comparison: {options.output}", decision.line)
+        say(f"comparison: {options.output}", comparison.decision.line)
     if options.gate:
-        ctx.exit(1 if options.strict and decision.status == 4 else decision.status)
+        status = comparison.decision.status
+        ctx.exit(1 if options.strict and status == 4 else status)
 
 
 def _sides(pair: tuple[Path, ...], values: dict[str, Any]) -> dict[str, tuple[Path, ...]]:

@@ -135,7 +135,7 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
       nightsight ab --base v1.2 --head v1.3 --build "make -j8" --gate -- ./build/bench
       nightsight ab --base main --aa mlp --pairs 10
     """
-    from nightsight.compare import settings
+    from nightsight.compare import settings_of
     from nightsight.render.comparison import comparison_lines
     from nightsight.trials import compared
 
@@ -147,7 +147,7 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
         raise click.UsageError("--strict needs --gate.")
     with shown_progress() as progress:
         trial = _trial(ctx, target, TrialOptions(**values), progress)
-        found = compared(trial, base, head, pairs, settings=partial(settings, Path.cwd()))
+        found = compared(trial, base, head, pairs, settings=settings_of(Path.cwd()))
         page = _write(found, output, trial.reports, progress)
     say(*comparison_lines(found.comparison, width=width_of()))
     say(f"comparison: {page}")
@@ -184,12 +184,12 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
       nightsight bisect --good HEAD~20 --bad HEAD --metric kernel_ns mlp
     """
     from nightsight.bisecting import bisected
-    from nightsight.compare import settings
+    from nightsight.compare import settings_of
 
     good, bad, metric, pairs = (values.pop(name) for name in ("good", "bad", "metric", "pairs"))
     with shown_progress() as progress:
         trial = _trial(ctx, target, TrialOptions(**values), progress)
-        found = bisected(trial, (good, bad), metric, pairs, settings=partial(settings, Path.cwd()))
+        found = bisected(trial, (good, bad), metric, pairs, settings=settings_of(Path.cwd()))
     say(f"first bad commit: {found.commit} {found.subject}", found.sentence)
 
 
@@ -219,7 +219,7 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
 
 def _write(found: "Compared", output: Path | None, reports: Path, progress: "Progress") -> Path:
     """Write a comparison in all of its forms; return the path of its page."""
-    from nightsight.comparing import STYLES, load, sources_of
+    from nightsight.comparing import STYLES, load_sides, sources_of
     from nightsight.read import MOST_BYTES
     from nightsight.runs import write_file
     from nightsight.workflow import Reading
@@ -227,7 +227,8 @@ def _write(found: "Compared", output: Path | None, reports: Path, progress: "Pro
     comparison = found.comparison
     folder = output or reports / comparison.workload / f"ab-{found.series}"
     reading = Reading(None, MOST_BYTES, progress)
-    sources = sources_of(load(found.baseline, reading), load(found.candidate, reading), reading)
+    baseline, candidate = load_sides((found.baseline, found.candidate), reading)
+    sources = sources_of(baseline, candidate, reading)
     for style, name in _FILES.items():
         if style in STYLES:
             write_file(folder / name, STYLES[style](comparison, sources).encode())

@@ -6,7 +6,7 @@ from typing import Final
 
 import pandas as pd
 
-from nightsight.comparison import COPIES, COPYING, EXPOSED, KERNELS, LAUNCHES, STEP, UNPROFILED, Difference, Measures
+from nightsight.comparison import COPYING, COUNTS, EXPOSED, KERNELS, STEP, UNPROFILED, Difference, Measures
 from nightsight.model import ARGUMENTS, Conditions
 from nightsight.results import BUSY, GRAPHS, IDLE
 
@@ -14,10 +14,9 @@ _Sides = tuple[Sequence[Measures], Sequence[Measures]]
 
 _ON_HOST: Final = ("api", "operator", "range", STEP, *IDLE)
 _ON_GPU: Final = ("kernel", "family", "copy", KERNELS, COPYING, EXPOSED, *BUSY)
-_PROFILED: Final = (*_ON_HOST, *_ON_GPU)
-_TIMES: Final = (*_PROFILED, UNPROFILED)
-_IN_WINDOW: Final = (*_PROFILED, LAUNCHES, COPIES)
-_EVERYTHING: Final = (*_IN_WINDOW, UNPROFILED)
+_TIMES: Final = (*_ON_HOST, *_ON_GPU, UNPROFILED)
+_PROFILED: Final = (*_ON_HOST, *_ON_GPU, *COUNTS)
+_EVERYTHING: Final = (*_PROFILED, UNPROFILED)
 
 # parameters that change how long a program is measured, or that we note ourselves, not what a step does
 _HARMLESS: Final = frozenset(
@@ -72,11 +71,11 @@ def _tools(sides: _Sides) -> Iterator[Difference]:
         yield from _differing(
             "version of the profiler", sides, lambda run: run.environment.collector_version, *_ON_HOST
         )
-    yield from _differing("window", sides, lambda run: run.window, *_IN_WINDOW)
-    yield from _differing("what repeats", sides, lambda run: run.family, *_IN_WINDOW)
+    yield from _differing("window", sides, lambda run: run.window, *_PROFILED)
+    yield from _differing("what repeats", sides, lambda run: run.family, *_PROFILED)
     if len({bool(run.repetitions) for side in sides for run in side}) > 1:
         before, after = ("repetitions" if runs[0].repetitions else "no repetitions" for runs in sides)
-        yield Difference("steps of the window", before, after, _IN_WINDOW)
+        yield Difference("steps of the window", before, after, _PROFILED)
 
 
 def _arguments(sides: _Sides) -> Iterator[Difference]:
@@ -96,8 +95,11 @@ def _recording(sides: _Sides) -> Iterator[Difference]:
     for kind, what in _RECORDED.items():
         if (kind in recorded[0]) != (kind in recorded[1]):
             before, after = ("recorded" if kind in there else "not recorded" for there in recorded)
-            others = (*_ON_GPU, LAUNCHES, COPIES) if kind == "kernel" else ()
+            others = {"kernel": (*_ON_GPU, *COUNTS), "api": COUNTS}.get(kind, ())
             yield Difference(what, before, after, tuple(dict.fromkeys((kind, *_ON_HOST, *others))))
+    if any(run.is_incomplete for run in (*sides[0], *sides[1])):
+        before, after = (f"in {sum(run.is_incomplete for run in runs)} of {len(runs)} runs" for runs in sides)
+        yield Difference("lost events", before, after, _PROFILED)
     modes = [{_graph_mode(run.table) for run in runs} - {""} for runs in sides]
     if all(modes) and modes[0] != modes[1]:
         before, after = (" and ".join(sorted(mode)) for mode in modes)

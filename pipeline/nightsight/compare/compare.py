@@ -8,27 +8,33 @@ import numpy as np
 import pandas as pd
 
 from nightsight.compare.comparability import differences, is_throttled
-from nightsight.compare.decision import decided, said
+from nightsight.compare.decision import Judge
 from nightsight.compare.matching import matches
 from nightsight.compare.measures import CAUSES
+from nightsight.compare.sentence import said
 from nightsight.compare.settings import Settings
 from nightsight.compare.statistics import of_one_side
 from nightsight.compare.verdicts import Court, Table
-from nightsight.comparison import CHANGES, GATE, STEP, Comparison, Difference, Measures, Verdict
+from nightsight.comparison import CHANGES, GATE, STEP, Comparison, Difference, Measures, Noise
 from nightsight.errors import UsageError
 
 
 def compare(
-    baseline: Sequence[Measures], candidate: Sequence[Measures], *, settings: Settings, noise: str = ""
+    baseline: Sequence[Measures], candidate: Sequence[Measures], *, settings: Settings, noise: Noise | None = None
 ) -> Comparison:
-    """Compare two sides of runs of one workload; UsageError if a side is empty or the workloads differ."""
+    """Compare two sides of runs of one workload; UsageError if a side is empty or the workloads differ.
+
+    `noise`: what runs of unchanged code differ by.
+    """
     _refuse(baseline, candidate)
-    runs = _usable(baseline, candidate)
+    runs, noise = _usable(baseline, candidate), noise or Noise()
     unlike = differences(runs.baseline, runs.candidate)
     matched = _matched(runs)
-    changes = _changes(runs, matched, settings, unlike)
+    allowed_pct = settings.allowed_pct(noise, min(len(runs.baseline), len(runs.candidate)))
+    changes = _changes(runs, matched, settings, unlike, allowed_pct)
     causes = _causes(runs, settings.alpha, is_doubted=any(STEP in difference.affects for difference in unlike))
-    verdict = _overall(changes, settings)
+    judge = Judge(changes, settings, allowed_pct, candidate[0].workload, runs.size, unlike)
+    verdict, about = judge.verdict()
     return Comparison(
         workload=candidate[0].workload,
         baseline=tuple(runs.baseline),
@@ -37,10 +43,10 @@ def compare(
         causes=causes,
         differences=unlike,
         verdict=verdict,
-        sentence=said(verdict, changes, causes, deciding=settings.deciding, size=runs.size, unlike=unlike),
-        decision=decided(changes, settings, candidate[0].workload, runs.size, unlike),
+        sentence=said(verdict, about, changes, causes, size=runs.size, unlike=unlike),
+        decision=judge.decision(),
         is_paired=runs.is_paired,
-        noise=noise,
+        noise=noise.text,
         notes=tuple(filter(None, (*runs.notes, matched.note, *settings.doubts))),
         least_pct=settings.least_pct,
         same_pct=settings.same_pct,
@@ -111,11 +117,16 @@ def _without_throttled(before: list[Measures], after: list[Measures], *, is_pair
     return _Runs(kept[0], kept[1], is_paired, (f"{said} left out: a GPU was throttled.",))
 
 
-def _changes(runs: _Runs, matched: "_Matched", settings: Settings, unlike: Sequence[Difference]) -> pd.DataFrame:
+def _changes(
+    runs: _Runs,
+    matched: "_Matched",
+    settings: Settings,
+    unlike: Sequence[Difference],
+    allowed_pct: Mapping[str, float],
+) -> pd.DataFrame:
     """Return what became of each measure, with columns CHANGES."""
     table = Table.of(matched.baseline, matched.candidate, matched.of_kernels)
-    repetitions = float(np.median([run.repetitions or 1 for run in (*runs.baseline, *runs.candidate)]))
-    changes = Court(settings, runs.is_paired, table.step_ns(), repetitions).judged(table)
+    changes = Court(settings, runs.is_paired, (*runs.baseline, *runs.candidate), allowed_pct).judged(table)
     return _sorted(_doubted(changes, unlike))[list(CHANGES)]
 
 
@@ -167,7 +178,8 @@ def _doubted(changes: pd.DataFrame, unlike: Sequence[Difference]) -> pd.DataFram
         affected = of_gate | (changes["kind"] != "gate") & changes["kind"].isin(difference.affects)
         notes = changes["note"].where(~affected, f"not comparable: {difference.what}")
         verdicts = changes["verdict"].where(~affected, "inconclusive")
-        changes = changes.assign(verdict=verdicts, note=notes, needed_runs=changes["needed_runs"].where(~affected))
+        changes = changes.assign(verdict=verdicts, note=notes, is_fact=changes["is_fact"] & ~affected)
+        changes[["needed_runs", "most_pct"]] = changes[["needed_runs", "most_pct"]].where(~affected)
     return changes
 
 
@@ -182,15 +194,6 @@ def _sorted(changes: pd.DataFrame) -> pd.DataFrame:
     impact = size * changes["verdict"].map(_WEIGHT).fillna(1.0).astype("float64")
     keyed = changes.assign(gate=gate.astype("float64"), impact=impact)
     return keyed.sort_values(["gate", "impact", "kind", "name"], ascending=[True, False, True, True], ignore_index=True)
-
-
-def _overall(changes: pd.DataFrame, settings: Settings) -> Verdict:
-    """Return the verdict of the comparison: that of the worst metric that decides."""
-    deciding = changes[(changes["kind"] == "gate") & changes["name"].isin(settings.deciding)]
-    # communication that came up is exposed now
-    verdicts = set(deciding["verdict"].replace({"added": "regressed", "removed": "improved"}))
-    order: tuple[Verdict, ...] = ("regressed", "inconclusive", "improved", "unchanged")
-    return next((verdict for verdict in order if verdict in verdicts), "inconclusive")
 
 
 def _causes(runs: _Runs, alpha: float, *, is_doubted: bool) -> pd.DataFrame:

@@ -1,251 +1,286 @@
-"""What a comparison says in a sentence, and what a gate decides on it."""
+"""What a gate decides, and which verdict on the whole that is.
 
-from collections.abc import Iterator, Sequence
+A gate is red if a count of a step is larger in all runs, or a time is shown to be longer; it is green if no regression
+above what is allowed is left possible; and it is neither if that cannot be said.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from functools import cached_property
+from math import ceil, isfinite
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
+from nightsight.compare.facts import made_up_for
+from nightsight.compare.measures import calls_counted
+from nightsight.compare.metric import CAN_BE_NONE, WORDS, Metric, metrics_of
 from nightsight.compare.settings import Limit, Settings
 from nightsight.comparison import (
+    ALLOCATIONS,
+    COLLECTIVES,
     COPIES,
-    COPYING,
+    COUNTS,
+    DIRECTIONS,
     EXPOSED,
     KERNELS,
     LAUNCHES,
     STEP,
+    SYNCS,
     UNPROFILED,
     Accepted,
     Decision,
     Difference,
     Verdict,
-    unit_of,
 )
-from nightsight.events.kernel_kinds import kind_of, operation
-from nightsight.events.kernel_names import base_name
-from nightsight.results import IDLE
-from nightsight.units import format_value
+from nightsight.events.kernel_names import base_name, communicates
+from nightsight.texts import middle_cut
 
 _PASS, _REGRESSION, _NOT_MEASURED, _INCONCLUSIVE = 0, 1, 3, 4
-_WORDS: Final = {
-    UNPROFILED: "a step without the profiler",
-    STEP: "a step",
-    KERNELS: "GPU kernel time",
-    EXPOSED: "exposed communication",
-    COPYING: "copy time",
-    LAUNCHES: "launches a step",
-    COPIES: "copies a step",
-}
-# a program that has none of these has 0 of them: they are not reported then
-_CAN_BE_NONE: Final = (LAUNCHES, COPIES, COPYING, EXPOSED)
-_MOST: Final = 3
-_LONGEST: Final = 80
+_STEPS: Final = (UNPROFILED, STEP)
+_LONGEST: Final = 60
+_OF_STEPS: Final = 0.1
+_FEW: Final = 3
+# what hides more is no gate
+_MOST_PCT: Final = 20.0
 
 
 @dataclass(frozen=True)
-class _Metric:
-    """A gate metric of the table of changes."""
+class Judge:
+    """Decides on the table of changes. allowed_pct: by how much each metric may have grown, if not shown otherwise."""
 
-    name: str
-    baseline: float
-    candidate: float
-    change_pct: float
-    low_pct: float
-    high_pct: float
-    verdict: Verdict
-    needed_runs: float
-    note: str
+    changes: pd.DataFrame
+    settings: Settings
+    allowed_pct: Mapping[str, float]
+    workload: str
+    size: str
+    unlike: Sequence[Difference]
 
-    @property
-    def is_known(self) -> bool:
-        """Whether both sides measured it: a program without steps and kernels has 0 of both, which says nothing."""
-        values = (self.baseline, self.candidate)
-        return all(map(isfinite, values)) and (max(values) if self.name in _CAN_BE_NONE else min(values)) > 0
+    def verdict(self) -> tuple[Verdict, Metric | None]:
+        """Return the verdict on the whole, and the metric that it is about: none if none that decides was measured."""
+        deciding = [metric for metric in self.metrics if metric.name in self.settings.deciding]
+        # communication that came up is exposed now
+        worse = [metric for metric in deciding if self._has_grown(metric)]
+        better = [metric for metric in deciding if metric.verdict in ("improved", "removed")]
+        open_ = [metric for metric in deciding if self._is_open(metric)]
+        found: tuple[tuple[Verdict, list[Metric]], ...] = (
+            ("regressed", worse),
+            ("inconclusive", open_ or deciding[: not any(metric.is_known for metric in deciding)]),
+            ("improved", better),
+            ("unchanged", deciding),
+        )
+        return next(((verdict, metrics[0]) for verdict, metrics in found if metrics), ("inconclusive", None))
 
-    @property
-    def delta(self) -> float:
-        """How much more the candidate has, which may be all of it."""
-        before, after = (value if isfinite(value) else 0.0 for value in (self.baseline, self.candidate))
-        return after - before
-
-    @property
-    def words(self) -> str:
-        return _WORDS.get(self.name, self.name)
-
-    @property
-    def moved(self) -> str:
-        """The metric with its change and interval: `a step +4.1 % (+3.2 to +5.0 %)`."""
-        sides = [value if isfinite(value) else 0.0 for value in (self.baseline, self.candidate)]
-        if not any(sides):
-            return f"{self.words} 0 on both sides"
-        change = f"{self.change_pct:+.1f} %" if all(sides) else "only on one side"
-        interval = f" ({self.low_pct:+.1f} to {self.high_pct:+.1f} %)" if isfinite(self.low_pct) else ""
-        return f"{self.words} {change}{interval}"
-
-    @property
-    def why(self) -> str:
-        """What is not settled about it, and what would settle it."""
-        return self.note or (
-            f"{self.needed_runs:.0f} runs a side would settle it" if isfinite(self.needed_runs) else ""
+    def decision(self) -> Decision:
+        """Decide: absolute limits hold for the median of the candidate, all others need a change that is shown."""
+        times = [metric for metric in self.metrics if not metric.is_count]
+        known = [metric for metric in times or self.metrics if metric.is_known]
+        if not known:
+            return self._not_measured("both sides know no metric that decides")
+        if lacking := next(self._lacking(), ""):
+            return self._not_measured(lacking)
+        excused = {metric.name: by for metric in self.metrics if (by := self._excuse(metric))}
+        over, regressed = list(self._over()), list(self._regressed())
+        # what was accepted is a change: a budget is raised in the settings
+        wrong = [*over, *(each for each in regressed if each[0].name not in excused)]
+        open_ = [metric for metric in self.metrics if self._is_open(metric) and metric.name not in excused]
+        broken, shown = tuple(text for _, text in wrong), tuple(self._shown(known, open_))
+        accepted = tuple(
+            f"{text}: {excused[metric.name].reason} ({excused[metric.name].date})"
+            for metric, text in regressed
+            if metric.name in excused
+        )
+        if broken:
+            status, line = _REGRESSION, f"regression: {'; '.join(broken)}"
+        elif open_:
+            left = f"; shown: {', '.join(shown)}" if shown else ""
+            status, line = _INCONCLUSIVE, f"inconclusive: {'; '.join(self._doubts(open_))}{left}"
+        else:
+            better = [metric.moved for metric in self.metrics if metric.verdict in ("improved", "removed")]
+            most = max(self.allowed_pct[metric.name] for metric in known)
+            shown_too = f": {', '.join(shown)}" if shown else ""
+            said = [*better, f"no regression above {most:.3g} %{shown_too}", *self._unknown()]
+            status, line = _PASS, f"passed: {'; '.join([*said, *[f'{len(accepted)} accepted'] * bool(accepted)])}"
+        return Decision(
+            status,
+            f"{line}, on {self.size}",
+            broken,
+            accepted,
+            shown,
+            regressed=tuple(dict.fromkeys(metric.name for metric, _ in wrong)),
+            open=tuple(metric.name for metric in open_),
         )
 
+    def _not_measured(self, why: str) -> Decision:
+        return Decision(_NOT_MEASURED, f"could not measure: {why}, on {self.size}")
 
-def _metrics(changes: pd.DataFrame, names: Sequence[str]) -> list[_Metric]:
-    gate = changes[(changes["kind"] == "gate") & changes["name"].isin(names)]
-    columns = list(_Metric.__dataclass_fields__)
-    return [_Metric(*row) for row in gate[columns].itertuples(index=False, name=None)]
+    @cached_property
+    def metrics(self) -> list[Metric]:
+        """The gate metrics that the gate decides on."""
+        return metrics_of(self.changes, self.settings.judged)
+
+    def _limit(self, metric: Metric) -> Limit:
+        """Return the limit of a metric; that of all copies is that of those in each direction as well."""
+        return self.settings.limits.get(metric.name) or self.settings.limits.get(_general(metric.name), Limit())
+
+    def _lacking(self) -> Iterator[str]:
+        """Yield what the candidate had to measure and did not."""
+        there = {metric.name for metric in self.metrics if isfinite(metric.candidate)}
+        has_work = bool({KERNELS, LAUNCHES} & there)
+        for name in self.settings.limits:
+            if name not in there and not (name in CAN_BE_NONE and has_work):
+                yield f"{name} has a limit and was not measured"
+        for metric in self.metrics:
+            if metric.name in (STEP, KERNELS) and metric.baseline > 0 and metric.name not in there:
+                yield f"the candidate has no {metric.words}"
+
+    def _over(self) -> Iterator[tuple[Metric, str]]:
+        """Yield the metrics that are above their absolute limits, whatever they were before."""
+        for metric in self.metrics:
+            most = self.settings.limits.get(metric.name, Limit()).most
+            if most is not None and metric.candidate > most:
+                value, allowed = (metric.written(number, stem="limit") for number in (metric.candidate, most))
+                yield metric, f"{metric.words} {value}, at most {allowed} allowed"
+
+    def _regressed(self) -> Iterator[tuple[Metric, str]]:
+        """Yield the metrics that have grown, by more than their limit if they have one; what came from nothing did."""
+        for metric in self.metrics:
+            if not self._has_grown(metric) or self._has_only_budget(metric):
+                continue
+            most, what = self._limit(metric).most_pct, self._what(metric)
+            if metric.verdict == "added":
+                yield metric, f"{metric.words}: {metric.written(metric.candidate)}{what}, none before"
+            elif most is None:
+                yield metric, f"{metric.moved}{what}"
+            elif metric.change_pct > most:
+                yield metric, f"{metric.moved}{what}, at most {most:+g} % allowed"
+
+    def _has_grown(self, metric: Metric) -> bool:
+        """Whether a metric is shown to be larger, and nothing makes up for it."""
+        if metric.verdict == "added":
+            return metric.name in CAN_BE_NONE and metric.name not in self._told_otherwise
+        return metric.verdict == "regressed" and metric.name not in self._told_otherwise
+
+    @cached_property
+    def _told_otherwise(self) -> frozenset[str]:
+        """The counts that have grown and are no regression, or are told by others."""
+        moved = {each.name: each.delta for each in self.metrics if each.is_fact and each.verdict != "unchanged"}
+        verdicts = {metric.verdict for metric in self.metrics if metric.name in _STEPS}
+        if "improved" in verdicts and "regressed" not in verdicts:
+            # what is done more often makes the step faster
+            return frozenset(moved)
+        in_directions = {_general(name) for name, grown in moved.items() if grown > 0} & {COPIES}
+        return made_up_for(moved) | in_directions
+
+    def _what(self, metric: Metric) -> str:
+        """Return which kernels, copies or calls there are more of, in parentheses; "" if that is not known."""
+        kinds = {LAUNCHES: "kernel", COLLECTIVES: "kernel", SYNCS: "api", ALLOCATIONS: "api"}
+        kind = kinds.get(metric.name, "copy" if _general(metric.name) else "")
+        rows = self.changes[self.changes["kind"] == kind]
+        more = rows["candidate_count"].fillna(0) - rows["baseline_count"].fillna(0)
+        # those of steps, not what begins or ends the window
+        rows = rows.assign(more=more)[more > _OF_STEPS].sort_values("more", ascending=False, kind="stable")
+        names = rows["name"].astype("str")
+        if kind == "api":
+            names = names[calls_counted(names) == metric.name]
+        elif kind == "copy":
+            names = names[names.map(lambda name: f"{DIRECTIONS.get(name.partition(' (')[0])}_{COPIES}" == metric.name)]
+        elif metric.name == COLLECTIVES:
+            names = names[names.map(communicates)]
+        called = [base_name(name) if kind == "kernel" else name for name in names]
+        rest = f" and {len(called) - 1} more" if len(called) > 1 else ""
+        return f" ({middle_cut(called[0], _LONGEST)}{rest})" if called else ""
+
+    def _has_only_budget(self, metric: Metric) -> bool:
+        """Whether a metric is judged by its amount alone: one that would not decide but for that."""
+        limit = self._limit(metric)
+        return limit.most is not None and limit.most_pct is None and metric.name not in self.settings.deciding
+
+    def _excuse(self, metric: Metric) -> Accepted | None:
+        """Return the accepted change that covers this one."""
+        names = (metric.name, _general(metric.name))
+        covering = (
+            each
+            for each in self.settings.accepted
+            for name in names
+            if each.covers("gate", name, self.workload, metric.change_pct)
+        )
+        return next(covering, None)
+
+    def _is_open(self, metric: Metric) -> bool:
+        """Whether it is not known that a metric has not grown by more than is allowed.
+
+        Counts that differ from run to run hold up nothing: what they cost is in the times.
+        """
+        if metric.verdict != "inconclusive" or not metric.is_known or self._has_only_budget(metric):
+            return False
+        is_alone = metric.is_count and self._limit(metric).most_pct is None
+        if is_alone and not all(each.is_count for each in self.metrics):
+            return False
+        return not self._bound_pct(metric) <= self.allowed_pct[metric.name]
+
+    def _bound_pct(self, metric: Metric) -> float:
+        """Return by how much a metric can have grown; what a step waits for, as a part of the step."""
+        step = next((each for each in self.metrics if each.name == STEP and each.is_known), None)
+        share = metric.baseline / step.baseline if step and metric.name == EXPOSED else 1.0
+        return metric.most_pct * min(share, 1.0)
+
+    def _shown(self, known: Sequence[Metric], open_: Sequence[Metric]) -> Iterator[str]:
+        """Yield what is known not to have regressed."""
+        yield from self._shown_of_counts()
+        step = next((metric for metric in open_ if metric.name in _STEPS), None)
+        for metric in known:
+            if metric.is_count or metric in open_ or metric.verdict not in ("unchanged", "inconclusive"):
+                continue
+            if isfinite(metric.most_pct):
+                share = ""
+                if step and metric.name == KERNELS:
+                    # where a step is as long as the host takes, the kernels are only a part of it
+                    share = f" ({100 * min(metric.candidate / step.candidate, 1):.0f} % of {step.words})"
+                yield metric.bounded(self.allowed_pct[metric.name], share)
+
+    def _shown_of_counts(self) -> Iterator[str]:
+        counts = [metric for metric in self.metrics if metric.is_count]
+        facts = [metric for metric in counts if metric.is_fact]
+        moved = [metric for metric in facts if metric.verdict != "unchanged"]
+        for metric in moved:
+            if metric.delta > 0 and metric.name in self._told_otherwise and metric.name != COPIES:
+                yield f"{metric.moved}, which others make up for"
+        if facts:
+            varying = [metric.words for metric in counts if metric.verdict == "inconclusive" and metric.is_known]
+            but = f" except {', '.join(varying)}, which differ from run to run" if varying else ""
+            unknown = list(dict.fromkeys(map(_in_general, self._uncounted)))
+            said = ", ".join(unknown) if len(unknown) <= _FEW else f"{len(unknown)} others"
+            yield f"{'other ' if moved else ''}counts equal{but}{f' ({said} unknown)' if said else ''}"
+
+    @property
+    def _uncounted(self) -> list[str]:
+        """The counts that decide and that a side does not know: earlier reports have fewer of them."""
+        known = {each.name for each in self.metrics if isfinite(each.baseline) and isfinite(each.candidate)}
+        return [name for name in COUNTS if name in self.settings.deciding and name not in known]
+
+    def _unknown(self) -> Iterator[str]:
+        """Yield that a program with work on a GPU was not counted: it may copy more, and not be slower by that."""
+        has_work = any(metric.name == KERNELS for metric in self.metrics)
+        if has_work and self._uncounted and not any(metric.is_fact for metric in self.metrics):
+            yield "counts unknown"
+
+    def _doubts(self, open_: Sequence[Metric]) -> Iterator[str]:
+        """Yield what is not settled; several metrics can be open for one reason."""
+        reasons = dict.fromkeys(metric.doubt(self.unlike) for metric in open_)
+        for why in reasons:
+            moved = ", ".join(metric.estimated for metric in open_ if metric.doubt(self.unlike) == why)
+            yield ", ".join(filter(None, (moved, why)))
+        most = max(map(self._bound_pct, open_))
+        if most <= _MOST_PCT and all(self._limit(metric).most_pct is None for metric in open_):
+            yield f"it would pass with green_pct = {ceil(most)}"
 
 
-def said(  # noqa: PLR0913 (three by name)
-    verdict: Verdict,
-    changes: pd.DataFrame,
-    causes: pd.DataFrame,
-    *,
-    deciding: Sequence[str],
-    size: str,
-    unlike: Sequence[Difference],
-) -> str:
-    """Return the verdict in words: the causes that came or went, the metric that it is about, and what is not sure."""
-    metrics = _metrics(changes, deciding)
-    if not metrics:
-        return f"No metric that decides was measured, on {size}."
-    first = next((metric for metric in metrics if metric.verdict == verdict), metrics[0])
-    delta = first.delta
-    came = {"regressed": "added", "improved": "removed", "inconclusive": "added" if delta > 0 else "removed"}.get(
-        verdict
-    )
-    titles = causes.loc[causes["verdict"] == came, "title"].tolist()[:_MOST] if came else []
-    named = "; ".join(str(title).partition(": ")[0] for title in titles)
-    cause = f"{'New' if came == 'added' else 'Gone'}: {named}. " if named else ""
-    why = _doubt(first, unlike) if verdict == "inconclusive" else ""
-    why = "too few to tell a change from noise" if why.startswith("fewer than") else why
-    text = f"{cause}{first.moved[:1].upper()}{first.moved[1:]}, on {size}{f': {why}' if why else ''}."
-    return text if named else f"{text}{_largest(changes, verdict, delta)}"
+def _in_general(name: str) -> str:
+    """Return what counts of one kind are called."""
+    return "copied bytes" if name.endswith("_bytes") else WORDS[name].removesuffix(" a step")
 
 
-def _doubt(metric: _Metric, unlike: Sequence[Difference]) -> str:
-    named = ", ".join(each.what for each in unlike if metric.name in each.affects)
-    return f"not comparable ({named})" if named else metric.why
-
-
-def _largest(changes: pd.DataFrame, verdict: Verdict, delta: float) -> str:
-    """Return the kernel or the idle part of a step that explains most; if nothing is to be explained, what changed."""
-    directions = {"regressed": ("regressed", "added"), "improved": ("improved", "removed")}
-    wanted = directions.get(verdict, ("regressed", "added", "improved", "removed"))
-    is_part = (changes["kind"] == "kernel") | (changes["kind"] == "gate") & changes["name"].isin(IDLE)
-    found = changes[is_part & changes["verdict"].isin(wanted)]
-    moves = (found["candidate"].fillna(0) - found["baseline"].fillna(0)).to_numpy(dtype=np.float64)
-    if not moves.any():
-        return ""
-    place = int(np.abs(moves).argmax())
-    move, share, name = (
-        float(moves[place]),
-        float(found["change_pct"].iloc[place]),
-        _called(str(found["name"].iloc[place])),
-    )
-    signed = f"{'+' if move > 0 else '-'}{format_value(abs(move), 'delta_ns')} a step"
-    if verdict in directions:
-        return f" {'Most of it' if abs(move) > abs(delta) / 2 else 'The largest part'}: {name}, {signed}."
-    return f" But {name} changed: {signed}{f' ({share:+.1f} %)' if isfinite(share) else ''}."
-
-
-def _called(name: str) -> str:
-    """Return a kernel's name as short as a sentence needs it: the function, and what it computes."""
-    base, what = base_name(name), operation(name)
-    short = base if len(base) <= _LONGEST else f"{base[:50]}…{base[-25:]}"
-    is_told = what in base.lower() or what == "elementwise" or kind_of(name) not in ("elementwise", "reduction")
-    return short if is_told else f"{short} ({what})"
-
-
-def decided(
-    changes: pd.DataFrame, settings: Settings, workload: str, size: str, unlike: Sequence[Difference]
-) -> Decision:
-    """Decide as a gate: absolute limits hold for the median of the candidate, all others need a significant change."""
-    metrics = _metrics(changes, settings.judged)
-    known = sum(metric.is_known for metric in metrics)
-    on = f"on {size}, {known} {'metric' if known == 1 else 'metrics'}"
-    if not known:
-        return Decision(_NOT_MEASURED, f"could not measure: both sides know no metric that decides, {on}")
-    if lacking := list(_lacking(metrics, settings)):
-        return Decision(_NOT_MEASURED, f"could not measure: {lacking[0]}, {on}")
-    excused = {metric.name: by for metric in metrics if (by := _excuse(metric, settings, workload))}
-    over, regressed = list(_over(metrics, settings)), list(_regressed(metrics, settings))
-    accepted = tuple(
-        f"{text}: {by.reason} ({by.date})" for metric, text in regressed if (by := excused.get(metric.name)) is not None
-    )
-    # what was accepted is a change: a budget is raised in the settings
-    wrong = [*over, *(each for each in regressed if each[0].name not in excused)]
-    if broken := tuple(text for _, text in wrong):
-        return Decision(_REGRESSION, f"regression: {'; '.join(broken)}, {on}", broken, accepted)
-    if open_ := [metric for metric in _open(metrics, settings) if metric.name not in excused]:
-        # several metrics are open for one reason
-        reasons = dict.fromkeys(_doubt(metric, unlike) for metric in open_)
-        moved = {why: ", ".join(one.moved for one in open_ if _doubt(one, unlike) == why) for why in reasons}
-        doubt = "; ".join(", ".join(filter(None, (texts, why))) for why, texts in moved.items())
-        return Decision(_INCONCLUSIVE, f"inconclusive: {doubt}, {on}", (), accepted)
-    improved = "; ".join(metric.moved for metric in metrics if metric.verdict == "improved")
-    allowed = f"; {len(accepted)} accepted" if accepted else ""
-    return Decision(_PASS, f"passed: {improved or 'no regression'}{allowed}, {on}", (), accepted)
-
-
-def _lacking(metrics: Sequence[_Metric], settings: Settings) -> Iterator[str]:
-    """Yield what the candidate had to measure and did not."""
-    there = {metric.name for metric in metrics if isfinite(metric.candidate)}
-    has_work = bool({KERNELS, LAUNCHES} & there)
-    for name in settings.limits:
-        if name not in there and not (name in _CAN_BE_NONE and has_work):
-            yield f"{name} has a limit and was not measured"
-    for metric in metrics:
-        if metric.name in (STEP, KERNELS) and metric.baseline > 0 and metric.name not in there:
-            yield f"the candidate has no {metric.words}"
-
-
-def _over(metrics: Sequence[_Metric], settings: Settings) -> Iterator[tuple[_Metric, str]]:
-    """Yield the metrics that are above their absolute limits, whatever they were before."""
-    for metric in metrics:
-        most = settings.limits.get(metric.name, Limit()).most
-        if most is not None and metric.candidate > most:
-            unit = "limit_ns" if unit_of("gate", metric.name) == "ns" else "limit"
-            value, allowed = (format_value(number, unit) for number in (metric.candidate, most))
-            yield metric, f"{metric.words} {value}, at most {allowed} allowed"
-
-
-def _regressed(metrics: Sequence[_Metric], settings: Settings) -> Iterator[tuple[_Metric, str]]:
-    """Yield the metrics that regressed, by more than their limit if they have one; what came from nothing did."""
-    for metric in metrics:
-        is_new = metric.verdict == "added" and metric.name in _CAN_BE_NONE
-        if not (is_new or metric.verdict == "regressed") or _has_only_budget(metric, settings):
-            continue
-        most = settings.limits.get(metric.name, Limit()).most_pct
-        if is_new:
-            unit = "value_ns" if unit_of("gate", metric.name) == "ns" else "value"
-            yield metric, f"{metric.words} came up: {format_value(metric.candidate, unit)}, none before"
-        elif most is None:
-            yield metric, metric.moved
-        elif metric.change_pct > most:
-            yield metric, f"{metric.moved}, at most {most:+g} % allowed"
-
-
-def _has_only_budget(metric: _Metric, settings: Settings) -> bool:
-    """Whether a metric is judged by its amount alone: one that would not decide but for that."""
-    limit = settings.limits.get(metric.name, Limit())
-    return limit.most is not None and limit.most_pct is None and metric.name not in settings.deciding
-
-
-def _excuse(metric: _Metric, settings: Settings, workload: str) -> Accepted | None:
-    """Return the accepted change that covers this one."""
-    return next(
-        (each for each in settings.accepted if each.covers("gate", metric.name, workload, metric.change_pct)), None
-    )
-
-
-def _open(metrics: Sequence[_Metric], settings: Settings) -> Iterator[_Metric]:
-    """Yield the metrics of which it is not known whether they regressed by more than is allowed."""
-    for metric in metrics:
-        most = settings.limits.get(metric.name, Limit()).most_pct
-        is_within = most is not None and metric.high_pct <= most and not metric.note
-        is_judged = metric.is_known and not _has_only_budget(metric, settings)
-        if metric.verdict == "inconclusive" and is_judged and not is_within:
-            yield metric
+def _general(name: str) -> str:
+    """Return the metric of all copies for those in one direction."""
+    return COPIES if name.endswith(f"_{COPIES}") else ""

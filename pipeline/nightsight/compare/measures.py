@@ -9,11 +9,31 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
-from nightsight.comparison import COPIES, COPYING, EXPOSED, KERNELS, LAUNCHES, MEASURES, STEP, UNPROFILED, Measures
+from nightsight.comparison import (
+    ALLOCATIONS,
+    COLLECTIVES,
+    COPIES,
+    COPYING,
+    DIRECTIONS,
+    EXPOSED,
+    GRAPH_LAUNCHES,
+    KERNELS,
+    LAUNCHES,
+    MEASURES,
+    MEMSETS,
+    STEP,
+    SYNCS,
+    UNPROFILED,
+    Measures,
+    Pace,
+)
 from nightsight.events.kernel_kinds import family
-from nightsight.events.kernel_names import normalised
+from nightsight.events.kernel_names import communicates, normalised
+from nightsight.events.names import LAUNCHES as LAUNCHING
+from nightsight.events.names import WAITS, call_kinds
 from nightsight.model import Report, View
 from nightsight.results import (
     COMMUNICATION,
@@ -31,6 +51,7 @@ from nightsight.results import (
 )
 
 CAUSES: Final = ("rule", "name", "gain_pct", "title")
+_LOST: Final = "lost_events"
 _NUMBERS: Final = ("count", "value", "spread")
 _FIGURES: Final = re.compile(r"(?<![A-Za-z\d])\d[\d,.]*(?![A-Za-z])")
 
@@ -60,6 +81,9 @@ def measures(  # noqa: PLR0913 (all by name)
         side=side,
         order=order,
         causes=_causes(report),
+        pace=_pace(report),
+        launch_call_ns=_launch_call_ns(report),
+        is_incomplete=any(finding.rule == _LOST for finding in report.findings),
     )
 
 
@@ -112,7 +136,65 @@ def _gpu(report: Report, repetitions: int) -> dict[str, float]:
         is_copy = (work["kind"] == "copy") & (work["name"] != "memset")
         found[KERNELS] = float(work.loc[work["kind"] == "kernel", "time_ns"].sum())
         found[COPYING], found[COPIES] = (float(work.loc[is_copy, name].sum()) for name in ("time_ns", "count"))
+        found |= _counts(work)
     return found
+
+
+def _counts(work: pd.DataFrame) -> dict[str, float]:
+    """Return how often a step does what; without calls in the capture, theirs are unknown."""
+    kind, name, count = work["kind"], work["name"].astype("str"), work["count"].astype("float64")
+    copies, calls = kind == "copy", kind == "call"
+    direction, size = name.str.partition(" (")[0], work.get("copied_bytes")
+    found = {MEMSETS: count[copies & (name == "memset")].sum()}
+    found[COLLECTIVES] = count[(kind == "kernel") & name.map(communicates)].sum()
+    for said, called in DIRECTIONS.items():
+        mine = copies & (direction == said)
+        found[f"{called}_copies"] = count[mine].sum()
+        # an earlier report does not say how many bytes
+        if size is not None or not mine.any():
+            found[f"{called}_bytes"] = 0.0 if size is None else size[mine].astype("float64").sum(skipna=False)
+    if calls.any():
+        metric = calls_counted(name).where(calls)
+        for each in (LAUNCHES, SYNCS, ALLOCATIONS):
+            found[each] = count[metric == each].sum()
+        found[GRAPH_LAUNCHES] = count[(metric == LAUNCHES) & name.str.contains("GraphLaunch")].sum()
+        if not found[LAUNCHES]:
+            # what runs without being launched by a call, such as by another process, is counted on the GPU
+            del found[LAUNCHES]
+    return {name: float(value) for name, value in found.items() if pd.notna(value)}
+
+
+def calls_counted(names: "pd.Series[str]") -> "pd.Series[str]":
+    """Return as which of the counts of a step each CUDA function counts, "" for none."""
+    kinds = pd.Series(call_kinds(pd.Index(names)), index=names.index)
+    is_host = names.str.contains("LaunchHostFunc")
+    # a copy that is not asynchronous waits for the GPU
+    waits = (kinds == WAITS) | (kinds == "copy") & names.str.contains("Memcpy") & ~names.str.contains("Async")
+    chosen = [(kinds == LAUNCHING) & ~is_host, waits, kinds == "allocation"]
+    return pd.Series(np.select(chosen, [LAUNCHES, SYNCS, ALLOCATIONS], ""), index=names.index, dtype="object")
+
+
+def _pace(report: Report) -> dict[str, Pace]:
+    """Return how the steps lie around their median, of the profiled run and of the trials without a profiler."""
+    found, split = {}, report.rows(STEP_SPLIT)
+    if len(split):
+        whole = split.loc[split["category"] == WHOLE_STEP, ["med_ns", "min_ns", "p25_ns", "p75_ns"]].sum()
+        if whole["med_ns"] > 0:
+            spread = (whole["p75_ns"] - whole["p25_ns"]) / whole["med_ns"]
+            found[STEP] = Pace(float(whole["min_ns"] / whole["med_ns"]), float(spread))
+    if report.benchmark and len(report.benchmark.step_ns) > 1:
+        low, first, middle, third = pd.Series(report.benchmark.step_ns).quantile([0, 0.25, 0.5, 0.75])
+        found[UNPROFILED] = Pace(float(low / middle), float((third - first) / middle))
+    return found
+
+
+def _launch_call_ns(report: Report) -> float:
+    """Return the CPU time of a call that launches work; 0 if unknown."""
+    work = report.rows(STEP_WORK)
+    if not len(work):
+        return 0.0
+    launches = work[(work["kind"] == "call") & (calls_counted(work["name"].astype("str")) == LAUNCHES)]
+    return float(launches["time_ns"].sum() / launches["count"].sum()) if len(launches) else 0.0
 
 
 def _groups(report: Report, repetitions: int) -> Iterator[pd.DataFrame]:

@@ -4,19 +4,20 @@ Settings of a workload win over those of all: [gate] and [gate.workloads.NAME] h
 """
 
 import datetime as dt
-import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from math import isfinite
+from functools import partial
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any, Final
 
-from nightsight.comparison import EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted
+from nightsight.comparison import COUNTS, EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted, Noise
 from nightsight.errors import UsageError
 from nightsight.results import BUSY, IDLE
+from nightsight.settings_file import PYPROJECT, document_of
 from nightsight.texts import meant
 
-_FILES: Final = ("nightsight.toml", "pyproject.toml")
+_FILES: Final = ("nightsight.toml", PYPROJECT)
 
 
 @dataclass(frozen=True)
@@ -31,19 +32,21 @@ class Limit:
 class Settings:
     """How a comparison judges.
 
-    alpha: error rate of a family of tests. least_pct: no larger change is one. same_pct: an interval within plus and
-    minus this shows that nothing changed. least_ns: a change by less in a step is none. least_share_pct: a group
-    that takes less of a step on both sides is not tested, nor one that takes less than least_total_ns in a run.
-    deciding: metrics whose regression fails a gate; those with a limit do too.
+    alpha: error rate of a family of tests. least_pct: no smaller change is one. same_pct: an interval within plus and
+    minus this shows that nothing changed. green_pct: a gate passes if no regression above this is left possible; None
+    for 5, or more if runs of unchanged code are known to differ by more. least_ns: a change by less in a step is none.
+    least_share_pct: a group that takes less of a step on both sides is not tested, nor one that takes less than
+    least_total_ns in a run. deciding: metrics whose regression fails a gate; those with a limit do too.
     """
 
     alpha: float = 0.05
     least_pct: float = 1.0
     same_pct: float = 3.0
+    green_pct: float | None = None
     least_ns: float = 100.0
     least_share_pct: float = 0.05
     least_total_ns: float = 50_000.0
-    deciding: tuple[str, ...] = (UNPROFILED, STEP, KERNELS, EXPOSED)
+    deciding: tuple[str, ...] = (UNPROFILED, STEP, KERNELS, EXPOSED, *COUNTS)
     limits: Mapping[str, Limit] = field(default_factory=dict)
     accepted: tuple[Accepted, ...] = ()
 
@@ -51,6 +54,20 @@ class Settings:
     def judged(self) -> tuple[str, ...]:
         """The gate metrics that a gate decides on."""
         return tuple(dict.fromkeys((*self.deciding, *self.limits)))
+
+    def allowed_pct(self, noise: Noise, runs: int) -> dict[str, float]:
+        """Return by how much each metric that a gate decides on may have grown, if it is not known that it has.
+
+        Where unchanged code is known to differ by more than 5 % can be told from, it is what 19 of 20 comparisons of it
+        with so many runs a side can exclude.
+        """
+        usual = {name: min(_EXCLUDED * spread / sqrt(runs), _MOST_PCT) for name, spread in noise.spread_pct.items()}
+        allowed = {}
+        for name in self.judged:
+            most = self.limits.get(name, Limit()).most_pct
+            green = max(_GREEN_PCT, usual.get(name, 0.0)) if self.green_pct is None else self.green_pct
+            allowed[name] = green if most is None else most
+        return allowed
 
     @property
     def doubts(self) -> Iterator[str]:
@@ -63,7 +80,12 @@ class Settings:
                 )
 
 
-_NUMBERS: Final = ("alpha", "least_pct", "same_pct", "least_ns", "least_share_pct", "least_total_ns")
+_GREEN_PCT: Final = 5.0
+# an upper bound of the change exceeds its estimate by about 2 standard errors, and the estimate 0 by 1.6
+_EXCLUDED: Final = 3.6
+# of noise, however large: what it hides would be no gate
+_MOST_PCT: Final = 20.0
+_NUMBERS: Final = ("alpha", "least_pct", "same_pct", "green_pct", "least_ns", "least_share_pct", "least_total_ns")
 _KEYS: Final = (*_NUMBERS, "deciding", "limits")
 METRICS: Final = (*GATE, *BUSY, *IDLE)
 """What a gate can decide on."""
@@ -71,33 +93,33 @@ METRICS: Final = (*GATE, *BUSY, *IDLE)
 
 def settings(folder: Path, workload: str) -> Settings:
     """Return the settings for a workload from the nearest file at or above `folder`; UsageError if it is invalid."""
+    return settings_of(folder)(workload)
+
+
+def settings_of(folder: Path) -> Callable[[str], Settings]:
+    """Read the nearest file at or above `folder` now, and return what gives the settings for a workload.
+
+    UsageError if any of it is invalid: what takes an hour to measure is not begun with a mistake.
+    """
     for above in (folder.absolute(), *folder.absolute().parents):
         for name in _FILES:
             table = _table(above / name)
             if table is not None:
-                return _File(above / name).settings(table, workload)
-    return Settings()
+                chosen = partial(_File(above / name).settings, table)
+                chosen("")
+                return chosen
+    return lambda _: Settings()
 
 
 def _table(path: Path) -> Mapping[str, Any] | None:
     """Return what a file says of us; None if it is not there or says nothing."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    # what does not name us may be as damaged as it likes
-    if path.name == _FILES[1] and b"nightsight" not in content:
-        return None
-    try:
-        document = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}", "Correct it.") from error
-    if path.name == _FILES[0]:
+    document = document_of(path)
+    if document is None or path.name == _FILES[0]:
         return document
     tools = document.get("tool")
     table = tools.get("nightsight") if isinstance(tools, dict) else None
     # a table with workloads alone says nothing of gates, and those of a folder above count
-    return table if isinstance(table, dict) and table.keys() & {"gate", "accepted"} else None
+    return table if isinstance(table, dict) and table.keys() - {"workloads"} else None
 
 
 @dataclass(frozen=True)

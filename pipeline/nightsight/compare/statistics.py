@@ -50,7 +50,7 @@ class Effects:
         half = stdtrit(self.freedom, 0.5 + level / 2) * self.error
         return self.mean - half, self.mean + half
 
-    def needed_runs(self, least: float, same: float, level: Floats) -> Floats:
+    def needed_runs(self, least: float, same: float | Floats, level: Floats) -> Floats:
         """Return how many runs a side would settle it, if the effect is as estimated; NaN if more than 100.
 
         `level`: the p value below which a change counts, by measure.

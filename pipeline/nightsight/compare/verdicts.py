@@ -1,12 +1,13 @@
 """The verdicts on measures: what is too small to test, what the tests say, and what would settle the rest."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from nightsight.compare.facts import fact
 from nightsight.compare.settings import Settings
 from nightsight.compare.statistics import (
     LEAST_RUNS,
@@ -18,7 +19,8 @@ from nightsight.compare.statistics import (
     holm,
     of_one_side,
 )
-from nightsight.comparison import STEP, unit_of
+from nightsight.compare.steps import ESTIMATES, Estimate, Evidence, evidence
+from nightsight.comparison import COUNTS, LAUNCHES, STEP, UNPROFILED, Measures, unit_of
 
 # of nsys's clock on a GPU: what it rounds times to
 _CLOCK_NS: Final = 32.0
@@ -85,59 +87,138 @@ def _medians(values: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Court:
-    """Judges the measures of a comparison; step_ns and repetitions: of the step, to tell what is too small."""
+    """Judges the measures of a comparison.
+
+    runs: of both sides, in the order of the tables. allowed_pct: by how much each metric that decides may have grown.
+    """
 
     settings: Settings
     is_paired: bool
-    step_ns: float
-    repetitions: float
+    runs: Sequence[Measures]
+    allowed_pct: Mapping[str, float]
 
-    def judged(self, table: Table) -> pd.DataFrame:
+    def judged(self, table: Table) -> pd.DataFrame:  # noqa: PLR0915 (reads from top to bottom)
         """Test the measures; the columns are CHANGES."""
         before, after = _medians(table.baseline), _medians(table.candidate)
         counts = _medians(table.baseline_count), _medians(table.candidate_count)
         is_small, is_short = self._too_small(table, np.fmax(before, after))
-        found = self._effects(table, counts, ~(is_small | is_short))
-        p = found.p_values(self._least)
+        facts = self._facts(table)
+        steps = dict(self._steps(table, facts))
+        found = self._effects(table, counts, ~(is_small | is_short | (facts != "")), steps)
+        best, by, contradicted = self._best(table, found, steps)
+        # which estimate is best is known only afterwards, as if all had been tested
+        tests = np.where(by != "", ESTIMATES, 1.0)
+        p = np.minimum(tests * best.p_values(self._least), 1.0)
+        # a count is not tested, but belongs to the family: it could have been flagged
+        p[(facts != "") & (np.fmax(before, after) > 0)] = 1.0
         adjusted, level = self._adjusted(table, p)
         low, high = found.interval()
         is_found = adjusted < self.settings.alpha
         # a change that is sure, and of no weight
         is_tiny = is_found & _are_times(table) & self._is_tiny(before, after)
-        is_change = is_found & ~is_tiny
+        is_contradicted = is_found & (contradicted != "")
+        is_change = is_found & ~is_tiny & ~is_contradicted
         is_same = ((low > -self._same) & (high < self._same)) | is_tiny | ((before == 0) & (after == 0))
         # that something is there or not is a fact, which needs no test of times
         few, many = ((side > 0).sum(axis=1).astype(np.float64) for side in (table.baseline, table.candidate))
         of = (table.baseline.shape[1], table.candidate.shape[1])
-        is_added, is_removed = of_one_side(few, many, of, self.settings.alpha)
+        is_partial = ~np.isfinite(np.hstack([table.baseline, table.candidate])).all(axis=1)
+        # a count that a run does not know is not 0, and one of few runs is not known to be that of the next
+        is_told = ~_are_counts(table).to_numpy() | (~is_partial & (min(of) >= LEAST_RUNS))
+        is_added, is_removed = (flags & is_told for flags in of_one_side(few, many, of, self.settings.alpha))
+        is_more, is_fewer = facts == "more", facts == "fewer"
         verdict = np.select(
-            [is_small, is_added, is_removed, is_change & (found.mean > 0), is_change, is_same],
+            [
+                is_small | (facts == "equal"),
+                is_added | (is_more & (before == 0)),
+                is_removed | (is_fewer & (after == 0)),
+                is_more | (is_change & (best.mean > 0)),
+                is_fewer | is_change,
+                is_same,
+            ],
             ["unchanged", "added", "removed", "regressed", "improved", "unchanged"],
             "inconclusive",
-        )
-        needed = np.where(
-            np.isfinite(found.error), found.needed_runs(self._least, self._same, level), float(LEAST_RUNS)
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             estimate = np.where(np.isfinite(found.mean), np.expm1(found.mean), after / before - 1)
         estimate[~np.isfinite(estimate)] = np.nan
+        ends = (np.expm1(low), np.expm1(high), np.expm1(best.interval(1 - 2 * self.settings.alpha)[1]))
+        low, high, most = (100 * np.where(facts == "", end, estimate) for end in ends)
+        # what some runs lack can be anything in those
+        most[is_partial] = np.nan
         is_open = verdict == "inconclusive"
-        notes = self._notes(table, is_open, is_small, is_short)
+        is_unsettled = is_open & ~is_short & ~is_contradicted
+        notes = self._notes(table, is_small, is_short, is_open)
+        notes = np.where(is_contradicted, "no such change " + contradicted, notes)
+        for row in np.flatnonzero(is_change & (by != "")):
+            notes[row] = f"{by[row]} {100 * np.expm1(best.mean[row]):+.1f} %"
         return pd.DataFrame(
             {
                 **{name: table.keys[name] for name in _KEYS},
                 "baseline": before,
                 "candidate": after,
                 "change_pct": 100 * estimate,
-                "low_pct": 100 * np.expm1(low),
-                "high_pct": 100 * np.expm1(high),
-                "p": adjusted,
+                "low_pct": low,
+                "high_pct": high,
+                "most_pct": most,
+                "most_by": by,
+                "p": np.where(facts == "", adjusted, np.nan),
+                "is_fact": facts != "",
                 "verdict": verdict,
-                "needed_runs": np.where(is_open & ~is_short, needed, np.nan),
+                "needed_runs": np.where(is_unsettled, self._needed(table, best, level / tests), np.nan),
                 **_parts(before, after, *counts),
                 "note": notes,
             }
         )
+
+    def _facts(self, table: Table) -> "np.ndarray[Any, np.dtype[np.str_]]":
+        """Return what became of each count on which the runs of a side agree; "" of all other measures."""
+        fewest = float(min(run.repetitions or 1 for run in self.runs))
+        rows = zip(table.keys["kind"], table.keys["name"], table.baseline, table.candidate, strict=True)
+        return np.array(
+            [
+                fact(name, *sides, repetitions=fewest, least_pct=self.settings.least_pct) if kind == "gate" else ""
+                for kind, name, *sides in rows
+            ],
+            dtype=np.str_,
+        )
+
+    def _steps(self, table: Table, facts: Any) -> Iterator[tuple[int, Evidence]]:  # noqa: ANN401 (texts)
+        """Yield the rows of a step's times, with what is known of them besides the medians."""
+        names = table.keys["name"].where(table.keys["kind"] == "gate", "")
+        same_launches = bool((facts[names == LAUNCHES] == "equal").any())
+        for row in np.flatnonzero(names.isin([UNPROFILED, STEP])):
+            with np.errstate(divide="ignore"):
+                sides = np.log(table.baseline[row]), np.log(table.candidate[row])
+            known = evidence(self.runs, names[row], *sides, same_launches=same_launches, is_paired=self.is_paired)
+            if known:
+                yield int(row), known
+
+    def _best(self, table: Table, found: Effects, steps: Mapping[int, Evidence]) -> tuple[Effects, Any, Any]:
+        """Return the effects with the best estimate of a step's time, which one that is, and which contradicts it.
+
+        In words: "" where it is that of the medians, and where none contradicts it.
+        """
+        best = replace(found, **{name: getattr(found, name).copy() for name in ("mean", "error", "freedom", "spread")})
+        by, contradicted = (np.full(len(found.mean), "", dtype=object) for _ in range(2))
+        few, many = table.baseline.shape[1], table.candidate.shape[1]
+        scale = np.sqrt(1 / many if self.is_paired else 1 / few + 1 / many)
+        for row, step in steps.items():
+            same = float(np.log1p(self.allowed_pct.get(table.keys["name"][row], 0.0) / 100))
+            medians = Estimate(found.mean[row], found.error[row], found.freedom[row])
+            chosen = step.best(medians, same)
+            contradicted[row] = step.contradicting(medians, chosen, same, self._least)
+            if chosen is not medians:
+                best.mean[row], best.error[row], best.freedom[row], by[row] = chosen
+                best.spread[row] = chosen.error / scale
+        return best, by, contradicted
+
+    def _needed(self, table: Table, best: Effects, level: Floats) -> Floats:
+        """Return how many runs a side would settle each measure."""
+        names = table.keys["name"].where(table.keys["kind"] == "gate", "")
+        allowed = np.log1p(names.map(self.allowed_pct).to_numpy(dtype=np.float64) / 100)
+        needed = best.needed_runs(self._least, np.fmax(allowed, self._same), level)
+        return np.where(np.isfinite(best.error), needed, float(LEAST_RUNS))
 
     @property
     def _least(self) -> float:
@@ -154,21 +235,27 @@ class Court:
     def _too_small(self, table: Table, larger: Floats) -> tuple[Flags, Flags]:
         """Return which groups take too little of a step to matter, and which others ran too briefly to be tested."""
         is_group = (table.keys["kind"] != "gate").to_numpy()
-        is_small = is_group & (100 * larger < self.settings.least_share_pct * self.step_ns)
-        return is_small, is_group & ~is_small & (larger * self.repetitions < self.settings.least_total_ns)
+        is_small = is_group & (100 * larger < self.settings.least_share_pct * table.step_ns())
+        repetitions = float(np.median([run.repetitions or 1 for run in self.runs]))
+        return is_small, is_group & ~is_small & (larger * repetitions < self.settings.least_total_ns)
 
-    def _effects(self, table: Table, counts: tuple[Floats, Floats], is_tested: Flags) -> Effects:
+    def _effects(
+        self, table: Table, counts: tuple[Floats, Floats], is_tested: Flags, steps: Mapping[int, Evidence]
+    ) -> Effects:
         with np.errstate(divide="ignore", invalid="ignore"):
             before, after = (
                 np.where(is_tested[:, None], np.log(side), np.nan) for side in (table.baseline, table.candidate)
             )
             clock = _CLOCK_NS / np.sqrt(12) / table.spread / np.sqrt(np.fmax(np.fmax(*counts), 1.0))
         floor = np.hypot(_STEADIEST, np.where(np.isfinite(clock), clock, 0.0))
-        classes = table.keys["kind"].mask(self._decides(table), "decides")
+        for row, step in steps.items():
+            floor[row] = max(floor[row], step.floor)
+        classes = table.keys["kind"].mask(self._decides(table), "decides").mask(_are_counts(table), "count")
         return effects(before, after, floor, is_paired=self.is_paired, classes=classes)
 
     def _decides(self, table: Table) -> "pd.Series[bool]":
-        decides: pd.Series[bool] = (table.keys["kind"] == "gate") & table.keys["name"].isin(self.settings.judged)
+        is_gate = table.keys["kind"] == "gate"
+        decides: pd.Series[bool] = is_gate & table.keys["name"].isin(self.settings.judged) & ~_are_counts(table)
         return decides
 
     def _adjusted(self, table: Table, p: Floats) -> tuple[Floats, Floats]:
@@ -187,7 +274,7 @@ class Court:
             level[family] = alpha * found_now / tests
         return adjusted, level
 
-    def _notes(self, table: Table, is_open: Flags, is_small: Flags, is_short: Flags) -> Any:  # noqa: ANN401 (texts)
+    def _notes(self, table: Table, is_small: Flags, is_short: Flags, is_open: Flags) -> Any:  # noqa: ANN401 (texts)
         """Say why a measure was not tested, or is not settled."""
         sides = (table.baseline, table.candidate)
         (few, many), of = (np.isfinite(side).sum(axis=1) for side in sides), [side.shape[1] for side in sides]
@@ -202,6 +289,11 @@ class Court:
         for flags, words in reasons:
             notes = np.where(flags & (notes == ""), words, notes)
         return notes
+
+
+def _are_counts(table: Table) -> "pd.Series[bool]":
+    counts: pd.Series[bool] = (table.keys["kind"] == "gate") & table.keys["name"].isin(COUNTS)
+    return counts
 
 
 def _are_times(table: Table) -> Flags:

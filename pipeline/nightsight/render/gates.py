@@ -21,7 +21,7 @@ _LENGTH: Final = 1000
 def junit(comparison: Comparison) -> str:
     """Return a test case for the decision, and one for each gate metric.
 
-    A metric that regressed is a failure only if the gate failed: what is accepted, or within its limit, is none.
+    A metric is a failure only if the gate failed by it: what is accepted, or within its limit, is none.
     """
     decision = comparison.decision
     suite = ET.Element("testsuite", name=_printable(f"nightsight {comparison.workload}"))
@@ -32,9 +32,11 @@ def junit(comparison: Comparison) -> str:
         _outcome(case, kind, decision.line, "" if kind == "skipped" else said)
     else:
         ET.SubElement(case, "system-out").text = _printable(said, lines=True)
+    # where it is not said by which it failed
+    regressed = [row["name"] for row in _gates(comparison) if row["verdict"] == "regressed"]
     for row in _gates(comparison):
         case, line = _case(suite, comparison, str(row["name"])), _line(row)
-        if row["verdict"] == "regressed" and decision.status == 1:
+        if decision.status == 1 and row["name"] in (decision.regressed or regressed):
             _outcome(case, "failure", line, str(row["note"] or ""))
         elif row["verdict"] == "inconclusive":
             _outcome(case, "skipped", line, "")

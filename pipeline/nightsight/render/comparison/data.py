@@ -41,7 +41,8 @@ def _run(run: Measures) -> dict[str, Any]:
     values = {str(name): value for name, value in _plain(gate[["name", "value"]])}
     facts = {name: value for name, value in vars(run).items() if name not in ("table", "causes", "environment")}
     conditions = [dict(zip(asdict(one), _plain(pd.DataFrame([asdict(one)]))[0], strict=True)) for one in run.conditions]
-    return {**facts, "environment": asdict(run.environment), "conditions": conditions, "gate": values}
+    pace = {name: asdict(pace) for name, pace in run.pace.items()}
+    return {**facts, "environment": asdict(run.environment), "conditions": conditions, "gate": values, "pace": pace}
 
 
 def _table(table: pd.DataFrame) -> dict[str, Any]:

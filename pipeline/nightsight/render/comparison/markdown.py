@@ -29,6 +29,7 @@ from nightsight.render.comparison.words import (
     plural,
     rows_of,
     sentence_of,
+    shown_of,
     tally,
     written,
 )
@@ -72,7 +73,8 @@ def comparison_markdown(comparison: Comparison, *, link: str = "") -> str:
         title = f"**{_said(comparison.workload, _NAME)}: unchanged.**"
         about = ", ".join(facts(comparison)[" runs" in comparison.sentence :])
         said = (_dot(_said(text, _ASIDE)) for text in (sentence_of(comparison), about, *comparison.notes[:_SAID]))
-        words = (title, *said, _doubts(comparison), page)
+        shown = _dot(_said(shown_of(comparison), _SENTENCE))
+        words = (title, *said, shown, _doubts(comparison), page)
         return f"{head}{' '.join(word for word in words if word)}\n"
     names = Names(notable(comparison, comparison.changes))
     ending = [text for text in (*_method(comparison), page) if text]
@@ -146,7 +148,7 @@ def _gates(comparison: Comparison, names: Names) -> str:
 
 def _verdict(one: Change) -> str:
     word = _WORDS.get(one.verdict, one.verdict)
-    why = one.needed or one.note
+    why = one.note or one.needed
     return f"{word}: {cut(why, _NAME)}" if one.verdict == "inconclusive" and why else word
 
 

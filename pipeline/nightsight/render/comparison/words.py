@@ -8,7 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from nightsight.comparison import CHANGES, Comparison, Difference, Measures, unit_of
+from nightsight.comparison import CHANGES, DIRECTIONS, Comparison, Difference, Measures, unit_of
 from nightsight.events.kernel_labels import NAME_LENGTH, Labels
 from nightsight.render.table.view import counted, floats, short_text
 from nightsight.results import BUSY, IDLE
@@ -39,6 +39,8 @@ _TITLES: Final = {
     "kernel_ns": "Kernel time",
     "copy_ns": "Copy time",
     "launches": "Launches",
+    **{f"{name}_copies": f"{said} copies" for said, name in DIRECTIONS.items()},
+    **{f"{name}_bytes": f"{said} bytes" for said, name in DIRECTIONS.items()},
 }
 
 
@@ -152,7 +154,7 @@ def written(rows: pd.DataFrame, names: Names, *, length: int = NAME_LENGTH) -> l
 
 def _written(row: Mapping[Hashable, object], names: Names, length: int) -> Change:
     kind, name = str(row["kind"]), str(row["name"])
-    numbers = {key: number(row[key]) for key in CHANGES if key not in ("kind", "name", "verdict", "note")}
+    numbers = {key: number(value) for key, value in row.items()}
     before, after = numbers["baseline"], numbers["candidate"]
     # that is said once, for all rows
     is_few = row["note"] == f"fewer than {FEWEST} runs a side"
@@ -180,9 +182,15 @@ def _written(row: Mapping[Hashable, object], names: Names, length: int) -> Chang
         str(row["verdict"]),
         count,
         time,
-        cut(row["note"], 2 * length) if row["note"] and not is_few else "",
+        cut(row["note"], 2 * length) if row["note"] and not is_few else _bound(row, numbers["most_pct"]),
         f"{needed:,.0f} runs a side would settle it" if math.isfinite(needed) else "",
     )
+
+
+def _bound(row: Mapping[Hashable, object], most_pct: float) -> str:
+    """Say by how much a metric can have grown, if other evidence than its interval tells it."""
+    is_told = row["most_by"] and row["verdict"] == "inconclusive" and math.isfinite(most_pct)
+    return f"at most {percent(most_pct)} {row['most_by']}" if is_told else ""
 
 
 def number(value: object) -> float:
@@ -215,8 +223,14 @@ def decision_of(comparison: Comparison) -> str:
     """Return what the gate decided, without what the sentence says already."""
     word, _, rest = comparison.decision.line.partition(": ")
     texts = rest.rpartition(", on ")[0].split("; ")
-    is_said = all(text == "no regression" or text.lower() in comparison.sentence.lower() for text in texts)
+    is_said = all(text.lower() in comparison.sentence.lower() for text in texts)
     return f"Gate: {word}." if all(texts) and is_said else comparison.decision.line
+
+
+def shown_of(comparison: Comparison) -> str:
+    """Return what was shown where the gate passed: `No regression above 5 %: counts equal, ...`."""
+    shown = comparison.decision.line.partition(": ")[2].rpartition(", on ")[0]
+    return f"{shown[:1].upper()}{shown[1:]}"
 
 
 def left_to_say(comparison: Comparison) -> list[str]:
@@ -295,7 +309,9 @@ def decided(comparison: Comparison) -> str:
         f"Each run gives one number per metric. {pairs[:1].upper()}{pairs[1:]} are compared by the logarithm of their "
         f"ratio. Regressed or improved: the change is larger than {comparison.least_pct:g} %, with an error rate of "
         "5 % after correction for the number of tests. Unchanged: the 90 % interval lies within "
-        f"±{comparison.same_pct:g} %. Inconclusive: neither."
+        f"±{comparison.same_pct:g} %. Inconclusive: neither. A count of a step is a fact, and not tested, if all runs "
+        "of a side agree on it. How much longer a step can have become is also told by its fastest steps, and at equal "
+        "speed of the host, which is that of the calls that launch its work."
     )
 
 

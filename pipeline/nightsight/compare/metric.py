@@ -1,0 +1,132 @@
+"""A gate metric of a comparison: what is known of it, and how that is said."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+import pandas as pd
+
+from nightsight.comparison import (
+    ALLOCATIONS,
+    COLLECTIVES,
+    COPIES,
+    COPYING,
+    COUNTS,
+    DIRECTIONS,
+    EXPOSED,
+    GRAPH_LAUNCHES,
+    KERNELS,
+    LAUNCHES,
+    MEMSETS,
+    STEP,
+    SYNCS,
+    UNPROFILED,
+    Difference,
+    Verdict,
+    unit_of,
+)
+from nightsight.units import format_value
+
+CAN_BE_NONE: Final = (COPYING, EXPOSED, *COUNTS)
+"""A program that has none of these has 0 of them: they are not reported then."""
+WORDS: Final = {
+    UNPROFILED: "a step without the profiler",
+    STEP: "a step",
+    KERNELS: "GPU kernel time",
+    EXPOSED: "exposed communication",
+    COPYING: "copy time",
+    LAUNCHES: "launches a step",
+    GRAPH_LAUNCHES: "graph launches a step",
+    MEMSETS: "memsets a step",
+    COPIES: "copies a step",
+    SYNCS: "synchronizing calls a step",
+    ALLOCATIONS: "calls that allocate or free a step",
+    COLLECTIVES: "collectives a step",
+    **{f"{name}_copies": f"{said} copies a step" for said, name in DIRECTIONS.items()},
+    **{f"{name}_bytes": f"{said} bytes a step" for said, name in DIRECTIONS.items()},
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A gate metric of the table of changes."""
+
+    name: str
+    baseline: float
+    candidate: float
+    change_pct: float
+    low_pct: float
+    high_pct: float
+    most_pct: float
+    most_by: str
+    is_fact: bool
+    verdict: Verdict
+    needed_runs: float
+    note: str
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it counts what a step does, or moves."""
+        return self.name in COUNTS
+
+    @property
+    def is_known(self) -> bool:
+        """Whether both sides measured it: a program without steps and kernels has 0 of both, which says nothing."""
+        values = (self.baseline, self.candidate)
+        return all(map(isfinite, values)) and (max(values) if self.name in CAN_BE_NONE else min(values)) > 0
+
+    @property
+    def delta(self) -> float:
+        """How much more the candidate has, which may be all of it."""
+        before, after = (value if isfinite(value) else 0.0 for value in (self.baseline, self.candidate))
+        return after - before
+
+    @property
+    def words(self) -> str:
+        """What it is called in a sentence."""
+        return WORDS.get(self.name, self.name)
+
+    def written(self, value: float, *, stem: str = "value") -> str:
+        """Write a value of it with its unit."""
+        unit = unit_of("gate", self.name)
+        return format_value(value, f"{stem}_{unit}" if unit else stem)
+
+    @property
+    def moved(self) -> str:
+        """The metric with its change and interval: `a step +4.1 % (+3.2 to +5.0 %)`, `launches a step 40 → 60`."""
+        sides = [value if isfinite(value) else 0.0 for value in (self.baseline, self.candidate)]
+        if not any(sides):
+            return f"{self.words} 0 on both sides"
+        if self.is_fact:
+            return f"{self.words} {' → '.join(dict.fromkeys(map(self.written, sides)))}"
+        change = f"{self.change_pct:+.1f} %" if all(sides) else "only on one side"
+        interval = f" ({self.low_pct:+.1f} to {self.high_pct:+.1f} %)" if isfinite(self.low_pct) else ""
+        by = f", {self.note}" if self.most_by and self.verdict in ("regressed", "improved") else ""
+        return f"{self.words} {change}{interval}{by}"
+
+    @property
+    def estimated(self) -> str:
+        """The metric with what is known of its change, by the estimate that counts."""
+        return self.bounded(0.0) if self.most_by and isfinite(self.most_pct) else self.moved
+
+    def bounded(self, allowed_pct: float, share: str = "") -> str:
+        """Say how far it can have moved: `a step within ±0.4 %`, `a step at most +3.1 % by its fastest steps`."""
+        either, words = max(abs(self.low_pct), abs(self.high_pct)), self.words + share
+        if not self.most_by and either <= allowed_pct:
+            return f"{words} within ±{either:.1f} %"
+        return " ".join(filter(None, (words, f"at most {self.most_pct:+.1f} %", self.most_by)))
+
+    def doubt(self, unlike: Sequence[Difference]) -> str:
+        """Return what is not settled about it, and what would settle it."""
+        if named := ", ".join(each.what for each in unlike if self.name in each.affects):
+            return f"not comparable ({named})"
+        needed = f"{self.needed_runs:.0f} runs a side would settle it" if isfinite(self.needed_runs) else ""
+        return self.note or needed
+
+
+def metrics_of(changes: pd.DataFrame, names: Sequence[str]) -> list[Metric]:
+    """Return the gate metrics of these names, in the order of the table."""
+    gate = changes[(changes["kind"] == "gate") & changes["name"].isin(names)]
+    columns = list(Metric.__dataclass_fields__)
+    return [Metric(*row) for row in gate[columns].itertuples(index=False, name=None)]

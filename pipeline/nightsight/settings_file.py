@@ -1,0 +1,32 @@
+"""How a team's files are read: nightsight.toml, and the pyproject.toml that it may stand in; TOML in UTF-8."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from nightsight.errors import UsageError
+
+PYPROJECT: Final = "pyproject.toml"
+
+
+def document_of(path: Path) -> Mapping[str, Any] | None:
+    """Return what a file says; None if it is not there, or is a pyproject.toml that does not name us.
+
+    UsageError if it is damaged. A pyproject.toml that does not name us may be as damaged as it likes.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    # in UTF-16 every other byte of our name is 0
+    if path.name == PYPROJECT and b"nightsight" not in content.replace(b"\0", b""):
+        return None
+    if b"\0" in content:
+        raise UsageError(f"{path} is not in UTF-8", "Save it in UTF-8, which TOML asks for.")
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not in UTF-8", "Save it in UTF-8, which TOML asks for.") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}", "Correct it.") from error
