@@ -252,13 +252,15 @@ def test_the_noise_of_the_machine_is_at_hand(job: Callable[..., Job], recorded: 
 
 @pytest.mark.parametrize(
     ("status", "strict", "ends"),
-    [("0", "true", 0), ("1", "false", 1), ("2", "false", 2), ("3", "false", 3), ("4", "false", 0), ("4", "true", 4)],
+    [("0", "true", 0), ("1", "false", 1), ("2", "false", 2), ("3", "false", 3), ("4", "false", 0), ("4", "true", 4)]
+    + [(status, "false", int(status)) for status in ("70", "130", "143")],
 )
 def test_how_the_job_ends(job: Callable[..., Job], status: str, strict: str, ends: int) -> None:
     (decide,) = (step for step in load(ROOT / "action.yml")["runs"]["steps"] if step["name"] == "Decide")
     done = job({"steps.measure.outputs.status": status, "inputs.strict": strict, "inputs.workload": "mlp"})
     assert done.run([decide]) == ends
     assert ("::notice title=nightsight::Inconclusive" in done.said) == (status == "4")
+    assert ("Nothing is known of the commit" in done.said.replace("nothing", "Nothing")) == (int(status) > 4)
 
 
 NIGHT = {

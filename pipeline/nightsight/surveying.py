@@ -12,7 +12,7 @@ import pandas as pd
 
 from nightsight import fleet
 from nightsight.comparing import load
-from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError, WorkloadError
+from nightsight.errors import CaptureError, Interrupted, PipelineError, ToolError, UsageError
 from nightsight.events.window import check_window
 from nightsight.fleet import Cluster, Found, Packed, Store
 from nightsight.parallel import use_one_thread
@@ -78,7 +78,7 @@ def summarized(file: Found, known: frozenset[str], reading: Reading) -> Reduced:
 def survey(asked: Asked, reading: Reading) -> Survey:
     """Summarize what has no summary yet, and put all summaries together.
 
-    CaptureError if nothing can be read; WorkloadError on an interrupt, after which the same command goes on.
+    CaptureError if nothing can be read; Interrupted on a signal, after which the same command goes on.
     """
     check_window(reading.window)
     listing = fleet.found(asked.patterns)
@@ -91,7 +91,7 @@ def survey(asked: Asked, reading: Reading) -> Survey:
     except KeyboardInterrupt:
         many = f"{len(kept.captures)} of {len(kept.files)} captures"
         hint = "Their summaries are kept: run the same command again."
-        raise WorkloadError(f"interrupted after {many}", hint) from None
+        raise Interrupted(f"interrupted after {many}", hint) from None
     finally:
         kept.note()
     if not kept.captures:

@@ -1,12 +1,11 @@
 """The command `fleet`."""
 
-import sys
 from pathlib import Path
 
 import click
 
 from nightsight.commands.console import say, shown_progress
-from nightsight.commands.shared import input_option, nsys_option, quiet_option, stopped_by_signals, window_option
+from nightsight.commands.shared import input_option, nsys_option, quiet_option, window_option
 
 _MOST_TOLD = 5
 
@@ -88,8 +87,6 @@ def fleet(  # noqa: PLR0913 (Click's)
         raise click.UsageError("--workers and --memory are for workers that are started here, without --scheduler.")
     # this process lives long: the objects of thousands of messages must go
     gc.enable()
-    if sys.platform != "win32":
-        stopped_by_signals()
     asked = Asked(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
     with shown_progress(is_quiet=quiet) as progress:
         found = survey(asked, Reading(nsys, max_input, progress, window))

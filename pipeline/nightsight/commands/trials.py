@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from nightsight.commands.console import say, shown_progress, width_of
-from nightsight.commands.shared import nsys_option, stopped_by_signals, window_option
+from nightsight.commands.shared import nsys_option, window_option
 from nightsight.errors import ToolError
 from nightsight.options import Number, TrialOptions, names
 
@@ -178,7 +178,6 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     rest = ctx.meta[REST]
     if target is None and not rest:
         raise click.UsageError("Name a workload or a script, or give a command after `--`.")
-    stopped_by_signals()
     asked = Asked(target, rest, interpreter(options.python).path, options.workloads)
     return Trial(
         asked, options.reports.resolve(), options.request(progress), options.collector, options.window, options.build
