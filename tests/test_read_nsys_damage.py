@@ -1,8 +1,10 @@
 """Damaged nsys exports: an error that names file and table, or a report that says what is wrong with its numbers."""
 
+import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from nightsight.model import Profile
 from nightsight.read import read
 from nightsight.read.nsys import nvtx as nsys_nvtx
 from nightsight.stats import stats_table
+from nightsight.workflow import build_report
 from tests.build import GENERATIONS, build
 from tests.damage import PICTURE, Damage, everything
 from tests.properties import examples
@@ -74,6 +77,60 @@ def test_a_view_of_a_table_that_is_not_there_is_refused_by_name(damage: Damage) 
     path = damage(f"DROP TABLE {RUNTIME}", f"CREATE VIEW {RUNTIME} AS SELECT * FROM hidden")
     with pytest.raises(CaptureError, match=f"cannot read table {RUNTIME}"):
         read(path)
+
+
+# -- tables without rows ----------------------------------------------------------------------------------------------
+
+
+def emptied(path: Path, *tables: str) -> Path:
+    with closing(sqlite3.connect(path)) as connection:
+        for table in tables:
+            connection.execute(f'DELETE FROM "{table}"')
+        connection.commit()
+    return path
+
+
+def tables_of(path: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall())
+
+
+@pytest.fixture
+def eager(tmp_path: Path, capture_file: Callable[[str], Path]) -> Path:
+    """The drawn capture with all tables that we know, as `nsys export --lazy=false` writes it."""
+    path = build(PICTURE, tmp_path / "eager.sqlite", generation="2025")
+    lacking = {table: sql for name in ("everything", "ddp2") for table, sql in tables_of(capture_file(name)).items()}
+    with closing(sqlite3.connect(path)) as connection:
+        for table in lacking.keys() - tables_of(path).keys():
+            connection.execute(lacking[table])
+        connection.commit()
+    return path
+
+
+def test_tables_without_rows_are_as_if_they_were_not_there(eager: Path, tmp_path: Path) -> None:
+    found, lazy = read(eager), read(build(PICTURE, tmp_path / "lazy.sqlite", generation="2025"))
+    assert {name: len(table) for name, table in found.tables.items()} == {
+        name: len(table) for name, table in lazy.tables.items()
+    }
+    # nobody may say that there were none where nothing was recorded
+    assert found.missing == lazy.missing
+    assert {"cpu_page_faults", "gpu_metrics", "memory_usage"} <= found.missing.keys()
+    everything(read(emptied(eager, *tables_of(eager))))
+
+
+@pytest.mark.parametrize("table", [KERNEL, MEMCPY, RUNTIME, "NVTX_EVENTS", "PROCESSES", "META_DATA_CAPTURE"])
+def test_any_table_of_an_export_may_have_no_rows(eager: Path, table: str) -> None:
+    assert build_report(read(emptied(eager, table)), "eager").results
+
+
+@pytest.mark.slow
+def test_any_table_of_a_real_capture_may_have_no_rows(capture_file: Callable[[str], Path], tmp_path: Path) -> None:
+    path = capture_file("everything")
+    for table in tables_of(path):
+        if table != "StringIds":
+            read(emptied(Path(shutil.copy(path, tmp_path / "emptied.sqlite")), table))
+    with pytest.raises(CaptureError, match="nothing in this export has a name"):
+        read(emptied(Path(shutil.copy(path, tmp_path / "emptied.sqlite")), "StringIds"))
 
 
 def test_a_page_that_lost_rows_is_noticed(damage: Damage) -> None:

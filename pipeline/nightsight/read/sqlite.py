@@ -19,6 +19,8 @@ _HINT: Final = "Export it again: nsys export --type sqlite --force-overwrite=tru
 
 # rows per Arrow batch; the driver's default of 1,024 is slower
 _BATCH_ROWS: Final = 1 << 16
+# SQLite joins at most 500 queries
+_JOINED: Final = 400
 _LOCKED: Final = "Wait until that program is done (nsys may still be exporting), or read a copy."
 
 
@@ -103,9 +105,22 @@ class Database:
         last = "COUNT(*)" if table in self.views else "MAX(rowid)"
         return self._query(_select(table, {"last": last}), table, _all)["last"][0].as_py() or 0
 
+    def without_rows(self) -> list[str]:
+        """Return the tables that have no rows."""
+        tables = sorted(self.columns)
+        queries = [
+            f"SELECT {place} AS place WHERE NOT EXISTS ({_select(table, {'any': '0'})})"
+            for place, table in enumerate(tables)
+        ]
+        joined = (" UNION ALL ".join(queries[begin : begin + _JOINED]) for begin in range(0, len(queries), _JOINED))
+        found = (self._query(statement, "sqlite_master", _all)["place"].to_pylist() for statement in joined)
+        return [tables[place] for places in found for place in places]
+
     def encoded(self, table: str, column: str) -> pa.ChunkedArray:
         """Return a text column as the bytes that it holds, with NULL as none."""
-        return self.fetch(table, {"text": f"CAST(COALESCE(\"{column}\", '') AS BLOB)"})["text"]
+        found = self.fetch(table, {"text": f"CAST(COALESCE(\"{column}\", '') AS BLOB)"})["text"]
+        # of no rows the driver takes the type to be int64
+        return found if len(found) else pa.chunked_array([], pa.binary())
 
     def texts(self, table: str, column: str) -> list[str]:
         """Return a text column, with NULL as "" and invalid UTF-8 as U+FFFD."""

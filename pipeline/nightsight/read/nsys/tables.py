@@ -63,6 +63,9 @@ def read_nsys(path: Path, *, details: Details = True) -> Profile:
     """
     database = Database(path)
     refuse_foreign(database)
+    # `nsys export --lazy=false` writes all tables that it knows: one without rows tells nothing, as one that is absent
+    for table in database.without_rows():
+        del database.columns[table]
     return _profile(Export(database, details=details))
 
 
@@ -95,7 +98,7 @@ def _profile(export: Export) -> Profile:
         elif _was_traced(export, event):
             tables[name] = empty(name)
         else:
-            missing[name] = option if export.traced or event == "never" else _UNKNOWN
+            missing[name] = option if option and (export.traced or event == "never") else _UNKNOWN
     missing = {name: why for name, why in missing.items() if name not in tables}
     tables["unread"] = conform("unread", _unread(export.database))
     environment, epoch_ns = _environment(export, tables), _epoch(export)
