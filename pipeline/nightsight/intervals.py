@@ -24,6 +24,14 @@ def in_order(start: Ints, *others: Ints) -> Ints:
     return np.lexsort((*reversed(others), start)) if (ordered[1:] == ordered[:-1]).any() else order
 
 
+def divided(begin: int, length: int, count: int) -> Ints:
+    """Return the edges of `count` equal parts of a span, rounded down; just its beginning if there are none."""
+    # the product of length and place may exceed int64, what is left of each part times the place does not
+    each, rest = divmod(length, max(count, 1))
+    place = np.arange(count + 1, dtype=np.int64)
+    return begin + each * place + rest * place // max(count, 1)
+
+
 def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Merge overlapping or touching spans; return disjoint spans in order of time."""
     if not len(start):

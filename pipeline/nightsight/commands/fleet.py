@@ -80,7 +80,8 @@ def fleet(  # noqa: PLR0913 (Click's)
     import gc
 
     from nightsight.fleet import LOCAL, Cluster
-    from nightsight.surveying import Asked, survey, verdict_of, write_page
+    from nightsight.runs import write_file
+    from nightsight.surveying import Asked, survey, verdict_of
     from nightsight.workflow import Reading
 
     if scheduler != LOCAL and (workers or memory):
@@ -89,9 +90,8 @@ def fleet(  # noqa: PLR0913 (Click's)
     gc.enable()
     asked = Asked(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
     with shown_progress(is_quiet=quiet) as progress:
-        found = survey(asked, Reading(nsys, max_input, progress, window))
-        progress(f"writing {output.name}")
-        write_page(found, output)
+        found, page = survey(asked, Reading(nsys, max_input, progress, window))
+        write_file(output, page.encode())
     for each in found.failures[:_MOST_TOLD]:
         say(f"Not read: {each.name}: {each.reason}", err=True)
     if len(found.failures) > _MOST_TOLD:
