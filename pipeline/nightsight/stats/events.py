@@ -9,7 +9,7 @@ import pandas as pd
 from nightsight.intervals import Ints, contained
 from nightsight.model import Profile
 from nightsight.parallel import once
-from nightsight.tables import ancestors, categorical, duration
+from nightsight.tables import categorical, duration, levels
 
 Frame = pd.DataFrame
 NameColumn = Literal["name", "short_name", "mangled_name"]
@@ -115,10 +115,7 @@ def nested(ranges: Frame) -> Frame:
     ranges = ranges.assign(end_ns=end, range=full_names(ranges), number=number).sort_values("start_ns", kind="stable")
     ranges = ranges.reset_index(drop=True)
     parent = _parents(ranges)
-    level = np.zeros(len(ranges), dtype=np.int64)
-    for rows, _ in ancestors(parent):
-        level[rows] += 1
-    return ranges.assign(parent=parent, level=level)
+    return ranges.assign(parent=parent, level=levels(parent))
 
 
 def inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:

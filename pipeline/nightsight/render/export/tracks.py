@@ -108,10 +108,13 @@ class Places:
 
     def gpu(self, device: int) -> tuple[int, str]:
         """Return id and name of the process that represents a GPU, or, for -1, the CPU's memory."""
-        devices = self._profile.tables.get("devices")
-        known = {} if devices is None else dict(zip(devices["device"], devices["name"].astype("str"), strict=True))
         name = f"GPU {device}" if device >= 0 else "CPU"
-        return _GPUS + device, f"{name} ({printable(known[device])})" if known.get(device) else name
+        return _GPUS + device, f"{name} ({printable(self._gpus[device])})" if self._gpus.get(device) else name
+
+    @cached_property
+    def _gpus(self) -> dict[int, str]:
+        devices = self._profile.tables.get("devices")
+        return {} if devices is None else dict(zip(devices["device"], devices["name"].astype("str"), strict=True))
 
     @cached_property
     def _processes(self) -> pd.DataFrame:
