@@ -33,11 +33,14 @@ NIGHTSIGHT := $(VENV)/bin/nightsight
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 endif
+PYTEST := $(RUN) -m pytest -n 2 --dist worksteal
+# these need a browser, a GPU or torch: to import them takes seconds, to choose none of their tests as well
+NEVER_QUICK := --ignore=tests/browser --ignore=tests/gpu --ignore=tests/test_operator_work_torch.py
 PAGE := templates/node_modules
 NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile check test test-scripts lint docs pictures bench simulate planted doctor clean
+.PHONY: help profile check test nightly test-scripts lint docs lock pictures bench simulate planted doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,10 +49,13 @@ profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARG
 	@$(RUN) -c "$$PROFILE"
 
 check: lint ## lint, and the tests that need no browser, GPU or patience; before every commit
-	NIGHTSIGHT_EXAMPLES=10 $(RUN) -m pytest -q -n 2 --dist worksteal -m "not browser and not gpu and not slow"
+	NIGHTSIGHT_EXAMPLES=10 $(PYTEST) -q -m "not (browser or gpu or slow or nightly)" $(NEVER_QUICK)
 
-test: $(READY_DEV) ## run every test
-	$(RUN) -m pytest -n 2 --dist worksteal
+test: $(READY_DEV) ## the tests of `make check` with more examples, the slow ones, and those in a browser
+	NIGHTSIGHT_EXAMPLES=25 $(PYTEST) -m "not nightly"
+
+nightly: $(READY_DEV) ## every test with all of its examples, captures and looks
+	$(PYTEST)
 
 test-scripts: ## the tests of the page's scripts that need no browser, in Node
 	node --test tests/scripts/*.test.mjs
@@ -64,6 +70,11 @@ lint: $(READY_DEV) $(PAGE)/.ready ## style, types and import contracts; of the p
 
 docs: $(READY_DEV) ## write the parts of docs/ that follow from the program
 	NIGHTSIGHT_DOCS=write $(RUN) -m pytest -q tests/test_docs.py tests/test_planted.py tests/test_ci_parts.py -k current
+
+lock: ## pin anew what the parts for CI install, with hashes; needs uv
+	echo hatchling | uv pip compile pyproject.toml - --extra trend --universal --python-version 3.11 --upgrade \
+		--only-binary :all: --generate-hashes --no-annotate --custom-compile-command "make lock" \
+		-c constraints.txt --quiet -o templates/ci/requirements.txt
 
 pictures: $(READY_DEV) ## render the sample report and the pictures in docs/ anew, with Chromium
 	$(RUN) -m tests.pictures
@@ -86,12 +97,18 @@ clean: ## remove .venv and caches; reports stay
 $(VENV)/bin/python:
 	python3 -m venv $(VENV)
 
+# what pip says goes to standard error: the output of `make profile` is the path of the report
+PIP_INSTALL := $(VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt
+
 $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[workloads]'
+	@echo "Installing nightsight and torch into $(VENV), once: about 2 GB (with CUDA more), 1 to 5 minutes." >&2
+	@echo "To use a Python that has torch, and install nothing: make $(MAKECMDGOALS) PYTHON=python3" >&2
+	@$(PIP_INSTALL) -e '.[workloads]' >&2
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[workloads,dev]'
+	@echo "Installing the tools of development into $(VENV), once: about 0.4 GB, 1 to 3 minutes." >&2
+	@$(PIP_INSTALL) -e '.[workloads,dev]' >&2
 	@touch $@
 
 $(PAGE)/.ready: templates/package.json templates/package-lock.json

@@ -1,6 +1,7 @@
 """What every test may ask for: recorded captures, a fake nsys, and a machine on which there is nothing else."""
 
 import functools
+import itertools
 import json
 import lzma
 import os
@@ -17,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from nightsight.cli import main
 from nightsight.collect import tools
-from tests.browser.chromium import chromium
+from tests.browser.chromium import Browser, chromium
 from tests.continuous import GitHub
 from tests.damage import Damage, damaged
 from tests.properties import keep_calm
@@ -30,6 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 FAKE_NSYS = Path(__file__).parent / "fake_tools" / "nsys.py"
 FAKE_NCU = FAKE_NSYS.with_name("ncu.py")
 _REAL_TOOLS = ("nsys", "ncu", "nvidia-smi")
+_NUMBERS = itertools.count()
 
 
 def written_nsys(folder: Path, behaviour: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:
@@ -68,16 +70,19 @@ def capture_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 
 
 @pytest.fixture(scope="session")
-def recorded(capture_file: Callable[[str], Path]) -> Recorded:
+def recorded(capture_file: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """Return the recorded captures, read and analysed once: `recorded.report("train")`."""
-    return Recorded(capture_file)
+    folder = tmp_path_factory.getbasetemp()
+    shared = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "recorded"
+    shared.mkdir(exist_ok=True)
+    return Recorded(capture_file, shared)
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Browser]:
     """Start Chromium; each test opens pages of its own in it."""
-    with chromium() as browser:
-        yield browser
+    with chromium() as started:
+        yield Browser(started)
 
 
 @pytest.fixture
@@ -116,7 +121,9 @@ def machine(
     monkeypatch.delenv("CONDA_PREFIX", raising=False)
     if request.node.get_closest_marker("gpu"):
         return None
-    root = tmp_path_factory.mktemp("machine")
+    # mktemp looks at all folders that there are to find a new number: there are thousands
+    root = tmp_path_factory.getbasetemp() / f"machine-{next(_NUMBERS)}"
+    root.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
     monkeypatch.setenv("PATH", path_without_tools)
     monkeypatch.setitem(sys.modules, "pynvml", None)
@@ -142,6 +149,12 @@ def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         return program
 
     return install
+
+
+@pytest.fixture
+def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs have an empty page: to render it takes as long as a small run."""
+    monkeypatch.setattr("nightsight.render.render_html", lambda *_, **__: "")
 
 
 @pytest.fixture

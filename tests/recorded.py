@@ -1,10 +1,17 @@
-"""The recorded captures as tests see them: read, analysed and rendered once in a session, by one process."""
+"""The recorded captures as tests see them: read and analysed once in a session, whichever process needs it first.
 
-from collections.abc import Callable
+Also on which of them laws are tested that hold for every capture.
+"""
+
+import os
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pytest
 
 from nightsight.events.window import WHOLE
 from nightsight.model import Profile, Report
@@ -12,19 +19,77 @@ from nightsight.read import read
 from nightsight.render import render_html
 from nightsight.workflow import build_report
 
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
 DATA: Final = Path(__file__).parent / "data"
+_Made = TypeVar("_Made")
+
+LAWS: Final = {
+    # nsys
+    "everything.sqlite.xz": "each table that nsys 2025.3 writes, marks, samples, counters, the memory in use",
+    "train.sqlite.xz": "steps in ranges, stacks of calls of the operating system",
+    "python_names.sqlite.xz": "ranges that Python functions have got",
+    "graph.sqlite.xz": "CUDA graphs as a whole",
+    "graph_node.sqlite.xz": "CUDA graphs node by node",
+    "unified_memory.sqlite.xz": "migrations and page faults",
+    "crash.sqlite.xz": "a program that died",
+    "ddp_exposed.sqlite.xz": "several ranks in one capture, payloads of ranges in binary",
+    "experts.0.sqlite.xz": "one of several ranks, whose calls of NCCL have payloads",
+    # torch.profiler
+    "mini_torch.json.gz": "operators and modules",
+    "cuda_graph.json.gz": "a CUDA graph",
+    "exposed_rank1.json.gz": "one of several ranks",
+    "ops_1.13.1.json.gz": "PyTorch 1.13",
+    "ops_2.0.1.json.gz": "PyTorch 2.0",
+    "ops_2.4.1.json.gz": "PyTorch 2.4",
+    "ops_2.11.0.json.gz": "PyTorch 2.11, memory in use",
+    "ops_2.13.0.json.gz": "PyTorch 2.13",
+    "events_2.13.0.json.gz": "what autograd's own profiler writes",
+    # ncu
+    "measure.details_plain.csv.xz": "a page of details without ranges",
+    "measure.details_name.csv.xz": "with other names of kernels",
+    "lines.details.csv.xz": "with ranges",
+    "stream.raw.csv.xz": "a raw page",
+    "measure.raw_norename.csv.xz": "with other names of kernels",
+    "range.base.csv.xz": "a raw page of ranges that were replayed",
+    "range.ncu-rep.xz": "the same as a report",
+    "uncoalesced.bad.ncu-rep.xz": "lines of source code",
+}
+"""One capture for each collector, version and feature, and what only it has, or shows best.
+
+A law is tested on these by `make test`, and on all captures by `make nightly`, which also finds what none of these has.
+"""
+
+
+def of_laws(*patterns: str, slow: Callable[[str], bool] = lambda _: True) -> "list[ParameterSet]":
+    """Return the recorded files of a law as parameters with their marks; `slow` tells which `make check` leaves out."""
+
+    def marks(name: str) -> Sequence[pytest.MarkDecorator]:
+        tiers = (pytest.mark.slow, slow(name)), (pytest.mark.nightly, name not in LAWS)
+        return [mark for mark, is_meant in tiers if is_meant]
+
+    # each file in `cases` has a test of its own: many are damaged
+    found = (path for pattern in patterns for path in DATA.rglob(pattern) if "cases" not in path.parts)
+    return [pytest.param(path, id=path.name, marks=marks(path.name)) for path in sorted(found)]
 
 
 class Recorded:
     """What is made of a capture: of nsys (`train`), of ncu (`lines.ncu-rep`), of torch (`mini_torch`).
 
     Each caller gets frames of their own, which share their memory until one is changed (pandas' copy-on-write): what a
-    test changes, no other sees.
+    test changes, no other sees. `shared`: a folder of all processes of the session.
     """
 
-    def __init__(self, capture_file: Callable[[str], Path]) -> None:
-        self._profile = cache(lambda name: read(next((DATA.rglob(f"{name}.json.gz")), None) or capture_file(name)))
-        self._report = cache(lambda name: build_report(self._profile(name), name))
+    def __init__(self, capture_file: Callable[[str], Path], shared: Path) -> None:
+        def profile(name: str) -> Profile:
+            return read(next(DATA.rglob(f"{name}.json.gz"), None) or capture_file(name))
+
+        def report(name: str) -> Report:
+            return build_report(self._profile(name), name)
+
+        self._profile = cache(partial(_made_once, profile, shared))
+        self._report = cache(partial(_made_once, report, shared))
         self._page = cache(lambda name: render_html(self._report(name), self._profile(name)))
 
     def profile(self, name: str) -> Profile:
@@ -44,6 +109,18 @@ class Recorded:
     def page(self, name: str) -> str:
         """Return the page of a capture, with its timeline."""
         return self._page(name)
+
+
+def _made_once(make: Callable[[str], _Made], folder: Path, name: str) -> _Made:
+    """Return what is made of a capture, or what another process has made of it."""
+    kept = folder / f"{name}.{make.__name__}"
+    if not kept.exists():
+        # nobody may see half of it
+        own = kept.with_name(f"{kept.name}.{os.getpid()}")
+        own.write_bytes(pickle.dumps(make(name)))
+        own.replace(kept)
+    made: _Made = pickle.loads(kept.read_bytes())
+    return made
 
 
 def whole(profile: Profile) -> Profile:

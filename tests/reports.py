@@ -88,7 +88,8 @@ def range_table(rows: list[tuple[str, int]], *, instances: int = 1) -> pd.DataFr
 def step_table(*, steps: int, total_ns: int) -> pd.DataFrame:
     """Return the ranges of our runner: `measure` around all its steps."""
     table = range_table([("measure", 0), ("measure / step", 1)])
-    return table.assign(instances=[1, steps], cpu_total_ns=[total_ns, total_ns - 100], cpu_max_ns=[total_ns, 10])
+    table = table.assign(instances=[1, steps], cpu_total_ns=[total_ns, total_ns - 100], cpu_max_ns=[total_ns, 10])
+    return table.assign(cpu_med_ns=[total_ns, total_ns / steps])
 
 
 def gpu_table(*busy_pct: float) -> pd.DataFrame:

@@ -17,13 +17,14 @@ from nightsight.analyze.kernels import kernel_time
 from nightsight.analyze.launches.overhead import launch_overhead
 from nightsight.analyze.operators import operators
 from nightsight.analyze.ranges.owners import range_coverage, range_time
-from nightsight.events.launches import GPU_TABLES
+from nightsight.events.launches import GPU_TABLES, launching_calls
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import GPU_WORK, RECORDED
 from nightsight.model import Finding, Profile
 from nightsight.results import DEVICES, RESULTS, Column, Entry
 from nightsight.tables import TABLES, conform, empty
+from tests.properties import at_night
 from tests.recorded import Recorded, whole
 from tests.timeline import PROCESS
 from tests.timeline import draw as draw_profile
@@ -36,8 +37,8 @@ def draw(picture: str) -> Timeline:
 CaptureFile = Callable[[str], Path]
 # a longer definition is a list: of columns and of what they can hold
 LONGEST_HELP = 400
-CAPTURES = ("train", "ddp2", "gelu", "graph", "graph_node", "unified_memory", "crash", "mlp")
-OF_TORCH = ("mini_torch", "cuda_graph")
+CAPTURES = ("train", "ddp_exposed", "graph_node", "unified_memory", "crash", *at_night("ddp2", "gelu", "graph", "mlp"))
+OF_TORCH = ("mini_torch", *at_night("cuda_graph"))
 
 
 @pytest.fixture(params=CAPTURES)
@@ -109,6 +110,18 @@ def test_the_same_correlation_id_in_another_process_is_another_launch() -> None:
     calls = pd.concat([profile.table("api_calls"), other])
     mixed = Timeline(Profile({**profile.tables, "api_calls": conform("api_calls", calls)}))
     assert row(launch_overhead(mixed).frame, name="a")["api_total_ns"] == 2000
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+@pytest.mark.parametrize("later_ns", [0, 500])
+def test_of_calls_that_share_an_id_the_outermost_launched(later_ns: int, order: list[int]) -> None:
+    """A driver call has the id of the runtime call around it; both may begin in the same ns."""
+    profile = draw("cpu  LL......\ns7   ..aa....").profile
+    outer = profile.table("api_calls")
+    inner = outer.assign(start_ns=outer["start_ns"] + later_ns, end_ns=outer["end_ns"] - 500, layer="driver")
+    calls = pd.concat([outer, inner], ignore_index=True).iloc[order].reset_index(drop=True)
+    both = Profile({**profile.tables, "api_calls": conform("api_calls", calls)})
+    assert launching_calls(both).tolist() == [order.index(0)]
 
 
 def test_busy_counts_overlap_once_and_idle_is_the_rest() -> None:

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze.idle_stacks import idle_stacks
+from nightsight.analyze.idle_stacks import ANALYSES, idle_stacks
 from nightsight.analyze.split import time_split
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.read.kineto import read_kineto
+from nightsight.results import OPERATORS
 from nightsight.tables import conform, empty
 from tests.kineto import ON_GPU, call, kernel, write
 from tests.recorded import Recorded
@@ -226,12 +227,43 @@ def test_each_gpu_has_the_stacks_of_its_own_process() -> None:
     assert table.groupby("device")["share_pct"].sum().tolist() == pytest.approx([100, 100])
 
 
-@pytest.mark.parametrize("tables", [{}, {"python_samples": [], "python_functions": []}])
-def test_a_capture_without_stacks_says_how_to_get_them(tables: dict[str, Rows]) -> None:
-    profile = Profile(drawn(**tables).profile.tables, missing={"python_samples": "Python was not sampled"})
-    table = idle_stacks(Timeline(profile))
+def test_a_capture_without_stacks_says_how_to_get_them() -> None:
+    (analysis,) = ANALYSES
+    profile = Profile(drawn().profile.tables, missing={"python_samples": "Python was not sampled"})
+    found = analysis.run(Timeline(profile))
+    assert found.table is None
+    assert "Python was not sampled" in found.unavailable
+    table = idle_stacks(drawn(python_samples=[], python_functions=[]))
     assert table.frame.empty
-    assert table.notes == ("Python was not sampled",)
+    assert table.notes == ("of Python, only functions of libraries were recorded, or too few samples",)
+
+
+def test_without_gpu_work_the_stacks_are_those_of_the_threads_in_operators_and_outside_of_them() -> None:
+    spans = (0, 0), (10_000, 16_000), (40_000, 40_000)
+    operators = [{"start_ns": start, "end_ns": end, "name": "aten::mm", **on(7)} for start, end in spans]
+    rows = calls((0, 30, "main (m.py:1)"), (8, 20, "step (m.py:9)"))
+    others = calls((0, 15, "load (m.py:20)"), thread=8) + calls((90, 95, "later (m.py:30)"), thread=9)
+    table = idle_stacks(recorded_in(Profile({}), cpu_ops=operators, python_functions=rows + others))
+    main, step = "main (m.py:1)", "main (m.py:1);step (m.py:9)"
+    assert table.title == "Where Python was"
+    assert table.frame[["tid", "cause", "stack", "time_ns", "share_pct"]].to_numpy().tolist() == [
+        [7, HOST, main, 18_000, 45],
+        [7, HOST, "", 10_000, 25],
+        [7, HOST, step, 6_000, 15],
+        [7, OPERATORS, step, 6_000, 15],
+        [8, HOST, "", 25_000, 62.5],
+        [8, HOST, "load (m.py:20)", 15_000, 37.5],
+    ]
+    assert table.frame["device"].isna().all()
+    assert table.notes == ("43.8 % of the time has no stack.",)
+
+
+def test_a_trace_of_nothing_but_python_functions_has_their_time() -> None:
+    table = idle_stacks(recorded_in(Profile({}), python_functions=calls((2, 12, "main"), (4, 8, "load"))))
+    assert table.frame[["cause", "stack", "time_ns"]].to_numpy().tolist() == [
+        [HOST, "main", 6_000],
+        [HOST, "main;load", 4_000],
+    ]
 
 
 def test_one_sample_does_not_say_how_often_there_is_one() -> None:

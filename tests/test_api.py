@@ -3,6 +3,7 @@
 import doctest
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,11 +62,14 @@ def test_results_that_a_program_writes_join_its_report(tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_script_is_profiled_and_its_report_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_is_profiled_with_the_python_that_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
+    # as in a notebook, whose kernel may run from an environment that is not the active one
+    venv.create(tmp_path / "active", symlinks=True)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "active"))
     Path("train.py").write_text("import torch; torch.ones(64, 64) @ torch.ones(64, 64)")
-    report = ns.profile(["train.py"], collector="torch", python=sys.executable)
+    report = ns.profile(["train.py"], collector="torch")
     assert "aten::mm" in set(report["cpu_ops"]["name"].astype("str"))
     assert report.to_json("kept.json").is_file()
     assert list(Path("reports/train").iterdir())

@@ -16,6 +16,8 @@ from nightsight.analyze.causes import stretches
 from nightsight.analyze.causes.graph import graph
 from nightsight.analyze.causes.outcome import outcome, what_if
 from nightsight.analyze.causes.path import critical_path, path_table
+from nightsight.analyze.causes.remedies import graph_launch, host_code
+from nightsight.analyze.causes.scene import Scene
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.tables import conform
@@ -324,6 +326,20 @@ def test_the_best_remedy_is_that_of_the_fault_and_gains_what_it_costs(
     assert outcome(timeline).unprofiled_ns == pytest.approx(1000 * step, rel=0.01)
     assert best["gain_ns"] == pytest.approx(1000 * (step - step_us(*mended)), rel=0.05)
     assert best["gain_pct"] == pytest.approx(100 * best["gain_ns"] / (1000 * step), rel=0.01)
+
+
+def test_host_code_of_several_threads_in_one_range_counts_as_that_of_the_busiest() -> None:
+    """They run at the same time: what a step loses to them is what the slowest takes, not the sum."""
+    threads = [(within("load", Host(us)), Kernel(us / 2, stream), Sync(stream)) for us, stream in ((200, 8), (300, 7))]
+    (remedy,) = host_code(Scene(looped(*threads)))
+    assert remedy.path == "step / load"
+    assert remedy.time_ns / remedy.cases == pytest.approx(300_000, rel=0.01)
+
+
+def test_a_graph_cannot_hold_a_wait_and_takes_a_launch_before_and_after_it() -> None:
+    (remedy,) = graph_launch(Scene(looped(((Kernel(3),) * 4 + (Sync(),)) * 3)))
+    launched = remedy.edit[-1]
+    assert (len(launched.edges), launched.value < 0) == (3 * STEPS, True)
 
 
 @pytest.mark.parametrize(

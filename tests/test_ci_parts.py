@@ -6,13 +6,16 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from tests.continuous import BASH, ROOT, load, shell_of_jenkins
+from tests.continuous import BASH, ROOT, filled, load, shell_of_jenkins
 
 TEMPLATES = ROOT / "templates" / "ci"
 WORKFLOWS = [*sorted((TEMPLATES / "github").glob("*.yml")), *sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
@@ -51,7 +54,8 @@ def scripts() -> Iterator[tuple[str, str]]:
     container = (TEMPLATES / "Containerfile").read_text()
     for number, text in enumerate(re.findall(r"^RUN ((?:.*\\\n)*.*)", container, re.MULTILINE)):
         yield f"Containerfile:{number}", f"#!/bin/sh\n{text}"
-    yield "slurm.sh", (TEMPLATES / "slurm.sh").read_text()
+    for script in ("slurm.sh", "install.sh"):
+        yield script, (TEMPLATES / script).read_text()
 
 
 @pytest.mark.parametrize(
@@ -127,6 +131,95 @@ def test_what_runs_the_program_may_write_nothing_and_keeps_no_token() -> None:
         assert checkout["with"]["persist-credentials"] is False
 
 
+def test_a_token_is_only_where_it_is_used() -> None:
+    for path, _, entry in jobs():
+        assert "token" not in json.dumps(entry.get("env", {})).replace("x-access-token", "")
+        for step in entry["steps"]:
+            if "actions/checkout" in step.get("uses", ""):
+                assert step["with"]["persist-credentials"] is False, name(path)
+            if "github.token" in json.dumps(step.get("env", {})):
+                # what reads captures and makes pages has none
+                assert re.match(r"(?:#.*\n|mkdir .*\n)*nightsight ci (?:fetch|push|issues|comment) ", step["run"])
+                assert step["run"].count("nightsight ") == 1
+    assert "github.token" not in ACTION.read_text()
+
+
+def test_git_gets_the_token_of_the_step_for_that_server_alone(tmp_path: Path) -> None:
+    record = load(TEMPLATES / "github" / "nightly.yml")["jobs"]["record"]
+    given = {key: filled(value, {"github.server_url": "https://github.com"}) for key, value in record["env"].items()}
+
+    def answer(host: str, **token: str) -> str:
+        known = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
+        done = subprocess.run(
+            ["git", "credential", "fill"],
+            input=f"protocol=https\nhost={host}\n\n",
+            env={**known, **given, **token},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+    assert "username=x-access-token\npassword=of-the-step\n" in answer("github.com", TOKEN="of-the-step")
+    assert "of-the-step" not in answer("example.org", TOKEN="of-the-step")
+
+
+def test_a_workload_that_is_listed_twice_does_not_cancel_itself() -> None:
+    (job,) = load(TEMPLATES / "github" / "pull-request.yml")["jobs"].values()
+    entries = ({"matrix.workload": "mlp"}, {"matrix.workload": "mlp", "matrix.name": "mlp-large"})
+    groups = [filled(job["concurrency"]["group"], {"github.event.pull_request.number": 12, **one}) for one in entries]
+    assert groups == ["nightsight-12-mlp", "nightsight-12-mlp-large"]
+
+
+# -- what the parts install -------------------------------------------------------------------------------------------
+
+LOCK = TEMPLATES / "requirements.txt"
+
+
+def locked() -> dict[str, list[Requirement]]:
+    """Return the packages of the lock, by name: a package may have a version for older Pythons."""
+    found: dict[str, list[Requirement]] = {}
+    for line in re.findall(r"^([a-z].*?) \\$", LOCK.read_text(), re.MULTILINE):
+        requirement = Requirement(line)
+        found.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return found
+
+
+def test_every_package_is_pinned_with_hashes_and_from_no_place() -> None:
+    entries = re.split(r"^(?=[a-z])", LOCK.read_text(), flags=re.MULTILINE)[1:]
+    for entry in entries:
+        head, *hashes = entry.rstrip().split(" \\\n    ")
+        assert re.fullmatch(r"[a-z0-9-]+==[\w.]+(?: ; python_full_version (?:<|>=) '3\.\d+')?", head)
+        assert hashes
+        assert [text for text in hashes if not re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", text)] == []
+    assert "://" not in LOCK.read_text()
+
+
+def test_the_lock_has_all_that_pyproject_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["trend"]]
+    wanted += project["build-system"]["requires"]
+    packages = locked()
+    for text in wanted:
+        needed = Requirement(text)
+        for pinned in packages[canonicalize_name(needed.name)]:
+            (version,) = pinned.specifier
+            assert needed.specifier.contains(version.version), f"make lock: {needed} is not {pinned}"
+
+
+def test_the_lock_has_what_its_packages_need_and_the_versions_that_are_tested() -> None:
+    packages = locked()
+    tested = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    for package, (pinned, *_) in packages.items():
+        if package in tested:
+            assert str(pinned.specifier) == f"=={tested[package]}", "make lock"
+        for text in importlib.metadata.requires(package) or ():
+            needed = Requirement(text)
+            if not needed.marker or needed.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(needed.name) in packages, f"make lock: {package} needs {needed.name}"
+
+
 def test_in_jenkins_what_runs_the_program_has_no_credentials() -> None:
     _, *stages = (TEMPLATES / "Jenkinsfile").read_text().split("stage('")
     assert [stage.partition("'")[0] for stage in stages] == ["Fork", "Pull request", "Night: measure", "Night: record"]
@@ -136,6 +229,14 @@ def test_in_jenkins_what_runs_the_program_has_no_credentials() -> None:
         assert "redentials" not in stage
     assert "agent { label 'record' }" in record
     assert "withCredentials" in record
+    parts = re.split(r"withCredentials\(.*?\) \{(.*?)\n {16}\}", record, flags=re.DOTALL)
+    assert [re.findall(r"nightsight \w+ \w+", part) for part in parts] == [
+        [],
+        ["nightsight ci fetch"],
+        ["nightsight history add"],
+        ["nightsight ci push"],
+        ["nightsight history report"],
+    ]
     assert not re.search(r"nightsight (?:profile|ab)\b", record)
     # a question takes no agent while it waits, and nobody else's branch has nights
     assert "agent" not in fork

@@ -241,6 +241,28 @@ def test_what_cannot_be_run_is_a_usage_error(run: Any, arguments: list[str], mes
     assert not (tmp_path / "reports").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("profile mlp --dim 64", "profile mlp -- --dim 64"),
+        (
+            "profile --collector torch mlp --dim=64 -- --layers 2",
+            "profile --collector torch mlp -- --dim=64 --layers 2",
+        ),
+        ("profile mlp 5", "profile mlp -- 5"),
+        ("ab --base main train.py --epochs 1", "ab --base main train.py -- --epochs 1"),
+    ],
+)
+def test_what_is_meant_for_the_program_is_told_where_it_goes(run: Any, given: str, line: str) -> None:
+    said = run(*given.split(), expect=USAGE).stderr
+    assert said.endswith(f" If it is for the program: {main.name} {line}\n")
+
+
+@pytest.mark.parametrize("given", ["profile --dim 64 mlp", "profile mlp --collector", "profile mlp --timeout 0"])
+def test_other_mistakes_are_not_said_to_be_for_the_program(run: Any, given: str) -> None:
+    assert "for the program" not in run(*given.split(), expect=USAGE).stderr
+
+
 def test_a_misspelt_workload_is_told_the_nearest(run: Any) -> None:
     assert "Did you mean mlp?" in run("profile", "mlpp", expect=USAGE).stderr
 
@@ -368,7 +390,24 @@ def test_stats_says_what_had_to_be_left_out(run: Any, capture_file: CaptureFile,
 def test_stats_of_what_was_not_captured(run: Any, capture_file: CaptureFile) -> None:
     result = run("stats", capture_file("unified_memory"), "-r", "nvtx_sum", expect=UNREADABLE)
     assert "no ranges in this capture: NVTX tracing was off" in result.stderr
-    assert "Known reports" in run("stats", capture_file("graph"), "-r", "kernsum", expect=USAGE).stderr
+    said = run("stats", capture_file("graph"), "-r", "gpukernsum", expect=USAGE).stderr
+    assert "Did you mean cuda_gpu_kern_sum? Known reports: cuda_api_sum, " in said
+
+
+def test_stats_without_names_prints_what_nsys_stats_does(run: Any, capture_file: CaptureFile) -> None:
+    cuda = ["cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum"]
+    there = [*cuda, "um_sum", "um_total_sum", "um_cpu_page_faults_sum"]
+    done = run("stats", capture_file("unified_memory"))
+    assert re.findall(r"^(\w+):\n\n", done.stdout, re.MULTILINE) == there
+    assert "Skipped nvtx_sum: no ranges in this capture: NVTX tracing was off" in done.stderr
+    assert "Skipped, because nightsight does not have them: openmp_sum, " in done.stderr
+    expected = [(DATA / "nsys/unified_memory/nsys_stats" / f"{report}.csv").read_text().strip() for report in there]
+    assert run("stats", capture_file("unified_memory"), "--format", "csv").stdout.strip() == "\n\n".join(expected)
+
+
+def test_stats_of_a_capture_that_has_none_of_the_usual_tables(run: Any, capture_file: CaptureFile) -> None:
+    said = run("stats", capture_file("lines.raw.csv"), expect=UNREADABLE).stderr
+    assert "lines.raw.csv has none of the tables" in said
 
 
 def test_workloads_are_listed(run: Any) -> None:

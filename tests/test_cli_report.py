@@ -4,6 +4,7 @@ import lzma
 import re
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pandas as pd
 import pytest
 
 from nightsight.cli import FORMATS
-from nightsight.model import Report
+from nightsight.model import Benchmark, Finding, Report
 from nightsight.render import FORMATS as RENDERED
 from nightsight.workflow import title_of
-from tests.recorded import DATA
+from tests.kineto import call, kernel, write
+from tests.recorded import DATA, Recorded
+from tests.reports import unpacked
 from tests.test_cli import UNREADABLE, USAGE, CaptureFile, FakeNsys, error_lines
 
 
@@ -25,6 +28,46 @@ def test_every_format_of_the_command_is_rendered() -> None:
 @pytest.mark.parametrize("name", ["run.csv", "run.ncu-rep", "run.sqlite", "run.json.gz", "run.report.json"])
 def test_a_report_is_called_after_its_file_without_the_endings(name: str) -> None:
     assert title_of(Path("folder") / name) == "run"
+
+
+HOST = "alices-box.example.com"
+OF_HANDLER = f"{HOST}_7053.1795615349382737875.pt.trace.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        (OF_HANDLER, "trace_7053.1795615349382737875"),
+        ("my_gpu_1.1623143089861.pt.trace.json.gz", "trace_1.1623143089861"),
+        # names that somebody gave
+        ("rank_3.1623143089861.pt.trace.json", "rank_3.1623143089861"),
+        ("worker0.1623143089861.pt.trace.json", "worker0.1623143089861"),
+        ("resnet_50.json", "resnet_50"),
+    ],
+)
+def test_a_title_has_no_name_of_a_host(name: str, title: str) -> None:
+    assert title_of(Path("folder") / name) == title
+
+
+@pytest.mark.parametrize("style", ["html", "json", "csv", "markdown"])
+def test_a_host_in_the_name_of_a_trace_is_in_no_report(style: str, run: Any, tmp_path: Path) -> None:
+    trace = write(tmp_path, kernel(), call()).rename(tmp_path / OF_HANDLER)
+    run("report", trace, "--format", style, "-o", f"{tmp_path / 'out'}/")
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert written
+    assert HOST not in " ".join(map(str, (tmp_path / "out").rglob("*")))
+    assert not any(HOST.encode() in path.read_bytes() for path in written)
+    page = next((unpacked(path.read_text()) for path in written if path.suffix == ".html"), "")
+    assert HOST not in page
+
+
+def test_a_host_in_the_name_of_a_rank_that_was_left_out_is_in_no_report(run: Any, tmp_path: Path) -> None:
+    ranks = [DATA / "kineto" / f"exposed_rank{rank}.json.gz" for rank in (0, 1)]
+    (tmp_path / OF_HANDLER).write_text("{")
+    run("report", *ranks, tmp_path / OF_HANDLER, "-o", tmp_path / "job.json")
+    text = (tmp_path / "job.json").read_text()
+    assert "trace_7053.1795615349382737875.pt.trace.json was left out" in text
+    assert HOST not in text
 
 
 @pytest.mark.parametrize("style", ["html", "json", "markdown"])
@@ -82,6 +125,69 @@ def test_a_report_json_is_rendered_again(run: Any, capture_file: CaptureFile, tm
     assert parts.sub("\n", ours).split() == parts.sub("\n", again).split()
     assert 'id="timeline-data"' in ours
     assert "report.json contains no events" in again
+
+
+@pytest.fixture
+def kept(recorded: Recorded, capture_file: CaptureFile, tmp_path: Path) -> Path:
+    """The folder of a run with its capture, and what only its collector knew."""
+    folder = tmp_path / "reports/mlp/20261125-120000"
+    (folder / "capture").mkdir(parents=True)
+    shutil.copy(capture_file("train"), folder / "capture/mlp.sqlite")
+    (folder / "capture/mlp.nsys-rep").write_bytes(b"not to be read")
+    partial = Finding("partial_capture", "error", "This is only a part", "It was stopped.")
+    advice = Finding("old_rule", "advice", "Advice of an older version", "It is made again.")
+    report = replace(
+        recorded.report("train"),
+        title="mlp",
+        parameters={"dim": "64"},
+        benchmark=Benchmark((3e6, 3e6), 20),
+        findings=(partial, advice),
+    )
+    (folder / "report.json").write_text(report.to_json())
+    (tmp_path / "reports/mlp/latest").symlink_to(folder.name)
+    return folder
+
+
+def test_a_run_is_its_capture_and_what_its_collector_knew(run: Any, kept: Path, tmp_path: Path) -> None:
+    done = run("report", "reports/mlp/latest", "--format", "json", "--window", "whole")
+    assert done.stdout == "report: mlp-20261125-120000.report.json\n"
+    again = Report.from_json((tmp_path / "mlp-20261125-120000.report.json").read_text())
+    assert (again.title, again.parameters, again.benchmark) == ("mlp", {"dim": "64"}, Benchmark((3e6, 3e6), 20))
+    assert [finding.rule for finding in again.findings if finding.severity == "error"] == ["partial_capture"]
+    assert "old_rule" not in {finding.rule for finding in again.findings}
+    assert again.windows[0].name == "first to last GPU operation"
+    # the timeline needs the events
+    assert "span_ns" in unpacked(run("report", kept, "-o", "-").stdout)
+
+
+def test_a_run_without_its_capture_is_its_report(run: Any, kept: Path, tmp_path: Path) -> None:
+    shutil.rmtree(kept / "capture")
+    run("report", kept, "-o", "page.json")
+    assert (tmp_path / "page.json").read_bytes() == (kept / "report.json").read_bytes()
+    refused = run("report", kept, "-o", kept / "report.json", expect=USAGE)
+    assert "is also the input file" in refused.stderr
+
+
+def test_a_run_that_was_interrupted_before_its_report_has_one_made(run: Any, kept: Path, tmp_path: Path) -> None:
+    (kept / "report.json").unlink()
+    run("report", kept, "-o", "page.json")
+    assert Report.from_json((tmp_path / "page.json").read_text()).title == "mlp"
+
+
+def test_the_report_of_a_run_has_its_replay(run: Any, kept: Path) -> None:
+    (kept / "capture/mlp.ncu-rep").write_bytes(b"NVR\0 damaged")
+    assert "ncu's report cannot be read" in run("report", kept, "--format", "markdown", "-o", "-").stdout
+
+
+def test_traces_of_cycles_are_a_report_each_and_other_folders_are_none(run: Any, kept: Path, tmp_path: Path) -> None:
+    for name in ("mlp.json.gz", "mlp.2.json.gz"):
+        shutil.copy(DATA / "mini_torch.json.gz", kept / "capture" / name)
+    (kept / "capture/mlp.sqlite").unlink()
+    assert run("report", kept, "--apart").stdout == "report: mlp.2.report.html\nreport: mlp.report.html\n"
+    assert "holds several runs" in run("report", kept.parent, expect=USAGE).stderr
+    shutil.rmtree(kept / "capture")
+    assert run("report", *sorted(kept.parent.iterdir())).stdout == "report: mlp-20261125-120000.report.html\n"
+    assert "is not the folder of a run" in run("report", tmp_path, expect=USAGE).stderr
 
 
 def test_nsys_rep_needs_nsys(run: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nightsight.collect import Choice, needs_of
 from nightsight.collect.interpreter import Interpreter, interpreter
 from nightsight.model import Report
 
@@ -41,6 +42,67 @@ def test_asked_for_before_the_active_environment_before_path_before_our_own(
     monkeypatch.chdir(tmp_path)
     assert interpreter("bin/python3") == Interpreter(str(on_path), "named with --python")
     assert interpreter("/no/python").path == "/no/python"
+
+
+def test_our_own_runs_what_python3_on_path_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    on_path = program(tmp_path / "bin/python3")
+    on_path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    usual = Interpreter(str(on_path), "python3 on PATH")
+    # pandas is what nightsight itself needs
+    assert interpreter(needs=lambda: ("json", "pandas")) == Interpreter(
+        sys.executable, "nightsight's own: python3 on PATH lacks pandas", is_instead=True
+    )
+    assert interpreter(needs=lambda: ("json", "pandas")).remark == (
+        f"Python: {sys.executable} (nightsight's own: python3 on PATH lacks pandas)"
+    )
+    assert interpreter(needs=lambda: ("json",)) == interpreter() == usual
+    assert interpreter(needs=lambda: ("json", "no_such_module")) == usual, "our own lacks it too"
+    on_path.write_text("#!/bin/sh\nexit 1\n")
+    assert interpreter(needs=lambda: ("json",)).path == sys.executable, "it does not run at all"
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
+    active = program(tmp_path / "venv/bin/python3")
+    assert interpreter(needs=lambda: ("json", "pandas")).path == str(active), "somebody chose it"
+
+
+def test_our_own_does_not_run_what_it_lacks_itself(
+    environment: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/only_there.py").touch()
+    on_path = environment("users", f"{tmp_path / 'theirs'}\n").with_name("python3")
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    assert interpreter(needs=lambda: ("only_there", "pandas")).path == str(on_path)
+
+
+@pytest.mark.parametrize(
+    ("target", "collector", "needed"),
+    [
+        ("mlp", "nsys", {"torch"}),
+        ("unified_memory", "auto", set()),
+        ("train.py", "nsys", {"json", "numpy", "os"}),
+        ("train.py", "torch", {"json", "numpy", "os", "torch"}),
+        ("train.py", "auto", {"json", "numpy", "os", "torch"}),
+        ("mine", "nsys", {"json", "numpy", "os"}),
+        ("absent.py", "nsys", set()),
+        ("broken.py", "nsys", set()),
+        ("./a.out", "torch", set()),
+        (None, "torch", set()),
+    ],
+)
+def test_what_a_program_needs_is_read_from_its_imports(
+    *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str | None, collector: Choice, needed: set[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pyproject.toml").write_text("[tool.nightsight.workloads]\nmine = 'train.py'\n")
+    Path("broken.py").write_text("import (")
+    Path("train.py").write_text(
+        "import os.path, json as j\nfrom numpy.linalg import svd\nfrom . import beside\n"
+        "try:\n    import maybe\nexcept ImportError:\n    maybe = None\n"
+    )
+    assert needs_of(collector, target, None, None) == needed
 
 
 def test_an_environment_is_not_another_for_sharing_its_base_nor_for_another_name(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nightsight.collect import choose_collector, process
+from nightsight.collect import Choice, choose_collector, process
 from nightsight.collect.nsys import collect_nsys, export_sqlite
 from nightsight.collect.tracing import Tracing
 from nightsight.collect.workloads import Program, Request
@@ -21,6 +21,7 @@ from tests.recorded import DATA
 from tests.told import noted
 
 OK = Program("tiny", "command", ("/bin/sh", "-c", "echo hello"))
+WORKLOAD = Program("mlp", "workload", ("python3", "-m", "workloads.mlp"))
 FAILS = Program("tiny", "command", ("/bin/sh", "-c", "echo the cause; exit 3"))
 
 
@@ -375,12 +376,9 @@ def test_a_folder_that_cannot_be_written_is_named(fake_nsys: Callable[..., Path]
 
 def test_without_nsys_it_says_where_it_looked_and_what_else_works(request_: Request) -> None:
     with pytest.raises(ToolError, match="nsys was not found") as raised:
-        collect_nsys(OK, request_)
+        collect_nsys(WORKLOAD, request_)
     for word in ("$NSYS", "/opt/nvidia/nsight-systems", "apt-get install", "--collector torch"):
         assert word in raised.value.hint
-
-
-WORKLOAD = Program("mlp", "workload", ("python3", "-m", "workloads.mlp"))
 
 
 def test_auto_is_nsys_with_a_gpu_and_an_nsys(gpu: None, fake_nsys: Callable[..., Path]) -> None:
@@ -407,9 +405,18 @@ def test_auto_without_a_gpu_is_torch_and_says_what_is_missing(fake_nsys: Callabl
 
 
 def test_a_command_needs_nsys_but_no_gpu(fake_nsys: Callable[..., Path]) -> None:
-    with pytest.raises(ToolError, match="nsys was not found"):
+    with pytest.raises(ToolError, match="nsys was not found") as raised:
         choose_collector("auto", OK)
+    assert "--collector torch" not in raised.value.hint, "which cannot profile it"
     assert choose_collector("auto", OK, nsys=fake_nsys()) == ("nsys", None)
+
+
+@pytest.mark.parametrize("collector", ["auto", "nsys", "ncu", "torch"])
+def test_a_native_workload_without_a_gpu_is_told_that(collector: Choice, fake_nsys: Callable[..., Path]) -> None:
+    fake_nsys()
+    native = Program("unified_memory", "workload", ("python3", "-m", "workloads.unified_memory"), is_native=True)
+    with pytest.raises(ToolError, match="unified_memory needs an NVIDIA GPU, and there is none on this machine"):
+        choose_collector(collector, native)
 
 
 def test_what_is_asked_for_is_taken(fake_nsys: Callable[..., Path]) -> None:
@@ -420,6 +427,12 @@ def test_what_is_asked_for_is_taken(fake_nsys: Callable[..., Path]) -> None:
     assert choose_collector("torch", WORKLOAD) == ("torch", None)
 
 
+def test_who_has_no_nsys_is_not_told_to_use_it(gpu: None) -> None:
+    with pytest.raises(UsageError, match="there is no nsys on this machine") as raised:
+        choose_collector("auto", WORKLOAD, recordings=["gpu-metrics"])
+    assert raised.value.hint == "Omit the option, or install nsys: nightsight doctor says how."
+
+
 def test_what_only_torch_can_record_needs_torch(gpu: None, fake_nsys: Callable[..., Path]) -> None:
     wanted = Tracing(recorded=("stack",))
     assert choose_collector("auto", WORKLOAD, tracing=wanted)[0] == "torch"
@@ -428,4 +441,4 @@ def test_what_only_torch_can_record_needs_torch(gpu: None, fake_nsys: Callable[.
     for program in (WORKLOAD, OK):
         with pytest.raises(UsageError, match=r"only torch\.profiler knows --active") as raised:
             choose_collector("auto", program, tracing=wanted)
-        assert "--collector torch" in raised.value.hint
+        assert ("--collector torch" in raised.value.hint) == program.is_for_torch

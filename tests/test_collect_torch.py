@@ -4,6 +4,7 @@ import gzip
 import importlib.util
 import json
 import sys
+import venv
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from nightsight.collect import COLLECTORS
 from nightsight.collect.torch import collect_torch
-from nightsight.collect.tracing import Schedule, Tracing
+from nightsight.collect.tracing import Schedule, Traced, Tracing
 from nightsight.collect.workloads import Program, Request
 from nightsight.errors import CaptureError, ToolError, WorkloadError
 from tests.told import noted
@@ -57,7 +58,7 @@ assert sys.argv[-5:] == ["--", {str(package / "__main__.py")!r}, "workloads.tiny
 def left(traces, **more):
     for name, _ in traces:
         open(out.replace("tiny.json.gz", name), "w").write(name)
-    known = {{"steps": 0, "by": "", "of": "", "skipped": {{}}, "own_profiler": False}}
+    known = {{"steps": 0, "by": "", "of": "", "skipped": {{}}, "own_profiler": False, "threads": 0, "ranged": 0}}
     open(facts, "w").write(json.dumps({{"traces": traces, **known, **more}}))
 {traced}
 """)
@@ -173,6 +174,7 @@ def test_the_options_reach_the_program_and_the_report(
         (f"left([('{FIRST}', 1)], own_profiler=True)", FIRST, ["own_profiler"]),
         (f"left([('{FIRST}', 2)], skipped={{'data': 2}})", FIRST, ["steps_found", "skipped_range"]),
         (f"left([('{FIRST}', 2)], skipped={{'data': 0}})", FIRST, ["steps_found", "skipped_range"]),
+        (f"left([('{FIRST}', 2)], threads=3)", FIRST, ["steps_found", "other_threads"]),
         ("open(out, 'w').write('trace'); sys.exit(1)", FIRST, ["partial_capture"]),
         ("open(out, 'w').write('trace'); open(facts, 'w').write('{')", FIRST, []),
     ],
@@ -191,6 +193,18 @@ def test_the_findings_say_what_was_recorded(
     assert [finding.rule for finding in capture.findings] == rules
     named = [finding.title + finding.detail for finding in capture.findings if finding.rule == "other_cycles"]
     assert all(path.name in said for said in named for path in capture.files)
+
+
+@pytest.mark.parametrize(
+    ("ranged", "recorded", "severities"), [(2, (), ["warning"]), (0, (), ["info"]), (2, ("threads",), [])]
+)
+def test_threads_that_are_not_recorded_are_told_and_those_with_ranges_are_a_warning(
+    ranged: int, recorded: tuple[str, ...], severities: list[str]
+) -> None:
+    found = [*Traced(threads=3, ranged=ranged).findings(Tracing(recorded=recorded))]
+    assert [finding.severity for finding in found] == severities
+    if found:
+        assert found[0].title.endswith(": 2 have ranges" if ranged else ": 3 were started")
 
 
 @pytest.mark.parametrize(
@@ -239,12 +253,11 @@ def test_a_command_is_not_for_torch(request_: Request) -> None:
 
 
 def test_a_python_without_torch(request_: Request, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
-    python.chmod(0o755)
+    venv.create(tmp_path / "env", symlinks=True)
+    python = tmp_path / "env/bin/python"
     with pytest.raises(ToolError, match=f"torch is not installed in {python}") as raised:
         collect_torch(Program("tiny", "script", (str(python), "tiny.py")), request_)
-    assert f"{python} -m pip install torch" in raised.value.hint
+    assert f"uv pip install -p {python} torch" in raised.value.hint
 
 
 def test_a_python_that_cannot_be_run(request_: Request) -> None:

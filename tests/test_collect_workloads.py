@@ -16,6 +16,7 @@ from nightsight.collect.workloads import (
     PACKAGE,
     Load,
     Measured,
+    OnlyTimed,
     Program,
     Request,
     arguments_of,
@@ -244,6 +245,15 @@ def test_a_damaged_benchmark_is_an_error(tmp_path: Path, damage: dict[str, Any])
         read_benchmark(path)
 
 
+def test_what_a_workload_leaves_out_is_a_warning_that_names_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "benchmark.json"
+    notes = ["triton: left out, since Triton needs a GPU", "extension: left out, since /home/me/x.cu:3: error: no"]
+    path.write_text(json.dumps({**GOOD, "notes": notes}))
+    (finding,) = read_benchmark(path).findings
+    assert (finding.severity, finding.title) == ("warning", "The workload left something out")
+    assert finding.detail == f"T{notes[0][1:]}; extension: left out, since <…> error: no."
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(list(GOOD)), inner, max_size=4),
@@ -285,6 +295,24 @@ def test_an_interrupted_benchmark_ends_the_run(
     script = f"import time; open({str(tmp_path / 'ready')!r}, 'w').close(); time.sleep(60)"
     with pytest.raises(WorkloadError, match="tiny was interrupted after"):
         run_benchmark(workload(tmp_path, script), request_)
+
+
+def test_a_benchmark_that_was_stopped_keeps_its_step_times(
+    request_: Request, tmp_path: Path, interrupt: Callable[..., None]
+) -> None:
+    ready = tmp_path / "ready"
+    script = (
+        "import json, sys, time\n"
+        f"try:\n    open({str(ready)!r}, 'w').close(); time.sleep(60)\n"
+        f"except KeyboardInterrupt:\n    open(sys.argv[-1], 'w').write({json.dumps(GOOD)!r})\n    sys.exit(130)\n"
+    )
+    interrupt(ready)
+    with pytest.raises(OnlyTimed, match=r"tiny was interrupted after .* s; nothing was captured") as raised:
+        run_benchmark(workload(tmp_path, script), request_)
+    assert raised.value.measured.benchmark == Benchmark((1000.0, 1200.0), 20)
+    capture = raised.value.capture(workload(tmp_path, script), "torch")
+    assert capture.failure.startswith("tiny was interrupted after")
+    assert capture.files == ()
 
 
 # -- arguments, which no report has -----------------------------------------------------------------------------------

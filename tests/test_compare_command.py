@@ -1,6 +1,7 @@
 """nightsight compare: what it reads, what it writes, its exit status, and what it refuses in one line."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,10 @@ from click.testing import CliRunner, Result
 
 from nightsight.cli import main
 from nightsight.model import Benchmark, Report
+from tests.kineto import call, kernel
+from tests.kineto import write as write_trace
 from tests.recorded import Recorded
+from tests.reports import unpacked
 
 CaptureFile = Callable[[str], Path]
 
@@ -113,6 +117,18 @@ def test_json_has_the_rows_and_what_each_run_measured(runs: Callable[..., list[P
     assert str(sides[0][0].parent) not in result.stdout
 
 
+def test_two_paths_are_a_baseline_and_a_candidate(runs: Callable[..., list[Path]]) -> None:
+    before, after, third = runs(3.0, 3.3, 3.6)
+    document = json.loads(invoke(before, "--format", "json", after).stdout)
+    assert [run["gate"]["unprofiled_step_ns"] for run in document["baseline"]] == [3e6]
+    assert [run["gate"]["unprofiled_step_ns"] for run in document["candidate"]] == [3.3e6]
+    # files that lie in no folder of a run have a page too
+    files = [Path(shutil.copy(run / "report.json", run.with_suffix(".json"))) for run in (before, after)]
+    assert invoke(*files, "-o", before.parent / "page.html").exit_code == 0
+    for given in ((before,), (before, after, third), (before, "--candidate", after), ("--baseline", before), ()):
+        assert "Name two runs, BASELINE CANDIDATE" in invoke(*given).stderr
+
+
 def test_captures_are_compared_as_one_workload(capture_file: CaptureFile) -> None:
     result = invoke("--baseline", capture_file("graph"), "--candidate", capture_file("graph_node"), "--gate")
     assert result.exit_code == 4
@@ -181,7 +197,6 @@ def test_what_cannot_be_compared_is_refused(runs: Callable[..., list[Path]], tmp
     refused(invoke("--baseline", run.parent, "--candidate", run), 2, "holds several runs")
     refused(invoke("--baseline", tmp_path, "--candidate", run), 2, "is not the folder of a run")
     refused(invoke("--baseline", run, "--candidate", run, "-o", tmp_path / "a.txt"), 2, "no format is known")
-    refused(invoke("--baseline", run), 2, "Missing option '--candidate'")
     refused(invoke("--baseline", "--candidate", run), 2, "No run is named after --baseline: a pattern")
     refused(invoke("--baseline", run, "--candidate"), 2, "No run is named after --candidate")
     refused(invoke("--baseline", run, "--candidate", run, "--strict"), 2, "add --gate")
@@ -225,3 +240,15 @@ def test_reports_without_anything_could_not_be_measured(runs: Callable[..., list
     (after / "report.json").write_text(nothing.to_json(), encoding="utf-8")
     result = invoke("--baseline", before, "--candidate", after, "--gate")
     assert result.exit_code == 3
+
+
+@pytest.mark.parametrize("style", ["html", "markdown", "json"])
+def test_a_host_in_the_name_of_a_trace_is_in_no_comparison(tmp_path: Path, style: str) -> None:
+    traces = []
+    for pid in (41, 42):
+        path = tmp_path / f"alices-box_{pid}.1795615349382737875.pt.trace.json"
+        traces.append(write_trace(tmp_path, kernel(), call()).rename(path))
+    sides = [part for side, path in zip(("--baseline", "--candidate"), traces, strict=True) for part in (side, path)]
+    assert invoke(*sides, "--workload", "x", "-o", tmp_path / f"out.{style}", "--format", style).exit_code == 0
+    text = unpacked((tmp_path / f"out.{style}").read_text(encoding="utf-8"))
+    assert "alices-box" not in text

@@ -8,6 +8,7 @@ import pytest
 from nightsight.compare import Limit, Settings, compare, settings
 from nightsight.comparison import Accepted, Decision, Measures
 from nightsight.errors import UsageError
+from nightsight.model import Environment
 from tests.measured import hot, run, side
 
 SAME = (1.0e6, 1.001e6, 0.999e6)
@@ -56,6 +57,13 @@ def test_a_wide_interval_that_stays_below_the_limit_is_no_doubt() -> None:
     before, after = (1.0e6, 1.03e6, 0.97e6), (1.01e6, 1.04e6, 0.98e6)
     assert decision(before, after).status == 4
     assert decision(before, after, Settings(limits={"step_ns": Limit(most_pct=20)})).status == 0
+
+
+def test_a_limit_does_not_settle_what_cannot_be_compared() -> None:
+    other = side(SAME, environment=Environment(collector="nsys", gpu="B200"))
+    rules = Settings(limits={"step_ns": Limit(most_pct=20)})
+    found = compare(side(SAME), other, settings=rules).decision
+    assert (found.status, "not comparable (GPU)" in found.line) == (4, True)
 
 
 def test_an_amount_is_a_limit_whatever_it_was_before() -> None:

@@ -12,13 +12,16 @@ import termios
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.commands.console import encodable, say, shown_progress, width_of
+from nightsight.cli import main
+from nightsight.commands.console import encodable, put, say, shown_progress, width_of
 from nightsight.progress import Clock, written
 from tests.properties import examples
 
@@ -139,14 +142,9 @@ def test_several_files_are_a_line_each(run: Any, capture_file: CaptureFile) -> N
 
 def test_nothing_that_is_said_controls_a_terminal() -> None:
     with as_terminal() as terminal:
-        say("Error: no \x1b]0;title\x07\x9b31m file\r\nsecond line\t")
+        say("Error: no \x1b]0;title\x07\x9b31m file\r\nof this name\t", "Hint: none")
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", terminal.text)
     assert terminal.text.count("\n") == 2
-
-
-def test_what_is_piped_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    say("a\tb\x1b")
-    assert capsys.readouterr().out == "a\tb\x1b\n"
 
 
 @pytest.mark.parametrize(
@@ -175,6 +173,67 @@ def test_what_is_piped_has_a_fixed_width(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("COLUMNS", raising=False)
     with redirect_stdout(io.StringIO()):
         assert width_of() == 100
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+EVIL = "a\n::error title=x::pwned ##[error]y\x1b[31m\u202e"
+
+
+def test_a_message_is_one_line_whatever_names_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"report: {EVIL}", "  ::stop-commands::x", "::::", "##vso[task]#teamcity[ ## [", err=True)
+    say(f"report: {EVIL}")
+    out, err = capsys.readouterr()
+    one = "report: a ::error title=x::pwned # #[error]y\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}\n"
+    assert out == one
+    assert err == f"{one}  : :stop-commands::x\n: :::\n# #vso[task]#teamcity[ ## [\n"
+
+
+def test_what_was_asked_for_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    put("a\tb\x1b\n::b ##[c]\n")
+    assert capsys.readouterr().out == "a\tb\x1b\n::b ##[c]\n"
+    with as_terminal() as terminal:
+        put(EVIL)
+    assert "\x1b" not in terminal.text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", f"{EVIL}.sqlite"),
+        ("report", f"{EVIL}.csv"),
+        ("report", f"{EVIL}.missing"),
+        ("stats", f"{EVIL}.csv", "-r", "cuda_api_sum"),
+        ("compare", "--baseline", f"{EVIL}.sqlite", "--candidate", f"{EVIL}.csv"),
+        ("history", "add", "--name", EVIL, "graph.sqlite"),
+        ("history", "add", f"{EVIL}.sqlite"),
+        ("sanitize", f"{EVIL}.sqlite", "-o", f"{EVIL}.clean.sqlite"),
+        ("profile", f"{EVIL}.py"),
+        ("init-workload", EVIL),
+        (EVIL,),
+    ],
+    ids=lambda command: " ".join(command)[:24].encode("ascii", "replace").decode(),
+)
+def test_no_name_of_a_file_breaks_a_line(
+    command: tuple[str, ...], capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    copyfile(capture_file("graph"), f"{EVIL}.sqlite")
+    copyfile(capture_file("graph"), "graph.sqlite")
+    Path(f"{EVIL}.csv").write_text("1,2")
+    said = CliRunner().invoke(main, command)
+    assert said.exception is None or isinstance(said.exception, SystemExit)
+    assert "::pwned" in said.output
+    assert not re.search(r"^\s*::|##\[|[\x00-\x09\x0b-\x1f\u202e]", said.output, re.MULTILINE)
+
+
+def test_everything_is_printed_in_one_place() -> None:
+    package = Path(PIPELINE) / "nightsight"
+    printing = re.compile(r"^(?!.*print\(json).*(?:\bclick\.s?echo|(?<![\w.\"])print)\(", re.MULTILINE)
+    printed = (path for path in package.rglob("*.py") if printing.search(path.read_text()))
+    found = {path.relative_to(package).as_posix() for path in printed}
+    # in those two: code that another Python runs
+    assert found - {"collect/worktrees.py", "collect/doctor.py"} == {"commands/console.py"}
 
 
 # -- progress ---------------------------------------------------------------------------------------------------------

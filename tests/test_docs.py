@@ -3,6 +3,7 @@
 `make docs` (NIGHTSIGHT_DOCS=write) writes the parts.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from nightsight.advise import RULES
 from nightsight.cli import main
 from nightsight.collect import COLLECTORS
 from nightsight.collect.workloads import registered
+from nightsight.model import Environment, Report
 from nightsight.render import FORMATS
 from nightsight.results import RESULTS, Column, Entry
 from nightsight.stats import REPORTS
@@ -133,3 +135,11 @@ def test_documents_link_to_what_is_there() -> None:
     ]
     assert links
     assert [f"{path.name}: {target}" for path, target in links if not (path.parent / target).exists()] == []
+
+
+def test_what_a_report_tells_is_in_the_table_of_privacy_field_by_field() -> None:
+    text = (DOCS / "privacy.md").read_text(encoding="utf-8")
+    table = text[text.index("### What a report tells") : text.index("## nightsight sanitize")]
+    told = {*re.findall(r"`(\w+)`", table)}
+    document = json.loads(Report("x", Environment(), ()).to_json())
+    assert {*document, *document["environment"]} <= told

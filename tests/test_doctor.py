@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nightsight.collect.doctor import Check, examine
+from nightsight.collect.doctor import Check, abilities, examine
 from tests.fake_tools.nvml import Gpu, nvml
 
 NAMES = ["nsys", "privacy", "ncu", "counters", "gpu", "conditions", "python", "torch", "triton", "nvtx"]
@@ -87,6 +87,19 @@ def test_complete_machine_is_all_ok(
     monkeypatch.setitem(sys.modules, "pynvml", nvml(Gpu()))
 
     assert {check.status for check in examine() if check.name != "privacy"} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "lacking"),
+    [
+        ((), [(), (), (), (), ()]),
+        (("nsys", "ncu", "counters", "gpu"), [(), (), ("gpu",), ("nsys", "gpu"), ("ncu", "counters", "gpu")]),
+        (("torch",), [(), ("torch",), ("torch",), (), ()]),
+    ],
+)
+def test_what_can_be_done_follows_from_the_checks(wrong: tuple[str, ...], lacking: list[tuple[str, ...]]) -> None:
+    checks = [Check(name, "missing" if name in wrong else "ok", "") for name in NAMES]
+    assert [ability.missing for ability in abilities(checks)] == lacking
 
 
 # -- nsys and ncu -----------------------------------------------------------------------------------------------------
@@ -220,7 +233,8 @@ def test_the_python_of_the_active_environment_is_looked_at_and_said_to_be_anothe
     assert found.status == "ok"
     assert f"at {bare_python} (of the active environment, VIRTUAL_ENV), not nightsight's own" in found.detail
     assert check("torch").detail == f"not installed for {bare_python}"
-    assert f"{bare_python} -m pip install torch" in check("torch").remedy
+    assert "The workloads need it. " in check("torch").remedy
+    assert "--python " in check("torch").remedy
 
 
 def test_a_python_that_cannot_be_run_is_broken_and_has_nothing_installed() -> None:

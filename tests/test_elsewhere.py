@@ -113,7 +113,7 @@ def test_every_file_of_stats_has_a_name_that_windows_takes(name: str) -> None:
     renamed = ranges.assign(name=ranges["name"].cat.rename_categories({"x": name}))
     tables = {**profile.tables, "ranges": renamed}
     selection = Selection(["nvtx_sum"], filter_nvtx=name.replace("\\", "\\\\"))
-    ((ending, _),) = stats_texts(Profile(tables), selection)
+    ((_, ending, _),) = stats_texts(Profile(tables), selection)
     assert ending.startswith("_nvtx_sum_nvtx=")
     assert not set(ending) & ILLEGAL
 

@@ -44,6 +44,15 @@ def test_a_pattern_names_files_below_the_folder_they_share(tmp_path: Path) -> No
     assert names(tmp_path / "other/c.sqlite", tmp_path / "*/c.sqlite") == ["c.sqlite"]
 
 
+def test_a_name_has_no_host_that_torch_puts_into_it(tmp_path: Path) -> None:
+    handled = "alices-box_7053.1795615349382737875.pt.trace.json"
+    root = written(tmp_path, f"a/{handled}", "b/rank_1.1795615349382737875.pt.trace.json")
+    assert names(root) == [
+        "a/trace_7053.1795615349382737875.pt.trace.json",
+        "b/rank_1.1795615349382737875.pt.trace.json",
+    ]
+
+
 def test_a_name_with_signs_of_patterns_is_a_file_if_there_is_one(tmp_path: Path) -> None:
     written(tmp_path, "a[1].sqlite", "a1.sqlite")
     assert names(tmp_path / "a[1].sqlite") == ["a[1].sqlite"]

@@ -61,7 +61,21 @@ def test_runs_become_a_history(run: Any, capture_file: CaptureFile, tmp_path: Pa
 def test_a_name_is_for_one_workload(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     said = run("history", "add", capture_file("mlp"), capture_file("gelu"), "--name", "x", "--history", "h", expect=2)
     assert "--name is for one workload, and these are 2" in said.output
+    assert "--workload" in said.output
     assert not (tmp_path / "h").exists()
+
+
+def test_captures_that_do_not_say_of_what_they_are_can_be_told(
+    run: Any, capture_file: CaptureFile, tmp_path: Path
+) -> None:
+    nights = [tmp_path / f"night{number}.sqlite" for number in (1, 2)]
+    for path in nights:
+        shutil.copy(capture_file("graph"), path)
+    place = tmp_path / "h"
+    done = run("history", "add", *nights, "--workload", "train", "--history", place)
+    assert {line.split(" on ")[0] for line in done.stdout.splitlines()} <= {"added: train", "already there: train"}
+    run("history", "add", *nights, "--workload", "train", "--name", "train-large", "--history", place)
+    assert {row.workload for row in read_rows(str(place)).rows} == {"train", "train-large"}
 
 
 def test_a_capture_is_named_by_its_file_and_a_link_is_kept(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:

@@ -52,6 +52,24 @@ def make(fake_nsys: FakeNsys, tmp_path: Path) -> Any:
     return run
 
 
+def test_the_installation_says_what_it_takes_and_shows_its_progress(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "progress of $*"\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["make", ".venv/.ready-dev"], cwd=tmp_path, capture_output=True, text=True, check=True, env={**os.environ}
+    )
+    assert done.stdout == "", "it is for the path of the report"
+    said = done.stderr.splitlines()
+    assert "about 2 GB" in said[0]
+    assert "PYTHON=python3" in said[1]
+    assert said[2].startswith("progress of -m pip install")
+    assert "--quiet" not in done.stderr
+
+
 def test_words_of_args_arrive_as_a_shell_would_split_them(make: Any, tmp_path: Path) -> None:
     done = make(ARGS="""--name 'a b' "c d"  e\\ f *.py '' $HOME""")
     assert done.returncode == 0, done.stderr

@@ -125,7 +125,7 @@ def test_report_equals_nsys_stats(capture: str, report: str, recorded: Recorded)
 def test_options_give_what_nsys_printed_with_them(
     selection: Selection, lines: list[str], count: int | None, recorded: Recorded
 ) -> None:
-    ((_, text),) = stats_texts(recorded.profile("everything"), selection)
+    ((_, _, text),) = stats_texts(recorded.profile("everything"), selection)
     ours = text.splitlines()
     assert [line for line in lines if not any(mine.startswith(line) for mine in ours)] == []
     assert count in (None, len(ours))

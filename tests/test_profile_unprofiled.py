@@ -8,7 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.model import Report
+from nightsight import workflow
+from nightsight.collect.workloads import Measured, OnlyTimed
+from nightsight.errors import WorkloadError
+from nightsight.model import Benchmark, Capture, Report
 from nightsight.results import PROFILER_COST, REPLAY
 
 _STEPS = """
@@ -49,6 +52,24 @@ def test_time_steps_stands_beside_the_prediction_and_stays_with_the_capture(
     notes = " ".join(Report.from_json((folder / "report.json").read_bytes()).result(PROFILER_COST.name).notes)
     assert "was timed in a run without it" in notes
     assert "was timed in a run without it" in (folder / "report.html").read_text()
+
+
+def test_step_times_of_a_workload_that_was_stopped_while_it_was_timed_are_a_report(
+    *, run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stopped(*_: object) -> Capture:
+        failed = WorkloadError("mlp was interrupted after 3 s; nothing was captured")
+        raise OnlyTimed(failed, Measured(Benchmark((2e6, 3e6, 4e6), 20), {"dim": "64"}))
+
+    monkeypatch.setattr(workflow, "COLLECTORS", {"torch": stopped})
+    said = run("profile", "--stats", "true", "mlp", expect=1).stderr
+    (folder,) = (path for path in (tmp_path / "reports" / "mlp").iterdir() if path.name != "latest")
+    assert "mlp: step without a profiler 3.000 ms\nError: Nothing was profiled: these are only step times." in said
+    assert f"Error: mlp was interrupted after 3 s; the report has only step times: reports/mlp/{folder.name}" in said
+    report = Report.from_json((folder / "report.json").read_bytes())
+    assert (report.benchmark, report.parameters) == (Benchmark((2e6, 3e6, 4e6), 20), {"dim": "64"})
+    assert "nothing was profiled" in (folder / "report.html").read_text()
+    assert json.loads((folder / "run.json").read_text())["failed"] is True
 
 
 @pytest.mark.slow

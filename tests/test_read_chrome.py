@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,11 @@ from click.testing import Result
 from nightsight.cli import report, stats
 from nightsight.errors import CaptureError
 from nightsight.read import MOST_BYTES, read
+from nightsight.read.chrome import read_document
 from tests.kineto import call, kernel, refusal, write
 
 EVENTS = [kernel(), call()]
+CASES = Path(__file__).parent / "data" / "cases"
 
 
 def test_the_most_that_is_read_is_what_the_help_says() -> None:
@@ -73,3 +76,98 @@ def test_a_list_that_was_cut_inside_an_event_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "list.json"
     path.write_text(json.dumps(EVENTS)[:-20])
     assert "truncated" in refusal(path).message
+
+
+def case(folder: Path, name: str) -> Path:
+    """Return a trace that somebody had trouble with."""
+    path = folder / name.removesuffix(".xz")
+    packed = (CASES / name).read_bytes()
+    path.write_bytes(lzma.decompress(packed) if name.endswith(".xz") else packed)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "detail"),
+    [
+        ("05a_backslash.json.xz", "Backslashes that are not escaped are read as they are (in 1 text). The first is on"),
+        ("05c_na.json.xz", "Values that are not JSON, such as N/A, count as unknown (30 x). The first is on line 1, "),
+        ("05d_nan.json.xz", "Values that are not JSON, such as inf, count as unknown (30 x). The first is on line 1, "),
+    ],
+)
+def test_what_kineto_wrote_that_is_not_json_is_read_with_a_warning(tmp_path: Path, name: str, detail: str) -> None:
+    profile = read(case(tmp_path, name))
+    assert [len(profile.tables[table]) for table in ("kernels", "ranges")] == [30, 3]
+    (finding,) = (found for found in profile.findings if found.rule == "mended_json")
+    assert finding.severity == "warning"
+    assert finding.detail.startswith(detail)
+
+
+def test_only_what_is_not_json_is_mended(tmp_path: Path) -> None:
+    event = call(name="D:NAME", args={"correlation": 5, "note": "a: N/A, inf"})
+    written = json.dumps({"schemaVersion": 1, "traceEvents": [event, kernel()]})
+    path = tmp_path / "windows.json"
+    path.write_text(
+        written.replace("NAME", r"\prof\run\new.py\\x\"y").replace('"stream": 7', '"stream": 7, "x": [-nan(ind), 1e5]')
+    )
+    document, _ = read_document(path, 10_000)
+    assert document["traceEvents"][0] == event | {"name": 'D:\\prof\\run\\new.py\\x"y'}
+    assert document["traceEvents"][1]["args"]["x"] == [None, 100000]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"traceEvents": [\n{"ph": "X"} {"ph": "X"}]}', "is not JSON on line 2, column 13: Expecting ',' delimiter"),
+        ('{"traceEvents": [\n{"ph": "X"},\n', "is truncated: it ends on line 3 in the middle of its JSON"),
+        ('{"traceEvents": [{"ph": N/A, "name": "void k', "is truncated: it ends on line 1 in the middle of its JSON"),
+        ('{"a":' * 200_000, "cannot be read: its nesting or a number is too large"),
+    ],
+    ids=["wrong", "cut", "cut in a name", "deep"],
+)
+def test_a_trace_that_is_cut_is_told_from_one_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    assert refusal(path).message == f"trace.json {message}"
+
+
+def test_a_real_trace_that_was_cut_says_so(tmp_path: Path) -> None:
+    assert "is truncated" in refusal(case(tmp_path, "05f_cut.json.xz")).message
+
+
+_EVENTS = {"name": "k", "ph": "X", "ts": 1, "dur": 2, "tid": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "who", "hint"),
+    [
+        ("14_jax.json.gz", "", "jax.profiler", "--collector nsys"),
+        ("04b_npu_object.json.xz", "", "Ascend", "MindStudio"),
+        ("p.hatchet", json.dumps([{"frame": {"name": "ROOT"}, "metrics": {}, "children": []}]), "Proton", "nsys"),
+        (
+            "p.chrome_trace",
+            2 * (json.dumps({"traceEvents": [_EVENTS | {"cat": "kernel", "args": {"call_stack": ["ROOT"]}}]}) + "\n"),
+            "Proton",
+            "nsys",
+        ),
+        (
+            "ncclprof.json",
+            '[\n{"name": "Send", "cat": "P2P_API", "ph": "b", "id": 0, "pid": 9, "tid": 1, "ts": 0.0, "args": '
+            '{"datatype": ncclFloat32, "Stream": 0x4142e90}},\n',
+            "NCCL",
+            "torch.profiler",
+        ),
+    ],
+)
+def test_traces_of_other_profilers_are_named_with_what_to_do(
+    tmp_path: Path, name: str, text: str, who: str, hint: str
+) -> None:
+    path = tmp_path / name
+    if text:
+        path.write_text(text)
+    else:
+        path = case(tmp_path, name)
+    error = refusal(path)
+    assert who in error.message
+    assert error.message.endswith(", which nightsight cannot read")
+    assert hint in error.hint
+    assert "export_chrome_trace" not in error.hint

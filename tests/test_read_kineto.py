@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 
 from nightsight.analyze.facts import devices
+from nightsight.events.kernel_names import communicates
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.read.kineto import read_kineto
+from nightsight.results import COMMUNICATION, TIME_SPLIT
 from nightsight.tables import OF_REPLAY
 from tests.kineto import ON_GPU, Event, call, copy, kernel, refusal, write
 from tests.recorded import DATA, Recorded
@@ -387,6 +389,75 @@ def test_gpus_are_counted_by_name_and_those_used_told_from_those_present(
     assert profile.environment.gpu == said
     words = {n: "yes" if n in used else "no" if used else None for n in range(3)}
     assert dict(devices(Timeline(profile)).frame[["device", "used"]].itertuples(index=False)) == words
+
+
+def described(*ids: int, **facts: object) -> list[dict[str, object]]:
+    return [{"id": number, "name": "H", "computeMajor": 9, "computeMinor": 0, **facts} for number in ids]
+
+
+def test_numbers_of_rocm_nodes_are_those_of_gpus_that_are_alike(tmp_path: Path, recorded: Recorded) -> None:
+    # one GPU, and two of eight that are alike: events have the numbers 9, and 2 and 9
+    one = read_kineto(write(tmp_path, call(), kernel(args={**ON_GPU, "device": 9}), deviceProperties=described(0)))
+    assert (one.environment.gpu, one.table("devices")["device"].tolist()) == ("H", [9])
+    events = [kernel(args={**ON_GPU, "device": number}) for number in (2, 9)]
+    eight = read_kineto(write(tmp_path, call(), *events, deviceProperties=described(*range(8))))
+    assert eight.environment.gpu == "2 of 8 × H used"
+    advised = [
+        [finding.title for finding in recorded.report(name).findings if finding.severity == "advice"]
+        for name in ("12_rocm_node_ids.json", "12b_same_with_id_0.json")
+    ]
+    assert advised[0] == advised[1] != []
+
+
+def test_numbers_of_gpus_that_differ_are_not_guessed(tmp_path: Path) -> None:
+    rows = [*described(0), *described(1, name="A")]
+    profile = read_kineto(write(tmp_path, call(), kernel(args={**ON_GPU, "device": 2}), deviceProperties=rows))
+    (finding,) = profile.findings
+    assert (finding.rule, finding.title) == ("gpu_numbers", "It is not known which GPU was used")
+    assert profile.table("devices")["device"].tolist() == [0, 1]
+
+
+def test_a_gpu_without_a_name_is_called_so(tmp_path: Path) -> None:
+    profile = read_kineto(write(tmp_path, call(), kernel(), deviceProperties=described(0, 1, name="")))
+    assert profile.environment.gpu == "1 of 2 × GPU without a name used"
+
+
+def test_events_that_are_all_there_twice_count_once(tmp_path: Path) -> None:
+    events = [
+        event
+        for number in range(12)
+        for event in (
+            call(ts=10 + 9 * number, args={"correlation": number}),
+            kernel(ts=20 + 9 * number, args={**ON_GPU, "correlation": number}),
+        )
+    ]
+    once, twice = (read_kineto(write(tmp_path, *events * times)) for times in (1, 2))
+    assert [finding.rule for finding in twice.findings] == ["repeated_events"]
+    for name, table in once.tables.items():
+        pd.testing.assert_frame_equal(table, twice.tables[name])
+
+
+def test_communication_that_is_not_in_the_trace_is_said(recorded: Recorded) -> None:
+    findings = recorded.profile("32_no_nccl_kernels.json").findings
+    (finding,) = (finding for finding in findings if finding.rule == "no_communication")
+    assert finding.detail.startswith("20 calls of collectives of up to 8 ranks were recorded, but no kernel")
+
+
+@pytest.mark.parametrize("backend", ["gloo", "mpi"])
+def test_collectives_of_the_cpu_need_no_kernel(tmp_path: Path, backend: str) -> None:
+    told = {"Collective name": "allreduce", "In msg nelems": 10, "dtype": "Float", "Group size": 8}
+    said = call(cat="cpu_op", name="record_param_comms", args=told)
+    info = {"backend": backend, "rank": 0, "world_size": 8}
+    assert read_kineto(write(tmp_path, call(), kernel(), said, distributedInfo=info)).findings == ()
+
+
+def test_kernels_of_all_libraries_that_communicate_are_known(recorded: Recorded) -> None:
+    names = recorded.profile("27_collective_names.json").table("kernels")["name"].cat.categories
+    others = [name for name in names if not communicates(name)]
+    assert (len(names), others) == (17, ["sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"])
+    split = recorded.report("27_collective_names.json").rows(TIME_SPLIT)
+    (share,) = split.loc[split["category"] == COMMUNICATION, "share_pct"]
+    assert share == pytest.approx(24.0, abs=0.1)
 
 
 @pytest.mark.parametrize("base", [None, "1790857026000000000", 0, -1, 1.5, True, 2**70])

@@ -22,7 +22,7 @@ from nightsight.model import Profile, Report
 from nightsight.read.kineto import read_kineto
 from nightsight.render import FORMATS, Source
 from nightsight.workflow import build_report
-from tests.kineto import Event, call, kernel, refusal, write
+from tests.kineto import Event, call, copy, kernel, refusal, write
 from tests.recorded import DATA
 
 # on ROCm, GPU events say neither grid nor size, and calls say sizes as text
@@ -521,3 +521,26 @@ def test_python_functions_of_the_user_are_read_without_paths(tmp_path: Path, nam
 def test_a_trace_without_python_functions_says_how_to_get_them(tmp_path: Path) -> None:
     profile = read_kineto(write(tmp_path, kernel(), call()))
     assert "with_stack=True" in profile.missing["python_functions"]
+
+
+def test_the_categories_and_threads_of_torch_before_1_13_are_read(tmp_path: Path) -> None:
+    common = {"ph": "X", "pid": 44, "tid": "45"}
+    events: list[Event] = [
+        {**common, "cat": "Operator", "name": "ProfilerStep#3", "ts": 5, "dur": 90, "args": {"External id": 1}},
+        {**common, "cat": "Operator", "name": "aten::mm", "ts": 8, "dur": 20, "args": {"Input Dims": [[2, 3], [3, 4]]}},
+        call(cat="Runtime", tid="45", args={"cbid": 211, "correlation": 5, "external id": 2}),
+        kernel(cat="Kernel", tid="stream 7"),
+        copy() | {"cat": "Memcpy", "tid": "stream 7"},
+        copy("Memset (Device)") | {"cat": "Memset", "tid": "stream 7"},
+    ]
+    profile = read_kineto(write(tmp_path, *events))
+    assert {
+        name: len(profile.tables[name]) for name in ("ranges", "cpu_ops", "api_calls", "kernels", "memory_ops")
+    } == {
+        **dict.fromkeys(("ranges", "cpu_ops", "api_calls", "kernels"), 1),
+        "memory_ops": 2,
+    }
+    assert profile.tables["ranges"]["name"].tolist() == ["ProfilerStep"]
+    assert profile.tables["cpu_ops"][["tid", "shapes"]].to_numpy().tolist() == [[45, "[[2,3],[3,4]]"]]
+    assert profile.tables["kernels"][["stream", "process"]].to_numpy().tolist() == [[7, 44]]
+    assert profile.tables["unread"].empty

@@ -41,6 +41,7 @@ def test_without_a_module_the_error_says_what_to_install(no_package: str, tmp_pa
     with pytest.raises(ToolError, match=no_package) as caught:
         read(ncu.unpack("lines.ncu-rep", tmp_path))
     assert "pip install" in caught.value.hint
+    assert "ncu-report. Or install Nsight Compute" in caught.value.hint
 
 
 def test_the_newest_installed_nsight_compute_has_the_module(no_package: str, tmp_path: Path) -> None:

@@ -19,9 +19,11 @@ from nightsight.model import Profile
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.sanitize import sanitize
 from nightsight.stats import Selection, details_of
+from nightsight.tables import conform
 from nightsight.workflow import build_report
 from tests.properties import examples
 from tests.recorded import Recorded
+from tests.timeline import draw
 
 BYTES = 201_375_744
 Changed = Callable[..., Profile]
@@ -110,6 +112,18 @@ def test_a_send_and_its_receive_are_one_message(changed: Changed) -> None:
     # as long as its ranks were found to wait for each other
     assert row["to_waited_ns"] + row["from_waited_ns"] > 0
     assert row["bytes_per_s"] > 1e11
+
+
+@pytest.mark.parametrize(("gap_us", "is_known"), [(900, True), (1_100, False)])
+def test_calls_of_a_group_launch_the_kernel_that_soon_follows_them(gap_us: int, *, is_known: bool) -> None:
+    """What is launched later belongs to calls that were not recorded."""
+    drawn = draw(f"cpu  ..{'.' * gap_us}L...\ns7   ..{'.' * gap_us}..nn")
+    thread = drawn.table("api_calls")[["process", "thread", "pid", "tid"]].loc[[0, 0]].reset_index(drop=True)
+    # two calls in the two microseconds before the gap
+    called = thread.assign(start_ns=[0, 1_000], end_ns=[1_000, 2_000], name="allreduce", group="7", bytes=BYTES)
+    profile = Profile({**drawn.tables, "collectives": conform("collectives", called)})
+    (row,) = communication(Timeline(profile)).to_dict("records")
+    assert (row["bytes"] == 2 * BYTES) == is_known
 
 
 def test_without_payloads_it_is_said_how_to_export_them(changed: Changed) -> None:

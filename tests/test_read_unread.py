@@ -40,6 +40,11 @@ def test_tables_that_no_reader_knows_are_named_and_lookups_and_empty_ones_are_no
     assert named(path) == {"CPU samples": 3, 'OF "ANOTHER" KIND': 1}
 
 
+def test_events_of_nvtx_of_a_type_that_is_not_read_are_named(damage: Damage) -> None:
+    path = damage("UPDATE NVTX_EVENTS SET eventType = 99 WHERE eventType = 59")
+    assert named(path) == {"NVTX events of other types": 2}
+
+
 @pytest.mark.slow
 def test_nothing_that_a_reader_asks_for_is_named_as_not_shown(capture_file: CaptureFile) -> None:
     assert named(capture_file("gelu")) == {}
@@ -54,6 +59,20 @@ def test_kinds_of_a_torch_trace_that_no_reader_asks_for_are_named(tmp_path: Path
         "spans of profiler overhead": 2,
         "of another kind": 1,
     }
+
+
+def test_events_without_a_category_are_named_and_no_gpu_work_is_not_said_to_be_known(tmp_path: Path) -> None:
+    operator = call(cat="cpu_op", name="aten::mm", args={"Call stack": "train.py(3): step"})
+    of_npu = call(name="MatMulV2", cat=None)
+    counter: Event = {"ph": "C", "name": "power", "ts": 1, "pid": 1, "args": {"W": 3}}
+    own: Event = {"ph": "i", "name": "Record Window End", "ts": 1, "pid": "", "tid": ""}
+    path = write(tmp_path, operator, of_npu, of_npu, counter, own)
+    assert named(path) == {
+        "events without a category": 2,
+        "events without a category (C)": 1,
+        "operators with a call stack": 1,
+    }
+    assert "2 events without a category" in read(path).why_missing("kernels")
 
 
 @pytest.mark.parametrize("style", ["html", "json"])

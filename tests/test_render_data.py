@@ -1,3 +1,4 @@
+import csv
 import io
 import json
 import os
@@ -5,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -63,6 +65,13 @@ def test_json_reads_back() -> None:
     report = small_report()
     written = FORMATS["json"].render(Source(report))[""]
     assert Report.from_json(written.decode()).to_json() == report.to_json()
+
+
+def test_csv_has_names_as_they_are_even_if_a_spreadsheet_takes_them_for_formulas() -> None:
+    names = ["@SUM(1+1)", '=HYPERLINK("http://x","y")', "-1+1", "\t=1"]
+    report = small_report(results=(result("nvtx_sum", pd.DataFrame({"name": names})),))
+    text = FORMATS["csv"].render(Source(report))["nvtx_sum.csv"].decode()
+    assert [row["name"] for row in csv.DictReader(io.StringIO(text))] == names
 
 
 def test_csv_has_raw_values_under_column_names() -> None:

@@ -108,8 +108,8 @@ def test_the_step_is_the_true_median(step_ns: tuple[float, ...], median: float) 
 
 def test_a_profiled_step_is_compared_with_an_unprofiled_one() -> None:
     report = small_report(results=(result("nvtx_ranges", step_table(steps=20, total_ns=36_000_000)),))
-    assert figures_of(report)["Step, profiled"] == ("1.800 ms", "1.6× unprofiled, mean of 20 steps")
-    assert figures_of(replace(report, benchmark=None))["Step, profiled"] == ("1.800 ms", "mean of 20 steps")
+    assert figures_of(report)["Step, profiled"] == ("1.800 ms", "1.6× unprofiled, median of 20 steps")
+    assert figures_of(replace(report, benchmark=None))["Step, profiled"] == ("1.800 ms", "median of 20 steps")
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,11 @@ def first_notes(report: Report) -> dict[str, str]:
 
 
 def test_the_window_of_a_step_is_not_called_the_sum_of_the_steps() -> None:
-    steps = pd.DataFrame({"category": ["whole step"], "avg_ns": [8e6], "steps": [4]})
+    times = {"med_ns": [8e6], "min_ns": [7e6], "max_ns": [9.5e6]}
+    steps = pd.DataFrame({"category": ["whole step"], **times, "steps": [4]})
     results = (result("gpu_time", gpu_table(25.0)), result("step_split", steps))
     report = small_report(results=results, benchmark=None)
-    assert first_notes(report)["Step, profiled"] == "mean of 4 steps, window 1.000 s"
+    assert first_notes(report)["Step, profiled"] == "median of 4 steps, 7.000 to 9.500 ms, window 1.000 s"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,8 @@ def test_a_cpu_capture_without_operators_still_has_its_window() -> None:
 @pytest.mark.parametrize("has_steps", [True, False])
 def test_the_first_screen_of_a_cpu_has_its_step_its_operators_and_its_memory(*, has_steps: bool) -> None:
     operators = pd.DataFrame({"own_pct": [100.0], "own_ns": [3_000], "calls": [1], "name": ["mm"]})
-    steps = pd.DataFrame({"category": ["whole step", "operators"], "avg_ns": [100.0, 40.0], "steps": 3, "device": None})
+    times = {"avg_ns": [100.0, 40.0], "med_ns": [100.0, 40.0]}
+    steps = pd.DataFrame({"category": ["whole step", "operators"], **times, "steps": 3, "device": None})
     memory = pd.DataFrame({"peak_bytes": [2048], "allocations": [7], "kind": ["CPU"]})
     results = (
         result("step_split", steps if has_steps else steps[:0]),
@@ -260,7 +262,7 @@ def test_key_figures_without_a_gpu_are_of_the_cpu() -> None:
         "Window": ("5.000 µs", "the range “measure”"),
         "Operator time": ("4.000 µs", "3 calls of 2 operators"),
         "Top operator": ("75.0 %", "of operator time: mm"),
-        "Step, profiled": ("2.500 µs", "mean of 2 steps"),
+        "Step, profiled": ("2.500 µs", "median of 2 steps"),
     }
 
 

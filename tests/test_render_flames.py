@@ -55,7 +55,7 @@ def test_causes_are_on_top_and_functions_below_their_callers_the_largest_first()
         "train (t.py:7): 90.00 ms, 90.0 % of the idle time; itself 10.00 ms",
         "load (t.py:4): 60.00 ms, 60.0 % of the idle time",
     ]
-    assert (found.idle, found.height, found.label) == ("100.0 ms", 4.5, "")
+    assert (found.heading, found.height) == ("Idle 100.0 ms", 4.5)
     assert found.summary == "idle 100.0 ms: host code 90.0 %, most in train (t.py:7) → load (t.py:4); launch 10.0 %"
 
 
@@ -99,9 +99,19 @@ def test_deep_stacks_are_cut_and_this_is_said() -> None:
 def test_the_devices_with_the_most_idle_time_are_drawn() -> None:
     of_six = pd.concat([table(("host code", "main", 1 + device), device=device) for device in range(6)])
     (shown,) = flames(of_six)
-    assert [one.label for one in shown.flames] == ["GPU 2", "GPU 3", "GPU 4", "GPU 5"]
+    assert [one.heading.split(",")[0] for one in shown.flames] == ["GPU 2", "GPU 3", "GPU 4", "GPU 5"]
     assert shown.notes[1:] == ("The 4 of 6 devices with the most idle time.",)
     assert shown.flames[0].summary.startswith("GPU 2, idle 3.000 ms: ")
+
+
+def test_without_gpu_work_each_thread_is_drawn_and_its_time_is_not_called_idle() -> None:
+    rows = [
+        table(("operators", "main", 3), ("host code", "main;load", 1)).assign(device=None, tid=tid) for tid in (7, 8)
+    ]
+    (shown,) = flames(pd.concat(rows))
+    assert [one.heading for one in shown.flames] == ["Thread 7, time 4.000 ms", "Thread 8, time 4.000 ms"]
+    assert shown.flames[0].boxes[0].title == "operators: 3.000 ms, 75.0 % of the time"
+    assert not any("idle" in text for text in (shown.caption, *shown.notes, shown.flames[0].summary))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +138,7 @@ def test_what_a_damaged_report_can_hold_is_drawn_or_left_out() -> None:
     assert [box.title for box in missing.flames[0].boxes if box.is_series] == [
         "(no name): 3.000 ms, 100.0 % of the idle time"
     ]
-    assert flames(frame.assign(device=["a", "b"]))[0].flames[0].label == "GPU a"
+    assert flames(frame.assign(device=["a", "b"]))[0].flames[0].heading.startswith("GPU a, idle ")
 
 
 NAMES = st.sampled_from(["a", "b", "[c (x.py)]", "d (y.py:3)", "others: 1 function", ""]) | st.text(max_size=5)

@@ -12,13 +12,15 @@ import pytest
 from nightsight.model import Environment, Profile
 from nightsight.render.export.perfetto import perfetto_trace
 from nightsight.tables import HOST_MEMORY, conform
+from tests.properties import at_night
 from tests.recorded import Recorded
 from tests.reports import HOSTILE
 from tests.test_render_tracks import with_kernels, with_ranges
 from tests.timeline import PROCESS, draw
 from tests.trace_processor import TraceProcessor, engine_folder
 
-RECORDED = ("train", "everything", "graph", "graph_node", "ddp2", "unified_memory", "mini_torch", "cuda_graph")
+NIGHTLY = at_night("train", "graph", "ddp2", "cuda_graph")
+RECORDED = ("everything", "graph_node", "unified_memory", "mini_torch", *NIGHTLY)
 GPU_TABLES = ("kernels", "memory_ops", "graph_launches")
 
 STEP = """

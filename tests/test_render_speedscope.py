@@ -13,6 +13,7 @@ from hypothesis import given
 from nightsight.model import Profile
 from nightsight.read import read
 from nightsight.render.export.speedscope import speedscope_profile
+from tests.kineto import write
 from tests.recorded import DATA
 from tests.test_render_perfetto import hostile_profile
 from tests.test_render_tracks import SPANS, with_kernels, with_ranges
@@ -152,3 +153,19 @@ def test_a_capture_without_events_has_no_profiles(profile: Profile) -> None:
 
 def test_the_same_profile_gives_the_same_bytes() -> None:
     assert speedscope_profile(hostile_profile()) == speedscope_profile(hostile_profile())
+
+
+def test_functions_of_python_are_around_the_operators_that_they_call(tmp_path: Path) -> None:
+    spans = [("cpu_op", "aten::mm", 12, 3), ("python_function", "t.py(2): step", 12, 8)]
+    events = [
+        {"ph": "X", "cat": kind, "name": name, "pid": 5, "tid": 5, "ts": t, "dur": d} for kind, name, t, d in spans
+    ]
+    document = document_of(read(write(tmp_path, *events)))
+    names = [frame["name"] for frame in document["shared"]["frames"]]
+    (part,) = document["profiles"]
+    assert [(event["type"], names[event["frame"]], event["at"]) for event in part["events"]] == [
+        ("O", "step (t.py:2)", 0),
+        ("O", "aten::mm", 0),
+        ("C", "aten::mm", 3000),
+        ("C", "step (t.py:2)", 8000),
+    ]

@@ -38,7 +38,7 @@ def trained(recorded: Recorded) -> Report:
 
 def test_the_verdict_comes_first_then_causes_by_gain_then_kernels(trained: Report) -> None:
     lines = texts(first_screen(trained))
-    assert lines[1] == "train: NVIDIA H200, 19 × iteration # of 3.182 ms"
+    assert lines[1] == "train: NVIDIA H200, 19 × iteration # of 3.164 ms (2.974 to 3.367 ms)"
     assert lines[2].startswith("GPU 86.8 % busy. FP32 work does not use tensor cores")
     gains = [found[1] for line in lines if (found := re.match(r" +(−[\d.]+) %  ", line))]
     assert gains == ["−20", "−14", "−10"]
@@ -54,6 +54,26 @@ def test_only_what_leads_to_the_answer_is_emphasized(trained: Report) -> None:
     screen = first_screen(trained)
     lines = screen_lines(screen, width=200)
     assert " ".join(line.text for line in lines if line.tone == "strong") == screen.verdict.text
+
+
+def test_figures_of_a_serving_benchmark_stand_below_the_verdict(trained: Report) -> None:
+    times = {"avg_ns": 30e6, "med_ns": 25e6, "p99_ns": 80e6}
+    rows = [
+        {"metric": "requests", "count": 200, "rate_per_s": 3.5},
+        {"metric": "failed requests", "count": 2},
+        {"metric": "output tokens", "count": 9000, "rate_per_s": 1234.5},
+        {"metric": "time to first token", **times},
+        {"metric": "request latency", "avg_ns": 2e9},
+    ]
+    table = pd.DataFrame(rows).assign(source="vllm bench serve", measured="unknown run")
+    others = [result for result in trained.results if result.name != "serving"]
+    screen = first_screen(replace(trained, results=(*others, Result("serving", "", "", table))))
+    assert screen.serving == (
+        "vllm bench serve (unknown run): requests 3.500 /s; failed requests: 2; output tokens 1.234 k/s; "
+        "time to first token: median 25.00 ms, p99 80.00 ms; request latency: mean 2.000 s.",
+    )
+    assert " ".join(texts(screen)).count("p99 80.00 ms") == 1
+    assert "p99 80.00 ms" in screen_html(screen)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 250])

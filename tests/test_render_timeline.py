@@ -148,6 +148,23 @@ def test_a_torch_trace_has_its_operators_by_depth(tmp_path: Path) -> None:
     assert [[event.name for event in row] for row in decoded.layers[0]] == [["outer"], ["inner"] * 2, ["innermost"]]
 
 
+def test_a_torch_trace_with_stacks_has_the_functions_of_python_by_depth(tmp_path: Path) -> None:
+    spans = [("cpu_op", "aten::mm", 12, 3), ("python_function", "t.py(7): main", 1, 99)]
+    spans += [("python_function", "t.py(2): step", 10, 20), ("python_function", "torch/nn/x.py(2): forward", 11, 5)]
+    events = [
+        {"ph": "X", "cat": kind, "name": name, "pid": 5, "tid": 5, "ts": t, "dur": d} for kind, name, t, d in spans
+    ]
+    decoded = decode(timeline_payload(read(write(tmp_path, *events))))
+    assert {
+        row["label"]: [event.name for event in found]
+        for row, found in zip(decoded.header["rows"], decoded.layers[0], strict=True)
+    } == {
+        "Main thread, Python": ["main (t.py:7)"],
+        "Main thread, Python (2)": ["step (t.py:2)"],
+        "Main thread, operators": ["aten::mm"],
+    }
+
+
 def test_rows_stand_by_gpu_and_thread_the_busiest_first() -> None:
     decoded = decode(
         timeline_payload(

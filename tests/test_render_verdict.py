@@ -149,6 +149,13 @@ def test_single_kernels_have_a_verdict_of_their_own() -> None:
 
 def test_without_work_on_a_gpu_the_verdict_says_so() -> None:
     assert said().text == "No work on a GPU."
+    lost = Finding("nothing_recorded", "warning", "torch.profiler recorded nothing", "")
+    none = result("cpu_ops", pd.DataFrame(columns=["name", "calls", "own_ns", "own_pct"]))
+    assert said(none, findings=(lost,)).text == "No work on a GPU."
+    assert said(none).text == (
+        "No work on a GPU, and no PyTorch operator. torch.profiler records those of the thread that it is started on. "
+        "First: if other threads do the work, record them (--record threads, or profile_all_threads=True)."
+    )
     operators = pd.DataFrame(
         {"name": ["aten::mm", "aten::add"], "calls": [2, 2], "own_ns": [9, 1], "own_pct": [90.0, 10.0]}
     )

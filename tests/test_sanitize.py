@@ -3,7 +3,6 @@
 import gzip
 import json
 import lzma
-import re
 import shutil
 import sqlite3
 import string
@@ -23,28 +22,25 @@ from nightsight.errors import CaptureError, MissingTable, UsageError
 from nightsight.progress import silent
 from nightsight.read import MOST_BYTES, read
 from nightsight.read.frames import frame_name, is_of_library
-from nightsight.read.vocabulary import without_private
 from nightsight.render import FORMATS
 from nightsight.sanitize import sanitize
 from nightsight.sanitize.private import Private
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.tables import TABLES, conform
+from nightsight.texts import without_private
 from nightsight.unprofiled import as_text, beside
 from nightsight.workflow import Reading, open_file
 from tests import kineto, ncu
 from tests.build import GENERATIONS, build
 from tests.damage import PICTURE
 from tests.properties import examples
+from tests.recorded import DATA, of_laws
 
-DATA = Path(__file__).parent / "data"
-RECORDED = sorted(
-    path
-    for pattern in ("*.sqlite.xz", "*.json.gz", "ncu/*.csv.xz")
-    for path in DATA.rglob(pattern)
-    # a summary has no launches: no reader takes it
-    if "summary" not in path.name
-)
-QUICK = ("train.sqlite.xz", "python_names.sqlite.xz", "ops_2.13.0.json.gz", "measure.details_plain.csv.xz")
+# one of each kind of file
+QUICK = ("python_names.sqlite.xz", "ops_2.13.0.json.gz", "measure.details_plain.csv.xz")
+# but the summary, which has no launches: no reader takes it
+PAGES = ("ncu/*.details*.csv.xz", "ncu/*.raw*.csv.xz", "ncu/*.base.csv.xz")
+RECORDED = of_laws("*.sqlite.xz", "*.json.gz", *PAGES, slow=lambda name: name not in QUICK)
 READING = Reading(None, MOST_BYTES, silent)
 # not a word of anything
 TOKEN = "qzvxkwq7"
@@ -83,10 +79,7 @@ def holds(path: Path, text: str) -> bool:
 # -- recorded captures --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "packed",
-    [pytest.param(path, id=path.name, marks=() if path.name in QUICK else pytest.mark.slow) for path in RECORDED],
-)
+@pytest.mark.parametrize("packed", RECORDED)
 def test_the_report_is_the_same_and_what_is_clean_stays_as_it_is(packed: Path, tmp_path: Path) -> None:
     source = tmp_path / packed.name.removesuffix(".xz")
     source.write_bytes(lzma.decompress(packed.read_bytes()) if packed.suffix == ".xz" else packed.read_bytes())
@@ -612,7 +605,7 @@ def real_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("names")
     found = set[str]()
     for name in ("train", "gelu", "ddp2", "python_names", "ops_2.13.0", "events_2.11.0", "measure.raw", "cuda_graph"):
-        packed = next(path for path in RECORDED if re.fullmatch(rf"{name}\.(sqlite|json|csv)\.\w+", path.name))
+        (packed,) = (path for end in ("sqlite.xz", "json.gz", "csv.xz") for path in DATA.rglob(f"{name}.{end}"))
         source = folder / packed.name.removesuffix(".xz")
         source.write_bytes(lzma.decompress(packed.read_bytes()) if packed.suffix == ".xz" else packed.read_bytes())
         found |= names_of(source)

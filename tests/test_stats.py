@@ -212,23 +212,23 @@ def test_unified_memory_is_listed_by_throughput_then_by_who_faulted() -> None:
 def test_several_reports_of_one_call_have_nsyss_file_names() -> None:
     profile = draw("nvtx  [step]......\ncpu   .L..........\ns7    ..a.........")
     reports = ("cuda_gpu_kern_sum:nvtx-name:base", "nvtx_sum")
-    plain = dict(stats_texts(profile, Selection(reports)))
+    plain = {ending: text for _, ending, text in stats_texts(profile, Selection(reports))}
     assert list(plain) == ["_cuda_gpu_kern_sum_nvtx-name_base.csv", "_nvtx_sum.csv"]
     filtered = Selection(reports, "json", filter_nvtx="step/0")
-    assert [ending for ending, _ in stats_texts(profile, filtered)] == [
+    assert [ending for _, ending, _ in stats_texts(profile, filtered)] == [
         "_cuda_gpu_kern_sum_nvtx=step-0_nvtx-name_base.json",
         "_nvtx_sum_nvtx=step-0.json",
     ]
     (timed,) = stats_texts(profile, Selection(["nvtx_sum"], "table", filter_time="1us/9us"))
-    assert timed[0] == "_nvtx_sum_start=1000_end=9000.txt"
-    ((from_there, _),) = stats_texts(profile, Selection(["nvtx_sum"], filter_time="1us/"))
+    assert timed[1] == "_nvtx_sum_start=1000_end=9000.txt"
+    ((_, from_there, _),) = stats_texts(profile, Selection(["nvtx_sum"], filter_time="1us/"))
     assert from_there == "_nvtx_sum_start=1000_end=9223372036854775807.csv"
 
 
 def test_a_range_goes_before_a_time_as_in_nsyss_file_name() -> None:
     profile = draw("nvtx  [step]......\ns7    ..a......b")
     both = Selection(["cuda_gpu_kern_sum"], filter_time="7us/", filter_nvtx="step")
-    ((ending, text),) = stats_texts(profile, both)
+    ((_, ending, text),) = stats_texts(profile, both)
     assert ending == "_cuda_gpu_kern_sum_nvtx=step.csv"
     assert text.splitlines()[1].endswith(",a")
 
@@ -236,7 +236,7 @@ def test_a_range_goes_before_a_time_as_in_nsyss_file_name() -> None:
 def test_a_file_name_has_no_slash_of_a_range() -> None:
     ranges = draw("nvtx  [step]").table("ranges").assign(name="a/b")
     profile = Profile({"ranges": conform("ranges", ranges)})
-    ((ending, _),) = stats_texts(profile, Selection(["nvtx_sum"], filter_nvtx=r"a\/b/0"))
+    ((_, ending, _),) = stats_texts(profile, Selection(["nvtx_sum"], filter_nvtx=r"a\/b/0"))
     assert ending == "_nvtx_sum_nvtx=a--b-0.csv"
 
 
@@ -256,7 +256,7 @@ def test_tables_go_to_files_named_as_asked_or_after_the_capture(
     selection = Selection(["um_total_sum", "cuda_api_sum"])
 
     def written(output: str) -> list[str]:
-        return list(print_stats(read_nsys(capture), selection, path=capture, output=output))
+        return [text for _, text in print_stats(read_nsys(capture), selection, path=capture, output=output)]
 
     prefix = tmp_path / "new" / "x.y"
     assert written(str(prefix)) == [f"table: {prefix}_{report}.csv\n" for report in selection.reports]

@@ -19,14 +19,10 @@ from nightsight.read import read
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.stats.text import time_unit
 from nightsight.tables import conform
-from tests.recorded import DATA
+from tests.recorded import of_laws
 from tests.timeline import draw
 
-CAPTURES = sorted(
-    path
-    for pattern in ("*.sqlite.xz", "*.json.gz", "*.ncu-rep.xz", "*.details.csv.xz", "*.raw.csv.xz")
-    for path in DATA.rglob(pattern)
-)
+CAPTURES = of_laws("*.sqlite.xz", "*.json.gz", "*.ncu-rep.xz", "*.details.csv.xz", "*.raw.csv.xz")
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=9))
@@ -49,8 +45,7 @@ def test_table_and_json_hold_what_csv_holds() -> None:
     assert (row["Name"], row["Total Time (ns)"], row["Time (%)"]) == ("b", 2000, 40.0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name)
+@pytest.mark.parametrize("capture", CAPTURES)
 def test_every_table_of_every_capture_says_the_same_in_every_form(capture: Path, tmp_path: Path) -> None:
     if capture.suffix == ".xz":
         packed, capture = capture, tmp_path / capture.stem

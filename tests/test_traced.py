@@ -156,19 +156,24 @@ def test_everything_that_can_be_recorded(run: Callable[..., Run]) -> None:
     code = f"""{MODEL}
 import threading
 model(x)
-thread = threading.Thread(target=lambda: torch.tanh(x))
-thread.start()
-thread.join()
+def work():
+    with torch.profiler.record_function("apart"):
+        torch.tanh(x)
+for target in (work, work, lambda: None):
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
 """
     done = run(code, "--record", "shapes,stack,memory,modules,sync", "--activities", "cpu")
     (product,) = (event for event in done.traces[0] if event["name"] == "aten::addmm")
     assert product["args"]["Input Dims"] == [[4], [2, 4], [4, 4], [], []]
     assert done.names("cpu_op")["aten::tanh"] == 0
+    assert (done.facts["threads"], done.facts["ranged"]) == (3, 2)
     kinds = {event.get("cat") for event in done.traces[0]} | {event["name"] for event in done.traces[0]}
     assert {"python_function", "[memory]"} <= kinds
     modules = {name: count for name, count in done.names("cpu_op").items() if name.startswith("nn.Module: ")}
     assert modules == {"nn.Module: Sequential": 1, "nn.Module: Sequential.0": 1, "nn.Module: Sequential.1": 1}
-    assert run(code, "--record", "threads").names("cpu_op")["aten::tanh"] == 1
+    assert run(code, "--record", "threads").names("cpu_op")["aten::tanh"] == 2
 
 
 def test_the_program_may_use_the_profiler_itself(run: Callable[..., Run], tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from tests.repositories import SMALL, committed, git, program
 from tests.test_cli import FakeNsys
 from tests.told import noted
 
-pytestmark = pytest.mark.slow
 Interrupt = Callable[..., None]
 Measure = Callable[..., Compared]
 
@@ -43,7 +42,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def measure(tmp_path: Path, fake_nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> Measure:
+def measure(tmp_path: Path, fake_nsys: FakeNsys, without_pages: None, monkeypatch: pytest.MonkeyPatch) -> Measure:
     """Compare two commits; afterwards nothing is left of it but the runs."""
     # a folder of its own: other tests compare commits at the same time
     temporary = tmp_path / "temporary"
@@ -74,6 +73,7 @@ def gate(found: Compared, name: str) -> "pd.Series[Any]":
     return changes[(changes["kind"] == "gate") & (changes["name"] == name)].iloc[0]
 
 
+@pytest.mark.slow
 def test_a_slower_commit_is_found_by_runs_in_turns(
     repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +118,7 @@ with open({str(seen)!r}, "a") as file:
     assert not (repository / "bench" / "train.py").exists()
 
 
+@pytest.mark.slow
 def test_a_commit_compared_with_itself_is_the_noise_of_the_machine(
     repository: Path, measure: Measure, tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_commit_compared_with_itself_is_the_noise_of_the_machine(
     assert noise_of(tmp_path / "reports", "train", row["machine"]).startswith("2 comparisons of unchanged code")
 
 
+@pytest.mark.slow
 def test_the_checkout_as_it_is(repository: Path, measure: Measure, tmp_path: Path) -> None:
     fake = tmp_path / "fake/nsys"
     committed(repository, {"train.py": program(fake, 1.0)}, "base")
@@ -161,6 +163,7 @@ def refused(measure: Measure, *arguments: Any, **asked: Any) -> tuple[str, str]:
     return caught.value.message, caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_base_that_does_not_build(repository: Path, measure: Measure) -> None:
     committed(repository, {"train.py": ""}, "base")
     committed(repository, {"Makefile": "all:\n\ttrue\n"}, "head")
@@ -169,6 +172,7 @@ def test_a_base_that_does_not_build(repository: Path, measure: Measure) -> None:
     assert hint == "Its last lines:\ncompiling"
 
 
+@pytest.mark.slow
 def test_a_workload_that_one_side_lacks(repository: Path, measure: Measure) -> None:
     committed(repository, {"README": ""}, "base")
     committed(repository, {"train.py": ""}, "head")
@@ -178,6 +182,7 @@ def test_a_workload_that_one_side_lacks(repository: Path, measure: Measure) -> N
     assert refused(measure, target="nothing")[0] == "baseline (HEAD~1) cannot run: unknown workload 'nothing'"
 
 
+@pytest.mark.slow
 def test_a_script_that_is_not_committed(repository: Path, measure: Measure) -> None:
     committed(repository, {"README": ""}, "base")
     (repository / "train.py").write_text("")
@@ -185,12 +190,14 @@ def test_a_script_that_is_not_committed(repository: Path, measure: Measure) -> N
     assert message == "train.py is not in baseline (HEAD)"
 
 
+@pytest.mark.slow
 def test_a_ref_that_does_not_exist(repository: Path, measure: Measure) -> None:
     committed(repository, {"train.py": ""}, "base")
     assert refused(measure, "nowhere")[0] == "there is no commit 'nowhere' in this repository"
     assert refused(measure, "--help")[0] == "there is no commit '--help' in this repository"
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_in_no_repository(
     repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +208,7 @@ def test_a_folder_that_is_in_no_repository(
         compared(trial, "HEAD", "HEAD", 1, settings=lambda _: Settings())
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_on_one_side(repository: Path, measure: Measure, tmp_path: Path) -> None:
     committed(repository, {"train.py": program(tmp_path / "fake/nsys", 1.0)}, "base")
     committed(repository, {"train.py": "raise SystemExit('out of memory')"}, "head")
@@ -210,6 +218,7 @@ def test_a_program_that_fails_on_one_side(repository: Path, measure: Measure, tm
     assert "out of memory" in (Path(hint.removeprefix("Its output: ")) / "profile.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_program_that_did_not_begin_leaves_no_folder(
     repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +233,7 @@ def test_a_program_that_did_not_begin_leaves_no_folder(
     assert list((tmp_path / "reports").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_run_of_which_nothing_was_measured(
     repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +249,7 @@ def test_a_run_of_which_nothing_was_measured(
     assert message == "nothing was measured of baseline (HEAD): its report has no step and no GPU work"
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing_behind_but_the_runs(
     repository: Path, measure: Measure, tmp_path: Path, interrupt: Interrupt
 ) -> None:

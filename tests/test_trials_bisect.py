@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.bisecting import BAD, GOOD, SKIP, Found, bisected, judged, metric_of
+from nightsight.bisecting import BAD, GOOD, SKIP, Found, _first_bad, _State, bisected, judged, metric_of
 from nightsight.collect.workloads import Request
-from nightsight.collect.worktrees import Asked
+from nightsight.collect.worktrees import Asked, checkout, worktrees
 from nightsight.compare import Settings, compare
 from nightsight.comparison import Comparison
 from nightsight.errors import NotMeasured, UsageError
-from nightsight.trials import Trial
+from nightsight.trials import BASELINE, CANDIDATE, Trial
 from tests.measured import run
 from tests.repositories import SMALL, committed, git, program
 from tests.test_cli import FakeNsys
@@ -34,13 +34,17 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def find(tmp_path: Path, fake_nsys: FakeNsys) -> Find:
-    """Look for a commit; the repository is afterwards as it was."""
+def trial(tmp_path: Path, fake_nsys: FakeNsys, without_pages: None) -> Trial:
     fake_nsys(export=SMALL)
+    request = Request(nsys=tmp_path / "fake" / "nsys", calibrate=False, names=())
+    return Trial(Asked("train.py", (), sys.executable), tmp_path / "reports", request, "nsys")
+
+
+@pytest.fixture
+def find(trial: Trial) -> Find:
+    """Look for a commit; the repository is afterwards as it was."""
 
     def look(good: str, bad: str, metric: str = "") -> Found:
-        request = Request(nsys=tmp_path / "fake" / "nsys", calibrate=False, names=())
-        trial = Trial(Asked("train.py", (), sys.executable), tmp_path / "reports", request, "nsys")
         before = state()
         try:
             return bisected(trial, (good, bad), metric, 3, settings=lambda _: Settings())
@@ -69,7 +73,9 @@ def test_the_first_bad_commit_is_found_and_others_are_skipped(repository: Path, 
     assert len(list((tmp_path / "reports/train").glob("2*"))) == 6
 
 
+# what it finds, `test_what_cannot_be_halved_is_told` finds too
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_ends_that_do_not_differ_are_not_reproduced(repository: Path, find: Find, tmp_path: Path) -> None:
     fake = tmp_path / "fake" / "nsys"
     for place in range(3):
@@ -81,14 +87,13 @@ def test_ends_that_do_not_differ_are_not_reproduced(repository: Path, find: Find
 
 
 @pytest.mark.slow
-def test_commits_that_cannot_be_measured_can_hide_the_first_bad_one(
-    repository: Path, find: Find, tmp_path: Path
-) -> None:
-    fake = tmp_path / "fake" / "nsys"
-    for text in (program(fake, 1.0), "raise SystemExit(1)", program(fake, 1.2)):
-        committed(repository, {"train.py": text}, "commit")
-    with pytest.raises(NotMeasured) as caught:
-        find("HEAD~2", "HEAD")
+def test_commits_that_cannot_be_measured_can_hide_the_first_bad_one(repository: Path, trial: Trial) -> None:
+    good, _, bad = (committed(repository, {"train.py": f"raise SystemExit({place})"}, "commit") for place in range(3))
+    of = checkout()
+    with worktrees(of, {BASELINE: good, CANDIDATE: bad}, python=trial.asked.python) as sides:
+        state = _State(trial, of, sides[BASELINE], sides[CANDIDATE], "step_ns", 0.1, pairs=3)
+        with pytest.raises(NotMeasured) as caught:
+            _first_bad(state, good, bad)
     assert caught.value.message == "commits that could not be measured hide the first bad one"
 
 

@@ -13,7 +13,7 @@ COULD_NOT, USAGE = 3, 2
 
 
 @pytest.fixture
-def fake(fake_nsys: FakeNsys) -> Path:
+def fake(fake_nsys: FakeNsys, without_pages: None) -> Path:
     return fake_nsys(export=SMALL)
 
 

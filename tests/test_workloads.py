@@ -17,7 +17,7 @@ from tests.workload_runs import run_together
 
 ROOT = Path(__file__).parent.parent
 REGISTRY = tomllib.loads((ROOT / "workloads" / "registry.toml").read_text(encoding="utf-8"))
-SHARED = {"--iterations", "--warmup", "--seed", "--device", "--trials", "--benchmark"}
+SHARED = {"--iterations", "--warmup", "--seed", "--device", "--trials", "--time-limit", "--benchmark"}
 KEYS = {"module", "summary", "options", "ranges", "native", "recordings"}
 SHORT = ("--iterations", "2", "--warmup", "1", "--device", "cpu")
 SMALL = {
@@ -195,7 +195,7 @@ def test_plain_run_without_nvtx_says_so_once(tmp_path: Path) -> None:
         (
             "memcpy",
             ("--sizes", "1,2", "--mode", "sync"),
-            {"iterations": "2", "sizes": "1,2", "mode": "sync", "work": "40"},
+            {"iterations": "2", "sizes": "1,2", "mode": "sync", "work": "10"},
         ),
         ("launch_bound", ("--kernels", "3"), {"iterations": "2", "kernels": "3", "graph": "False"}),
     ],
@@ -209,7 +209,7 @@ def test_benchmark_writes_what_it_prints(
     arguments = (*SHORT, "--trials", "3", "--benchmark", str(out), *options)
     done = python("-m", f"workloads.{name}", *arguments, folder=tmp_path)
     document = json.loads(out.read_text(encoding="utf-8"))
-    assert list(document) == ["step_ns", "steps_per_trial", "parameters", "facts"]
+    assert list(document)[:4] == ["step_ns", "steps_per_trial", "parameters", "facts"]
     assert document["parameters"] == shared | parameters
     assert document["steps_per_trial"] == int(parameters["iterations"])
     assert document["facts"].keys() == {"device", "device_name", "torch", "cuda", "python"}

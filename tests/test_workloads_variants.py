@@ -1,5 +1,6 @@
 """Implementations of one operation give what float64 gives, for any size, or say in one line why they cannot run."""
 
+import json
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -183,13 +184,16 @@ def test_what_cannot_run_here_is_one_line(index: int, refused: list[Ended]) -> N
 
 
 def test_all_leaves_out_what_cannot_run_and_says_why(tmp_path: Path) -> None:
-    (ended,) = run_together([("vector_add", "--size", "1000", *CPU)], tmp_path, {"TRITON_INTERPRET": "0"})
+    command = ("vector_add", "--size", "1000", *CPU, "--benchmark", str(tmp_path / "times.json"))
+    (ended,) = run_together([command], tmp_path, {"TRITON_INTERPRET": "0"})
     assert ended.status == 0
     lines = dict(line.split(": ", 1) for line in ended.stdout.splitlines()[:-1])
     assert lines["torch"].startswith("largest relative error ")
     assert lines["extension"] == "left out, since CUDA C++ needs a GPU"
     assert lines["triton"].startswith("left out, since Triton needs a GPU")
     assert lines.keys() == {"torch", "extension", "triton", "numba", "cupy"}
+    left_out = [f"{name}: {text}" for name, text in lines.items() if text.startswith("left out")]
+    assert json.loads((tmp_path / "times.json").read_text())["notes"] == left_out
 
 
 def test_a_transformer_alone_is_a_group_of_one_process(tmp_path: Path) -> None:
@@ -245,7 +249,7 @@ def test_what_a_cuda_extension_lacks_is_named(
     (tmp_path / "c++").unlink()
     assert refusal(name, implementation) == "nvcc needs a C++ compiler, and none was found"
     monkeypatch.setattr(extension, "is_ninja_available", lambda: False)
-    assert refusal(name, implementation) == "the program ninja was not found: pip install ninja"
+    assert refusal(name, implementation) == f"ninja was not found: install the package ninja for {sys.executable}"
     (tmp_path / "toolkit" / "bin" / "nvcc").unlink()
     assert refusal(name, implementation) == "nvcc was not found: install the CUDA toolkit, or set CUDA_HOME"
     monkeypatch.setattr(extension, "CUDA_HOME", None)
@@ -298,7 +302,7 @@ def test_a_missing_package_is_named(
     name: str, implementation: str, package: str, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    assert refusal(name, implementation) == f"the package {package} is not installed: pip install {package}"
+    assert refusal(name, implementation) == f"the package {package} is not installed for {sys.executable}"
 
 
 @pytest.mark.parametrize("error", ["ImportError", "AttributeError"])

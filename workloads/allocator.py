@@ -4,7 +4,7 @@ import argparse
 
 import torch
 
-from workloads.runner import Step, WorkloadParser, annotate, positive, require_memory, run
+from workloads.runner import Step, WorkloadParser, annotate, note, positive, require_memory, run
 
 MIB = 1 << 20
 
@@ -23,7 +23,7 @@ def prepare(options: argparse.Namespace) -> Step:
     """Return a step that uses fresh buffers, twice: with a cache, and with one that is emptied after each buffer."""
     on_gpu = options.device == "cuda"
     if not on_gpu:
-        print("without a GPU, both ranges allocate from the host, which has no cache to empty")
+        note(options, "without a GPU, both ranges allocate from the host, which has no cache to empty")
     require_memory(options.size * MIB, options.device)
 
     def use() -> None:

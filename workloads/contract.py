@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+_ON_CPU: Mapping[str, int | str] = {"trials": 3, "time_limit": "20"}
+_ONLY_OF_TIMING = ("time_limit",)
 _LARGEST_SEED = (1 << 64) - 1
 _ERROR = re.compile(r"error:|^\s*fatal\b|\bfatal +:|: No such file or directory$")
 
@@ -52,6 +54,14 @@ def at_most(most: int, parse: Callable[[str], int]) -> Callable[[str], int]:
     return number
 
 
+def seconds(text: str) -> float:
+    """Parse a time above 0, as the `type` of an option."""
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a time above 0")
+    return value
+
+
 def sizes(text: str) -> tuple[int, ...]:
     """Parse comma-separated whole numbers of at least 1, as the `type` of an option."""
     return tuple(positive(part) for part in text.split(","))
@@ -75,7 +85,16 @@ class WorkloadParser(argparse.ArgumentParser):
         )
         devices = ("auto", "cuda", "cpu")
         shared.add_argument("--device", choices=devices, default="auto", help="device to run on (default: %(default)s)")
-        shared.add_argument("--trials", type=positive, default=7, help="trials of a benchmark (default: %(default)s)")
+        shared.add_argument(
+            "--trials", type=positive, default=7, help="trials of a benchmark (default: %(default)s, 3 on a CPU)"
+        )
+        shared.add_argument(
+            "--time-limit",
+            type=seconds,
+            default=60.0,
+            metavar="SECONDS",
+            help="make no more trials after this time (default: 60, 20 on a CPU)",
+        )
         shared.add_argument(
             "--benchmark", type=_output_path, metavar="OUT.json", help="time the steps without a profiler"
         )
@@ -91,7 +110,7 @@ class WorkloadParser(argparse.ArgumentParser):
             self.error("torch finds no CUDA device on this machine; use --device cpu")
         device = "cpu" if options.device == "cpu" or not has_cuda else "cuda"
         if device == "cpu":
-            self.set_defaults(**on_cpu)
+            self.set_defaults(**{**_ON_CPU, **on_cpu})
             options = self.parse_args()
         options.device = device
         return options
@@ -100,7 +119,14 @@ class WorkloadParser(argparse.ArgumentParser):
         """Return the options that are numbers or choices. Other text and paths may be private and are left out."""
         values = vars(options)
         choices = {action.dest for action in self._actions if action.choices}
-        return {name: _text(value) for name, value in values.items() if name in choices or _is_number(value)}
+        told = {name: value for name, value in values.items() if name not in _ONLY_OF_TIMING}
+        return {name: _text(value) for name, value in told.items() if name in choices or _is_number(value)}
+
+
+def note(options: argparse.Namespace, text: str) -> None:
+    """Print what this run does not do that another machine could. The report says so, too."""
+    print(text, flush=True)
+    vars(options).setdefault("notes", []).append(text)
 
 
 def write_benchmark(
@@ -120,14 +146,16 @@ def write_benchmark(
         "parameters": dict(parameters),
         "facts": dict(facts),
         **({"serving": dict(serving)} if serving else {}),
+        **({"notes": options.notes} if "notes" in options else {}),
     }
     aside = options.benchmark.with_name(f".{options.benchmark.name}")
     aside.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     aside.replace(options.benchmark)
     deviation = statistics.stdev(step_ns) if len(step_ns) > 1 else 0.0
+    trials = f"{len(step_ns)} trial{'s' * (len(step_ns) != 1)}"
     print(
         f"step: mean {statistics.mean(step_ns) / 1e6:.4g} ms, median {statistics.median(step_ns) / 1e6:.4g} ms, "
-        f"standard deviation {deviation / 1e6:.2g} ms ({options.trials} trials of {options.iterations} steps)"
+        f"standard deviation {deviation / 1e6:.2g} ms ({trials} of {options.iterations} steps)"
     )
 
 

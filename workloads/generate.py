@@ -242,7 +242,7 @@ def main() -> None:
         lambda options: prepare(options, answered),
         on_cpu={**on_cpu, "dtype": "float32"},
         # the steps of the warm-up come first
-        serving=lambda options: figures(answered[-options.iterations * options.trials :], options),
+        serving=lambda options: figures(answered[options.warmup :], options),
     )
 
 

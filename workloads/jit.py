@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from workloads.runner import CannotRun, Step, WorkloadParser, annotate, positive, require_memory, run
+from workloads.runner import CannotRun, Step, WorkloadParser, annotate, note, positive, require_memory, run
 from workloads.variants import compiling, require_torch_compile, triton_kernels
 
 _UNARY = (
@@ -31,7 +31,7 @@ def main() -> None:
     )
     # compiling takes seconds, in each step
     parser.set_defaults(iterations=3, warmup=1, trials=3)
-    run(parser, prepare)
+    run(parser, prepare, on_cpu={"iterations": 2})
 
 
 def prepare(options: argparse.Namespace) -> Step:
@@ -47,7 +47,7 @@ def prepare(options: argparse.Namespace) -> Step:
         except CannotRun as reason:
             if options.part != "all":
                 raise CannotRun(f"--part {name}: {reason}") from reason
-            print(f"{name}: left out, since {reason}")
+            note(options, f"{name}: left out, since {reason}")
 
     def step() -> None:
         for part in parts:

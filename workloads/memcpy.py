@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import torch
 
-from workloads.runner import Step, WorkloadParser, annotate, forked, positive, require_memory, run, sizes
+from workloads.runner import Step, WorkloadParser, annotate, forked, note, positive, require_memory, run, sizes
 
 MIB = 1 << 20
 _CHUNKS = 8
@@ -18,7 +18,10 @@ def main() -> None:
     """Run the workload with the options on the command line."""
     parser = WorkloadParser(__doc__)
     parser.add_argument(
-        "--sizes", type=sizes, default="1,16,64", help="sizes of the copies in MiB (default: %(default)s)"
+        "--sizes",
+        type=sizes,
+        default="1,16,64",
+        help="sizes of the copies in MiB (default: %(default)s; 1,16 on a CPU)",
     )
     parser.add_argument(
         "--mode",
@@ -28,15 +31,18 @@ def main() -> None:
         "kernels of the largest size in chunks, on one stream and on two (default: %(default)s)",
     )
     parser.add_argument(
-        "--work", type=positive, default=40, help="kernels for each chunk of overlap (default: %(default)s)"
+        "--work",
+        type=positive,
+        default=40,
+        help="kernels for each chunk of overlap (default: %(default)s, 10 on a CPU)",
     )
-    run(parser, prepare)
+    run(parser, prepare, on_cpu={"sizes": "1,16", "work": 10})
 
 
 def prepare(options: argparse.Namespace) -> Step:
     """Create the buffers, and return a step that makes the copies of the mode."""
     if options.device != "cuda":
-        print("without a GPU, these copies are from host to host, and no memory is pinned")
+        note(options, "without a GPU, these copies are from host to host, and no memory is pinned")
     # buffers of two kinds for each of two modes, and the chunks; as many on the host as on the device
     for place in {"cpu", options.device}:
         require_memory(MIB * (4 * sum(options.sizes) + max(options.sizes)), place)

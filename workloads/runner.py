@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import inf
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,7 @@ from workloads.contract import (
     at_most,
     first_line,
     natural,
+    note,
     positive,
     sizes,
     write_benchmark,
@@ -44,6 +46,7 @@ __all__ = [
     "forked",
     "natural",
     "needed",
+    "note",
     "positive",
     "require_memory",
     "run",
@@ -52,6 +55,7 @@ __all__ = [
 ]
 
 Step = Callable[[], None]
+_INTERRUPTED = 130
 _LARGEST_SHOWN = 10**300
 """More bytes than this cannot be a float."""
 
@@ -86,7 +90,7 @@ def needed(module: str, package: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise CannotRun(f"the package {package} is not installed: pip install {package}") from error
+        raise CannotRun(f"the package {package} is not installed for {sys.executable}") from error
     except Exception as error:  # a package that does not fit another (Numba and a later NumPy) fails in its own way
         raise CannotRun(f"the package {package} cannot be imported: {first_line(error)}") from error
 
@@ -153,21 +157,43 @@ def _benchmark(
     parameters: dict[str, str],
     serving: Callable[[argparse.Namespace], Mapping[str, float]] | None,
 ) -> None:
+    step_ns: list[float] = []
+    try:
+        for trial_ns in _trials(step, options):
+            step_ns.append(trial_ns / options.iterations)  # noqa: PERF401 (an interrupt leaves those until then)
+        write_benchmark(options, parameters, step_ns, _facts(options.device), serving(options) if serving else None)
+    except KeyboardInterrupt:
+        # what was measured is worth more than what is missing
+        if step_ns:
+            write_benchmark(options, parameters, step_ns, _facts(options.device))
+        sys.exit(_INTERRUPTED)
+
+
+def _trials(step: Step, options: argparse.Namespace) -> Iterator[int]:
+    """Warm up, and yield the time of each trial, until the time limit.
+
+    One trial is always made. If its steps would take longer than the limit, `options.iterations` becomes as many as
+    there was time for.
+    """
     _repeat(step, options.warmup, options.device)
-    step_ns = [_trial_ns(step, options) / options.iterations for _ in range(options.trials)]
-    write_benchmark(options, parameters, step_ns, _facts(options.device), serving(options) if serving else None)
+    deadline = time.perf_counter_ns() + 1e9 * options.time_limit
+    for trial in range(options.trials):
+        start = time.perf_counter_ns()
+        options.iterations = _repeat(step, options.iterations, options.device, inf if trial else deadline)
+        now = time.perf_counter_ns()
+        yield now - start
+        if now + (now - start) > deadline:
+            return
 
 
-def _trial_ns(step: Step, options: argparse.Namespace) -> int:
-    start = time.perf_counter_ns()
-    _repeat(step, options.iterations, options.device)
-    return time.perf_counter_ns() - start
-
-
-def _repeat(step: Step, count: int, device: str) -> None:
-    for _ in range(count):
+def _repeat(step: Step, count: int, device: str, deadline_ns: float = inf) -> int:
+    """Do a step `count` times, or until the deadline, but at least once; return how often it was done."""
+    done = 0
+    while done < count and (not done or time.perf_counter_ns() < deadline_ns):
         step()
+        done += 1
     _synchronize(device)
+    return done
 
 
 def _synchronize(device: str) -> None:

@@ -94,6 +94,9 @@ class Tracer:
         self.skipped = dict.fromkeys(options.skip_range, 0)
         self.status = 0
         self.own_profiler = False
+        # that the program started, and those among them with ranges
+        self.threads = self.ranged = 0
+        self.known = threading.local()
         self.unsaved: Any = None
         self.steps = Steps(options.step_range, self.step)
         devices = options.activities or ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -144,6 +147,7 @@ class Tracer:
             if self.options.facts:
                 facts = {"traces": self.traces, "steps": self.steps.count, "by": self.steps.by, "of": self.steps.name}
                 facts.update(skipped=self.skipped, own_profiler=self.own_profiler)
+                facts.update(threads=self.threads, ranged=self.ranged)
                 self.options.facts.write_text(json.dumps(facts), encoding="utf-8")
 
     def stop(self) -> None:
@@ -204,6 +208,7 @@ class Tracer:
 
         self._watch_annotations()
         self._watch_profilers()
+        self._watch_threads()
         self._watch_exit()
         watching.watch_ranges(watching.Ranges(begin, end))
         self.steps.watch(modules.on_call)
@@ -223,6 +228,10 @@ class Tracer:
             if is_theirs(annotation):
                 self.steps.range_begins(annotation.name)
                 self.depth += 1
+            elif not self.is_here and not self.known.__dict__:
+                # the ident of a thread that has ended is used again
+                self.known.is_counted = True
+                self.ranged += 1
             entered = enter(annotation)
             self._switch(annotation.name, is_inside=True)
             return entered
@@ -278,6 +287,17 @@ class Tracer:
             return result
 
         kind._prepare_trace, kind.__exit__, kind.export_chrome_trace = preparing, left, exported
+
+    def _watch_threads(self) -> None:
+        """Count the threads that the program starts: torch records only this one, unless it is asked for all."""
+        start = threading.Thread.start
+
+        @wraps(start)
+        def started(thread: threading.Thread) -> None:
+            self.threads += self.is_running and os.getpid() == self.process
+            start(thread)
+
+        threading.Thread.start = started  # type: ignore[assignment, method-assign]
 
     def _watch_exit(self) -> None:
         leave = os._exit

@@ -13,7 +13,7 @@ from types import ModuleType
 import torch
 
 from workloads.contract import compiler_said
-from workloads.runner import CannotRun, Step, WorkloadParser, annotate, first_line, needed
+from workloads.runner import CannotRun, Step, WorkloadParser, annotate, first_line, needed, note
 
 Function = Callable[..., torch.Tensor]
 Builder = Callable[[str], Function]
@@ -59,7 +59,7 @@ def prepare_variants(
         except CannotRun as reason:
             if options.impl != "all":
                 raise CannotRun(f"--impl {name}: {reason}") from reason
-            print(f"{name}: left out, since {reason}")
+            note(options, f"{name}: left out, since {reason}")
             continue
         error = largest_relative_error(result, exact, inputs)
         if error > exact.tolerance:
@@ -138,7 +138,7 @@ def cuda_extension(device: str, build: Callable[[ModuleType], ModuleType]) -> Mo
     if home is None or not (Path(home) / "bin" / "nvcc").is_file():
         raise CannotRun("nvcc was not found: install the CUDA toolkit, or set CUDA_HOME")
     if not extension.is_ninja_available():
-        raise CannotRun("the program ninja was not found: pip install ninja")
+        raise CannotRun(f"ninja was not found: install the package ninja for {sys.executable}")
     if not _has_cpp_compiler():
         raise CannotRun("nvcc needs a C++ compiler, and none was found")
     try:

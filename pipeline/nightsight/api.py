@@ -1,5 +1,6 @@
 """The Python API for notebooks and scripts: `import nightsight as ns` (docs/api.md)."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +71,9 @@ def report(
 ) -> Report:
     """Open a capture: a .nsys-rep (needs nsys), its SQLite export, a .ncu-rep, a CSV page of ncu, or a torch trace.
 
-    Or a report.json, which has no events, so that its page has no timeline. `window`: the part that the report is
-    about, as on the command line (UsageError if there is none). CaptureError for anything else, and for a trace larger
-    than `most_bytes` uncompressed.
+    Or the folder of a run, or a report.json, which has no events, so that its page has no timeline. `window`: the part
+    that the report is about, as on the command line (UsageError if there is none). CaptureError for anything else, and
+    for a trace larger than `most_bytes` uncompressed.
     """
     reading = Reading(Path(nsys) if nsys else None, most_bytes, progress=silent, window=window)
     return Report(open_file(Path(path), _HTML, reading))
@@ -91,16 +92,15 @@ def profile(  # noqa: PLR0913 (all by name)
 ) -> Report:
     """Profile a workload, a script or a command (`["train.py", "--epochs", "1"]`) and open its report.
 
-    The run is kept in the folder `reports`, as with `nightsight profile`. WorkloadError if the program fails, after
-    the report was written. With `ncu=False`, no kernels are replayed. `attach`: result files of serving benchmarks that
-    the program writes.
+    The run is kept in the folder `reports`, as with `nightsight profile`. Workloads and scripts run with `python`
+    (default: the Python that runs this). WorkloadError if the program fails, after the report was written. With
+    `ncu=False`, no kernels are replayed. `attach`: result files of serving benchmarks that the program writes.
     """
     first, *rest = command
-    chosen = interpreter(python)
     names = {workload.name for workload in registered()} | {workload.name for workload in own_workloads()}
     is_named = first.endswith(".py") or first in names
     target, arguments = (first, rest) if is_named else (None, list(command))
-    program = resolve(target, arguments, python=chosen.path)
+    program = resolve(target, arguments, python=interpreter(python or sys.executable).path)
     request = Request(timeout_s=timeout_s, replay=Replay() if ncu else None)
     plan = Plan(program, collector, Path(reports), window=window, attach=tuple(map(Path, attach)))
     made = profile_program(plan, request)

@@ -21,6 +21,7 @@ from nightsight.collect.worktrees import GIT, Checkout, Side, checkout, git, wor
 from nightsight.compare import METRICS, Settings, compare
 from nightsight.comparison import Comparison, unit_of
 from nightsight.errors import Interrupted, NotMeasured, UsageError
+from nightsight.texts import log_line
 from nightsight.trials import BASELINE, CANDIDATE, Runs, Trial, ended_in_words, gate_value
 from nightsight.units import format_value
 
@@ -210,4 +211,4 @@ def _half_width(ratios: Sequence[float]) -> float:
 
 
 def _say(text: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:  # noqa: ARG001 (a Progress)
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{log_line(text)}\n")

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from nightsight import __version__
 from nightsight.commands.captures import prune, sanitize
 from nightsight.commands.ci import ci
 from nightsight.commands.compare import compare
-from nightsight.commands.console import PROGRESS, Told, say, show_report, shown_progress
+from nightsight.commands.console import PROGRESS, Told, put, say, show_report, shown_progress
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
 from nightsight.commands.shared import (
@@ -36,7 +37,7 @@ from nightsight.commands.shared import (
 )
 from nightsight.commands.trials import REST, WithRest, ab, bisect
 from nightsight.crash import crash_line, place_of
-from nightsight.errors import CRASHED, Interrupted, NoMemory, PipelineError, ToolError
+from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
 from nightsight.interrupts import interrupts_noted
 from nightsight.options import (
     RECORDED,
@@ -79,14 +80,11 @@ class _Group(click.Group):
                 sys.stdout.flush()
             except click.exceptions.Exit as ending:
                 status = ending.exit_code
-            except click.ClickException:
-                # Click knows how to say what is wrong with a command line
-                raise
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (whatever it is, it has an exit status)
                 status, said = _explained(error, ctx, signals)
                 # nobody may be there to read it
                 with suppress(OSError):
-                    say(said, err=True, nl=False)
+                    say(*said, err=True)
             finally:
                 gc.enable()
         for stream in (sys.stdout, sys.stderr):
@@ -100,26 +98,29 @@ class _Group(click.Group):
         ctx.exit(128 + signals[0] if signals else status)
 
 
-def _explained(error: BaseException, ctx: click.Context, signals: Sequence[int]) -> tuple[int, str]:
-    """Return the exit status of a command that an exception has ended, and what to say."""
-    shown = "".join(traceback.format_exception(error)) if ctx.params["debug"] else ""
+def _explained(error: BaseException, ctx: click.Context, signals: Sequence[int]) -> tuple[int, list[str]]:
+    """Return the exit status of a command that an exception has ended, and what to say, in lines."""
+    shown = "".join(traceback.format_exception(error)).splitlines() if ctx.params["debug"] else []
     told = ctx.meta.get(PROGRESS)
     doing = told.doing if told and told.doing else f"nightsight {ctx.invoked_subcommand}"
+    if isinstance(error, click.ClickException):
+        # Click's own words for wrong usage, which repeat what was typed
+        error.show(words := StringIO())
+        return error.exit_code, [*shown, *words.getvalue().rstrip("\n").split("\n")]
     if isinstance(error, MemoryError):
         error = NoMemory(place_of(error, doing))
     if isinstance(error, PipelineError):
-        hint = f"Hint: {error.hint}\n" if error.hint else ""
-        return error.exit_code, f"{shown}Error: {error.message}\n{hint}"
+        hint = f"Hint: {error.hint}".split("\n") if error.hint else []
+        return error.exit_code, [*shown, f"Error: {error.message}", *hint]
     if signals or isinstance(error, KeyboardInterrupt):
-        return Interrupted.exit_code, f"{shown}Error: interrupted\n"
+        return Interrupted.exit_code, [*shown, "Error: interrupted"]
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         # whoever reads the output has seen enough
         return _CLOSED, shown
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        said = "cannot write to standard output: no space left on device"
-        return PipelineError.exit_code, f"{shown}Error: {said}\n"
+        return PipelineError.exit_code, [*shown, "Error: cannot write to standard output: no space left on device"]
     assert isinstance(error, Exception)
-    return CRASHED, f"{shown}Error: {crash_line(error, doing)}\n"
+    return CRASHED, [*shown, f"Error: {crash_line(error, doing)}"]
 
 
 def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,6 +202,9 @@ _AGAIN: Final = (
 )
 _GRAPHS: Final = "node: replay single kernels, including those of CUDA graphs. graph: replay only whole graphs."
 
+_AS_TEXT: Final = (
+    "CSV has names as they are: if you open it in a spreadsheet, import them as text, or =1+1 becomes a formula."
+)
 attach_option = click.option(
     "--attach",
     multiple=True,
@@ -257,7 +261,8 @@ _ACTIVITIES: Final = "What torch.profiler records: cpu, cuda (default: all that 
 _python_option = click.option(
     "--python",
     metavar="PATH",
-    help="The Python that runs workloads and scripts (default: the active environment's, else python3 on PATH).",
+    help="The Python that runs workloads and scripts (default: the active environment's, else python3 on PATH, or "
+    "nightsight's own if that lacks what the program imports).",
 )
 _workloads_option = click.option(
     "--workloads",
@@ -390,7 +395,7 @@ def main(*, debug: bool) -> None:
 @quiet_option
 @click.option("-v", "--verbose", is_flag=True, help="Show the program's output.")
 @click.pass_context
-def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401 (Click's)
+def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noqa: ANN401, PLR0915 (Click's; flat)
     """Run a workload, a script or any command under a profiler and write its report.
 
     Arguments after -- go to the program. Without a target before it, they are the command to run. In the end, the
@@ -417,6 +422,7 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     """
     if sys.platform != "linux":
         raise ToolError("Profiling works on Linux only", "To view a capture made there: nightsight report FILE")
+    from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.launched import run_unless_chosen
     from nightsight.collect.tools import withheld
@@ -434,23 +440,23 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
     options.refuse_contradictions(
         [name for name in values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     )
-    python = interpreter(options.python)
+    collector = options.chosen_collector
+    python = interpreter(options.python, partial(needs_of, collector, target, options.workloads, options.nsys))
     program = resolve(target, options.server or rest, python=python.path, folder=options.workloads)
     run_unless_chosen(program.command, options.ranks)
-    is_other = program.command[0] == python.path and not python.is_own
-    parameters = {"interpreter": python.reason} if is_other else {}
-    if is_other and not options.quiet:
-        say(f"Python: {python.path} ({python.reason}), not nightsight's own", err=True)
+    is_run_by_it = program.command[0] == python.path
+    parameters = {"interpreter": python.reason} if is_run_by_it and not python.is_own else {}
+    if is_run_by_it and python.remark and not options.quiet:
+        say(python.remark, err=True)
     if (unseen := withheld(options.keep_env)) and not options.quiet:
         say(f"Not passed to the program: {', '.join(unseen)}. To pass one: --keep-env NAME", err=True)
     with shown_progress(is_quiet=options.quiet) as progress:
         show = _shown(options, progress)
-        plan = Plan(
-            program, options.chosen_collector, options.reports, parameters, options.window, options.attach, show=show
-        )
+        plan = Plan(program, collector, options.reports, parameters, options.window, options.attach, show=show)
         for said in repeated(plan, options.request(progress), options.repeat, keep=options.keep):
             with progress.paused():
-                say(said)
+                # a path, or all of a report as Markdown
+                say(*said.split("\n"))
 
 
 def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], None]":
@@ -476,20 +482,25 @@ def _shown(options: ProfileOptions, progress: Told) -> "Callable[[Made, Turn], N
 
 def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None:
     """Print tables of `nsys stats` on standard output; what cannot be printed is said, and the run is complete."""
-    from nightsight.workflow import tables_of
+    from nightsight.stats import Selection, details_of
+    from nightsight.workflow import print_stats, profile_of
 
+    selection = Selection(tables, style="table")
     try:
-        for name, text, reason in tables_of(file, tables, reading):
-            if reason:
-                say(f"{name}: {reason}", err=True)
-            else:
-                say(f"{name}:\n\n{text}")
+        with profile_of(file, reading, details=details_of(selection)) as profile:
+            for report, text in print_stats(profile, selection, path=file, output="-", skip=_say_skipped):
+                say(f"{report}:", "")
+                put(f"{text}\n")
     except PipelineError as error:
         say(f"--stats: {error.message}", err=True)
 
 
-@main.command(short_help="Create reports from capture files.")
-@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+def _say_skipped(report: str, reason: str) -> None:
+    say(f"Skipped {report}: {reason}", err=True)
+
+
+@main.command(short_help="Create reports from captures or run folders.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="FILE|RUN...")
 @click.option(
     "-o",
     "--output",
@@ -503,7 +514,7 @@ def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None
     "--format",
     "style",
     type=click.Choice(FORMATS),
-    help="Output format (default: from the file name extension, otherwise html).",
+    help=f"Output format (default: from the file name extension, otherwise html). {_AS_TEXT}",
 )
 @click.option(
     "--max-bytes",
@@ -526,16 +537,17 @@ def _print_tables(file: Path, tables: Sequence[str], reading: "Reading") -> None
 @nsys_option
 @quiet_option
 def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
-    """Create reports from capture files.
+    """Create reports from captures or run folders.
 
-    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, CSV pages of ncu, and torch traces.
-    Several files get a report each; captures of ranks that communicate get one of the whole job. The verdict, the top
-    causes and the top kernels are printed to standard error, for several reports a line each, and the paths of the
-    reports to standard output.
+    Reads .nsys-rep files (needs nsys), their SQLite exports, .ncu-rep files, CSV pages of ncu, and torch traces. Of the
+    folder of a run it reads the capture, or report.json if the capture was not kept. Several files get a report each;
+    captures of ranks that communicate get one of the whole job. The verdict, the top causes and the top kernels are
+    printed to standard error, for several reports a line each, and the paths of the reports to standard output.
 
     \b
     Examples:
       nightsight report train.sqlite -o train.html
+      nightsight report reports/mlp/latest --window whole
       nightsight report train.sqlite --format csv -o tables/
       nightsight report train.sqlite --window step/10:19
       nightsight report rank*.json.gz -o job.html            # one report of all ranks
@@ -566,11 +578,19 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
     "--report",
     "reports",
     multiple=True,
-    required=True,
+    callback=no_empty_name,
     metavar="REPORT[:ARGUMENT]",
-    help="Report name as in `nsys stats`. For several, repeat the option or separate names with commas.",
+    help="Report name as in `nsys stats`. For several, repeat the option or separate names with commas (default: what "
+    "`nsys stats` prints).",
 )
-@click.option("--format", "style", type=click.Choice(["csv", "table", "json"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["csv", "table", "json"]),
+    default="table",
+    show_default=True,
+    help=_AS_TEXT,
+)
 @click.option("--timeunit", default="ns", show_default=True, metavar="UNIT", help="ns, us, ms or s.")
 @click.option("--filter-time", default="", metavar="START/END", help="Only events in this span: 1.5s/2s, 300ms/.")
 @click.option("--filter-nvtx", default="", metavar="RANGE[@DOMAIN][/INDEX]", help="Only events during this NVTX range.")
@@ -590,23 +610,34 @@ def stats(file: Path, **values: Any) -> None:  # noqa: ANN401
 
     \b
     Examples:
+      nightsight stats train.sqlite
       nightsight stats train.sqlite -r cuda_gpu_kern_sum --format csv
       nightsight stats train.sqlite -r cuda_gpu_kern_sum:base,nvtx_kern_sum --filter-nvtx step/3 --format csv -o .
     """
-    from nightsight.stats import details_of
+    from nightsight.stats import OF_NSYS_ALONE, details_of
     from nightsight.workflow import Reading, print_stats, profile_of
 
     keep_memory()
     options = StatsOptions(**values)
     selection = options.selection
+    skipped: list[tuple[str, str]] = []
+    skip = None if options.reports else lambda *reason: skipped.append(reason)
     with (
         shown_progress() as progress,
         profile_of(file, Reading(options.nsys, options.max_input, progress), details=details_of(selection)) as profile,
     ):
-        texts = list(print_stats(profile, selection, path=file, output=options.output))
+        made = list(print_stats(profile, selection, path=file, output=options.output, skip=skip))
     for finding in profile.findings:
         say(f"Warning: {finding.title}. {finding.detail}", err=True)
-    say(("\n" if options.output == "-" else "").join(texts), nl=False)
+    for report, reason in skipped:
+        _say_skipped(report, reason)
+    if skip:
+        say(f"Skipped, because nightsight does not have them: {', '.join(OF_NSYS_ALONE)}", err=True)
+    if not made:
+        raise MissingTable(f"{file.name} has none of the tables that `nsys stats` prints", "See: nightsight report")
+    is_titled = options.output == "-" and options.style == "table" and len(made) > 1
+    texts = [f"{report}:\n\n{text}" if is_titled else text for report, text in made]
+    put(("\n" if options.output == "-" else "").join(texts))
 
 
 for _command in (compare, ab, bisect, history, fleet, ci, sanitize, prune):
@@ -625,10 +656,10 @@ def workloads(*, workloads: Path | None) -> None:
 
     own = {workload.name: workload for workload in own_workloads(workloads)}
     for mine in own.values():
-        click.echo(f"{mine.name:16}{mine.summary}\n{'':16}{shlex.join((str(mine.script), *mine.arguments))}")
+        say(f"{mine.name:16}{mine.summary}", f"{'':16}{shlex.join((str(mine.script), *mine.arguments))}")
     for workload in registered():
         if workload.name not in own:
-            click.echo(f"{workload.name:16}{workload.summary}\n{'':16}{workload.options}")
+            say(f"{workload.name:16}{workload.summary}", f"{'':16}{workload.options}")
 
 
 @main.command("init-workload", short_help="Write a workload of your own.")
@@ -650,8 +681,8 @@ def init_workload(*, name: str, workloads: Path | None) -> None:
     path = write_workload(name, workloads, {"sample", *(workload.name for workload in registered())})
     is_known = name in {workload.name for workload in own_workloads(workloads)}
     chosen = f"--workloads {shlex.quote(str(workloads))} " if workloads else ""
-    click.echo(f"script: {path}")
-    click.echo(f"run it: nightsight profile {f'{chosen}{name}' if is_known else shlex.quote(str(path))}")
+    say(f"script: {path}")
+    say(f"run it: nightsight profile {f'{chosen}{name}' if is_known else shlex.quote(str(path))}")
 
 
 @main.command(short_help="Check this machine.")
@@ -659,20 +690,24 @@ def init_workload(*, name: str, workloads: Path | None) -> None:
 @nsys_option
 @_python_option
 def doctor(*, as_json: bool, nsys: Path | None, python: str | None) -> None:
-    """Check this machine for what profiling needs, and say how to fix what is missing.
+    """Check this machine for what profiling needs, and say how to fix what is missing and what works without it.
 
     Example: nightsight doctor
     """
     from dataclasses import asdict
     from json import dumps
 
-    from nightsight.collect.doctor import examine
+    from nightsight.collect.doctor import abilities, examine
 
     checks = examine(nsys=nsys, python=python)
     if as_json:
-        click.echo(dumps([asdict(check) for check in checks], indent=1))
+        put(f"{dumps([asdict(check) for check in checks], indent=1)}\n")
         return
     for check in checks:
-        click.echo(f"{check.status:8} {check.name:12} {check.detail}")
+        say(f"{check.status:8} {check.name:12} {check.detail}")
         if check.remedy:
-            click.echo(f"{'':22}{check.remedy}")
+            say(f"{'':22}{check.remedy}")
+    say("", "On this machine you can")
+    for ability in abilities(checks):
+        lacking = f" (needs: {', '.join(ability.missing)})" if ability.missing else ""
+        say(f"  {'no ' if lacking else 'yes'}  {ability.name}{lacking}")

@@ -15,6 +15,8 @@ from nightsight.noise import noise_of
 from nightsight.render import FORMATS, Source
 from nightsight.render.comparison import comparison_json, comparison_markdown, render_comparison
 from nightsight.render.gates import junit, openmetrics
+from nightsight.runs import captures_of, refuse_no_run
+from nightsight.texts import without_host
 from nightsight.workflow import Reading, open_file
 
 Sources = tuple[Sequence[Source], Sequence[Source]]
@@ -29,7 +31,6 @@ STYLES: Final[Mapping[str, Callable[[Comparison, Sources], str]]] = {
 _SUFFIXES: Final = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".xml": "junit"}
 _OTHERS: Final = (".html", ".jsonl", ".md", ".txt", ".xml", ".log", ".toml", ".lock")
 """Endings of files that lie beside runs, and that no profiler writes."""
-_CAPTURES: Final = (".sqlite", ".json.gz", ".pt.trace.json", ".nsys-rep", ".ncu-rep")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +109,7 @@ def _loaded(path: Path, reading: Reading, workload: str) -> Loaded:
     texts = {name: value for name in ("series", "side") if isinstance(value := run.get(name), str)}
     order = place if isinstance(place := run.get("order"), int) else -1
     # latest is a link to the folder of a run
-    name = folder.resolve().name if file.name == "report.json" else file.name
+    name = folder.resolve().name if file.name == "report.json" else without_host(file.name)
     found = measures(source.report, source=name, order=order, **texts)
     # what we collected says how long that took
     is_ours = bool(source.report.stages_s or run)
@@ -118,13 +119,9 @@ def _loaded(path: Path, reading: Reading, workload: str) -> Loaded:
 def _report_of(folder: Path) -> Path:
     if (folder / "report.json").is_file():
         return folder / "report.json"
-    if (folder / "capture").is_dir():
-        files = sorted(path for path in (folder / "capture").iterdir() if path.name.endswith(_CAPTURES))
-        hint = f"Name its capture: {files[0]}" if files else "Run it again."
-        raise CaptureError(f"{folder} has no report.json", hint)
-    if any(folder.glob("*/report.json")):
-        raise UsageError(f"{folder} holds several runs", f"Name the runs: {folder}/2*")
-    raise UsageError(f"{folder} is not the folder of a run", "Name a folder with a report.json, or a capture.")
+    refuse_no_run(folder)
+    files = captures_of(folder)
+    raise CaptureError(f"{folder} has no report.json", f"Name its capture: {files[0]}" if files else "Run it again.")
 
 
 def _run_json(folder: Path) -> Mapping[str, Any]:
@@ -187,9 +184,7 @@ def _median(runs: Sequence[Loaded]) -> int:
 
 
 def _with_events(run: Loaded, reading: Reading) -> Source:
-    captures = run.path / "capture" if run.path.is_dir() else run.path.parent / "capture"
-    files = [path for path in captures.glob("*") if path.name.endswith(_CAPTURES[:3])] if captures.is_dir() else []
-    for file in sorted(files):
+    for file in captures_of(run.path if run.path.is_dir() else run.path.parent):
         try:
             return replace(open_file(file, FORMATS["html"], reading), report=run.source.report)
         except PipelineError:

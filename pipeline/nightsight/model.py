@@ -301,7 +301,7 @@ class Report:
             # NaN and Infinity, which `to_json` never writes, become missing numbers
             document = json.loads(text, parse_constant=_missing, parse_float=_finite, parse_int=_whole)
             if document.pop("format") != REPORT_FORMAT:
-                raise CaptureError("unsupported format version of report.json", f"expected {REPORT_FORMAT}")
+                raise CaptureError("unsupported format version of report.json", MAKE_AGAIN)
             return _report_from_dict(document)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CaptureError(f"not a nightsight report.json: {error}", MAKE_AGAIN) from error

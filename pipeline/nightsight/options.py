@@ -144,10 +144,10 @@ class ProfileOptions(ReplayOptions, TracingOptions):
     @property
     def tables(self) -> tuple[str, ...]:
         """The reports of `nsys stats` to print after the run; UsageError if one is unknown."""
-        from nightsight.stats import DEFAULT, refuse_unknown
+        from nightsight.stats import OF_A_RUN, refuse_unknown
 
         given = tuple(name.strip() for words in self.stats for name in words.split(","))
-        tables = tuple(dict.fromkeys(name for word in given for name in (DEFAULT if word == "true" else (word,))))
+        tables = tuple(dict.fromkeys(name for word in given for name in (OF_A_RUN if word == "true" else (word,))))
         refuse_unknown(tables)
         return tables
 
@@ -336,9 +336,9 @@ class StatsOptions:
     @property
     def selection(self) -> "Selection":
         """The requested tables, and which events they cover."""
-        from nightsight.stats import Selection
+        from nightsight.stats import OF_A_FILE, Selection
 
-        reports = [report for given in self.reports for report in given.split(",")]
+        reports = [report for given in self.reports for report in given.split(",")] or OF_A_FILE
         return Selection(
             reports,
             style=self.style,

@@ -70,7 +70,10 @@ def prune(
         for place, run in reversed(list(enumerate(newest_first))):
             is_kept = choice.runs is not None and place < choice.runs
             is_young = choice.age is not None and now - _started(run)[0] <= choice.age
-            if is_kept or is_young or (run.name == latest and not choice.latest):
+            if is_kept or is_young:
+                continue
+            if run.name == latest and not choice.latest:
+                skipped.reasons["runs that are the latest of their workload (--latest deletes them too)"] += 1
                 continue
             done = _prune(run, captures=choice.captures, is_dry=is_dry)
             if done.names:

@@ -58,13 +58,18 @@ def with_replay(program: Program, request: Request, capture: Capture, profile: P
     )
     if replayed.report is None:
         return capture, profile
+    profile, findings = with_replayed(profile, replayed.report)
+    return replace(capture, findings=(*capture.findings, *findings)), profile
+
+
+def with_replayed(profile: Profile, report: Path) -> tuple[Profile, tuple[Finding, ...]]:
+    """Add the measurements in ncu's report of the same program; a failure becomes a finding."""
     try:
-        return capture, profile.joined(read(replayed.report))
+        return profile.joined(read(report)), ()
     except PipelineError as error:
         # hide paths: the message names a library that did not load
         said = re.sub(r"\S*/\S*", "<…>", error.message)
-        finding = Finding("no_kernel_metrics", "warning", "ncu's report cannot be read", said, error.hint)
-        return replace(capture, findings=(*capture.findings, finding)), profile
+        return profile, (Finding("no_kernel_metrics", "warning", "ncu's report cannot be read", said, error.hint),)
 
 
 def not_collected(request: Request, profile: Profile) -> tuple[Finding, ...]:

@@ -113,8 +113,10 @@ COMPUTE: Final = "compute"
 COMMUNICATION: Final = "communication"
 COPIES: Final = "copies and sets"
 GRAPHS: Final = "CUDA graphs"
+UNSEEN: Final = "not recorded"
 MODULE: Final = "module load and JIT"
 ALLOCATION: Final = "allocation and free"
+CAPTURE: Final = "graph capture"
 BLOCKING_COPY: Final = "blocking copy"
 LAUNCH: Final = "launch"
 DEPENDENCY: Final = "dependency"
@@ -123,14 +125,40 @@ OTHER_CALL: Final = "other CUDA call"
 UNKNOWN: Final = "unknown"
 HOST: Final = "host code"
 BUSY: Final = (COMPUTE, COMMUNICATION, COPIES, GRAPHS)
-IDLE: Final = (MODULE, ALLOCATION, BLOCKING_COPY, LAUNCH, DEPENDENCY, SYNC, OTHER_CALL, UNKNOWN, HOST)
+IDLE: Final = (
+    UNSEEN,
+    MODULE,
+    ALLOCATION,
+    CAPTURE,
+    BLOCKING_COPY,
+    LAUNCH,
+    DEPENDENCY,
+    SYNC,
+    OTHER_CALL,
+    UNKNOWN,
+    HOST,
+)
+"""What a GPU without a recorded operation waits for; of UNSEEN it is not even known whether it waits."""
+
+
+def group_of(category: str) -> str:
+    """Return `busy`, `idle`, or `unknown`: the capture does not tell whether anything ran."""
+    return "busy" if category in BUSY else "unknown" if category == UNSEEN else "idle"
+
+
 _CATEGORIES: Final = (
     (COMPUTE, "kernels"),
     (COMMUNICATION, "NCCL and NVSHMEM kernels, and copies between devices"),
     (COPIES, "all other copies, and memsets"),
     (GRAPHS, "CUDA graphs traced as a whole"),
+    (
+        UNSEEN,
+        "nothing was recorded, but the GPU may have worked: on something from before the recording, on what no "
+        "profiler records, or in a pause of the recording",
+    ),
     (MODULE, "a call that loads a module or compiles code"),
     (ALLOCATION, "a call that allocates or frees memory"),
+    (CAPTURE, "a CUDA graph was captured: launches between begin and end of a capture run nothing"),
     (BLOCKING_COPY, "a blocking copy: a call without Async, or a copy from or to pageable memory"),
     (
         LAUNCH,
@@ -154,8 +182,10 @@ PATH_CAUSES: Final = (
     BLOCKING_COPY,
     ALLOCATION,
     MODULE,
+    CAPTURE,
     OTHER_CALL,
     HOST,
+    UNSEEN,
     UNKNOWN,
 )
 """What a piece of the critical path can be."""
@@ -170,8 +200,10 @@ _PATH_CAUSES: Final = (
     (BLOCKING_COPY, "the work of the CPU in a blocking copy"),
     (ALLOCATION, "a call that allocates or frees memory, without waiting"),
     (MODULE, "a call that loads a module or compiles code, or a first launch that loads its kernel"),
+    (CAPTURE, "a CUDA graph was captured, so nothing ran"),
     (OTHER_CALL, "any other CUDA call"),
     (HOST, "no CUDA call was running on the thread, and nothing else was waited for"),
+    (UNSEEN, "nothing was recorded, but the GPU may have worked"),
     (UNKNOWN, "what led to it was not recorded"),
 )
 _STALLS: Final = (
@@ -203,8 +235,10 @@ STEP_CATEGORIES: Final = {
     COMMUNICATION: "communication_ns",
     COPIES: "copies_ns",
     GRAPHS: "graphs_ns",
+    UNSEEN: "unseen_ns",
     MODULE: "module_ns",
     ALLOCATION: "allocation_ns",
+    CAPTURE: "capture_ns",
     BLOCKING_COPY: "blocking_copy_ns",
     LAUNCH: "launch_ns",
     DEPENDENCY: "dependency_ns",
@@ -283,7 +317,8 @@ GPU_TIME: Final = Entry(
         Column("window", TEXT, "how the window was chosen"),
         Column("window_ns", WHOLE, "its length"),
         Column("busy_ns", WHOLE, "time in which at least one operation ran; overlaps count once"),
-        Column("idle_ns", WHOLE, "the rest of the window"),
+        Column("idle_ns", WHOLE, "time in which nothing ran: the rest of the window, without what is not recorded"),
+        Column("unseen_ns", WHOLE, "time of which the capture does not tell what the GPU did", is_optional=True),
         Column("busy_pct", NUMBER, "busy time in percent of the window"),
         Column("kernels", WHOLE, "kernels that ran in the window", is_plain=True),
         Column("kernel_ns", WHOLE, "their time in the window", is_plain=True),
@@ -312,7 +347,7 @@ TIME_SPLIT: Final = Entry(
     _OPERATIONS,
     (
         _DEVICE,
-        Column("group", TEXT, "`busy` or `idle`", is_plain=True),
+        Column("group", TEXT, "`busy`, `idle`, or `unknown`", is_plain=True),
         Column(
             "category",
             TEXT,
@@ -623,7 +658,7 @@ STEP_PARTS: Final = Entry(
             "time: the ranges in which the CPU was then; for *launch* and *dependency* those of the work that "
             "the GPU waited for. A range that takes less than 0.1 % counts for the one around it",
         ),
-        Column("group", TEXT, "`busy` or `idle`", is_plain=True),
+        Column("group", TEXT, "`busy`, `idle`, or `unknown`", is_plain=True),
         Column(
             "category",
             TEXT,
@@ -784,22 +819,28 @@ GPU_GAPS: Final = Entry(
 IDLE_STACKS: Final = Entry(
     "idle_stacks",
     "Python while the GPU waits",
-    "Where Python was while a GPU was idle, from samples of its stack or from the calls that torch.profiler records: "
-    "on the thread that launched the work after the gap. If that thread runs no Python, as in PyTorch's backward pass, "
-    "on the thread of its process that launches most. The rows of a device and cause add up to its idle time in "
-    "*Where the time went*.",
-    _LAUNCHED,
+    "Where Python was while a GPU was idle, from samples of its stack or from calls that torch.profiler records: on "
+    "the thread that launched the work after the gap, or, if that runs no Python (PyTorch's backward pass), on that "
+    "of its process that launches most. Rows of a device and cause add up to its idle time. Without GPU work: where "
+    "each thread of Python was; its rows add up to the window.",
+    (),
     (
-        _DEVICE,
-        Column("cause", TEXT, "the idle category of *Where the time went*"),
+        Column("device", WHOLE, "number of the GPU in the machine; none without GPU work", is_plain=True),
+        Column("tid", WHOLE, "without GPU work: the thread", is_optional=True),
+        Column(
+            "cause",
+            TEXT,
+            "the idle category of *Where the time went*. Without GPU work: `operators`, and `host code` for what is "
+            "outside of them",
+        ),
         Column("time_ns", WHOLE, "idle time with this stack; with samples, their number times their distance"),
-        Column("share_pct", NUMBER, "the same in percent of the device's idle time"),
+        Column("share_pct", NUMBER, "the same in percent of the device's idle time, or of the thread's time"),
         Column("samples", WHOLE, "samples of Python with this stack in that time", is_optional=True),
         Column(
             "function",
             TEXT,
             "the innermost function that is not of a library, and its line: where it is defined in a torch.profiler "
-            "trace, else the most frequent one; `(not recorded)`: idle time without a stack",
+            "trace, else the most frequent one; `(not recorded)`: time without a stack",
         ),
         Column("calls", TEXT, "the function of a library that it calls, and where that led"),
         Column(
@@ -807,7 +848,7 @@ IDLE_STACKS: Final = Entry(
             TEXT,
             "its callers, outermost first, and what it calls; functions of libraries in brackets, only the first of "
             "those between two others, and the last of those at the end. A stack that takes less than 0.1 % counts for "
-            "its caller",
+            "its caller. Of a torch.profiler trace, functions of libraries are left out",
         ),
     ),
     rows="stacks",
@@ -815,10 +856,11 @@ IDLE_STACKS: Final = Entry(
     named_by="function",
     full="stack",
     group=GPU,
-    short="Python while idle",
+    short="Python",
     bars=("share_pct",),
-    constant=("device",),
+    constant=("device", "tid"),
     names="code",
+    one_of=("python_samples", "python_functions"),
 )
 
 GPU_UTILIZATION: Final = Entry(

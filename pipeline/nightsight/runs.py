@@ -20,6 +20,8 @@ from typing import Any, Final
 
 from nightsight.errors import CaptureError, UsageError
 
+# an export before the file that it was made from; a replay alone if there is no timeline
+_CAPTURES: Final = (".sqlite", ".json.gz", ".nsys-rep", ".ncu-rep")
 RUN_NAME: Final = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?")
 """The name of the folder of a run: when it started, in UTC, and which of that second it is."""
 
@@ -159,6 +161,25 @@ def _replacing(path: Path, there: os.stat_result | None) -> Iterator[Path]:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def refuse_no_run(folder: Path) -> None:
+    """Raise UsageError if a folder is not that of a run."""
+    if (folder / "report.json").is_file() or (folder / "capture").is_dir():
+        return
+    if any(folder.glob("*/report.json")):
+        raise UsageError(f"{folder} holds several runs", f"Name the runs: {folder}/2*")
+    raise UsageError(f"{folder} is not the folder of a run", "Name a folder with a report.json, or a capture.")
+
+
+def captures_of(folder: Path) -> list[Path]:
+    """Return the captures that the report of a run is made from; none if they were not kept.
+
+    They are several if torch.profiler wrote a trace for each cycle.
+    """
+    files = [path for path in sorted((folder / "capture").glob("*")) if path.is_file() and path.stat().st_size]
+    by_kind = ([path for path in files if path.name.endswith(ending)] for ending in _CAPTURES)
+    return next(filter(None, by_kind), [])
 
 
 def runs(root: Path) -> list[tuple[Path, Mapping[str, Any]]]:

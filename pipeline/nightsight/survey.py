@@ -11,7 +11,7 @@ from typing import Final
 import pandas as pd
 
 from nightsight import __version__
-from nightsight.results import BUSY, IDLE, NUMBER, TEXT, WHOLE, Column
+from nightsight.results import BUSY, IDLE, NUMBER, TEXT, WHOLE, Column, group_of
 
 FORMAT: Final = 2
 VERSION: Final = f"nightsight {__version__}, summary {FORMAT}"
@@ -110,7 +110,7 @@ FACTS: Final[Mapping[str, str]] = {
     "disturbed": "Disturbed",
 }
 """The columns of `captures` that captures can share or differ in, with what they are called."""
-SPLIT: Final = (*(("busy", name) for name in BUSY), *(("idle", name) for name in IDLE))
+SPLIT: Final = tuple((group_of(name), name) for name in (*BUSY, *IDLE))
 """The categories of the time of GPUs, in their order."""
 
 _TYPES: Final = {TEXT: "str", WHOLE: "int64[pyarrow]", NUMBER: "float64"}

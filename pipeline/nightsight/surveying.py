@@ -19,6 +19,7 @@ from nightsight.parallel import use_one_thread
 from nightsight.progress import silent
 from nightsight.render.fleet import render_survey, verdict_of
 from nightsight.survey import FILES, VERSION, Failure, Survey, conform
+from nightsight.texts import without_host
 from nightsight.workflow import Reading, title_of
 
 __all__ = ["Asked", "Reduced", "summarized", "survey", "verdict_of"]
@@ -195,7 +196,7 @@ def _summarize(kept: _Kept, cluster: Cluster, reading: Reading) -> Iterator[Fail
         for count, each in enumerate(found, start=1):
             file = waiting[each.key]
             if each.reason:
-                yield Failure(file.name, each.reason.replace(f"{Path(file.path).parent}{os.sep}", ""))
+                yield Failure(file.name, without_host(each.reason.replace(f"{Path(file.path).parent}{os.sep}", "")))
             else:
                 kept.add(each.key, each.value)
             if count % every == 0 or count == len(waiting):

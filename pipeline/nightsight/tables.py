@@ -5,6 +5,7 @@ Text is categorical (categories sorted); nullable integers are Arrow-backed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -246,6 +247,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     # what the file contains but no reader asked for; source: its name in the file
     "unread": {"kind": TEXT, "events": INT, "source": TEXT},
+    # operations that ran on a stream, although their recorded times are impossible; start_ns: when they began, if that
+    # can be
+    "untimed": {**_ON_STREAM, "start_ns": NULLABLE},
     # messages of the profiler; severity: "info", "warning" or "error"
     "diagnostics": {"time_ns": INT, "severity": TEXT, "text": TEXT},
     "overheads": {**_SPAN, "process": INT, "thread": INT, "name": TEXT},
@@ -317,6 +321,12 @@ STATISTICS: Final = ("count", "total", "avg", "med", "min", "max", "stddev")
 
 def empty(table: str) -> pd.DataFrame:
     """Return a canonical table without rows, for events that were looked for and did not occur."""
+    return _made_once(table).copy(deep=False)
+
+
+@cache
+def _made_once(table: str) -> pd.DataFrame:
+    # the types of some columns take milliseconds, and most analyses ask for tables that a capture may lack
     return conform(table, pd.DataFrame(columns=list(TABLES[table])))
 
 
@@ -339,7 +349,10 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
     absent = {name: None for name in optional if name not in frame}
     silent: dict[str, Any] = {name: "" for name in _EMPTY_TEXTS & types.keys() if name not in frame}
     silent |= {name: False for name in _UNLESS_TOLD & types.keys() if name not in frame}
-    return frame.assign(**absent, **silent)[list(types)].astype(types).reset_index(drop=True)
+    found = frame.assign(**absent, **silent)[list(types)]
+    # a column that has its type already is not converted: most have, in what is put together of canonical tables
+    other = {name: kind for (name, kind), now in zip(types.items(), found.dtypes, strict=True) if now != kind}
+    return found.astype(other).reset_index(drop=True)
 
 
 def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":

@@ -1,12 +1,25 @@
-"""Texts that are safe to print: names in captures are untrusted, and can be of any length."""
+"""Texts that are safe to print: names in captures are untrusted, can be of any length, and can tell of the machine.
 
+And what a mistyped name meant.
+"""
+
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Final
 
 NO_NAME: Final = "(no name)"
 
 # control characters, lone surrogates, and marks that change the direction of surrounding text
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+# GitHub: `::error::` at the beginning of a line, `##[error]` anywhere in it; Azure: `##vso[`; TeamCity: `##teamcity[`
+_COMMAND: Final = re.compile(r"^\s*:(?=:)|#(?=#(?:vso|teamcity)?\[)")
+_OF_HANDLER: Final = re.compile(r"([^\s/\\]+)_(\d+\.\d{10,20})(?=\.pt\.trace)")
+_WORKER: Final = re.compile(
+    r"(?:(?:local|global|dp|tp|pp|ep)[_-])?(?:rank|worker|gpu|node|process|trainer|device|stage)", re.IGNORECASE
+)
+# anything with a slash, anything quoted, and option values: the rest are the profiler's own words
+_PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\S*")
 
 
 def printable(text: object) -> str:
@@ -14,8 +27,16 @@ def printable(text: object) -> str:
     if not isinstance(text, str):
         # a missing value
         return NO_NAME
-    text = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"[\t\n\r]+", " ", text)).strip()
-    return text or NO_NAME
+    return _on_one_line(text).strip() or NO_NAME
+
+
+def log_line(text: str) -> str:
+    """Make a text one line of a log: no control characters, and nothing that a CI service takes for a command."""
+    return _COMMAND.sub(r"\g<0> ", _on_one_line(text))
+
+
+def _on_one_line(text: str) -> str:
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"[\t\n\r]+", " ", text))
 
 
 def middle_cut(text: str, length: int) -> str:
@@ -24,3 +45,22 @@ def middle_cut(text: str, length: int) -> str:
         return text
     tail = (length - 1) // 2
     return f"{text[: length - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def meant(name: str, known: Iterable[str], *, most: int = 1) -> str:
+    """Return "Did you mean ...? " for a mistyped name, with a space to go on after; "" if no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=most)
+    return f"Did you mean {' or '.join(near)}? " if near else ""
+
+
+def without_private(text: str) -> str:
+    """Mask paths, quoted text and option values: messages of profilers may name files and users of the machine."""
+    return _PRIVATE.sub("<…>", text)
+
+
+def without_host(text: str) -> str:
+    """Take host names out of names of files, as torch's tensorboard_trace_handler makes them: HOST_PID.TIME.pt.trace.
+
+    A worker name of somebody's own, such as rank_3, has that form too, and stays.
+    """
+    return _OF_HANDLER.sub(lambda name: name[0] if _WORKER.fullmatch(name[1]) else f"trace_{name[2]}", text)

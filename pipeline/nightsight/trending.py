@@ -35,20 +35,36 @@ class Asked:
     folder: Path = Path()
 
 
-def add_runs(paths: Sequence[Path], place: str, reading: Reading, *, name: str = "", link: str = "") -> Iterator[str]:
+@dataclass(frozen=True)
+class Called:
+    """What the series of runs is called, if not by the workload; what captures are of that do not say so; a link."""
+
+    name: str = ""
+    workload: str = ""
+    link: str = ""
+
+
+def add_runs(paths: Sequence[Path], place: str, reading: Reading, called: Called) -> Iterator[str]:
     """Add runs to a history; yield a line about each row. Runs of one workload, machine, commit and night are one.
 
-    `name`: what their series is called, if not by the workload. UsageError if they are of several.
+    UsageError if a name is given to several workloads.
     """
     now = dt.datetime.now(dt.UTC)
-    # a capture that `profile` did not make does not say of what it is
-    loaded = load(paths, reading)
-    titles = list(dict.fromkeys(run.source.report.title for run in loaded))
-    if name and len(titles) > 1:
-        raise UsageError(f"--name is for one workload, and these are {len(titles)}", f"They are {', '.join(titles)}.")
-    named = [replace(run, measures=replace(run.measures, workload=name or run.source.report.title)) for run in loaded]
+    loaded = load(paths, reading, workload=called.workload)
+    # a capture that `profile` did not make is known by its file, unless it was said of what it is
+    workloads = [run.measures.workload or run.source.report.title for run in loaded]
+    if called.name and len(several := list(dict.fromkeys(workloads))) > 1:
+        raise UsageError(
+            f"--name is for one workload, and these are {len(several)}",
+            f"They are {', '.join(several)}. Captures that nightsight profile did not make are known by their files: "
+            "say of what they are with --workload.",
+        )
+    named = [
+        replace(run, measures=replace(run.measures, workload=called.name or workload))
+        for run, workload in zip(loaded, workloads, strict=True)
+    ]
     for runs in _nights(named):
-        row = history.row_of([run.measures for run in runs], link=link or _own_link(runs), now=now)
+        row = history.row_of([run.measures for run in runs], link=called.link or _own_link(runs), now=now)
         is_new = history.append(place, row)
         count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
         disturbed = f"; {' and '.join(row.flags)}, so it is not tested" if row.flags else ""

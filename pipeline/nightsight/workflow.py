@@ -6,7 +6,6 @@ import os
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -26,9 +25,9 @@ from nightsight.collect.conditions import findings_of, logged
 from nightsight.collect.launched import launched
 from nightsight.collect.nsys import export_sqlite, required_nsys
 from nightsight.collect.timing import of_benchmark, time_ranges
-from nightsight.collect.workloads import Program, Request, arguments_of
+from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
 from nightsight.crash import about, note
-from nightsight.errors import CaptureError, Interrupted, MissingTable, UsageError, WorkloadError
+from nightsight.errors import CaptureError, Interrupted, UsageError, WorkloadError
 from nightsight.events.sharing import with_own_gpus
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import AUTO, START_UP, check_window, chosen_window, offered_windows
@@ -50,11 +49,13 @@ from nightsight.render import (
     with_assets,
 )
 from nightsight.render.page.summary import benchmark_doubts, numbers
-from nightsight.replaying import not_collected, usable_ncu, with_replay
+from nightsight.replaying import not_collected, usable_ncu, with_replay, with_replayed
 from nightsight.results import TIME_SPLIT
-from nightsight.runs import Turn, new_run, publish, runs, write_file
-from nightsight.stats import Selection, details_of, stats_texts
+from nightsight.runs import Turn, captures_of, new_run, publish, refuse_no_run, runs, write_file
+from nightsight.scratch import scratch
+from nightsight.stats import Selection, stats_texts
 from nightsight.tables import TABLES, Details
+from nightsight.texts import without_host
 from nightsight.unprofiled import as_text, beside, with_unprofiled
 
 
@@ -111,7 +112,7 @@ def profile_program(plan: Plan, request: Request) -> Made:
         # before any other run of the program writes its results again
         capture, serving = measured_by(capture, results)
         capture = _measured_beside(program, request, capture, serving)
-        file = capture.files[-1]
+        file = capture.files[-1] if capture.files else None
         profile, unknown = _read(file, request, plan.window)
         if collector == "nsys" and not capture.failure:
             capture, profile = with_replay(program, request, capture, profile)
@@ -124,14 +125,15 @@ def profile_program(plan: Plan, request: Request) -> Made:
     made = Made(path, report, file)
     plan.show(made, plan.turn)
     if capture.failure:
-        raise WorkloadError(
-            f"{capture.failure}; the report covers what was captured until then: {path}", f"Its output: {run.logs}"
-        )
+        covers = "covers what was captured until then" if file else "has only step times"
+        raise WorkloadError(f"{capture.failure}; the report {covers}: {path}", f"Its output: {run.logs}")
     return made
 
 
-def _read(file: Path, request: Request, window: str) -> tuple[Profile, tuple[Finding, ...]]:
+def _read(file: Path | None, request: Request, window: str) -> tuple[Profile, tuple[Finding, ...]]:
     """Read a capture, with the window that was asked for, or else with a finding that there is none."""
+    if file is None:
+        return Profile({}, dict.fromkeys(TABLES, "nothing was profiled")), ()
     request.progress(f"reading {file.name}")
     details = request.replay is not None or _is_small(file)
     return _with_window(with_own_gpus(with_unprofiled(read(file, details=details), file)), window)
@@ -171,7 +173,10 @@ def _remarked(plan: Plan, capture: Capture, report: Report) -> Report:
 def _collected(collector: str, plan: Plan, request: Request) -> Capture:
     """Run a program under a collector, and log how the GPUs run meanwhile."""
     with logged() as log:
-        capture = COLLECTORS[collector](plan.program, request)
+        try:
+            capture = COLLECTORS[collector](plan.program, request)
+        except OnlyTimed as stopped:
+            capture = stopped.capture(plan.program, collector)
     return replace(
         capture,
         parameters={**capture.parameters, **plan.parameters, **arguments_of(plan.program, request)},
@@ -202,7 +207,7 @@ def _measured_beside(program: Program, request: Request, capture: Capture, servi
         tables["timed_ranges"] = timed.ranges
         capture = _with_stage(capture, "times", timed.seconds)
         capture = replace(capture, findings=(*capture.findings, *timed.findings))
-    if any(len(table) for table in tables.values()):
+    if capture.files and any(len(table) for table in tables.values()):
         write_file(beside(capture.files[-1]), as_text(tables).encode())
     return capture
 
@@ -316,12 +321,17 @@ class Reading:
 
 
 def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Iterator[Made]:
-    """Render the report of each capture, or one of all if they are of one job; yield each one written.
+    """Render the report of each capture or run, or one of all if they are of one job; yield each one written.
 
     UsageError for an impossible `output`.
     """
     style = output.style or format_of(str(output.path or ""))
     form = FORMATS[style]
+    # `latest` is a link to a run that may be there too
+    paths = list({path.resolve() if path.is_dir() else path: path for path in paths}.values())
+    captures = {path: captures_of(path) if path.is_dir() else [] for path in paths}
+    # each trace of a run with several is a report; the folder of another run tells more than its capture
+    paths = [each for path, files in captures.items() for each in (files if len(files) > 1 else [path])]
     if len(paths) > 1 and reading.attach:
         raise UsageError("--attach is about one capture", "Make their reports one by one.")
     if form.is_folder and str(output.path) == "-":
@@ -329,7 +339,9 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
             f"{style} consists of several files and cannot go to standard output", "Name a folder with -o."
         )
     _refuse_assets(style, output)
-    job = None if len(paths) == 1 or reading.is_apart else open_job(paths, form, reading)
+    files = [next(iter(captures[path]), path / "report.json") if path.is_dir() else path for path in paths]
+    inputs = [*files, *(path / "report.json" for path in paths if path.is_dir())]
+    job = None if len(paths) == 1 or reading.is_apart else open_job(files, form, reading)
     titles = [job.report.title] if job else [title_of(path) for path in paths]
     targets = _targets(titles, output, form)
     for done, target in enumerate(targets):
@@ -339,12 +351,12 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
         reading.progress(f"writing {target.name}")
         contents = form.render(replace(source, most_bytes=output.most_bytes))
         if output.assets:
-            contents[""] = _with_assets(contents[""], output.assets, target, paths)
+            contents[""] = _with_assets(contents[""], output.assets, target, inputs)
         if str(target) == "-":
             sys.stdout.buffer.write(contents[""])
             continue
         for name, content in contents.items():
-            write_file(target / name if name else target, content, inputs=paths)
+            write_file(target / name if name else target, content, inputs=inputs)
         yield Made(target, source.report, is_one_of_several=len(targets) > 1)
 
 
@@ -378,46 +390,40 @@ def _targets(titles: Sequence[str], output: Output, form: Format) -> list[Path]:
 
 
 def title_of(path: Path) -> str:
-    """Return the title of a report: the file name without the usual extensions."""
-    name = path.name
+    """Return the title of a report: the file name without the usual extensions, and without the name of a host.
+
+    Of a run, it is the workload and its id.
+    """
+    if path.is_dir():
+        run = path.resolve()
+        return f"{run.parent.name}-{run.name}"
+    name = without_host(path.name)
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
     return name or path.name
 
 
-_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report", ".csv")
+_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report", ".csv", ".pt.trace")
 
 
-def print_stats(profile: Profile, selection: Selection, *, path: Path, output: str) -> Iterator[str]:
+def print_stats(
+    profile: Profile, selection: Selection, *, path: Path, output: str, skip: Callable[[str, str], None] | None = None
+) -> Iterator[tuple[str, str]]:
     """Yield NVIDIA's tables of the capture in `path`, or the line `table: FILE` for each one written to a file.
 
-    `output`: `-` for the tables themselves, `.` for files next to the capture, otherwise a file name prefix (UsageError
-    if it cannot be one).
+    Each comes with its report. `output`: `-` for the tables themselves, `.` for files next to the capture, otherwise a
+    file name prefix (UsageError if it cannot be one). For `skip` see `stats_texts`.
     """
     prefix = path.with_suffix("") if output == "." else Path(output)
     if output.startswith("@") or not prefix.name or prefix.is_char_device() or prefix.is_fifo():
         raise UsageError(f"invalid output prefix {output!r}", "Use -o PREFIX, -o . or -o - > FILE.")
-    for ending, text in stats_texts(profile, selection):
+    for report, ending, text in stats_texts(profile, selection, skip=skip):
         if output == "-":
-            yield text
+            yield report, text
             continue
         target = prefix.with_name(prefix.name + ending)
         write_file(target, text.encode(), inputs=[path])
-        yield f"table: {target}\n"
-
-
-def tables_of(file: Path, reports: Sequence[str], reading: Reading) -> Iterator[tuple[str, str, str]]:
-    """Yield for each of NVIDIA's reports its name, and its table of a capture as text, or else why there is none.
-
-    CaptureError if the capture cannot be read.
-    """
-    with profile_of(file, reading, details=details_of(Selection(reports))) as profile:
-        for report in reports:
-            try:
-                ((_, text),) = stats_texts(profile, Selection([report], style="table"))
-                yield report, text, ""
-            except MissingTable as error:
-                yield report, "", error.message
+        yield report, f"table: {target}\n"
 
 
 def build_report(
@@ -479,8 +485,10 @@ def _doubtful(doubts: Sequence[str]) -> Finding:
 
 
 def open_file(path: Path, form: Format, reading: Reading) -> Source:
-    """Read a capture, or a report.json, with what the output format `form` needs."""
+    """Read a capture, a report.json, or the folder of a run, with what the output format `form` needs."""
     check_window(reading.window)
+    if path.is_dir():
+        return _open_run(path, form, reading)
     if recognize(path) == "report":
         if reading.window != AUTO:
             raise UsageError(
@@ -498,6 +506,41 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
         reading.progress(f"looking for causes in {path.name}")
         chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
         return _source(build_report(chosen, title_of(path)), chosen)
+
+
+def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
+    """Read the capture of a run, ncu's report beside it, and what else its report.json tells of the run.
+
+    Without a capture it is the report.json alone.
+    """
+    refuse_no_run(folder)
+    files, told = captures_of(folder), folder / "report.json"
+    if not files:
+        return open_file(told, form, reading)
+    details = form.of_events or _is_small(files[0])
+    replays = [] if files[0].suffix == ".ncu-rep" else sorted((folder / "capture").glob("*.ncu-rep"))
+    with profile_of(files[0], reading, details=details) as timeline:
+        profile, findings = with_replayed(timeline, replays[0]) if replays else (timeline, ())
+        reading.progress(f"looking for causes in {files[0].name}")
+        chosen = with_attached(replace(with_own_gpus(profile), window=reading.window), reading.attach)
+        if not told.is_file():
+            return _source(build_report(chosen, title_of(files[0]), findings=findings), chosen)
+        run = Report.from_json(told.read_bytes())
+        capture = Capture(
+            run.title,
+            run.environment.collector,
+            (files[0],),
+            environment=run.environment,
+            parameters=run.parameters,
+            benchmark=run.benchmark,
+            stages_s=run.stages_s,
+            conditions=run.conditions,
+        )
+        report = build_report(chosen, run.title, capture=capture, findings=findings)
+        # what only the collector knew; of another window nothing else holds
+        known = {"unknown_window", *(finding.rule for finding in report.findings)}
+        kept = [finding for finding in run.findings if finding.severity != "advice" and finding.rule not in known]
+        return _source(replace(report, findings=_ranked((*kept, *report.findings))), chosen)
 
 
 def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | None:
@@ -518,8 +561,8 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
             try:
                 one = next(found)()
             except CaptureError as error:
-                said = f"{error.message}."
-                findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said, error.hint))
+                title, said = f"{without_host(path.name)} was left out", f"{without_host(error.message)}."
+                findings.append(Finding("unread_rank", "warning", title, said, error.hint))
                 unreadable += 1
                 continue
             if one is None:
@@ -529,7 +572,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
                 kept.append(path)
                 continue
             said = "Its program does not communicate, and nothing tells which rank it is of."
-            findings.append(Finding("unread_rank", "warning", f"{path.name} was left out", said))
+            findings.append(Finding("unread_rank", "warning", f"{without_host(path.name)} was left out", said))
             if not every and len(findings) > 1:
                 return None
     facts = [one.facts for one in every]
@@ -633,10 +676,10 @@ def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iter
             yield profile
         return
     tool = required_nsys(reading.nsys)
-    with about(path), tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
+    with about(path), scratch() as folder:
         reading.progress(f"exporting {path.name}")
-        database = Path(folder) / "export.sqlite"
-        export_sqlite(path, database, nsys=tool, log=Path(folder) / "export.log")
+        database = folder / "export.sqlite"
+        export_sqlite(path, database, nsys=tool, log=folder / "export.log")
         yield with_unprofiled(read(database, details=details), path)
 
 

@@ -12,6 +12,24 @@ import pytest
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+class Browser:
+    """Chromium, with one context for each set of options: to make one takes as long as to open a page in it.
+
+    Pages of a context could share what they store, but ours store nothing.
+    """
+
+    def __init__(self, chromium: Any) -> None:
+        self._chromium = chromium
+        self._contexts: dict[str, Any] = {}
+
+    def new_page(self, **options: Any) -> Any:
+        """Open a page, which the caller closes."""
+        key = repr(sorted(options.items()))
+        if key not in self._contexts:
+            self._contexts[key] = self._chromium.new_context(**options)
+        return self._contexts[key].new_page()
+
+
 @contextmanager
 def chromium() -> Iterator[Any]:
     """Start the browser; without one, fail in CI and skip the test elsewhere."""

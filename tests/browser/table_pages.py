@@ -80,8 +80,7 @@ def _runs() -> list[IndexEntry]:
 def visited(browser: Any, file: Path, *, script: str = "", **options: Any) -> Iterator[Any]:
     """Open a page once its tables are ready; in the end there must be no message."""
     messages: list[str] = []
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
-    page = context.new_page()
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, **options)
     page.on("console", lambda message: messages.append(message.text))
     page.on("pageerror", lambda error: messages.append(str(error)))
     if script:
@@ -92,7 +91,7 @@ def visited(browser: Any, file: Path, *, script: str = "", **options: Any) -> It
     for frame in page.frames:
         frame.evaluate(OPEN_ALL)
     yield page
-    context.close()
+    page.close()
     assert messages == []
 
 

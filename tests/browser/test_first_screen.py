@@ -146,21 +146,22 @@ def test_an_address_opens_the_section_that_it_names(browser: Any, files: dict[st
 
 
 def test_without_scripts_what_is_closed_still_opens(browser: Any, files: dict[str, Path]) -> None:
-    with browser.new_context(java_script_enabled=False) as context:
-        page = context.new_page()
-        page.goto(files["train"].as_uri())
-        page.locator("#cuda_api_sum summary").first.click()
-        page.locator("#cuda_api_sum table").wait_for()
-
-
-@pytest.mark.parametrize("width", [390, 640, 1280])
-def test_the_contents_stay_in_view(width: int, browser: Any, files: dict[str, Path]) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 720})
+    page = browser.new_page(java_script_enabled=False)
     page.goto(files["train"].as_uri())
-    page.evaluate("scrollTo(0, 2000)")
+    page.locator("#cuda_api_sum summary").first.click()
+    page.locator("#cuda_api_sum table").wait_for()
+    page.close()
+
+
+def test_the_contents_stay_in_view(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.goto(files["train"].as_uri())
     contents = page.locator(".contents")
-    wait_until(page, lambda: contents.bounding_box()["y"] == 0)
-    assert contents.bounding_box()["height"] < 60
-    contents.get_by_role("link", name="Verdict").click()
-    wait_until(page, lambda: page.evaluate("scrollY") == 0)
+    for width in (390, 640, 1280):
+        page.set_viewport_size({"width": width, "height": 720})
+        page.evaluate("scrollTo(0, 2000)")
+        wait_until(page, lambda: contents.bounding_box()["y"] == 0)
+        assert contents.bounding_box()["height"] < 60
+        contents.get_by_role("link", name="Verdict").click()
+        wait_until(page, lambda: page.evaluate("scrollY") == 0)
     page.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nightsight.render import IndexEntry, render_html, render_index
-from tests.browser.looks import LOOKS, OPEN_ALL
+from tests.browser.looks import OPEN_ALL, in_turns
 from tests.recorded import Recorded
 from tests.replay_tables import kernels, replay_report
 from tests.reports import HOSTILE, hostile_report, small_report
@@ -37,8 +37,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, recorded: Recorded) -> dict[
     return {name: folder / f"{name}.html" for name in pages}
 
 
-@pytest.mark.parametrize(("scheme", "width"), LOOKS)
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(("name", "scheme", "width"), in_turns(PAGES))
 def test_page_is_silent_self_contained_and_fits(
     name: str, scheme: str, width: int, browser: Any, files: dict[str, Path]
 ) -> None:
@@ -184,15 +183,14 @@ def test_on_a_phone_the_names_of_kernels_stay_beside_their_figures(browser: Any,
 def test_the_time_of_the_run_is_utc_and_the_reader_s(
     zone: str, local: str, browser: Any, files: dict[str, Path]
 ) -> None:
-    context = browser.new_context(timezone_id=zone, locale="de-DE")
-    page = context.new_page()
+    page = browser.new_page(timezone_id=zone, locale="de-DE")
     page.goto(files["train"].as_uri())
     fact = page.locator(".facts li", has=page.locator("time"))
     beside = "" if zone == "UTC" else f" ({local})"
     assert fact.inner_text() == f"2026-11-20 09:19:43 UTC{beside}"
     assert fact.locator("time").get_attribute("title") == local
     assert page.locator("#method time").text_content() == "2026-11-20 09:19:43"
-    context.close()
+    page.close()
 
 
 def test_a_reader_chooses_the_window(browser: Any, files: dict[str, Path]) -> None:
@@ -217,8 +215,8 @@ def test_a_reader_chooses_the_window(browser: Any, files: dict[str, Path]) -> No
 
 
 def test_without_scripts_the_chosen_window_is_shown(browser: Any, files: dict[str, Path]) -> None:
-    with browser.new_context(java_script_enabled=False) as context:
-        page = context.new_page()
-        page.goto(files["train"].as_uri())
-        assert page.locator(".whole .sides").filter(visible=True).first.inner_text().startswith("Busy 86.8 %")
-        assert not page.locator(".windows .segments").is_visible()
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(files["train"].as_uri())
+    assert page.locator(".whole .sides").filter(visible=True).first.inner_text().startswith("Busy 86.8 %")
+    assert not page.locator(".windows .segments").is_visible()
+    page.close()

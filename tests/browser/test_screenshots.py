@@ -14,17 +14,19 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from tests.browser.looks import LOOKS, OPEN_ALL
+from tests.browser.looks import LOOKS, OPEN_ALL, in_turns
 from tests.browser.sample_pages import READY, sample_pages
 from tests.browser.table_pages import wait_until
+from tests.properties import at_night
 from tests.recorded import Recorded
 
 pytestmark = pytest.mark.browser
 
 SHOTS: Final = [
-    *((name, *look) for name in ("mlp", "cpu", "index") for look in LOOKS),
-    # the page with most in it in the other two as well
-    *(("mlp", *look) for look in (("light", 1280), ("dark", 390))),
+    # the page with most in it in both
+    *(("mlp", *look) for look in LOOKS),
+    *(pytest.param(shot.values, marks=shot.marks) for shot in in_turns(("cpu", "index"))),
+    *at_night(("mlp", "light", 1280), ("mlp", "dark", 390)),
 ]
 # each line of text that can be seen: its words, its box, that of the figure it is drawn in, and whether it is in use
 TEXTS: Final = """() => {

@@ -195,14 +195,13 @@ def test_what_is_written_fits_and_each_part_can_be_pointed_at(browser: Any, trai
 
 
 def test_without_scripts_the_pictures_are_there_and_say_what_they_show(browser: Any, train_page: Path) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
+    page = browser.new_page(java_script_enabled=False)
     page.goto(train_page.as_uri())
     for picture in (".icicle", ".step-columns"):
         assert page.locator(picture).get_attribute("role") == "img"
         assert page.locator(picture).bounding_box()["height"] > 50
         assert page.locator(f"{picture} > [role]").count() == 0
-    context.close()
+    page.close()
 
 
 def test_on_a_page_without_a_timeline_parts_still_keep_their_rows(

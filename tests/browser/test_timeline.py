@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.looks import LOOKS
+from tests.browser.looks import in_turns
 from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import in_view, pixels, show, timeline_page
 from tests.browser.timeline_samples import GEMM, LAUNCH, NAMES, place, small, text, visitor
@@ -24,8 +24,9 @@ def visit(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
 # as a page
 
 
-@pytest.mark.parametrize(("scheme", "width"), LOOKS)
-@pytest.mark.parametrize("name", ["small", "coarse", "hostile", "one", "instants", "none", "rows"])
+@pytest.mark.parametrize(
+    ("name", "scheme", "width"), in_turns(["small", "coarse", "hostile", "one", "instants", "none", "rows"])
+)
 def test_it_is_silent_self_contained_and_fits(name: str, scheme: str, width: int, visit: Any) -> None:
     with visit(name, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
         assert page.evaluate("document.documentElement.scrollWidth") == width

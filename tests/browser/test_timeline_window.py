@@ -236,7 +236,7 @@ def test_far_jumps_do_not_scroll_through_everything(browser: Any, tmp_path: Path
     file = tmp_path / "long.html"
     file.write_text(long_page(), encoding="utf-8")
     # its style was changed, so that its policy does not fit
-    page = browser.new_context(viewport={"width": 1280, "height": 800}, bypass_csp=True).new_page()
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, bypass_csp=True)
     page.goto(file.as_uri())
     page.locator(".timeline-box canvas").wait_for()
     page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
@@ -261,4 +261,4 @@ def test_far_jumps_do_not_scroll_through_everything(browser: Any, tmp_path: Path
     page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
     page.locator("#near").click()
     assert len([place for place in places() if place > 0]) > 2
-    page.context.close()
+    page.close()

@@ -37,8 +37,7 @@ def timeline_page(data: str) -> str:
 def timeline_visit(browser: Any, file: Path, *, script: str = "", **options: Any) -> Iterator[Any]:
     """Open a page once its timeline is drawn; in the end there must have been no message and no further request."""
     seen: list[str] = []
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-    page = context.new_page()
+    page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
     page.on("console", lambda message: seen.append(message.text))
     page.on("pageerror", lambda error: seen.append(str(error)))
     page.on("request", lambda request: seen.append(request.url))
@@ -48,7 +47,7 @@ def timeline_visit(browser: Any, file: Path, *, script: str = "", **options: Any
     if not script and options.get("java_script_enabled", True):
         wait_until(page, lambda: bool(durations(page, "ready")))
     yield page
-    context.close()
+    page.close()
     assert seen == [file.as_uri()]
 
 
@@ -72,9 +71,14 @@ def pixels(page: Any, x: int, y: int, width: int, height: int) -> list[tuple[int
     script = """([x, y, width, height]) => {
       const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
       copy.drawImage(document.querySelector(".timeline-box canvas"), -x, -y);
-      return Array.from(copy.getImageData(0, 0, width, height).data);
+      const { data } = copy.getImageData(0, 0, width, height);
+      const parts = [];
+      for (let from = 0; from < data.length; from += 4096) {
+        parts.push(String.fromCharCode(...data.subarray(from, from + 4096)));
+      }
+      return btoa(parts.join(""));
     }"""
-    values = page.evaluate(script, [x, y, width, height])
+    values = base64.b64decode(page.evaluate(script, [x, y, width, height]))
     return list(zip(values[::4], values[1::4], values[2::4], strict=True))
 
 

@@ -182,7 +182,7 @@ def test_stats_equal_nsys_stats(mlp: Path, report: str, tmp_path: Path) -> None:
     database = Path(shutil.copy(mlp / "capture" / "mlp.sqlite", tmp_path))
     theirs = nsys_stats(database, "-r", report)
     try:
-        ((_, ours),) = stats_texts(recorded(database), Selection([report]))
+        ((_, _, ours),) = stats_texts(recorded(database), Selection([report]))
     except MissingTable:
         assert without_rows(theirs)
     else:
@@ -195,7 +195,7 @@ def test_stats_equal_nsys_stats_where_there_is_something_to_show(
 ) -> None:
     report, *options = filled_in(variant, profile)
     named = dict(option.removeprefix("--").replace("-", "_", 1).split("=", 1) for option in options)
-    ((_, ours),) = stats_texts(profile, Selection([report], **named))
+    ((_, _, ours),) = stats_texts(profile, Selection([report], **named))
     is_filtered = any("filter" in option for option in options)
     if is_filtered and without_rows(ours):
         assert without_rows(theirs[variant])

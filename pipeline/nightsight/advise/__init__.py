@@ -25,6 +25,7 @@ from nightsight.results import (
     COMPUTE,
     COPIES,
     CRITICAL_PATH,
+    CUDA_API_SUM,
     GPU_TIME,
     HOST,
     LAUNCH,
@@ -449,7 +450,10 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
         return dict.fromkeys(_BY_NAME, "there is nothing to simulate")
     if doubt := replays[0]["doubt"]:
         return dict.fromkeys(_BY_NAME, doubt)
-    found = {} if replays[0]["calls"] else dict.fromkeys(_BY_NAME.keys() - set(_KERNELS), "no CUDA calls were recorded")
+    why = "no CUDA calls were recorded"
+    if CUDA_API_SUM.name in {result.name for result in results if result.table is not None}:
+        why = "no CUDA call was made in this window, whose work was launched before"
+    found = {} if replays[0]["calls"] else dict.fromkeys(_BY_NAME.keys() - set(_KERNELS), why)
     if not len(tables.rows(NCU_LIMITS)):
         found |= dict.fromkeys(sorted(KERNEL_RULES.keys() - _BY_NAME.keys()), "no kernel was replayed with ncu")
     return found

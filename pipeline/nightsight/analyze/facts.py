@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
+from nightsight.analyze.no_work import NOT_RECORDED, next_to_none, no_work, not_traced
+from nightsight.analyze.unseen_work import unseen_work
 from nightsight.events.communication import are_ranks_known, of_all_ranks, ranks_of
 from nightsight.events.launches import GPU_TABLES, find_keys
 from nightsight.events.sharing import sharing
@@ -55,13 +57,17 @@ def trust(timeline: Timeline) -> tuple[Finding, ...]:
     profile = timeline.profile
     if "kernels" not in profile.tables:
         names = profile.tables.get("api_calls", empty("api_calls"))["name"]
-        return (_NOT_RECORDED,) * bool(names.astype("str").str.contains(_LAUNCHING).any())
+        if names.astype("str").str.contains(_LAUNCHING).any():
+            return (_NOT_RECORDED,)
+        return (not_traced(profile),) if profile.environment.collector == "nsys" else ()
+    if (few := next_to_none(profile)) is not None:
+        return (few,)
     graphs = _GRAPHS if len(profile.tables.get("graph_launches", ())) else None
     calls = _calls(timeline)
     edges = _edges(timeline, calls)
     cut = _cut(int(edges.calls.sum()), int(edges.operations.sum())) if edges.operations.any() else None
     lost = _lost_work(timeline, calls[~edges.calls])
-    found = (lost, cut, _lost_calls(timeline, edges.operations), _early_work(timeline), graphs)
+    found = (lost, cut, _lost_calls(timeline, edges.operations), _early_work(timeline), graphs, *unseen_work(timeline))
     return tuple(finding for finding in found if finding)
 
 
@@ -109,8 +115,8 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
         return _no_calls()
     is_copy, launch = _is_named(calls, _COPYING), timeline.call_launch
     gives = (is_copy | _is_named(calls, _LAUNCHING)) & (launch >= 0)
-    # isin by sorting: numpy's own hashes, which is ten times slower on ids
-    known = np.append(distinct(timeline.operations.launch), np.iinfo(np.int64).max)
+    # isin by sorting: numpy's own hashes, which is ten times slower on ids; what ran at an unknown time was not lost
+    known = np.append(distinct(np.append(timeline.operations.launch, _untimed(timeline))), np.iinfo(np.int64).max)
     has_work: Flags = known[find_keys(known, launch)] == launch
     if has_work[gives].all():
         return _no_calls()
@@ -126,6 +132,17 @@ def _calls(timeline: Timeline) -> pd.DataFrame:
     is_brief = given["time"] < given["time"][given["has_work"]].min() / 2
     kept: pd.DataFrame = given[given["has_work"] | ~given["is_copy"] | ~is_brief].drop(columns="launch")
     return kept.reset_index(drop=True)
+
+
+def _untimed(timeline: Timeline) -> Ints:
+    """Return the launch keys of the calls whose operations have impossible times."""
+    calls, keys = timeline.profile.table("api_calls"), ["process", "correlation"]
+    lost = timeline.profile.tables.get("untimed", empty("untimed"))[keys].dropna()
+    if not len(lost):
+        return np.empty(0, dtype=np.int64)
+    known = lost.astype("float64").drop_duplicates()
+    both = calls[keys].astype("float64").merge(known, "left", keys, indicator=True, validate="m:1")
+    return timeline.call_launch[(both["_merge"] == "both").to_numpy()]
 
 
 def _no_calls() -> pd.DataFrame:
@@ -191,7 +208,7 @@ def _lost_work(timeline: Timeline, calls: pd.DataFrame) -> Finding | None:
             return _not_read("No kernel, copy or memset was found.", unread)
         # calls were saved, and none of them gives work: the program did nothing on the GPU
         is_idle = _has_capture_range(profile) and len(profile.tables.get("api_calls", ())) > 0
-        return _LOST_ALL if lost or (is_said and not is_idle) else _NO_GPU_WORK
+        return no_work(profile, are_lost=bool(lost) or (is_said and not is_idle))
     if lost:
         missing = sum(unmatched for _, unmatched, _ in lost)
         is_there = sum(rows for _, rows in unread) >= missing
@@ -300,27 +317,12 @@ _STRETCHES: Final = 8
 _CLOCK_SKEW_NS: Final = 1_000_000
 # share of all launches: a few fail, or are cut off at the end of the capture
 _TOLERATED: Final = 0.02
-_NO_GPU_WORK: Final = Finding(
-    "no_gpu_work",
-    "warning",
-    "No GPU work was captured",
-    "CUDA was traced, but no kernel, copy or memset ran while the capture was on.",
-    "Check that the program uses the GPU, and that the capture range (cudaProfilerStart/Stop) encloses the work.",
-)
 _NOT_RECORDED: Final = Finding(
-    "gpu_not_recorded",
+    NOT_RECORDED,
     "warning",
     "GPU work was not recorded",
     "The capture has calls that launch kernels, but neither kernels nor copies.",
     "Record the GPU, too: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
-)
-_LOST_ALL: Final = Finding(
-    "lost_events",
-    "warning",
-    "No GPU work was saved",
-    "Launching calls were recorded, or the profiler reports that events may be missing, but the capture holds no "
-    "kernel, copy or memset. If a program is killed or aborts, the profiler's buffers are lost.",
-    "Let the program end by itself, or stop it with nightsight (--timeout, Ctrl-C), which saves the buffers first.",
 )
 _GRAPHS: Final = Finding(
     "graph_level_trace",

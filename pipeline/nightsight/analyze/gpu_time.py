@@ -8,8 +8,8 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.launches import GPU_TABLES
 from nightsight.events.timeline import Timeline, busy_spans, by_device
-from nightsight.events.window import Window
-from nightsight.intervals import Ints, length
+from nightsight.events.unseen import unseen
+from nightsight.intervals import Ints, length, shared
 from nightsight.results import GPU_TIME
 
 
@@ -27,7 +27,7 @@ def gpu_time(timeline: Timeline) -> Table:
         rows.append(
             {
                 "device": device,
-                **_shares(window, covered),
+                **_shares(timeline, device, covered),
                 **_sums(timeline, here, end - start),
                 **_launching(timeline, device),
             }
@@ -35,15 +35,20 @@ def gpu_time(timeline: Timeline) -> Table:
     notes: tuple[str, ...] = ()
     if operations.of("graph_launches").any():
         notes = ("CUDA graphs were traced as a whole: the kernels inside them are in no kernel table.",)
-    return Table(pd.DataFrame(rows, columns=GPU_TIME.column_names), notes)
+    table = pd.DataFrame(rows, columns=GPU_TIME.column_names)
+    return Table(table if table["unseen_ns"].any() else table.drop(columns="unseen_ns"), notes)
 
 
-def _shares(window: Window, covered: int) -> dict[str, object]:
+def _shares(timeline: Timeline, device: int, covered: int) -> dict[str, object]:
+    window, unknown = timeline.window, unseen(timeline.profile)[device].spans
+    bounds = np.array([window.start_ns]), np.array([window.end_ns])
+    hidden = length(shared(bounds, unknown))
     return {
         "window": window.name,
         "window_ns": window.length_ns,
         "busy_ns": covered,
-        "idle_ns": window.length_ns - covered,
+        "idle_ns": window.length_ns - covered - hidden,
+        "unseen_ns": hidden,
         "busy_pct": 100.0 * covered / window.length_ns if window.length_ns else 0.0,
     }
 

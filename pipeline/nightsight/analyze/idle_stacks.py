@@ -1,5 +1,7 @@
 """Where Python was while a GPU was idle: stacks by the cause of the idle time, from samples or from recorded calls.
 
+Without GPU work: where the threads of Python were, in operators and outside of them.
+
 Samples are points in time: each stands for the time between two of them, which is right on average, however short the
 gaps are. Recorded calls are spans, so their time is known.
 """
@@ -8,19 +10,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nightsight.analyze.analysis import Analysis, Table
-from nightsight.analyze.split import Waits, causing_calls, devices_at_work, waits
+from nightsight.analyze.split import causing_calls, devices_at_work, waits
+from nightsight.events.categories import Categories
 from nightsight.events.timeline import Timeline, busy_spans, positions
 from nightsight.events.window import Window
-from nightsight.intervals import Ints, gaps, innermost, outer, scaled
-from nightsight.results import IDLE, IDLE_STACKS
+from nightsight.intervals import Ints, gaps, innermost, inside, outer, scaled
+from nightsight.results import HOST, IDLE, IDLE_STACKS, OPERATORS
 from nightsight.stacks import framed, joined, of_library, split, without_line
-from nightsight.tables import levels, nearest
+from nightsight.tables import NULLABLE, empty, levels, nearest
 from nightsight.units import format_value
 
 # the sampler misses turns while all processors are busy; a longer pause than this many is none of its
@@ -28,7 +31,23 @@ _MOST_MISSED: Final = 10
 # of a device's idle time: a stack that takes less counts for its caller
 _LEAST: Final = 0.001
 _NOT_RECORDED: Final = "(not recorded)"
+_OF_PYTHON: Final = ("python_samples", "python_functions")
+_WITHOUT_GPU: Final = "Where Python was"
+_NO_STACKS: Final = "of Python, only functions of libraries were recorded, or too few samples"
 _GENERATED: Final = "(<"
+
+
+class _Pieces(NamedTuple):
+    """Disjoint pieces of time, of which it is asked where a thread of Python was: start, end, cause and thread.
+
+    cause: a position in `causes`. thread: -1 if none is known.
+    """
+
+    start: Ints
+    end: Ints
+    cause: Ints | Categories
+    thread: Ints
+    causes: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,28 +87,35 @@ class _Calls:
 
 
 def idle_stacks(timeline: Timeline) -> Table:
-    """Return one row per device, cause and stack; the rows of a device and cause add up to its idle time."""
-    found = _recorded(timeline)
+    """Return one row per device, cause and stack; the rows of a device and cause add up to its idle time.
+
+    Without GPU work they are of threads, and add up to the window.
+    """
+    found, has_work = _recorded(timeline), len(timeline.operations.start) > 0
+    title = "" if has_work else _WITHOUT_GPU
     if found is None:
-        empty = pd.DataFrame(columns=IDLE_STACKS.column_names).drop(columns="samples")
-        return Table(empty, (timeline.profile.why_missing("python_samples"),))
-    stand_in = _stand_ins(timeline, set(found.threads))
-    rows: list[dict[str, Any]] = []
-    for device in devices_at_work(timeline):
-        idle = gaps(busy_spans(timeline)[int(device)], (timeline.window.start_ns, timeline.window.end_ns))
-        explained = waits(timeline, device=int(device), idle=idle)
-        rows += ({"device": device, **row} for row in _rows(found, explained, stand_in))
+        return Table(pd.DataFrame(columns=_columns(tid=False, samples=False)), (_NO_STACKS,), title)
+    asked = _idle(timeline, set(found.threads)) if has_work else _of_threads(timeline, set(found.threads))
+    rows = [{**key, **row} for key, pieces in asked for row in _rows(found, pieces)]
     frame = pd.DataFrame(rows, columns=IDLE_STACKS.column_names)
-    frame = frame.astype(dict.fromkeys(("cause", "function", "calls", "stack"), "str"))
+    if not has_work:
+        # a thread that ran Python only outside of the window
+        frame = frame[frame.groupby("tid")["stack"].transform(lambda stacks: (stacks != "").any()).astype("bool")]
+    frame = frame.astype({**dict.fromkeys(("cause", "function", "calls", "stack"), "str"), "device": NULLABLE})
     frame = frame.sort_values(
-        ["device", "time_ns", "cause", "stack"], ascending=[True, False, True, True], ignore_index=True
+        ["device", "tid", "time_ns", "cause", "stack"], ascending=[True, True, False, True, True], ignore_index=True
     )
-    is_sampled = isinstance(found, _Samples)
-    return Table(frame if is_sampled else frame.drop(columns="samples"), _notes(found, frame))
+    kept = _columns(tid=not has_work, samples=isinstance(found, _Samples))
+    return Table(frame[kept], _notes(found, frame, "idle time" if has_work else "time"), title)
 
 
-def _notes(found: _Samples | _Calls, frame: pd.DataFrame) -> tuple[str, ...]:
-    """Say how much the times are based on, and how much of the idle time has no stack."""
+def _columns(*, tid: bool, samples: bool) -> list[str]:
+    optional = {"tid": tid, "samples": samples}
+    return [name for name in IDLE_STACKS.column_names if optional.get(name, True)]
+
+
+def _notes(found: _Samples | _Calls, frame: pd.DataFrame, time: str) -> tuple[str, ...]:
+    """Say how much the times are based on, and how much of the `time` has no stack."""
     notes = []
     if isinstance(found, _Samples):
         distance = format_value(found.distance_ns, "distance_ns")
@@ -100,7 +126,7 @@ def _notes(found: _Samples | _Calls, frame: pd.DataFrame) -> tuple[str, ...]:
     bare = frame["stack"] == ""
     if bare.any():
         share = 100.0 * frame.loc[bare, "time_ns"].sum() / frame["time_ns"].sum()
-        notes.append(f"{format_value(share, 'share_pct')} of the idle time has no stack.")
+        notes.append(f"{format_value(share, 'share_pct')} of the {time} has no stack.")
     return tuple(notes)
 
 
@@ -109,8 +135,7 @@ def _notes(found: _Samples | _Calls, frame: pd.DataFrame) -> tuple[str, ...]:
 
 def _recorded(timeline: Timeline) -> _Samples | _Calls | None:
     """Return the samples of Python's stack, else the calls of its functions; None if there are neither."""
-    tables = timeline.profile.tables
-    samples, calls = tables.get("python_samples"), tables.get("python_functions")
+    samples, calls = (timeline.profile.tables.get(name) for name in _OF_PYTHON)
     if samples is not None and len(samples):
         return _sampled(samples, timeline.window)
     return _called(calls) if calls is not None and len(calls) else None
@@ -188,15 +213,46 @@ def _stand_ins(timeline: Timeline, recorded: set[int]) -> dict[int, int]:
     return {thread: other for thread, other in found.items() if other is not None}
 
 
+# -- what is asked ----------------------------------------------------------------------------------------------------
+
+
+def _idle(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, int], _Pieces]]:
+    """Yield the idle time of each device, with the thread that launched what came after."""
+    stand_in = _stand_ins(timeline, recorded)
+    for device in devices_at_work(timeline):
+        idle = gaps(busy_spans(timeline)[int(device)], (timeline.window.start_ns, timeline.window.end_ns))
+        explained = waits(timeline, device=int(device), idle=idle)
+        launching, place = np.unique(explained.thread[explained.piece], return_inverse=True)
+        thread = np.array([stand_in.get(key, -1) for key in launching.tolist()], dtype=np.int64)[place]
+        yield {"device": device}, _Pieces(explained.start, explained.end, explained.cause, thread, IDLE)
+
+
+def _of_threads(timeline: Timeline, recorded: set[int]) -> Iterator[tuple[dict[str, int], _Pieces]]:
+    """Yield the window for each thread of Python: when it was in operators, and when not."""
+    bounds = (timeline.window.start_ns, timeline.window.end_ns)
+    tables = {name: timeline.profile.tables.get(name, empty(name)) for name in ("cpu_ops", *_OF_PYTHON)}
+    start, end, thread = (tables["cpu_ops"][name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
+    known = pd.concat([tables[name][["thread", "tid"]] for name in _OF_PYTHON]).drop_duplicates("thread")
+    for key, tid in zip(known["thread"].tolist(), known["tid"].tolist(), strict=True):
+        if key not in recorded:
+            continue
+        mine = thread == key
+        busy = inside(start[mine], end[mine], bounds)
+        spans = busy, gaps(busy, bounds)
+        begun, over = (np.concatenate([of[edge] for of in spans]) for edge in (0, 1))
+        cause = np.repeat(np.arange(2), [len(of[0]) for of in spans])
+        yield {"tid": tid}, _Pieces(begun, over, cause, np.full(len(begun), key), (OPERATORS, HOST))
+
+
 # -- stacks -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(found: _Samples | _Calls, explained: Waits, stand_in: Mapping[int, int]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a device."""
-    idle = np.bincount(explained.cause, explained.end - explained.start, len(IDLE)).astype(np.int64)
-    whole, unit = int(idle.sum()), found.distance_ns if isinstance(found, _Samples) else 1.0
-    cause, stack, weight = _weights(found, explained, stand_in)
-    for category in np.flatnonzero(idle).tolist():
+def _rows(found: _Samples | _Calls, pieces: _Pieces) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a device, or of a thread."""
+    times_of = np.bincount(pieces.cause, pieces.end - pieces.start, len(pieces.causes)).astype(np.int64)
+    whole, unit = int(times_of.sum()), found.distance_ns if isinstance(found, _Samples) else 1.0
+    cause, stack, weight = _weights(found, pieces)
+    for category in np.flatnonzero(times_of).tolist():
         tree = _Tree(keeps_lines=isinstance(found, _Calls))
         mine = cause == category
         for text, amount in zip(stack[mine].tolist(), weight[mine].tolist(), strict=True):
@@ -206,12 +262,12 @@ def _rows(found: _Samples | _Calls, explained: Waits, stand_in: Mapping[int, int
             ways[frames] += amount
         amounts = np.array(list(ways.values()), dtype=np.int64)
         # samples are chance: those of a cause can stand for more than its time
-        times = scaled(amounts, min(int(idle[category]), round(unit * amounts.sum())))
-        bare = int(idle[category] - times.sum())
+        times = scaled(amounts, min(int(times_of[category]), round(unit * amounts.sum())))
+        bare = int(times_of[category] - times.sum())
         for (frames, amount), time in zip([*ways.items(), ((), 0)], [*times.tolist(), bare], strict=True):
             if time:
                 yield {
-                    "cause": IDLE[category],
+                    "cause": pieces.causes[category],
                     "time_ns": time,
                     "share_pct": 100.0 * time / whole,
                     "samples": amount,
@@ -220,14 +276,14 @@ def _rows(found: _Samples | _Calls, explained: Waits, stand_in: Mapping[int, int
                 }
 
 
-def _weights(found: _Samples | _Calls, explained: Waits, stand_in: Mapping[int, int]) -> tuple[Ints, Ints, Ints]:
+def _weights(found: _Samples | _Calls, pieces: _Pieces) -> tuple[Ints, Ints, Ints]:
     """Return for each cause and stack its weight: how many samples, or ns."""
     keys, weights = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for launching, mine in positions(explained.thread[explained.piece]).items():
-        if (thread := stand_in.get(launching)) is not None:
-            ordered = mine[np.argsort(explained.start[mine], kind="stable")]
-            span, stack, weight = found.during(thread, explained.start[ordered], explained.end[ordered])
-            keys.append(explained.cause[ordered[span]].astype(np.int64) * len(found.texts) + stack)
+    for thread, mine in positions(pieces.thread).items():
+        if thread in found.threads:
+            ordered = mine[np.argsort(pieces.start[mine], kind="stable")]
+            span, stack, weight = found.during(thread, pieces.start[ordered], pieces.end[ordered])
+            keys.append(pieces.cause[ordered[span]].astype(np.int64) * len(found.texts) + stack)
             weights.append(weight)
     key, row = np.unique(np.concatenate(keys), return_inverse=True)
     summed = np.zeros(len(key), dtype=np.int64)

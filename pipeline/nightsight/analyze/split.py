@@ -15,17 +15,21 @@ from nightsight.events.categories import Categories, Spent, call_causes, operati
 from nightsight.events.names import api_names
 from nightsight.events.steps import device_steps
 from nightsight.events.timeline import Timeline, busy_spans, by_device, of_capture, operation_column, positions
+from nightsight.events.unseen import graph_captures, unseen
 from nightsight.events.window import START_UP
 from nightsight.intervals import Flags, Ints, Spans, covered, in_order, inside, length, touches, union, without
 from nightsight.model import Profile
 from nightsight.parallel import once
 from nightsight.results import (
     BUSY,
+    CAPTURE,
     DEPENDENCY,
     IDLE,
     LAUNCH,
     TIME_SPLIT,
     UNKNOWN,
+    UNSEEN,
+    group_of,
 )
 from nightsight.tables import NULLABLE, empty, renamed
 from nightsight.units import format_value
@@ -179,7 +183,7 @@ def _of_device(timeline: Timeline, device: int) -> Split:
     gaps = _gaps(timeline, facts, calls, device=device, idle=idle)
     found = []
     # one layer after the other: all of them take much memory
-    for category, rest, left, by_function in _layers(gaps, calls):
+    for category, rest, left, by_function in _layers(timeline, gaps, calls, device=device):
         parts.append(Part(category, length(rest) - length(left), 0, by_function, _by_step(rest, left, steps)))
         found.append(_taken(category, rest, left))
     return Split(list(_added(parts)), steps, _explained(gaps, found))
@@ -201,7 +205,8 @@ def waits(timeline: Timeline, *, device: int, idle: Spans) -> Waits:
     """Return what explains each instant of the idle pieces of a device."""
     calls = causing_calls(timeline)
     gaps = _gaps(timeline, _facts(timeline), calls, device=device, idle=idle)
-    return _explained(gaps, [_taken(category, rest, left) for category, rest, left, _ in _layers(gaps, calls)])
+    layers = _layers(timeline, gaps, calls, device=device)
+    return _explained(gaps, [_taken(category, rest, left) for category, rest, left, _ in layers])
 
 
 def _taken(category: str, rest: Spans, left: Spans) -> tuple[Ints, Ints, Categories]:
@@ -399,18 +404,25 @@ def _by_step(rest: Spans, left: Spans, steps: Spans) -> Ints:
     return covered(rest, *steps) - covered(left, *steps)
 
 
-def _layers(gaps: _Gaps, calls: Calls) -> Iterator[_Taken]:
+def _layers(timeline: Timeline, gaps: _Gaps, calls: Calls, *, device: int) -> Iterator[_Taken]:
     """Take one category after the other off the idle pieces.
 
     Yields the category, the spans before and after it, and its time by function in ns. Only calls of the process whose
     operation ends a piece can explain that piece.
     """
+    known = unseen(timeline.profile).get(device)
     for process in np.unique(gaps.process):
         here = gaps.process == process
         mine = gaps if here.all() else _Gaps(*(column[here] for column in gaps))
         rest: Spans = (mine.start, mine.end)
         for category in IDLE[:-1]:
-            left, by_function = _take(rest, _layer(category, mine, calls, process=process))
+            if category == UNSEEN:
+                left, by_function = (rest if known is None else without(rest, known.spans)), _NONE
+            else:
+                layer = _layer(category, mine, calls, process=process)
+                if category == CAPTURE:
+                    layer = _with_captures(layer, graph_captures(timeline.profile).get(int(process)))
+                left, by_function = _take(rest, layer)
             yield category, rest, left, by_function
             rest = left
         # host code: the rest
@@ -446,6 +458,14 @@ def _layer(category: str, gaps: _Gaps, calls: Calls, *, process: int) -> _Layer:
     return _Layer(calls.start[chosen], calls.end[chosen], calls.name[chosen])
 
 
+def _with_captures(layer: _Layer, spans: Spans | None) -> _Layer:
+    """Add the time between the begin and the end of captures to that of the calls."""
+    if spans is None or not len(spans[0]):
+        return layer
+    # what no call takes has no function, so all of it is without
+    return _Layer(np.append(layer.start, spans[0]), np.append(layer.end, spans[1]), _NONE)
+
+
 def _added(parts: list[Part]) -> Iterator[Part]:
     """Add up the parts of all processes per category, and leave out categories without time."""
     for category in (*BUSY, *IDLE):
@@ -462,13 +482,12 @@ def _row(part: Part, calls: Calls, window_ns: int) -> dict[str, object]:
     named = np.flatnonzero(part.by_function > 0)
     by_function = dict(zip(calls.names[named], part.by_function[named].tolist(), strict=True))
     largest = sorted(by_function, key=lambda name: (-by_function[name], name))[:_MOST_FUNCTIONS]
-    is_busy = part.category in BUSY
     return {
-        "group": "busy" if is_busy else "idle",
+        "group": group_of(part.category),
         "category": part.category,
         "time_ns": part.time_ns,
         "share_pct": 100.0 * part.time_ns / window_ns,
-        "hidden_ns": part.hidden_ns if is_busy else None,
+        "hidden_ns": part.hidden_ns if part.category in BUSY else None,
         "functions": ", ".join(largest),
     }
 

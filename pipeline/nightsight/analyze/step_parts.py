@@ -23,7 +23,8 @@ from nightsight.events.names import GRAPH
 from nightsight.events.operators import launching_operators, nested_operators, operator_modules
 from nightsight.events.ranges import repetitions, without_numbers
 from nightsight.events.timeline import Timeline, by_device, positions
-from nightsight.intervals import Flags, Floats, Ints, Spans, cut, gaps, inside, shares, without
+from nightsight.events.unseen import pauses
+from nightsight.intervals import Flags, Floats, Ints, Spans, cut, gaps, inside, shared, shares, without
 from nightsight.parallel import once
 from nightsight.results import (
     BUSY,
@@ -34,6 +35,8 @@ from nightsight.results import (
     OPERATORS,
     OTHER_PARTS,
     STEP_PARTS,
+    UNSEEN,
+    group_of,
 )
 from nightsight.tables import NULLABLE
 
@@ -274,7 +277,8 @@ def _threads(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
     own, is_operator = nested.without_children(over - begun), nested.row >= 0
     outermost = _outermost(nested.parent, is_operator)
     name = _operator_names(timeline, outermost, names)
-    idle_name = names.add([HOST], [HOST])
+    idle_name = names.add([HOST, UNSEEN], [HOST, UNSEEN])
+    paused = pauses(timeline.profile)
     threads = positions(_column(timeline, "thread"))
     spent = {thread: int(own[mine].sum()) for thread, mine in threads.items() if thread >= 0}
     least = max(_LEAST_THREAD * max(spent.values(), default=0), 1)
@@ -285,7 +289,9 @@ def _threads(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
         process = int(nested.process[mine[0]])
         of, edges = (thread, process), _edges(timeline, process)
         first = mine[outermost[mine] == mine]
-        start, end, _ = cut(gaps(inside(begun[first], over[first], bounds), bounds), edges)
+        rest = gaps(inside(begun[first], over[first], bounds), bounds)
+        spans = paused.get(process, (rest[0][:0], rest[0][:0]))
+        (start, end, _), (low, high) = cut(without(rest, spans), edges), shared(rest, spans)
         yield _Whole(
             {"tid": int(_column(timeline, "tid")[mine[0]])},
             bounds,
@@ -294,6 +300,7 @@ def _threads(timeline: Timeline, names: _Names) -> Iterator[_Whole]:
                 (
                     _on_thread(timeline, of, OPERATORS, name[mine], (begun[mine], over[mine], own[mine])),
                     _on_thread(timeline, of, HOST, idle_name, (start, end, end - start)),
+                    _on_thread(timeline, of, UNSEEN, idle_name + 1, (low, high, high - low)),
                 ),
                 names,
             ),
@@ -347,7 +354,7 @@ def _table(timeline: Timeline, whole: _Whole, places: list[str], names: _Names) 
         **{name: key for name, key in whole.key.items() if name != "device"},
         step=timeline.window.family if whole.steps else "",
         steps=whole.steps,
-        group=["idle" if one in IDLE else "busy" for one in said],
+        group=["busy" if one == OPERATORS else group_of(one) for one in said],
         category=said,
         time_ns=table["own"] / steps,
         time_pct=100.0 * table["own"] / bounded,

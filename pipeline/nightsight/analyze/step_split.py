@@ -11,9 +11,10 @@ from nightsight.analyze.split import device_splits
 from nightsight.events.operators import nested_operators
 from nightsight.events.ranges import NUMBER, nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
+from nightsight.events.unseen import PAUSED, pauses, unseen
 from nightsight.events.window import MEASURED_RANGE
 from nightsight.intervals import Ints, covered, inside
-from nightsight.results import HOST, OPERATORS, OUTLIER, STEP_CATEGORIES, STEP_SPLIT, STEP_TIMES, WHOLE_STEP
+from nightsight.results import HOST, OPERATORS, OUTLIER, STEP_CATEGORIES, STEP_SPLIT, STEP_TIMES, UNSEEN, WHOLE_STEP
 from nightsight.tables import NULLABLE
 
 COLUMNS: Final = 150
@@ -23,11 +24,14 @@ _NO_STEPS: Final = "The window is not known to consist of repetitions."
 
 
 class _Steps(NamedTuple):
-    """The steps of a device, or of the CPU (None): when each begins and ends, and its time by category; all in ns."""
+    """The steps of a device, or of the CPU (None): when each begins, how long it takes, its time by category; in ns.
+
+    A pause of the recording takes no time.
+    """
 
     device: int | None
     begin: Ints
-    end: Ints
+    time: Ints
     spent: Mapping[str, Ints]
 
 
@@ -36,19 +40,26 @@ def _steps(timeline: Timeline) -> Iterator[_Steps]:
     if {"kernels", "memory_ops"} <= timeline.profile.tables.keys() and len(timeline.operations.start):
         for device, (parts, (begin, end), _) in device_splits(timeline).items():
             if len(begin):
-                yield _Steps(device, begin, end, {part.category: part.by_step for part in parts})
+                spent = {part.category: part.by_step for part in parts}
+                paused = covered(unseen(timeline.profile)[device].of(PAUSED), begin, end)
+                if paused.any():
+                    spent[UNSEEN] = spent[UNSEEN] - paused
+                yield _Steps(device, begin, end - begin - paused, spent)
         return
     window = timeline.window
     begin, end = window.repetitions, np.append(window.repetitions[1:], window.ended_ns)
     if not len(begin):
         return
-    spent = {HOST: end - begin}
+    process = next(iter(window.steps))
+    nothing = begin[:0]
+    time = end - begin - covered(pauses(timeline.profile).get(process, (nothing, nothing)), begin, end)
+    spent = {HOST: time}
     if len(timeline.profile.tables.get("cpu_ops", ())):
         nested = nested_operators(timeline)
-        mine = (nested.row >= 0) & (nested.process == next(iter(window.steps)))
+        mine = (nested.row >= 0) & (nested.process == process)
         busy = covered(inside(nested.start[mine], nested.end[mine], (window.start_ns, window.end_ns)), begin, end)
-        spent = {OPERATORS: busy, HOST: end - begin - busy}
-    yield _Steps(None, begin, end, spent)
+        spent = {OPERATORS: busy, HOST: np.maximum(time - busy, 0)}
+    yield _Steps(None, begin, time, spent)
 
 
 def step_split(timeline: Timeline) -> Table:
@@ -57,9 +68,9 @@ def step_split(timeline: Timeline) -> Table:
     Without rows if the window is not known to consist of repetitions.
     """
     rows = []
-    for device, begin, end, spent in _steps(timeline):
+    for device, begin, whole, spent in _steps(timeline):
         common = {"device": device, "step": timeline.window.family, "steps": len(begin)}
-        times = {WHOLE_STEP: end - begin, **{category: time for category, time in spent.items() if time.any()}}
+        times = {WHOLE_STEP: whole, **{category: time for category, time in spent.items() if time.any()}}
         rows += [{**common, "category": category, **_statistics(time)} for category, time in times.items()]
     notes = () if rows else (_NO_STEPS,)
     return Table(pd.DataFrame(rows, columns=STEP_SPLIT.column_names).astype({"device": NULLABLE}), notes)
@@ -81,8 +92,8 @@ def step_times(timeline: Timeline) -> Table:
     """Return for each device, else the CPU, a row per step, or, of many, per group of steps that follow one another."""
     tables = [pd.DataFrame(columns=[column.name for column in STEP_TIMES.columns if not column.is_optional])]
     left_out = _left_out(timeline)
-    for device, begin, end, by_category in _steps(timeline):
-        time, size = end - begin, -(-len(begin) // COLUMNS)
+    for device, begin, time, by_category in _steps(timeline):
+        size = -(-len(begin) // COLUMNS)
         first = np.arange(0, len(begin), size)
         # of steps that take equally long the first one, so the sort is stable and in reverse
         order = np.lexsort((-np.arange(len(time)), time, np.arange(len(time)) // size))

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from nightsight.collect.workloads import PACKAGE, Program, Request, child_enviro
 from nightsight.errors import CaptureError, PipelineError, ToolError
 from nightsight.events.names import CALL_KINDS, LAUNCHES, api_names, call_kinds
 from nightsight.progress import silent
+from nightsight.scratch import scratch
 from nightsight.tables import conform
 from nightsight.unprofiled import as_text, of_text
 
@@ -112,8 +112,8 @@ def _measured(nsys: Path, python: str, request: Request) -> Calibration:
         progress=silent,
         verbose=False,
     )
-    with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
-        plain, traced, report = (Path(folder) / name for name in ("plain.json", "traced.json", "calibration.nsys-rep"))
+    with scratch() as folder:
+        plain, traced, report = (folder / name for name in ("plain.json", "traced.json", "calibration.nsys-rep"))
         command = (python, str(_PROGRAM), str(plain))
         alone = run_logged(Child(command, child_environment(left)), log=logs / "plain.log", timeout_s=left.timeout_s)
         if alone.interrupted:
@@ -155,7 +155,7 @@ def _python(program: Program) -> str:
     """Return the Python of a program: the one that its command starts with, else the one that scripts are run with."""
     first = program.command[0]
     is_python = program.kind != "command" or re.fullmatch(r"python[\d.]*", Path(first).name)
-    return first if is_python else interpreter().path
+    return first if is_python else interpreter(needs=lambda: ("torch",)).path
 
 
 def _identity(nsys: Path, request: Request) -> list[object]:

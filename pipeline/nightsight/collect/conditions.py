@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from nightsight.collect.tools import allowed_environment, read_system
 from nightsight.errors import ToolError
+from nightsight.installing import for_nightsight
 from nightsight.model import Conditions, Finding
 
 _EVERY_S: Final = 0.2
@@ -201,7 +202,9 @@ def _nvml() -> Iterator[Nvml]:
     try:
         nvml: ModuleType = import_module("pynvml")
     except ImportError as error:
-        raise ToolError("clocks and heat are not logged: nvidia-ml-py is not installed", _INSTALL) from error
+        raise ToolError(
+            "clocks and heat are not logged: nvidia-ml-py is not installed", for_nightsight("nvidia-ml-py")
+        ) from error
     try:
         nvml.nvmlInit()
         try:
@@ -212,7 +215,6 @@ def _nvml() -> Iterator[Nvml]:
         raise ToolError(f"clocks and heat are not logged: NVML says: {error}", _DRIVER) from error
 
 
-_INSTALL: Final = "pip install nvidia-ml-py"
 _DRIVER: Final = "It is a part of the NVIDIA driver. In a container, pass the GPUs through: --gpus all"
 
 

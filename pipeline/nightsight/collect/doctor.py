@@ -5,28 +5,38 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from nightsight.collect import conditions, tools
-from nightsight.collect.interpreter import Interpreter, interpreter
+from nightsight.collect.interpreter import Interpreter, how_to_get, interpreter
 from nightsight.collect.isolation import isolation
 from nightsight.errors import ToolError
+from nightsight.installing import Place, for_programs
 
+_ABILITIES: Final = (
+    ("read captures from anywhere: report, stats, compare, fleet, history", ()),
+    ("profile Python programs with torch.profiler", ("python", "torch")),
+    ("... with the GPU work in it", ("python", "torch", "gpu")),
+    ("profile any program with nsys", ("nsys", "gpu")),
+    ("replay kernels with ncu", ("ncu", "counters", "gpu")),
+)
 _NVIDIA: Final = "https://developer.nvidia.com/nsight"
 _UNLOADABLE: Final = re.compile(r"error while loading shared libraries: ([^\s:]+)")
 # reads the versions of packages without importing them, which takes seconds
 _PROBE: Final = """
-import importlib.metadata, importlib.util, json, platform
+import importlib.metadata, importlib.util, json, platform, sys
 def version(name):
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "of unknown version"
 names = [name for name in ("torch", "triton", "nvtx") if importlib.util.find_spec(name)]
-print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in names}}))
+place = [sys.prefix, sys.base_prefix, importlib.util.find_spec("pip") is not None]
+versions = {"python": platform.python_version(), **{name: version(name) for name in names}}
+print(json.dumps({"place": place, "versions": versions}))
 """
 _ASK_TORCH: Final = "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"
 
@@ -41,11 +51,18 @@ class Check:
     remedy: str = ""
 
 
+@dataclass(frozen=True)
+class Ability:
+    """Something that people do with nightsight, and the checks that fail here and that it needs."""
+
+    name: str
+    missing: tuple[str, ...]
+
+
 def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Check, ...]:
     """Check everything that the collectors need. Missing or broken tools are reported in a Check, never raised."""
-    chosen = interpreter(python)
-    found, versions = _python(chosen)
-    install = f"{chosen.path} -m pip install"
+    chosen = interpreter(python, lambda: ("torch",))
+    found, place, versions = _python(chosen)
     return (
         _nsys(nsys),
         _privacy(),
@@ -54,10 +71,16 @@ def examine(*, nsys: Path | None = None, python: str | None = None) -> tuple[Che
         _gpu(),
         _conditions(),
         found,
-        _torch(chosen, versions),
-        _package("triton", chosen, versions, f"It comes with the CUDA builds of PyTorch for Linux: {install} torch"),
-        _package("nvtx", chosen, versions, f"Without it, nsys and ncu see no ranges of the workloads: {install} nvtx"),
+        _torch(place, versions),
+        _package("triton", place, versions, "It comes with the CUDA builds of PyTorch for Linux."),
+        _package("nvtx", place, versions, "Without it, nsys and ncu see no ranges of the workloads."),
     )
+
+
+def abilities(checks: Sequence[Check]) -> tuple[Ability, ...]:
+    """Return what can be done on this machine, by the checks that it needs."""
+    wrong = {check.name for check in checks if check.status != "ok"}
+    return tuple(Ability(name, tuple(needed for needed in needs if needed in wrong)) for name, needs in _ABILITIES)
 
 
 def _nsys(explicit: Path | None) -> Check:
@@ -172,30 +195,31 @@ def _conditions() -> Check:
     return Check("conditions", "ok", "; ".join(facts))
 
 
-def _python(chosen: Interpreter) -> tuple[Check, dict[str, str]]:
-    """Check the Python that runs workloads and scripts; also return the versions of Python and its packages."""
+def _python(chosen: Interpreter) -> tuple[Check, Place, dict[str, str]]:
+    """Check the Python that runs workloads and scripts; also return it as a place, and the versions of its packages."""
     try:
-        versions: dict[str, str] = json.loads(tools.ask_python(chosen.path, _PROBE))
+        facts = json.loads(tools.ask_python(chosen.path, _PROBE))
     except ToolError as error:
+        nowhere = Place(chosen.path, "", "", has_pip=False)
         remedy = "Activate another environment, or name a Python that works: --python PATH"
-        return Check("python", "broken", f"{chosen.path} ({chosen.reason}): {error.message}", remedy), {}
+        return Check("python", "broken", f"{chosen.path} ({chosen.reason}): {error.message}", remedy), nowhere, {}
     whose = "" if chosen.is_own else ", not nightsight's own"
-    return Check("python", "ok", f"{versions['python']} at {chosen.path} ({chosen.reason}){whose}"), versions
+    versions: dict[str, str] = facts["versions"]
+    found = Check("python", "ok", f"{versions['python']} at {chosen.path} ({chosen.reason}){whose}")
+    return found, Place(chosen.path, *facts["place"]), versions
 
 
-def _torch(chosen: Interpreter, versions: Mapping[str, str]) -> Check:
-    install = f"{chosen.path} -m pip install torch"
+def _torch(place: Place, versions: Mapping[str, str]) -> Check:
     if "torch" not in versions:
-        remedy = (
-            f"The workloads need it: {install}. Or activate an environment that has it, or name its Python: --python"
-        )
-        return Check("torch", "missing", f"not installed for {chosen.path}", remedy)
+        return _missing("torch", place, "The workloads need it.")
     try:
         # the last three words: importing torch may print something first
-        version, cuda, available = tools.ask_python(chosen.path, _ASK_TORCH).split()[-3:]
+        version, cuda, available = tools.ask_python(place.python, _ASK_TORCH).split()[-3:]
     except ToolError as error:
         reason = error.hint.splitlines()[-1]
-        return Check("torch", "broken", f"cannot be imported: {reason}", f"Reinstall it: {install}")
+        return Check(
+            "torch", "broken", f"cannot be imported: {reason}", f"Install it again. {for_programs(place, 'torch')}"
+        )
     if available == "True":
         return Check("torch", "ok", f"{version}, CUDA {cuda}")
     if not tools.has_gpu():
@@ -206,7 +230,9 @@ def _torch(chosen: Interpreter, versions: Mapping[str, str]) -> Check:
     return Check("torch", "broken", f"{version} finds no GPU, though the driver does", remedy)
 
 
-def _package(name: str, chosen: Interpreter, versions: Mapping[str, str], remedy: str) -> Check:
-    if name not in versions:
-        return Check(name, "missing", f"not installed for {chosen.path}", remedy)
-    return Check(name, "ok", versions[name])
+def _package(name: str, place: Place, versions: Mapping[str, str], reason: str) -> Check:
+    return Check(name, "ok", versions[name]) if name in versions else _missing(name, place, reason)
+
+
+def _missing(name: str, place: Place, reason: str) -> Check:
+    return Check(name, "missing", f"not installed for {place.python}", f"{reason} {how_to_get(name, place)}")

@@ -1,18 +1,36 @@
 """Chooses the Python that runs workloads and scripts: the user's, which may differ from the one of nightsight."""
 
+import json
 import os
 import shutil
 import sys
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from nightsight.collect.tools import ask_python
+from nightsight.errors import ToolError
+from nightsight.installing import Place, for_programs
+
+_LACKING: Final = """
+import importlib.util, json
+def is_there(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+print(json.dumps([name for name in {names!r} if not is_there(name)]))
+"""
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python, and why it was chosen, in words that name no path."""
+    """A Python, and why it was chosen, in words that name no path. `is_instead`: the usual one lacks something."""
 
     path: str
     reason: str
+    is_instead: bool = False
 
     @property
     def is_own(self) -> bool:
@@ -25,9 +43,21 @@ class Interpreter:
         except OSError:
             return False
 
+    @property
+    def remark(self) -> str:
+        """The line that tells users which Python runs their program; "" if it is nightsight's own, as usual."""
+        if self.is_own and not self.is_instead:
+            return ""
+        whose = "" if self.is_own else ", not nightsight's own"
+        return f"Python: {self.path} ({self.reason}){whose}"
 
-def interpreter(asked: str | None = None) -> Interpreter:
-    """Choose a Python: the one asked for, that of the active environment, python3 on PATH, or nightsight's own."""
+
+def interpreter(asked: str | None = None, needs: Callable[[], Collection[str]] = tuple) -> Interpreter:
+    """Choose a Python: the one asked for, that of the active environment, python3 on PATH, or nightsight's own.
+
+    `needs` returns the modules that the program needs: python3 on PATH is not used if it lacks some of them that
+    nightsight's own has.
+    """
     if asked:
         found = shutil.which(Path(asked).expanduser())
         return Interpreter(str(Path(found).absolute()) if found else asked, "named with --python")
@@ -39,8 +69,35 @@ def interpreter(asked: str | None = None) -> Interpreter:
         if found:
             return Interpreter(str(Path(found).absolute()), f"of the active environment, {variable}")
     if found := shutil.which("python3"):
-        return Interpreter(str(Path(found).absolute()), "python3 on PATH")
+        chosen = Interpreter(str(Path(found).absolute()), "python3 on PATH")
+        return chosen if chosen.is_own else _unless_own_is_better(chosen, needs())
     return Interpreter(sys.executable, "nightsight's own")
+
+
+def lacking(python: str, modules: Collection[str]) -> set[str]:
+    """Return which of these modules a Python cannot import: all of them if it cannot be run."""
+    try:
+        missing: list[str] = json.loads(ask_python(python, _LACKING.format(names=sorted(modules)))) if modules else []
+    except (ToolError, ValueError):
+        return set(modules)
+    return set(missing)
+
+
+def how_to_get(package: str, place: Place) -> str:
+    """Say how to get a package, whose module has its name, for the programs that a Python runs."""
+    if lacking(sys.executable, (package,)):
+        return for_programs(place, package)
+    own = f"nightsight's own Python has it: --python {sys.executable}"
+    return f"{own}. Or install it there: {place.command(package)}" if place.is_environment else own
+
+
+def _unless_own_is_better(chosen: Interpreter, needs: Collection[str]) -> Interpreter:
+    missing = lacking(chosen.path, needs)
+    still = lacking(sys.executable, needs) if missing else missing
+    if not still < missing:
+        return chosen
+    reason = f"nightsight's own: {chosen.reason} lacks {', '.join(sorted(missing - still))}"
+    return Interpreter(sys.executable, reason, is_instead=True)
 
 
 def _places(path: str) -> tuple[Path, Path]:

@@ -37,6 +37,7 @@ from nightsight.collect.workloads import (
 )
 from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadError
 from nightsight.model import Capture, Finding
+from nightsight.scratch import scratch
 
 # nsys exports a million kernels in seconds: an export that takes an hour hangs
 _EXPORT_LIMIT_S: Final = 3600.0
@@ -66,7 +67,7 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     ToolError if nsys is missing or fails, WorkloadError if the program fails before anything is captured, CaptureError
     if nsys captures nothing.
     """
-    nsys = required_nsys(request.nsys)
+    nsys = required_nsys(request.nsys, program)
     version = tool_version(nsys)
     measured = run_benchmark(program, request)
     report = request.captures / f"{program.name}.nsys-rep"
@@ -96,14 +97,15 @@ def collect_nsys(program: Program, request: Request) -> Capture:
     )
 
 
-def required_nsys(explicit: Path | None = None) -> Path:
-    """Find nsys; ToolError if there is none."""
+def required_nsys(explicit: Path | None = None, program: Program | None = None) -> Path:
+    """Find nsys, to profile a program or to export a recording; ToolError if there is none."""
     nsys = find_nsys(explicit)
     if nsys is None:
+        instead = " Or profile without it: --collector torch." if program and program.is_for_torch else ""
         raise ToolError(
             "nsys was not found",
             f"Searched --nsys, $NSYS, PATH and /{', /'.join(NSYS_PLACES)}. Install it (from NVIDIA's repository: "
-            "apt-get install nsight-systems-cli), or profile without it: --collector torch.",
+            f"apt-get install nsight-systems-cli), or name it with --nsys.{instead}",
         )
     return nsys
 
@@ -145,8 +147,8 @@ def record(nsys: Path, program: Program, request: Request, *, report: Path) -> R
     """Run a program under nsys, which writes `report`; see `collect_nsys` for what can go wrong."""
     capture_range = captured_by(program, request)
     log = request.logs / "profile.log"
-    with tempfile.TemporaryDirectory(prefix="nightsight-nsys-", ignore_cleanup_errors=True) as folder:
-        session = new_session(nsys, request, Path(folder))
+    with scratch() as folder:
+        session = new_session(nsys, request, folder)
         conductor = conductor_of(program, request, session)
         request.progress(f"profiling {program.name} with nsys")
         child = _child(program, session, report=report, capture_range=capture_range)

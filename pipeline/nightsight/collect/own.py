@@ -5,7 +5,6 @@ take a name that somebody's nightly job uses.
 """
 
 import ast
-import difflib
 import os
 import re
 import sys
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from nightsight.errors import UsageError
 from nightsight.shipped import shipped
+from nightsight.texts import meant
 
 _FILE: Final = "pyproject.toml"
 _TABLE: Final = "tool.nightsight"
@@ -181,6 +181,5 @@ def _inside(settings: _Settings, path: str, key: str) -> Path:
 def _refuse_unknown(settings: _Settings, table: Mapping[str, object], known: Collection[str], prefix: str) -> None:
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            meant = f"Did you mean {near[0]}? " if near else ""
-            raise settings.refusal(f"unknown key {prefix + key!r}", f"{meant}Known: {', '.join(known)}.")
+            hint = f"{meant(key, known)}Known: {', '.join(known)}."
+            raise settings.refusal(f"unknown key {prefix + key!r}", hint)

@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from nightsight.collect.interpreter import how_to_get
 from nightsight.collect.process import Child, run_logged
 from nightsight.collect.tools import ask_python, refuse_lost_folder
 from nightsight.collect.tracing import FEATURES, Traced
 from nightsight.collect.workloads import (
     PACKAGE,
+    OnlyTimed,
     Program,
     Request,
     child_environment,
@@ -22,6 +24,7 @@ from nightsight.collect.workloads import (
     run_benchmark,
 )
 from nightsight.errors import CaptureError, ToolError
+from nightsight.installing import Place
 from nightsight.model import Capture
 
 # what workloads/traced.py prints
@@ -29,7 +32,7 @@ _SAVING: Final = "nightsight: saving the trace"
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError)
 # reads what torch has without importing it, which takes seconds
 _PROBE: Final = f"""
-import importlib.metadata, importlib.util, json, os, platform
+import importlib.metadata, importlib.util, json, os, platform, sys
 spec = importlib.util.find_spec("torch")
 folder = os.path.dirname(spec.origin or "") if spec else ""
 def has(path, word):
@@ -39,6 +42,7 @@ def has(path, word):
     except OSError:
         return False
 print(json.dumps({{
+    "place": [sys.prefix, sys.base_prefix, importlib.util.find_spec("pip") is not None],
     "torch": importlib.metadata.version("torch") if spec else "",
     "python": platform.python_version(),
     "known": [option for option, needed in {FEATURES!r}.items() if has(*needed)],
@@ -73,6 +77,8 @@ def collect_torch(program: Program, request: Request) -> Capture:
     files = [path for name, _ in traced.traces if (path := trace.with_name(name)).is_file() and path.stat().st_size]
     if not files:
         refuse_lost_folder(trace.parent)
+        if outcome.stopped and measured.benchmark:
+            raise OnlyTimed(program_failed(program, outcome, log), measured)
         if not outcome.ok:
             raise program_failed(program, outcome, log)
         if tracing.schedule and traced.is_known:
@@ -103,7 +109,7 @@ def refuse_command(program: Program) -> None:
     if not program.is_for_torch:
         raise ToolError(
             f"--collector torch cannot profile {program.name}: it is not a program in Python",
-            "Name the script that it runs, or use --collector nsys, which can profile any program.",
+            "If it runs a script, name that. --collector nsys can profile any program, where there is nsys.",
         )
 
 
@@ -141,9 +147,5 @@ def _interpreter(program: Program, environment: Mapping[str, str]) -> _Interpret
     python = program.command[0]
     facts: dict[str, Any] = json.loads(ask_python(python, _PROBE, environment=environment))
     if not facts["torch"]:
-        raise ToolError(
-            f"torch is not installed in {python}",
-            f"Install it: {python} -m pip install torch. Or activate an environment that has it, or name its Python "
-            "with --python.",
-        )
+        raise ToolError(f"torch is not installed in {python}", how_to_get("torch", Place(python, *facts["place"])))
     return _Interpreter(facts["torch"], facts["python"], tuple(facts["known"]))

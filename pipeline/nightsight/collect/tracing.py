@@ -86,7 +86,8 @@ WHOLE_RUN: Final = Tracing()
 class Traced:
     """What workloads/traced.py left: the names of traces, the steps in each, and how many steps it found by what.
 
-    is_known: whether it could write its facts, which it does last.
+    threads: how many the program started; ranged: how many of them had ranges. is_known: whether it could write its
+    facts, which it does last.
     """
 
     traces: tuple[tuple[str, int], ...] = ()
@@ -95,13 +96,16 @@ class Traced:
     of: str = ""
     skipped: Mapping[str, int] = field(default_factory=dict)
     own_profiler: bool = False
+    threads: int = 0
+    ranged: int = 0
     is_known: bool = True
 
     @classmethod
     def of_facts(cls, document: Mapping[str, Any]) -> "Traced":
         """Read the facts that it writes when it ends."""
         traces = tuple((Path(str(name)).name, int(steps)) for name, steps in document["traces"])
-        return cls(traces, *(document[name] for name in ("steps", "by", "of", "skipped", "own_profiler")))
+        others = ("steps", "by", "of", "skipped", "own_profiler", "threads", "ranged")
+        return cls(traces, *(document[name] for name in others))
 
     @property
     def chosen(self) -> str:
@@ -163,6 +167,8 @@ class Traced:
                 f"Each cycle of the schedule left one. The others: {', '.join(others)}.",
                 "Their reports: nightsight report FILE, in the folder `capture` of this run.",
             )
+        if self.threads and "threads" not in tracing.recorded and not self.own_profiler:
+            yield _other_threads(self.threads, self.ranged)
         for name, count in self.skipped.items():
             yield _skipped(name, count)
 
@@ -175,6 +181,18 @@ def _used_by_the_program(traces: int) -> Finding:
         "torch has one profiler at a time, so the program's own recorded, with its own schedule and options. "
         + ("The report is about its last trace." if traces > 1 else "It left no trace: this is what came before it."),
         "Take it out of the program to record it with the options of nightsight.",
+    )
+
+
+def _other_threads(started: int, ranged: int) -> Finding:
+    """Return a warning if they are known to do work that counts; else they may be those of a library."""
+    return Finding(
+        "other_threads",
+        "warning" if ranged else "info",
+        f"Work of other threads was not recorded: {ranged or started:,} {'have ranges' if ranged else 'were started'}",
+        "torch.profiler records the thread that it is started on, and its backward pass. The report lacks the "
+        "operators and ranges of other threads. It has their GPU work.",
+        "Record all threads: nightsight profile --record threads.",
     )
 
 

@@ -1,6 +1,6 @@
 """The programs that can be profiled (workloads, scripts, commands), and the step times that workloads report."""
 
-import difflib
+import ast
 import json
 import math
 import os
@@ -10,6 +10,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,9 +23,10 @@ from nightsight.collect.tools import allowed_environment, commit, has_gpu, unwri
 from nightsight.collect.tracing import WHOLE_RUN, Tracing
 from nightsight.collect.variables import is_secret_name, is_secret_value
 from nightsight.errors import CaptureError, UsageError, WorkloadError
-from nightsight.model import ARGUMENTS, Benchmark, Environment, Finding
+from nightsight.model import ARGUMENTS, Benchmark, Capture, Environment, Finding
 from nightsight.progress import Progress, silent
 from nightsight.shipped import shipped
+from nightsight.texts import meant, without_private
 from nightsight.trends import digest
 
 PACKAGE: Final = shipped("workloads")
@@ -136,6 +138,37 @@ class Measured:
         return sum(self.stages_s.values())
 
 
+class OnlyTimed(WorkloadError):
+    """The program was stopped before anything was captured, but after some of its steps were timed."""
+
+    def __init__(self, failed: WorkloadError, measured: Measured) -> None:
+        super().__init__(failed.message, failed.hint)
+        self.measured = measured
+
+    def capture(self, program: Program, collector: str) -> Capture:
+        """Return what there is: a capture without files."""
+        failure = self.message.partition(";")[0]
+        finding = Finding(
+            "nothing_profiled",
+            "error",
+            "Nothing was profiled: these are only step times",
+            f"{failure}. The step times without a profiler were measured before.",
+            "Run it again, until it ends by itself. With fewer --trials the timing is shorter.",
+        )
+        measured = self.measured
+        return Capture(
+            program.name,
+            collector,
+            (),
+            environment=described(collector, "", measured.facts),
+            parameters=measured.parameters,
+            benchmark=measured.benchmark,
+            findings=(finding,),
+            stages_s=measured.stages_s,
+            failure=failure,
+        )
+
+
 def registered() -> tuple[Workload, ...]:
     """Return the workloads in the order of the registry."""
     tables = tomllib.loads((PACKAGE / "registry.toml").read_text(encoding="utf-8"))
@@ -178,6 +211,20 @@ def resolve(
     if path.is_file() or os.sep in target:
         return _command((str(path.absolute()), *arguments))
     raise _unknown(target, own)
+
+
+def modules_of(target: str | None, folder: Path | None = None, *, is_traced: bool) -> set[str]:
+    """Return the modules that a target of `resolve` needs, as far as that is known without running it.
+
+    A workload of ours needs torch; a script what it always imports, and torch if torch.profiler traces it. A command
+    brings its own Python.
+    """
+    if target is None:
+        return set()
+    scripts = {} if target.endswith(".py") else {own.name: own.script for own in own_workloads(folder)}
+    if target.endswith(".py") or target in scripts:
+        return _imported(scripts.get(target, Path(target))) | ({"torch"} if is_traced else set())
+    return {"torch" for workload in registered() if workload.name == target and not workload.is_native}
 
 
 def safe_name(text: str) -> str:
@@ -231,7 +278,7 @@ def captured_by(program: Program, request: Request) -> str:
 def run_benchmark(program: Program, request: Request) -> Measured:
     """Time a workload without a profiler; other programs are not timed. A failure becomes a finding.
 
-    WorkloadError if the workload is stopped or rejects its options.
+    WorkloadError if the workload is stopped or rejects its options: OnlyTimed if it left step times.
     """
     if program.kind != "workload":
         return Measured()
@@ -244,10 +291,13 @@ def run_benchmark(program: Program, request: Request) -> Measured:
         timeout_s=request.timeout_s,
         verbose=request.verbose,
     )
+    stages = {"benchmark": outcome.seconds}
     # a time limit or invalid options would also stop the profiled run
     if outcome.stopped or outcome.status == _USAGE:
+        with suppress(CaptureError):
+            measured = replace(read_benchmark(answer), stages_s=stages)
+            raise OnlyTimed(program_failed(program, outcome, log), measured)
         raise program_failed(program, outcome, log)
-    stages = {"benchmark": outcome.seconds}
     if not outcome.ok:
         return Measured(findings=(_not_timed(f"{program.name} {outcome.ending}"),), stages_s=stages)
     try:
@@ -265,7 +315,8 @@ def read_benchmark(path: Path) -> Measured:
             raise ValueError("step times must be positive")
         benchmark = Benchmark(step_ns, int(document["steps_per_trial"]))
         facts, serving = _texts(document["facts"]), dict(document.get("serving", {}))
-        return Measured(benchmark, _texts(document["parameters"]), facts, serving=serving)
+        findings = _left_out([str(note) for note in document.get("notes", [])])
+        return Measured(benchmark, _texts(document["parameters"]), facts, findings, serving=serving)
     except OSError as error:
         raise CaptureError("the workload wrote no benchmark", "Does it support the option --benchmark?") from error
     except _DAMAGED as error:
@@ -332,12 +383,31 @@ def _not_timed(reason: str) -> Finding:
     )
 
 
+def _left_out(notes: Sequence[str]) -> tuple[Finding, ...]:
+    """Return a finding with what a workload says that it did not do here; a compiler's words can name files."""
+    if not notes:
+        return ()
+    said = without_private("; ".join(notes))
+    return (Finding("left_out", "warning", "The workload left something out", f"{said[:1].upper()}{said[1:]}."),)
+
+
 def _script(path: Path, arguments: Sequence[str], python: str) -> Program:
     if not path.is_file():
         raise UsageError(f"script {path} does not exist", f"Looked in {Path.cwd()}; check the path.")
     # absolute, because Python would take a name that starts with a dash for an option
     command = (python, str(path.absolute()), *arguments)
     return Program(_own_name(path.stem), "script", command, given=tuple(arguments))
+
+
+def _imported(script: Path) -> set[str]:
+    """Return the modules that a script imports at its top, outside of any `try` or `if`; none if it cannot be read."""
+    try:
+        statements = ast.parse(script.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    names = [alias.name for found in statements if isinstance(found, ast.Import) for alias in found.names]
+    names += [found.module or "" for found in statements if isinstance(found, ast.ImportFrom) and not found.level]
+    return {name.partition(".")[0] for name in names}
 
 
 def _own_program(workload: OwnWorkload, arguments: Sequence[str], python: str) -> Program:
@@ -368,9 +438,7 @@ def _own_name(text: str) -> str:
 
 def _unknown(target: str, own: Collection[str]) -> UsageError:
     names = list(dict.fromkeys((*own, *(workload.name for workload in registered()))))
-    near = difflib.get_close_matches(target, names, n=3)
-    meant = f"Did you mean {' or '.join(near)}? " if near else ""
+    listed = f"{meant(target, names, most=3)}Workloads: {', '.join(names)}."
     return UsageError(
-        f"unknown workload {target!r}",
-        f"{meant}Workloads: {', '.join(names)}. For other programs, give a path, or a command after `--`.",
+        f"unknown workload {target!r}", f"{listed} For other programs, give a path, or a command after `--`."
     )

@@ -21,6 +21,7 @@ from nightsight.collect.process import Child, last_lines, run_logged
 from nightsight.collect.tools import allowed_environment, ask_python, not_started
 from nightsight.collect.workloads import Program, Request, child_environment, resolve
 from nightsight.errors import NotMeasured, ToolError, UsageError
+from nightsight.scratch import scratch
 
 WORKING_TREE: Final = "."
 """The ref that means the checkout as it is, with what is not committed."""
@@ -152,8 +153,8 @@ def entered(side: Side, of: Checkout) -> Iterator[None]:
 
 def built(side: Side, of: Checkout, command: str, request: Request) -> None:
     """Run the command that builds a side; NotMeasured if it fails."""
-    with entered(side, of), tempfile.TemporaryDirectory(prefix="nightsight-build-") as folder:
-        log = Path(folder) / "build.log"
+    with entered(side, of), scratch() as folder:
+        log = folder / "build.log"
         request.progress(f"building {side.said}")
         child = Child(("/bin/sh", "-c", command), child_environment(request))
         outcome = run_logged(child, log=log, timeout_s=request.timeout_s, verbose=request.verbose)

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from nightsight.commands.console import say
 from nightsight.commands.shared import input_option
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -51,8 +52,8 @@ def sanitize(*, capture: Path, output: Path, max_input: int) -> None:
 
     removed = sanitized(capture, output, most_bytes=max_input)
     for kind, count in sorted(removed.items()):
-        click.echo(f"taken out: {count:,} {kind}", err=True)
-    click.echo(f"capture: {output}")
+        say(f"taken out: {count:,} {kind}", err=True)
+    say(f"capture: {output}")
 
 
 @click.command(short_help="Delete old runs, or only their captures.")
@@ -96,12 +97,12 @@ def prune(  # noqa: PLR0913 (options)
         freed, count = freed + done.freed_bytes, count + 1
         what = f" ({', '.join(done.names)})" if captures or done.left else ""
         left = f"; not ours, left: {', '.join(done.left)}" if done.left else ""
-        click.echo(f"{would}: {done.folder}{what}, {format_value(done.freed_bytes, 'freed_bytes')}{left}")
+        say(f"{would}: {done.folder}{what}, {format_value(done.freed_bytes, 'freed_bytes')}{left}")
     index = reports / "index.html"
     # a page of somebody else stays
     if count and not dry_run and (not index.exists() or b"nightsight" in index.read_bytes()):
         list_runs(reports)
     for reason, folders in sorted(skipped.reasons.items()):
-        click.echo(f"not touched: {folders:,} {reason}", err=True)
+        say(f"not touched: {folders:,} {reason}", err=True)
     verb = "would free" if dry_run else "freed"
-    click.echo(f"{verb} {format_value(freed, 'freed_bytes')} of {count:,} runs")
+    say(f"{verb} {format_value(freed, 'freed_bytes')} of {count:,} runs" if count else "nothing to delete")

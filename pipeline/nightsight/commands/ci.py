@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from nightsight.commands.console import put, say
 from nightsight.errors import UsageError
 
 _FOLDER: Final = click.Path(file_okay=False, path_type=Path)
@@ -51,7 +52,7 @@ def fetch(*, folder: Path, branch: str, remote: str) -> None:
     from nightsight.publish.branch import fetch_branch
 
     fetch_branch(folder, branch, remote=remote)
-    click.echo(f"history: {folder}")
+    say(f"history: {folder}")
 
 
 @ci.command(short_help="Commit the history and push it.")
@@ -69,7 +70,7 @@ def push(*, folder: Path, branch: str, remote: str, message: str) -> None:
     from nightsight.publish.branch import push_branch
 
     is_new = push_branch(folder, branch, remote=remote, message=message)
-    click.echo(f"pushed: {branch}" if is_new else f"nothing new for {branch}")
+    say(f"pushed: {branch}" if is_new else f"nothing new for {branch}")
 
 
 @ci.command(short_help="Write the one comment on a pull request.")
@@ -105,7 +106,7 @@ def comment(*, files: tuple[Path, ...], repository: str, author: str, **values: 
     there = github.Repository(repository)
     if folder is not None:
         if (found := github.downloaded(folder)) is None:
-            click.echo(f"no comment: the other run left nothing in {folder}")
+            say(f"no comment: the other run left nothing in {folder}")
             return
         number, sections = found
     else:
@@ -115,9 +116,9 @@ def comment(*, files: tuple[Path, ...], repository: str, author: str, **values: 
     if run is not None:
         sections = github.linked(there, sections, run)
     if values["dry_run"]:
-        click.echo(github.comment_text(sections), nl=False)
+        put(github.comment_text(sections))
         return
-    click.echo(f"comment: {github.comment(there, number, sections, author=author)}")
+    say(f"comment: {github.comment(there, number, sections, author=author)}")
 
 
 @ci.command(short_help="Keep one issue for each confirmed regression.")
@@ -149,7 +150,8 @@ def issues(*, events: Any, link: str, repository: str, author: str, dry_run: boo
     if dry_run:
         for issue in found.issues:
             if issue.state == "open":
-                click.echo(f"open: {issue.title}\n\n{issue.text}")
+                say(f"open: {issue.title}", "")
+                put(f"{issue.text}\n")
         return
     for line in github.publish_issues(github.Repository(repository), found.issues, ended=found.ended, author=author):
-        click.echo(line)
+        say(line)

@@ -5,15 +5,14 @@ from typing import Any, Final
 
 import click
 
-from nightsight.commands.console import say, shown_progress, width_of
-from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option
+from nightsight.commands.console import put, say, shown_progress, width_of
+from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
 from nightsight.options import CompareOptions, standard_output
 
 STYLES: Final = ("html", "markdown", "json", "junit", "openmetrics")
 _SIDES: Final = ("--baseline", "--candidate")
 _RUNS: Final[dict[str, Any]] = {
     "multiple": True,
-    "required": True,
     "type": click.Path(exists=True, path_type=Path),
     "metavar": "PATH...",
 }
@@ -39,6 +38,7 @@ class _ManyPaths(click.Command):
 
 
 @click.command(cls=_ManyPaths, short_help="Compare runs, and decide as a gate.")
+@click.argument("pair", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[BASELINE CANDIDATE]")
 @click.option("--baseline", **_RUNS, help="The runs to compare with.")
 @click.option("--candidate", **_RUNS, help="The runs to judge.")
 @click.option(
@@ -59,25 +59,24 @@ class _ManyPaths(click.Command):
     "--gate", is_flag=True, help="Exit with 1 for a regression, 3 if it could not be measured, 4 if inconclusive."
 )
 @click.option("--strict", is_flag=True, help="With --gate: exit with 1 if inconclusive, too.")
-@click.option(
-    "--workload", default="", metavar="NAME", help="What captures are of that were not made by nightsight profile."
-)
+@workload_option
 @window_option
 @input_option
 @nsys_option
 @click.pass_context
-def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Click's)
+def compare(ctx: click.Context, /, pair: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401 (Click's)
     """Compare runs of a workload: run folders, report.json files or captures.
 
     A difference counts only if it is larger than the runs of a side differ: give at least three of each, five are
     better, and made in turns. Limits and accepted changes are read from nightsight.toml or [tool.nightsight].
     Of several paths, what is not a run is skipped, and a link to a run that is there too: main/mlp/* names all runs.
+    Two paths without --baseline and --candidate are one run of each.
 
     \b
     Examples:
+      nightsight compare before.sqlite after.sqlite
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* -o comparison.html
       nightsight compare --baseline main/mlp/2* --candidate branch/mlp/2* --gate --strict
-      nightsight compare --baseline before.sqlite --candidate after.sqlite
     """
     from nightsight.comparing import STYLES as WRITERS
     from nightsight.comparing import chosen, compared, load, sources_of, style_of
@@ -86,13 +85,13 @@ def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Clic
     from nightsight.workflow import Reading
 
     keep_memory()
-    options = CompareOptions(**values)
+    options = CompareOptions(**{**values, **_sides(pair, values)})
     style = style_of(options.output, options.style)
     if options.strict and not options.gate:
         raise click.UsageError("--strict says how a gate decides: add --gate.")
     sides = [chosen(paths) for paths in (options.baseline, options.candidate)]
     for said in dict.fromkeys(text for side in sides for text in side.skipped):
-        click.echo(f"Skipped: {said}", err=True)
+        say(f"Skipped: {said}", err=True)
     with shown_progress() as progress:
         reading = Reading(options.nsys, options.max_input, progress, options.window)
         baseline, candidate = (load(side.runs, reading, workload=options.workload) for side in sides)
@@ -100,12 +99,22 @@ def compare(ctx: click.Context, /, **values: Any) -> None:  # noqa: ANN401 (Clic
         sources = sources_of(baseline, candidate, reading) if style == "html" else ((), ())
     decision = comparison.decision
     if not style:
-        say("\n".join(comparison_lines(comparison, width=width_of())))
+        say(*comparison_lines(comparison, width=width_of()))
     elif options.output is None or str(options.output) == "-":
-        click.echo(WRITERS[style](comparison, sources), nl=False)
+        put(WRITERS[style](comparison, sources))
     else:
         text = WRITERS[style](comparison, sources)
         write_file(options.output, text.encode(), inputs=[run.file for run in (*baseline, *candidate)])
-        say(f"comparison: {options.output}\n{decision.line}")
+        say(f"comparison: {options.output}", decision.line)
     if options.gate:
         ctx.exit(1 if options.strict and decision.status == 4 else decision.status)
+
+
+def _sides(pair: tuple[Path, ...], values: dict[str, Any]) -> dict[str, tuple[Path, ...]]:
+    """Return the runs of both sides: those of the options, or else one of each."""
+    given = {name: values[name] for name in ("baseline", "candidate")}
+    if len(pair) == 2 and not any(given.values()):
+        return {"baseline": pair[:1], "candidate": pair[1:]}
+    if pair or not all(given.values()):
+        raise click.UsageError("Name two runs, BASELINE CANDIDATE, or the runs of each side: --baseline, --candidate.")
+    return given

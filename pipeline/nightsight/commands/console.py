@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: progress with bars, and lines as wide as the terminal.
+"""All that the command line prints: messages, which are lines that do no harm, and what was asked for, as it is.
 
 Standard output holds only what was asked for: paths, tables, reports. Scripts read these. Everything that is said to a
 person beside them goes to standard error, and so does the first screen of a report.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from nightsight.progress import Clock, written
+from nightsight.texts import log_line
 
 if TYPE_CHECKING:
     from nightsight.model import Report
@@ -38,11 +39,17 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def say(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print a line or several in characters that the stream can take; to a terminal, without any that control it."""
-    stream = _stream(err=err)
-    shown = harmless(text) if stream.isatty() else text
-    click.echo(encodable(shown, stream.encoding or "utf-8"), err=err, nl=nl)
+def say(*lines: str, err: bool = False) -> None:
+    """Print messages, a line each, whatever names they have in them: none breaks a line or controls what shows it."""
+    encoding = _stream(err=err).encoding or "utf-8"
+    for line in lines:
+        click.echo(encodable(log_line(line), encoding), err=err)
+
+
+def put(text: str) -> None:
+    """Print on standard output what was asked for, as it is; to a terminal, without characters that control it."""
+    shown = harmless(text) if sys.stdout.isatty() else text
+    click.echo(encodable(shown, sys.stdout.encoding or "utf-8"), nl=False)
 
 
 def show_report(report: "Report", *, is_brief: bool) -> None:
@@ -58,7 +65,7 @@ def _say_lines(lines: Iterable["Line"]) -> None:
     stream = _stream(err=True)
     is_styled = stream.isatty() and not os.environ.get("NO_COLOR") and not _is_dumb()
     for line in lines:
-        text = encodable(line.text, stream.encoding or "utf-8")
+        text = encodable(log_line(line.text), stream.encoding or "utf-8")
         style = _STYLES[line.tone] if is_styled else {}
         click.echo(click.style(text, **style) if style else text, err=True)
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from nightsight.commands.console import shown_progress
-from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option
+from nightsight.commands.console import put, say, shown_progress
+from nightsight.commands.shared import input_option, keep_memory, nsys_option, window_option, workload_option
 
 _EXPORTS: Final = ("openmetrics", "otava-csv")
 _EXISTING: Final = click.Path(exists=True, path_type=Path)
@@ -54,12 +54,21 @@ def history() -> None:
 @click.argument("runs", nargs=-1, required=True, type=_EXISTING, metavar="RUN...")
 @_place
 @click.option("--name", default="", metavar="NAME", help="What the series is called (default: the workload).")
+@workload_option
 @_web("--link", help="The address of the report, for the trend page (default: the run's folder in reports/).")
 @window_option
 @input_option
 @nsys_option
 def add(  # noqa: PLR0913 (Click's)
-    *, runs: tuple[Path, ...], place: str, name: str, link: str, window: str, max_input: int, nsys: Path | None
+    *,
+    runs: tuple[Path, ...],
+    place: str,
+    name: str,
+    workload: str,
+    link: str,
+    window: str,
+    max_input: int,
+    nsys: Path | None,
 ) -> None:
     """Add runs to a history: run folders, report.json files or captures.
 
@@ -71,15 +80,16 @@ def add(  # noqa: PLR0913 (Click's)
       nightsight history add reports/mlp/latest
       nightsight history add --history s3://bucket/perf reports/*/20261120-*
       nightsight history add --name mlp-large reports/mlp/latest
+      nightsight history add --workload train night1.sqlite night2.sqlite
     """
-    from nightsight.trending import add_runs
+    from nightsight.trending import Called, add_runs
     from nightsight.workflow import Reading
 
     keep_memory()
     with shown_progress() as progress:
-        lines = list(add_runs(runs, place, Reading(nsys, max_input, progress, window), name=name, link=link))
-    for line in lines:
-        click.echo(line)
+        reading = Reading(nsys, max_input, progress, window)
+        lines = list(add_runs(runs, place, reading, Called(name, workload, link)))
+    say(*lines)
 
 
 @history.command(short_help="Say what changed.")
@@ -101,9 +111,10 @@ def show(*, workloads: tuple[str, ...], place: str, canaries: tuple[str, ...], s
     from nightsight.trending import Asked, as_json, as_text, read_trends
 
     trends = _complaining(read_trends(Asked(place, workloads, canaries)))
-    click.echo(
-        as_json(trends, is_complete=not workloads) if style == "json" else "\n".join(as_text(trends)) + "\n", nl=False
-    )
+    if style == "json":
+        put(as_json(trends, is_complete=not workloads))
+    else:
+        say(*as_text(trends))
 
 
 @history.command(short_help="Write the trend page.")
@@ -141,7 +152,7 @@ def report(  # noqa: PLR0913 (Click's)
 
     trends = _complaining(read_trends(Asked(place, workloads, canaries)))
     write_page(trends, output, reports=reports, repository=repository)
-    click.echo(f"report: {output}")
+    say(f"report: {output}")
 
 
 @history.command(short_help="Write a history for other tools.")
@@ -167,11 +178,11 @@ def export(*, workloads: tuple[str, ...], place: str, style: str, output: Path |
 
     trends = _complaining(read_trends(Asked(place, workloads)))
     if written := write_export(trends, style, output):
-        click.echo(f"export: {written}")
+        say(f"export: {written}")
 
 
 def _complaining(trends: Any) -> Any:  # noqa: ANN401 (Trends, not imported for --help)
     """Say on stderr what of the history could not be read."""
     for problem in trends.problems:
-        click.echo(f"Warning: {problem}", err=True)
+        say(f"Warning: {problem}", err=True)
     return trends

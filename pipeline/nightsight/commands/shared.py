@@ -27,6 +27,9 @@ window_option = click.option(
     "program's loop, without its slow beginning. RANGE: all ranges of that name, or those from FIRST to LAST, counted "
     "from 0 in each process: step/10:19. START/END: a span in the time of the capture: 1.2s/3s.",
 )
+workload_option = click.option(
+    "--workload", default="", metavar="NAME", help="What captures are of that were not made by nightsight profile."
+)
 quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Print only what scripts read, and errors: no progress and no summary."
 )

@@ -1,14 +1,15 @@
 """The commands `ab` and `bisect`, which measure commits."""
 
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nightsight.commands.console import say, shown_progress, width_of
+from nightsight.commands.console import Told, say, shown_progress, width_of
 from nightsight.commands.shared import nsys_option, window_option
 from nightsight.errors import ToolError
 from nightsight.options import Number, TrialOptions, names
@@ -31,10 +32,35 @@ class WithRest(click.Command):
     """A command that keeps everything after `--` for the program it starts."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words after `--`, and parse the others."""
+        """Keep the words after `--`, and parse the others; the message about one that is not ours says so."""
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[REST] = tuple(args[cut + 1 :])
-        return super().parse_args(ctx, args[:cut])
+        try:
+            return super().parse_args(ctx, args[:cut])
+        except click.UsageError as error:
+            place = self._place_of_rest(ctx, args[:cut])
+            if place is None:
+                raise
+            line = shlex.join([*ctx.command_path.split(), *args[:place], "--", *args[place:cut], *args[cut + 1 :]])
+            said = error.format_message().rstrip(".")
+            raise click.UsageError(f"{said}. If it is for the program: {line}", ctx) from error
+
+    def _place_of_rest(self, ctx: click.Context, args: Sequence[str]) -> int | None:
+        """Return after how many words the program is named, and one follows that is not ours; None without such."""
+        parser = self.make_parser(ctx)
+        is_named = False
+        for place in range(len(args) + 1):
+            try:
+                given, rest, _ = parser.parse_args(list(args[:place]))
+            except click.NoSuchOption:
+                return place - 1 if is_named else None
+            except click.UsageError:
+                # an option whose value comes next
+                continue
+            if rest:
+                return place - 1
+            is_named = isinstance(given.get("target"), str)
+        return None
 
 
 def _trial_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +149,7 @@ def ab(ctx: click.Context, /, target: str | None, **values: Any) -> None:  # noq
         trial = _trial(ctx, target, TrialOptions(**values), progress)
         found = compared(trial, base, head, pairs, settings=partial(settings, Path.cwd()))
         page = _write(found, output, trial.reports, progress)
-    say("\n".join(comparison_lines(found.comparison, width=width_of())))
+    say(*comparison_lines(found.comparison, width=width_of()))
     say(f"comparison: {page}")
     status = found.comparison.decision.status
     if is_gate:
@@ -164,11 +190,12 @@ def bisect(ctx: click.Context, /, target: str | None, **values: Any) -> None:  #
     with shown_progress() as progress:
         trial = _trial(ctx, target, TrialOptions(**values), progress)
         found = bisected(trial, (good, bad), metric, pairs, settings=partial(settings, Path.cwd()))
-    say(f"first bad commit: {found.commit} {found.subject}\n{found.sentence}")
+    say(f"first bad commit: {found.commit} {found.subject}", found.sentence)
 
 
-def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: "Progress") -> "Trial":
+def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progress: Told) -> "Trial":
     """Return what is to be measured at each commit."""
+    from nightsight.collect import needs_of
     from nightsight.collect.interpreter import interpreter
     from nightsight.collect.worktrees import Asked
     from nightsight.trials import Trial
@@ -178,7 +205,12 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     rest = ctx.meta[REST]
     if target is None and not rest:
         raise click.UsageError("Name a workload or a script, or give a command after `--`.")
-    asked = Asked(target, rest, interpreter(options.python).path, options.workloads)
+    needs = partial(needs_of, options.collector, target, options.workloads, options.nsys)
+    python = interpreter(options.python, needs)
+    if target and python.remark:
+        with progress.paused():
+            say(python.remark, err=True)
+    asked = Asked(target, rest, python.path, options.workloads)
     return Trial(
         asked, options.reports.resolve(), options.request(progress), options.collector, options.window, options.build
     )

@@ -4,7 +4,6 @@ Settings of a workload win over those of all: [gate] and [gate.workloads.NAME] h
 """
 
 import datetime as dt
-import difflib
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -15,6 +14,7 @@ from typing import Any, Final
 from nightsight.comparison import EXPOSED, GATE, KERNELS, KINDS, STEP, UNPROFILED, Accepted
 from nightsight.errors import UsageError
 from nightsight.results import BUSY, IDLE
+from nightsight.texts import meant
 
 _FILES: Final = ("nightsight.toml", "pyproject.toml")
 
@@ -181,6 +181,5 @@ class _File:
     def _refuse_unknown(self, table: Mapping[str, object], known: Collection[str], prefix: str) -> None:
         for key in table:
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                meant = f"Did you mean {near[0]}? " if near else ""
-                raise self.refusal(f"unknown key {prefix + key!r}", f"{meant}Known: {', '.join(known)}.")
+                hint = f"{meant(key, known)}Known: {', '.join(known)}."
+                raise self.refusal(f"unknown key {prefix + key!r}", hint)

@@ -16,6 +16,7 @@ from nightsight.results import (
     ALLOCATION,
     BLOCKING_COPY,
     BUSY,
+    CAPTURE,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -33,6 +34,7 @@ _CALLS: Final = {
     "|^cuKernelGetFunction",
     ALLOCATION: "^(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister)|MemPool)"
     "|^cuMem(?!cpy|set|Prefetch|Advise|GetInfo|Range)|^urUSM(?:Host|Device|Shared)Alloc|^urUSMFree|^zeMem(?:Alloc|Free)",
+    CAPTURE: "^(?:cu(?:da)?|hip)(?:Stream(?:Begin|End)Capture|GraphInstantiate)",
     BLOCKING_COPY: "^(?:cu(?:da)?|hip)Memcpy(?!.*Async)",
     SYNC: "^(?:cu(?:da)?|hip|ze)[A-Z].*Synchronize|^ur(?:QueueFinish|EventWait)",
 }

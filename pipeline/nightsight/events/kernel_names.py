@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-_PEERS: Final = "nccl|nvshmem|deep_ep|multimem|cross_device_reduce|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+_PEERS: Final = (
+    "nccl|nvshmem|mscclpp|deep_ep|pplx|mori::|userbuffers|multimem|mnnvl|cross_device_reduce|all_?reduce|all_?gather|"
+    "reduce_?scatter|all_?to_?all|all2all|moe_?a2a"
+)
 _ANY_CASE: Final = re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", _PEERS)
 # torch.compile names its Triton kernels after the fused operators, even communicating ones, but these kernels do not
 # communicate

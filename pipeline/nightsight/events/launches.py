@@ -36,20 +36,44 @@ def gpus(operations: pd.DataFrame) -> Ints:
 def launch_keys(profile: Profile) -> tuple[Ints, Ints]:
     """Return one number per (process, correlation id): an array for all operations, and one for all rows of api_calls.
 
-    Negative if either is unknown: a different number for each operation, -1 for calls.
+    Negative if either is unknown: a different number for each operation, -1 for calls. Kernels that a GPU launches
+    itself, in the body of a graph's loop or condition, have the id 0: they belong to the graph that was launched last.
     """
     frames = [profile.tables.get(name, _NOTHING) for name in (*GPU_TABLES, "api_calls")]
     processes = [integers(frame["process"]) for frame in frames]
     known = np.unique(np.concatenate([pd.unique(some) for some in processes]))
     keys = np.concatenate([integers(frame["correlation"]) for frame in frames])
+    of_graphs = keys[: len(frames[0])] == 0
     *operations, calls = np.split(keys, np.cumsum([len(frame) for frame in frames])[:-1])
     for part, process in zip((*operations, calls), processes, strict=True):
         unknown = (process < 0) | (part < 0)
         np.add(part, np.searchsorted(known, process) * _IDS, out=part)
         part[unknown] = -1
     launches = keys[: len(keys) - len(calls)]
+    if of_graphs.any():
+        _join_graphs(launches, np.flatnonzero(of_graphs), frames, processes)
     launches[launches < 0] = -1 - np.arange(np.count_nonzero(launches < 0))
     return launches, calls
+
+
+def _join_graphs(launches: Ints, mine: Ints, frames: list[pd.DataFrame], processes: list[Ints]) -> None:
+    """Give kernels without an id of their own the key of the graph that their process launched last before them."""
+    calls, owner = frames[-1], processes[0][mine]
+    if not len(calls):
+        return
+    names = calls["name"].cat
+    is_graph = np.append(np.asarray(names.categories.str.contains("GraphLaunch"), dtype=bool), False)[names.codes]
+    start = frames[0]["start_ns"].to_numpy()[mine]
+    begun, numbers = calls["start_ns"].to_numpy(), integers(calls["correlation"])
+    for process in np.unique(owner).tolist():
+        launching = np.flatnonzero(is_graph & (processes[-1] == process) & (numbers > 0))
+        launching = launching[np.argsort(begun[launching], kind="stable")]
+        here = owner == process
+        place = np.searchsorted(begun[launching], start[here], side="right") - 1
+        found = place >= 0
+        # the key of a call differs from its number by what stands for the process
+        offset = launches[mine[here]][found]
+        launches[mine[here][found]] = offset + numbers[launching[place[found]]]
 
 
 @once
@@ -63,7 +87,8 @@ def launching_calls(profile: Profile) -> Ints:
         return np.full(len(launches), -1, dtype=np.int64)
     calls = profile.table("api_calls")
     start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    in_order = bool((start[1:] >= start[:-1]).all())
+    longer_first = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))
+    in_order = bool(longer_first.all())
     order = np.argsort(keys, kind="stable") if in_order else np.lexsort((-end, start, keys))
     known = keys[order]
     # the first call with a key is the outermost

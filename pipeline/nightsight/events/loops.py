@@ -13,7 +13,7 @@ import pandas as pd
 
 from nightsight.events.launches import GPU_TABLES, launch_keys, launching_calls
 from nightsight.events.ranges import LEAST, counted, nested
-from nightsight.intervals import Flags, Ints, Spans, union
+from nightsight.intervals import Flags, Ints, Spans, touches, union
 from nightsight.model import Profile
 from nightsight.parallel import once
 from nightsight.tables import FUNCTION, MODULE, ancestors, empty, integers, nest
@@ -85,6 +85,22 @@ def _complete(work: Work, loop: Loop, ends: Ints) -> Loop:
 
 
 _CUT: Final = 0.5
+
+
+def between(profile: Profile, loop: Loop, spans: Spans) -> Loop:
+    """Return the longest part of a loop whose repetitions touch none of these spans, the last one of equal length.
+
+    The loop as it is if that would have fewer than LEAST repetitions.
+    """
+    until = np.append(loop.starts[1:], loop.end_ns)
+    whole = np.flatnonzero(~touches(spans, loop.starts, until))
+    parts = np.split(whole, np.flatnonzero(np.diff(whole) > 1) + 1)
+    longest = max(parts, key=lambda part: (len(part), part[-1:].tolist()))
+    if len(longest) < LEAST or len(longest) == len(loop.starts):
+        return loop
+    work, last = work_of(profile), int(longest[-1])
+    part = loop._replace(starts=loop.starts[longest], end_ns=int(until[last]))
+    return part._replace(end_ns=_work_end(work, part), slow=_slow(work, part))
 
 
 def _work_end(work: Work, loop: Loop) -> int:

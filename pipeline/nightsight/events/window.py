@@ -15,8 +15,8 @@ import pandas as pd
 
 from nightsight.errors import UsageError
 from nightsight.events.launches import GPU_TABLES
-from nightsight.events.loops import LEAST_OF_WORK, Loop, loops_of, one_thread, prepares, work_of
-from nightsight.events.ranges import without_numbers
+from nightsight.events.loops import LEAST_OF_WORK, Loop, between, loops_of, one_thread, prepares, work_of
+from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.events.selection import (
     RANGE_HINT,
     TIME_HINT,
@@ -25,6 +25,7 @@ from nightsight.events.selection import (
     instances,
     known_ranges,
 )
+from nightsight.events.unseen import AFTER, BEFORE, pauses, unseen
 from nightsight.intervals import Ints, union
 from nightsight.model import Profile
 from nightsight.parallel import once
@@ -146,12 +147,44 @@ def whole_window(profile: Profile) -> Window:
     """Return the span from the first to the last GPU operation, else that of everything recorded."""
     if bounds := _bounds(profile, GPU_TABLES):
         return Window(*bounds, GPU_WORK, "The window reaches from the first GPU operation to the last.")
-    bounds = _bounds(profile, _ON_CPU) or (0, 0)
+    bounds = _bounds(profile, _ON_CPU) or _bounds(profile, _PYTHON) or (0, 0)
     return Window(*bounds, RECORDED, "The window is all that was recorded: there is no GPU work.")
 
 
 def _usual(profile: Profile) -> Window:
-    return _measured(profile) or steady_window(profile) or whole_window(profile)
+    return _measured(profile) or _seen(profile) or whole_window(profile)
+
+
+def _seen(profile: Profile) -> Window | None:
+    """Return the steady part without its ends if the GPU ran work there that is not in the capture.
+
+    A host that is ahead launches the first steps while the GPU is still at work on those before the recording.
+    """
+    window, known = steady_window(profile), unseen(profile)
+    if window is None or not known:
+        return window
+    low, high = window.start_ns, window.end_ns
+    begun, ended = [], []
+    for unknown in known.values():
+        (before, after) = (unknown.of(reason) for reason in (BEFORE, AFTER))
+        begun.append(max([low, *before[1].tolist()]))
+        ended.append(min([high, *after[0].tolist()]))
+    start, end = min(begun), max(ended)
+    if start >= end or (start - low) + (high - end) < _ALIKE * window.length_ns:
+        return window
+    cut = "GPU work from before the recording, or after it, is not in the capture, and its time is left out."
+    # a step whose work the window does not have is no step of it
+    steps = {process: starts[(starts >= start) & (starts < end)] for process, starts in window.steps.items()}
+    has_steps = all(len(starts) >= LEAST for starts in steps.values())
+    return replace(
+        window,
+        start_ns=start,
+        end_ns=end,
+        sentence=f"{window.sentence} {cut}",
+        steps=steps if has_steps else {},
+        ends=window.ends if has_steps else {},
+        family=window.family if has_steps else "",
+    )
 
 
 def _start_up(profile: Profile, usual: Window) -> Window | None:
@@ -182,8 +215,13 @@ _ALIKE: Final = 0.01
 
 @once
 def steady_window(profile: Profile) -> Window | None:
-    """Return the loop without its slow beginning, else what is annotated or follows a long pause; None if none."""
-    loops = loops_of(profile)
+    """Return the loop without its slow beginning, else what is annotated or follows a long pause; None if none.
+
+    If the recording was paused, it is the longest part of the loop between two pauses.
+    """
+    loops, paused = loops_of(profile), pauses(profile)
+    if len(loops) == 1 and loops[0].process in paused:
+        loops = [between(profile, loops[0], paused[loops[0].process])]
     return _of_loops(profile, loops) if loops else _annotated(profile) or _after_pause(profile)
 
 
@@ -310,7 +348,7 @@ _LEAST_PAUSE: Final = 0.1
 
 def _of_span(profile: Profile, start: int | None, end: int | None) -> Window:
     """Return the part of the capture between two times; UsageError if it is empty or nothing was recorded in it."""
-    first, last = _bounds(profile, (*GPU_TABLES, *_ON_CPU)) or (0, 0)
+    first, last = _bounds(profile, (*GPU_TABLES, *_ON_CPU)) or _bounds(profile, _PYTHON) or (0, 0)
     recorded = f"Recorded: {format_value(first, 'time_ns')} to {format_value(last, 'time_ns')}."
     low, high = max(first, start if start is not None else first), min(last, end if end is not None else last)
     if low >= high:
@@ -361,6 +399,8 @@ def _named(ranges: pd.DataFrame, name: str, domain: str) -> tuple[pd.DataFrame, 
 
 
 _ON_CPU: Final = ("ranges", "marks", "cpu_ops", "api_calls")
+# also around the profiler's own start and end, so they only count if there is nothing else
+_PYTHON: Final = ("python_functions",)
 
 
 def _bounds(profile: Profile, names: Iterable[str]) -> tuple[int, int] | None:

@@ -8,7 +8,6 @@ of one input, and an input that kills its worker three times is to blame for it.
 import gc
 import logging
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -17,8 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError
-from nightsight.fleet.places import INSTALL
+from nightsight.installing import EXTRAS, for_nightsight
 from nightsight.progress import Progress
+from nightsight.scratch import scratch
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -143,7 +143,7 @@ def _client(cluster: Cluster, count: int, progress: Progress) -> "Iterator[Clien
         import dask  # noqa: PLC0415 (optional)
         import distributed  # noqa: PLC0415 (optional)
     except ImportError:
-        raise ToolError("`fleet` needs dask and distributed", INSTALL) from None
+        raise ToolError("`fleet` needs dask and distributed", for_nightsight(*EXTRAS["fleet"])) from None
     with ExitStack() as stack:
         if cluster.scheduler == LOCAL:
             stack.enter_context(dask.config.set(_SETTINGS))
@@ -170,6 +170,7 @@ def _client(cluster: Cluster, count: int, progress: Progress) -> "Iterator[Clien
 @contextmanager
 def _workers(cluster: Cluster, count: int, progress: Progress) -> Iterator[Any]:
     """Start workers on this machine, as many as have something to do."""
+    import dask  # noqa: PLC0415 (optional)
     from dask.system import CPU_COUNT  # noqa: PLC0415 (optional)
     from dask.utils import parse_bytes  # noqa: PLC0415 (optional)
     from distributed import LocalCluster  # noqa: PLC0415 (optional)
@@ -185,7 +186,8 @@ def _workers(cluster: Cluster, count: int, progress: Progress) -> Iterator[Any]:
         if memory < _LEAST_MEMORY:
             raise UsageError(f"{cluster.memory} is too little memory for a worker", "It needs 300 MB to begin with.")
     progress(f"starting {workers} worker{'s' * (workers > 1)}")
-    with tempfile.TemporaryDirectory(prefix="nightsight-", ignore_cleanup_errors=True) as folder, _silent():
+    # the folder of the scheduler, too, which it would make beside ours
+    with scratch() as folder, dask.config.set({"temporary-directory": str(folder)}), _silent():
         with _deaf_children():
             local = LocalCluster(
                 n_workers=workers,
@@ -197,7 +199,6 @@ def _workers(cluster: Cluster, count: int, progress: Progress) -> Iterator[Any]:
                 worker_dashboard_address=None,
                 security=_certificates(),
                 silence_logs=logging.CRITICAL,
-                local_directory=folder,
             )
         with local:
             yield local
@@ -225,7 +226,7 @@ def _certificates() -> Any:  # noqa: ANN401 (dask's)
     try:
         return Security.temporary()
     except ImportError:
-        raise ToolError("`fleet` needs cryptography", INSTALL) from None
+        raise ToolError("`fleet` needs cryptography", for_nightsight(*EXTRAS["fleet"])) from None
 
 
 @contextmanager

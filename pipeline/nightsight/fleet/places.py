@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +15,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from nightsight.errors import CaptureError, PipelineError, ToolError
+from nightsight.installing import EXTRAS, for_nightsight
+from nightsight.scratch import scratch
 from nightsight.survey import Failure
+from nightsight.texts import without_host
 
-INSTALL: Final = "pip install 'nightsight[fleet]'"
 REPORT: Final = "report.json"
 _CAPTURES: Final = (".sqlite", ".nsys-rep", ".ncu-rep", ".json.gz", ".pt.trace.json")
 _OTHERS: Final = (".html", ".jsonl", ".md", ".txt", ".xml", ".log", ".toml", ".lock", ".parquet")
@@ -79,7 +80,7 @@ def system_of(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 (optional)
     except ImportError:
-        raise ToolError("`fleet` needs fsspec", INSTALL) from None
+        raise ToolError("`fleet` needs fsspec", for_nightsight(*EXTRAS["fleet"])) from None
     try:
         system, path = url_to_fs(url)
     except ImportError as error:
@@ -182,7 +183,7 @@ def _named(files: Sequence[Found]) -> tuple[Found, ...]:
     shortest = min(map(len, folders), default=0)
     levels = enumerate(zip(*folders, strict=False))
     common = next((depth for depth, names in levels if len(set(names)) > 1), shortest)
-    named = (replace(file, name="/".join(path[common:])) for file, path in zip(files, parts, strict=True))
+    named = (replace(file, name=without_host("/".join(path[common:]))) for file, path in zip(files, parts, strict=True))
     return tuple(sorted(named, key=lambda file: (file.name, file.address)))
 
 
@@ -197,10 +198,10 @@ def at_hand(file: Found) -> Iterator[tuple[Path, str]]:
         path = Path(file.path)
         yield path, _digest([path, *(each for each in _beside(path) if each.is_file())])
         return
-    with tempfile.TemporaryDirectory(prefix="nightsight-") as folder:
-        path = Path(folder) / PurePosixPath(shown(file.path)).name
+    with scratch() as folder:
+        path = folder / PurePosixPath(shown(file.path)).name
         _fetch(file, path)
-        yield path, _digest(sorted(Path(folder).iterdir()))
+        yield path, _digest(sorted(folder.iterdir()))
 
 
 def _beside(path: Path) -> Iterator[Path]:

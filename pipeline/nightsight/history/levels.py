@@ -25,8 +25,7 @@ LEAST_NIGHTS: Final = 4
 NIGHTS: Final = 90
 """Only the newest are tested: what was before is how it is."""
 SIMPLE: Final = (
-    "the simple rule, three nights in a row off by more than max(3 %, 3 MAD); for a better one: "
-    "pip install 'nightsight[trend]'"
+    "the simple rule, three nights in a row off by more than max(3 %, 3 MAD); a better one needs the package ruptures"
 )
 RULE: Final = "PELT with absolute errors (ruptures): at least three nights, at least 3 %"
 _SHIFT: Final = float(np.log1p(LEAST_PCT / 100))

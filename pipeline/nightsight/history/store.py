@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from nightsight.errors import CaptureError, ToolError
 from nightsight.history.rows import Row, row_from
+from nightsight.installing import for_nightsight
 
 try:
     import fcntl
@@ -150,7 +151,7 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 (optional)
     except ImportError:
-        raise ToolError(f"{url} needs fsspec", "pip install 'nightsight[trend]'") from None
+        raise ToolError(f"{url} needs fsspec", for_nightsight("fsspec")) from None
     try:
         system, root = url_to_fs(url)
     except Exception as error:  # each kind of store has errors of its own

@@ -12,6 +12,7 @@ import numpy as np
 from nightsight.errors import CaptureError
 from nightsight.model import Profile
 from nightsight.read.chrome import MOST_BYTES
+from nightsight.read.impossible import without_impossible
 from nightsight.read.kineto import read_kineto
 from nightsight.read.ncu.blocks import MAGIC as NCU_REPORT
 from nightsight.read.ncu.csv import SIGNS as NCU_CSV
@@ -19,7 +20,7 @@ from nightsight.read.ncu.csv import read_ncu_csv, text_of
 from nightsight.read.ncu.report import read_ncu_report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.read.sqlite import MAGIC as SQLITE
-from nightsight.tables import Details, duration
+from nightsight.tables import AS_RECORDED, Details, duration
 
 Kind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-csv", "kineto", "report"]
 _HEADS: Final[tuple[tuple[bytes, Kind], ...]] = (
@@ -101,8 +102,11 @@ def read(path: Path, *, details: Details = True, most_bytes: int = MOST_BYTES) -
     kind = recognize(path)
     if kind == "nsys-sqlite":
         profile = read_nsys(path, details=details)
+        # the tables of `nsys stats` have every row that NVIDIA's have
+        as_recorded = isinstance(details, frozenset) and AS_RECORDED in details
+        profile = profile if as_recorded else without_impossible(profile)
     elif kind == "kineto":
-        profile = read_kineto(path, most_bytes=most_bytes)
+        profile = without_impossible(read_kineto(path, most_bytes=most_bytes))
     elif kind in _READERS:
         profile = _READERS[kind](path)
     else:

@@ -1,38 +1,68 @@
-"""Loads the JSON of a Chrome trace, plain or gzip, as an object or a list of events, up to a size limit."""
+"""Loads the JSON of a Chrome trace, plain or gzip, as an object or a list of events, up to a size limit.
+
+Profilers write texts and numbers as they are. What is not JSON because of that is mended, and told.
+"""
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from nightsight.errors import CaptureError
+from nightsight.model import Finding
+from nightsight.texts import middle_cut
 
 MOST_BYTES: Final = 1_000_000_000
 """The default size limit of a trace, uncompressed; in memory it takes several times as much."""
 EXPORT: Final = "Export the trace again with export_chrome_trace of torch.profiler (.json or .json.gz)."
 _GZIP: Final = b"\x1f\x8b"
 _PIECE: Final = 1 << 20
+# a text
+_TEXT: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+# backslashes of a text that are part of an escape; one that is not, as in D:\prof; all but those that must stay
+_ESCAPES: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_PLAIN: Final = re.compile(r'\\(?!["\\])|(\\.)')
+# where a value stands, a word that is none: N/A, -inf, 1.#QNAN, ncclFloat32, 0x5f
+_WORD: Final = (
+    r"(?<![\w.])-?(?!(?:true|false|null|NaN|Infinity)\b)[A-Za-z_][\w/.#()+-]*|-NaN\b|-?\d[\w.]*#[\w.]*|0x[0-9a-fA-F]+"
+)
+_MENDED: Final = re.compile(f"({_TEXT})|{_WORD}", re.DOTALL)
 
 
-def read_document(path: Path, most_bytes: int) -> Mapping[str, Any]:
+class Trace(NamedTuple):
+    """A trace as an object, and what is to be said about how it was written."""
+
+    document: Mapping[str, Any]
+    findings: tuple[Finding, ...] = ()
+
+
+def read_document(path: Path, most_bytes: int) -> Trace:
     """Return the JSON object of a trace; a plain list of events becomes the `traceEvents` of an object.
 
     CaptureError if it is neither, or larger than `most_bytes`; no more than that is ever loaded.
     """
     # Kineto does not escape names: control characters and invalid UTF-8 in them must not make the trace unreadable
     text = _content(path, most_bytes).decode("utf-8-sig", errors="replace")
+    findings: tuple[Finding, ...] = ()
     try:
-        document = _parse(text)
+        try:
+            document = _parse(text)
+        except json.JSONDecodeError as error:
+            text, finding = _mended(text, error)
+            document, findings = _parse(text), (finding,)
+    except json.JSONDecodeError as error:
+        raise _not_json(path, error) from error
     except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "its nesting or a number is too large"
-        raise CaptureError(f"{path.name} is not JSON, or is truncated: {reason}", EXPORT) from error
+        raise CaptureError(f"{path.name} cannot be read: its nesting or a number is too large", EXPORT) from error
     if isinstance(document, list):
-        return {"traceEvents": document}
+        return Trace({"traceEvents": document}, findings)
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise CaptureError(f"{path.name} is JSON but not a Chrome trace: it has no list 'traceEvents'", EXPORT)
-    return document
+    return Trace(document, findings)
 
 
 def _parse(text: str) -> object:
@@ -42,7 +72,56 @@ def _parse(text: str) -> object:
         if not text.lstrip().startswith("["):
             raise
         # Chrome allows a list of events without its closing bracket
-        return json.loads(f"{text.rstrip().removesuffix(',')}]", strict=False)
+        with suppress(json.JSONDecodeError):
+            return json.loads(f"{text.rstrip().removesuffix(',')}]", strict=False)
+        raise
+
+
+def _mended(text: str, error: json.JSONDecodeError) -> tuple[str, Finding]:
+    """Return a text in which backslashes that escape nothing are plain, and words that are no values are unknown."""
+    word, words, paths = "", 0, 0
+
+    def mended(found: re.Match[str]) -> str:
+        nonlocal word, words, paths
+        if found[1] is None:
+            word, words = word or found[0], words + 1
+            return "null"
+        if "\\" not in _ESCAPES.sub("", found[1]):
+            return found[1]
+        paths += 1
+        # who does not escape one backslash of a path escapes none: \r in D:\prof\run is no end of a line
+        return _PLAIN.sub(lambda each: each[1] or r"\\", found[1])
+
+    text = _MENDED.sub(mended, text)
+    said = []
+    if words:
+        said.append(f"values that are not JSON, such as {middle_cut(word, 20)}, count as unknown ({words:,} x)")
+    if paths:
+        said.append(f"backslashes that are not escaped are read as they are (in {paths:,} text{'s' * (paths != 1)})")
+    told, where = "; ".join(said), f"The first is on line {error.lineno:,}, column {error.colno:,}."
+    finding = Finding(
+        "mended_json",
+        "warning",
+        "The trace is not valid JSON",
+        f"{told[:1].upper()}{told[1:]}. {where}",
+        "A newer torch may write it correctly.",
+    )
+    return text, finding
+
+
+def _not_json(path: Path, error: json.JSONDecodeError) -> CaptureError:
+    """Tell a trace that ends too early from one that is wrong somewhere."""
+    # a text without an end takes all that follows
+    if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
+        lines = error.doc.count("\n") + 1
+        return CaptureError(
+            f"{path.name} is truncated: it ends on line {lines:,} in the middle of its JSON",
+            "Whatever wrote it was ended too early, or the disk was full. Record fewer steps, and let the export end.",
+        )
+    return CaptureError(
+        f"{path.name} is not JSON on line {error.lineno:,}, column {error.colno:,}: {error.msg}",
+        "Mend that place, or export the trace again with export_chrome_trace of torch.profiler.",
+    )
 
 
 def _content(path: Path, most_bytes: int) -> bytearray:

@@ -4,7 +4,7 @@ import re
 import sys
 from typing import Final
 
-from nightsight.read.vocabulary import without_private
+from nightsight.texts import without_private
 
 # installed packages, the standard library, and code that libraries make up; what is typed into a notebook or into
 # Python itself is the user's own

@@ -1,6 +1,7 @@
 """Reads the Chrome traces of torch.profiler (Kineto): their categories, argument names and time base."""
 
 import datetime as dt
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,8 +13,10 @@ import numpy as np
 import pandas as pd
 
 from nightsight.errors import CaptureError
+from nightsight.events.kernel_names import communicates
 from nightsight.model import Environment, Finding, Profile
 from nightsight.read.chrome import MOST_BYTES, read_document
+from nightsight.read.foreign import as_foreign
 from nightsight.read.frames import frame_name, is_of_library
 from nightsight.read.kineto_events import (
     FORWARD_BACKWARD,
@@ -26,6 +29,7 @@ from nightsight.read.kineto_events import (
     Frame,
     Rows,
     damaged,
+    distinct,
     is_id,
     is_shapes,
     is_texts,
@@ -43,6 +47,7 @@ from nightsight.tables import (
     empty,
     innermost_of,
     renamed,
+    used_devices,
     whole,
 )
 
@@ -55,6 +60,8 @@ _SYNC: Final = "cuda_sync"
 # CUPTI's numbers of them
 _SYNCS: Final = {"Event Sync": 1, "Stream Wait Event": 2, "Stream Sync": 3, "Context Sync": 4}
 _FUNCTION: Final = "python_function"
+# a field of operators, in which torch before 1.13 wrote the stack, and TorchScript still does
+_CALL_STACK: Final = "Call stack"
 # PyTorch's device type of the CPU
 _CPU: Final = 0
 # a kernel, or a range of the program, with the counters of CUPTI's range profiler
@@ -62,12 +69,13 @@ COUNTED: Final = "cuda_profiler_range"
 # names of the kinds of events that are not read; other kinds keep the name they have in the trace
 _KINDS: Final = {
     "overhead": "spans of profiler overhead",
+    _CALL_STACK: "operators with a call stack",
     "mtia_insight": "events of MTIA Insight",
     "cuda_event": "records of CUDA events",
     "collective_comm": "collectives of another communication library",
 }
 # CPU events: they do not tell whether an accelerator was recorded
-_OF_CPU: Final = (_FUNCTION, "overhead", "cpu_instant_event (i)")
+_OF_CPU: Final = (_FUNCTION, "overhead", "cpu_instant_event (i)", _CALL_STACK)
 # the profiler's own span, and what repeats what correlation ids say: arrows, and ranges projected onto the GPU
 _NO_EVENTS: Final = ("Trace", "ac2g (s)", "async_cpu_to_gpu (s)", "gpu_user_annotation")
 # for Intel's GPUs it is M2D (MEMORY -> DEVICE): M is memory of the host that SYCL did not allocate, H what it did
@@ -98,6 +106,8 @@ _NO_COLLECTIVES: Final = (
     "the program called no collective, or its torch does not record what they are (2.1 and later do)"
 )
 _MOST_RANKS: Final = 10_000_000
+# backends that need no GPU
+_ON_CPU: Final = ("gloo", "mpi", "fake")
 _NO_DEVICE: Final = "the trace names no GPU"
 _IF_EMPTY: Final = {
     "devices": _NO_DEVICE,
@@ -129,7 +139,6 @@ _GIVES_WORK: Final = (
 _NEVER: Final = {
     "graph_launches": "torch.profiler records the kernels inside a CUDA graph, not its launch as a whole",
     "marks": "torch.profiler records no NVTX marks; --collector nsys does",
-    "python_samples": "torch.profiler does not sample Python, but records its calls (profile(with_stack=True))",
     "overheads": "torch.profiler does not assign its overhead to a process",
 }
 
@@ -140,7 +149,16 @@ def read_kineto(path: Path, *, most_bytes: int = MOST_BYTES) -> Profile:
     CaptureError if it is not one, is damaged, has no events, or is larger than `most_bytes` uncompressed. These traces
     have one number for static and dynamic shared memory together: it goes into `static_shared_bytes`.
     """
-    return _Trace(path.name, read_document(path, most_bytes)).profile()
+    try:
+        document, findings = read_document(path, most_bytes)
+        trace = _Trace(path.name, document, findings)
+        if trace.is_doubled():
+            # the other half of the memory is free by then
+            once = {**document, "traceEvents": distinct(document["traceEvents"])}
+            trace = _Trace(path.name, once, (*findings, _DOUBLED))
+        return trace.profile()
+    except CaptureError as error:
+        raise as_foreign(path, error) from error
 
 
 class _Trace(Events):
@@ -149,17 +167,24 @@ class _Trace(Events):
     def profile(self) -> Profile:
         tables = {name: read(self) for name, read in _HOST_TABLES.items()}
         of_gpu = {name: read(self) for name, read in {**_GPU_TABLES, **_SYNC_TABLES}.items()}
+        if self.untimed:
+            of_gpu["untimed"] = pd.concat(self.untimed, ignore_index=True)
         tables |= {name: self._with_process(table, tables) for name, table in of_gpu.items()}
         tables["unread"] = self._unread()
-        if all(table.empty for name, table in tables.items() if name != "unread"):
+        if all(table.empty for name, table in tables.items() if name not in ("unread", "untimed")):
             self._refuse_foreign(tables["unread"])
             if tables["unread"].empty:
                 self.findings.append(_NOTHING_RECORDED)
-        tables |= {"devices": self._devices(), "diagnostics": empty("diagnostics"), "ranks": self._ranks(tables)}
+        tables |= {
+            "devices": self._devices(used_devices(tables)),
+            "diagnostics": empty("diagnostics"),
+            "ranks": self._ranks(tables),
+        }
         missing = _NEVER | dict.fromkeys(OF_REPLAY, NOT_REPLAYED) | self._not_recorded(tables)
         kept = {name: conform(name, table) for name, table in tables.items() if name not in missing}
         if self.odd.total():
             self.findings.append(odd_fields(self.odd))
+        self.findings += self._without_communication(kept)
         return Profile(kept, missing, self._environment(kept), tuple(self.findings), epoch_ns=self._epoch())
 
     def _refuse_foreign(self, unread: Frame) -> None:
@@ -176,7 +201,10 @@ class _Trace(Events):
         """Count the events that no reader asked for, by kind."""
         others = set(self.events) - self.asked - set(_NO_EVENTS)
         counts = Counter({kind: len(self.events[kind]) for kind in others})
-        rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items()]
+        if not self.events.keys() & {_FUNCTION, MODULES[_FUNCTION]}:
+            # else these say the same
+            counts[_CALL_STACK] = sum(_CALL_STACK in fields for fields in self.operators[0])
+        rows = [(_KINDS.get(kind, str(kind)), count, str(kind)) for kind, count in counts.items() if count]
         frame = pd.DataFrame(rows, columns=["kind", "events", "source"])
         return frame.sort_values(["events", "source"], ascending=[False, True], ignore_index=True)
 
@@ -187,6 +215,8 @@ class _Trace(Events):
             missing["memory_usage"] = _NO_USAGE
         if not {_FUNCTION, MODULES[_FUNCTION]} & self.events.keys():
             missing["python_functions"] = _NO_FUNCTIONS
+        # of Python, either of the two is enough
+        missing["python_samples"] = missing.get("python_functions", "torch.profiler does not sample Python")
         if _SYNC not in self.events:
             missing |= dict.fromkeys(("syncs", "event_records"), _NO_SYNCS)
         has_calls, has_work = bool(self.kinds_of_calls()), any(kind in self.events for kind in _GPU)
@@ -251,7 +281,19 @@ class _Trace(Events):
         owner = launching[~is_shared].set_index("correlation")["process"]
         return operations.assign(process=operations["correlation"].map(owner))
 
-    def _devices(self) -> Frame:
+    def _without_communication(self, tables: Mapping[str, Frame]) -> list[Finding]:
+        """Return a finding if ranks call collectives on GPUs, and no kernel or copy of one is in the trace."""
+        calls, kernels, copies = (tables.get(name, empty(name)) for name in ("collectives", "kernels", "memory_ops"))
+        calls = calls[(calls["group_size"] > 1).fillna(value=False).to_numpy(dtype=bool)]
+        told = self.document.get("distributedInfo")
+        backend = str(told.get("backend")) if isinstance(told, dict) else ""
+        runs = any(map(communicates, kernels["name"].cat.categories)) or (copies["operation"] == "Peer-to-Peer").any()
+        if not len(calls) or not len(kernels) or runs or backend in _ON_CPU:
+            return []
+        return [_no_communication(len(calls), int(calls["group_size"].max()))]
+
+    def _devices(self, used: set[int]) -> Frame:
+        """Read what the trace says of GPUs, with the numbers that its events use."""
         given = self.document.get("deviceProperties", [])
         given = given if isinstance(given, list) else [given]
         rows = [row for row in given if isinstance(row, dict) and is_id(row.get("id"))]
@@ -260,13 +302,29 @@ class _Trace(Events):
         capability = major.astype("str") + "." + minor.astype("str")
         frame = empty("devices").reindex(range(len(rows)))
         return frame.assign(
-            device=[row["id"] for row in rows],
+            device=self._numbers_of_events([row["id"] for row in rows], rows, used),
             uuid="",
             name=self.optional(rows, "name", TEXT).fill_null("").to_numpy(zero_copy_only=False),
             compute_capability=capability.where(major.notna() & minor.notna(), ""),
             multiprocessors=self.numbers(rows, "numSms"),
             memory_bytes=self.numbers(rows, "totalGlobalMem"),
         )
+
+    def _numbers_of_events(self, ids: list[int], rows: Rows, used: set[int]) -> list[int]:
+        """Return the numbers of GPUs as events have them: ROCm's events have those of its nodes, which count CPUs, too.
+
+        That can be told if the GPUs are all alike, or one; else a finding says that it cannot.
+        """
+        unknown = sorted(used - set(ids))
+        if not unknown or not rows:
+            return ids
+        facts = {json.dumps({key: value for key, value in row.items() if key != "id"}, sort_keys=True) for row in rows}
+        if len(facts) > 1 or len(unknown) > len(ids):
+            self.findings.append(_two_numberings(unknown, ids))
+            return ids
+        free = [number for number in ids if number not in used]
+        renamed_to = dict(zip(free, unknown, strict=False))
+        return [renamed_to.get(number, number) for number in ids]
 
     def _ranks(self, tables: Mapping[str, Frame]) -> Frame:
         """Read which rank wrote the trace: what torch says of it, else its calls of the largest group."""
@@ -522,6 +580,13 @@ _NOTHING_RECORDED: Final = Finding(
     detail="The trace has no operators, ranges or GPU work: the program did not use torch while it was profiled.",
     remedy="Name the script that uses torch, or profile the program with nsys on a machine with a GPU.",
 )
+_DOUBLED: Final = Finding(
+    rule="repeated_events",
+    severity="warning",
+    title="The trace holds its events twice",
+    detail="Events with the same name, time, place and ids are there more than once. Each is counted once.",
+    remedy="Export the trace once, or merge each file only once.",
+)
 _Reader = Callable[[_Trace], Frame]
 _HOST_TABLES: Final[Mapping[str, _Reader]] = {
     "api_calls": _api_calls,
@@ -580,6 +645,29 @@ def _target_kind(name: str) -> str:
 
 def _memory_kind(name: str) -> str:
     return _MEMORY_KINDS.get(name.upper(), name) if name.isupper() else name
+
+
+def _no_communication(calls: int, ranks: int) -> Finding:
+    return Finding(
+        rule="no_communication",
+        severity="warning",
+        title="Communication is not in the trace",
+        detail=f"{calls:,} {'call' if calls == 1 else 'calls'} of collectives of up to {ranks:,} ranks were recorded, "
+        "but no kernel that communicates. How long they took on the GPU, and what waited for them, is unknown.",
+        remedy="Record with a newer torch or driver, or with nsys (--trace cuda,nvtx).",
+    )
+
+
+def _two_numberings(events: list[int], properties: list[int]) -> Finding:
+    in_events, in_properties = (", ".join(map(str, numbers)) for numbers in (events, properties))
+    return Finding(
+        rule="gpu_numbers",
+        severity="warning",
+        title="It is not known which GPU was used",
+        detail=f"Events are of GPU {in_events}, and the trace describes GPU {in_properties}, which are not all alike. "
+        "So what depends on the kind of GPU is missing: its name, multiprocessors, peak rates, and the advice on them.",
+        remedy="Make one kind of GPU visible to the program (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES).",
+    )
 
 
 def _sizeless(count: int, total: int) -> Finding:

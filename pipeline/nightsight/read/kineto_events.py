@@ -33,9 +33,23 @@ FORWARD_BACKWARD: Final = "fwdbwd"
 """The category of arrows from operators of the forward pass to those of the backward pass."""
 # the process of all events in the traces of autograd's older profiler, which have no categories
 _OF_AUTOGRAD: Final = "CPU functions"
+# the categories of torch 1.8 to 1.12, and its threads and streams
+_OLD_CATEGORIES: Final = {
+    "Operator": "cpu_op",
+    "Runtime": "cuda_runtime",
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+}
+_OLD_THREAD: Final = re.compile(r"(?:stream )?(\d{1,18})")
+_STEP: Final = "ProfilerStep"
 _OPERATOR: Final = re.compile(r"\w+::|detach_?$|record_param_comms$|.*(?:Backward\d*|AccumulateGrad)$", re.DOTALL)
 _CALL: Final = re.compile(r"(?:cuda|hip|cu)[A-Z][a-z]\w*")
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{1,16}")
+NO_CATEGORY: Final = "events without a category"
+"""The kind of these events, followed by their phase in brackets unless they are spans."""
+# instants of Kineto itself
+_OF_KINETO: Final = ("Iteration Start: PyTorch Profiler", "Record Window End")
 # metadata, and the ends of events that began in another row
 _CONTINUED: Final = ("M", "E", "e", "n", "f", "t")
 # beyond this (the year 2096, in microseconds) the end of an event could leave int64 nanoseconds
@@ -57,24 +71,37 @@ _ACCEPTED: Final = {
 class Events:
     """The events of one trace by kind, and what had to be left out.
 
-    `asked`: the kinds that were read; `odd`: how many values of each field have the wrong type.
+    `asked`: the kinds that were read; `odd`: how many values of each field have the wrong type; `untimed`: GPU
+    operations without possible times.
     """
 
-    def __init__(self, file: str, document: Fields) -> None:
+    def __init__(self, file: str, document: Fields, findings: Sequence[Finding] = ()) -> None:
         self.file = file
         self.document = document
-        self.findings: list[Finding] = []
+        self.findings = list(findings)
         self.events: dict[str, list[Fields]] = {}
         self.asked: set[str] = set()
         self.odd: Counter[str] = Counter()
+        self.untimed: list[Frame] = []
         try:
             for event in document["traceEvents"]:
                 if kind := _kind(event):
-                    self.events.setdefault(kind, []).append(
-                        event if event.get("pid") != _OF_AUTOGRAD else _moved(event)
-                    )
+                    is_old = type(event.get("tid")) is str or event.get("pid") == _OF_AUTOGRAD
+                    self.events.setdefault(kind, []).append(_as_today(event) if is_old else event)
         except (AttributeError, TypeError) as error:
             raise self.unexpected("an item of 'traceEvents'", "an event with a category") from error
+
+    def is_doubled(self) -> bool:
+        """Whether many events are there more than once, as in a file that was written or merged twice."""
+        largest = max(self.events.values(), key=len, default=[])
+        try:
+            # quick, since hardly any trace is; nested operators can begin and end together
+            several = len(largest) - len({(event.get("ts"), event.get("tid"), event.get("dur")) for event in largest})
+        except TypeError:
+            # a list in the place of a number
+            return False
+        most = max(_MOST_TWICE * len(largest), _FEW)
+        return several > most and len(largest) - len(set(map(_identity, largest))) > most
 
     # -- columns --------------------------------------------------------------------------------------------------
 
@@ -135,18 +162,23 @@ class Events:
 
     def spans(self, *kinds: str) -> tuple[Rows, Frame]:
         """Return the events of `kinds` and their times; drops events with impossible times, with a finding."""
+        return self._possible(*kinds)[:2]
+
+    def _possible(self, *kinds: str) -> tuple[Rows, Frame, Rows]:
+        """Return the events of `kinds`, their times, and the events with impossible times, which a finding counts."""
         self.asked |= set(kinds)
-        rows = [row for kind in kinds for row in self.events.get(kind, ())]
+        rows: Rows = [row for kind in kinds for row in self.events.get(kind, ())]
         start = self.times(rows, "ts")
         # instants have no duration
         duration = np.zeros(len(rows)) if kinds == (MEMORY,) else self.times(rows, "dur")
         # Kineto writes 0 for times before the base of its clock, so the real time is unknown
         good = (start > 0) & (start < _LATEST_US) & (duration >= 0) & (duration < _LATEST_US)
+        lost: Rows = ()
         if not good.all():
             self.findings.append(damaged(" and ".join(filter(self.events.get, kinds)), int((~good).sum()), len(rows)))
-            rows = list(compress(rows, good))
+            rows, lost = list(compress(rows, good)), list(compress(rows, ~good))
         start_ns = _nanoseconds(start[good])
-        return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])})
+        return rows, pd.DataFrame({"start_ns": start_ns, "end_ns": start_ns + _nanoseconds(duration[good])}), lost
 
     def arrows(self, category: str) -> Frame:
         """Return the arrows of a category: thread and start_ns of the event where each begins, and of the other's."""
@@ -178,8 +210,13 @@ class Events:
 
     def on_stream(self, *kinds: str) -> tuple[Rows, Rows, Frame]:
         """Return the GPU operations of `kinds`: rows, arguments and common columns."""
-        rows, frame = self.spans(*kinds)
+        rows, frame, lost = self._possible(*kinds)
         arguments = [_placed(row, fields) for row, fields in zip(rows, self.arguments(rows), strict=True)]
+        if lost:
+            placed = [_placed(row, fields) for row, fields in zip(lost, self.arguments(lost), strict=True)]
+            where = {name: self.numbers(placed, name) for name in ("device", "stream", "correlation")}
+            known = pd.DataFrame(where).dropna(subset=["device", "stream"])
+            self.untimed.append(known.assign(context=0, start_ns=None))
         node = self.numbers(arguments, "graph node id")
         return (
             rows,
@@ -205,9 +242,31 @@ class Events:
         ).fillna(0)
 
 
+def distinct(events: Rows) -> Rows:
+    """Return the events without those that repeat an earlier one."""
+    return list({_identity(event): event for event in reversed(events)}.values())[::-1]
+
+
+def _identity(event: Fields) -> tuple[object, ...]:
+    """Return what two events must share to be one."""
+    arguments = event.get("args")
+    ids = [str(arguments.get(key)) for key in _IDS] if isinstance(arguments, dict) else []
+    return (*(str(event.get(key)) for key in _PLACE), *ids)
+
+
+_PLACE: Final = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id")
+_IDS: Final = ("correlation", "External id", "Ev Idx", "stream", "name", "Addr", "Bytes")
+# of the events of the most frequent kind; a few may be equal by chance
+_MOST_TWICE: Final = 0.2
+_FEW: Final = 10
+
+
 def _kind(event: Fields) -> str:
-    """Return the kind of an event: its category, for non-spans with the phase; "" if it is not to be counted."""
+    """Return the kind of an event: its category, for all but spans with the phase; "" if it is not to be counted."""
     phase, category = event.get("ph"), event.get("cat")
+    if category in _OLD_CATEGORIES:
+        is_step = category == "Operator" and str(event.get("name")).startswith(_STEP)
+        category = "user_annotation" if is_step else _OLD_CATEGORIES[category]
     if phase == "X":
         if category in MODULES and str(event.get("name")).startswith(OF_MODULE):
             return MODULES[category]
@@ -216,18 +275,23 @@ def _kind(event: Fields) -> str:
             if _OPERATOR.match(name):
                 return "cpu_op"
             return "cuda_runtime" if _CALL.fullmatch(name) else "user_annotation"
-        return category or ""
+        return category or NO_CATEGORY
     # the first exporters gave instants no category
     if event.get("name") == MEMORY:
         return MEMORY
     is_counted = phase not in _CONTINUED or (category == FORWARD_BACKWARD and phase == "f")
-    return f"{category} ({phase})" if category and is_counted else ""
+    is_counted = is_counted and (bool(category) or event.get("name") not in _OF_KINETO)
+    return f"{category or NO_CATEGORY} ({phase})" if is_counted else ""
 
 
-def _moved(event: Fields) -> Fields:
-    """Return an event of autograd's older profiler, whose times begin with 0, which Kineto writes for no time."""
-    time = event.get("ts")
-    return {**event, "pid": 0, "ts": time + 1 if isinstance(time, int | float) else time}
+def _as_today(event: Fields) -> Fields:
+    """Return an event, perhaps of an older profiler, as today's writes it."""
+    if event.get("pid") == _OF_AUTOGRAD:
+        # its times begin with 0, which Kineto writes for no time
+        time = event.get("ts")
+        return {**event, "pid": 0, "ts": time + 1 if isinstance(time, int | float) else time}
+    thread = _OLD_THREAD.fullmatch(str(event.get("tid")))
+    return {**event, "tid": int(thread[1])} if thread else event
 
 
 def _placed(row: Fields, fields: Fields) -> Fields:

@@ -1,6 +1,5 @@
 """The meaning of profilers' numbers and labels: CUPTI enumerations, NVTX event types, CUDA version numbers."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -42,11 +41,10 @@ RANGE_STYLES: Final = {59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 MARKS: Final = (34, 65)
 CATEGORY_NAMES: Final = (33, 64)
 DOMAIN_CREATE: Final = 75
+# those, and names of threads and ends of domains, which say nothing of their own
+EVENTS: Final = (*RANGE_STYLES, *MARKS, *CATEGORY_NAMES, 39, DOMAIN_CREATE, 76)
 # the class of a plain call in OSRT_API; others are markers
 OS_CALL: Final = 27
-
-# anything with a slash, anything quoted, and option values: the rest are the profiler's own words
-_PRIVATE: Final = re.compile(r"\"[^\"]*\"|'[^']*'|\S*[/\\]\S*|--?\w[\w-]*=\S+|~\S*")
 
 
 def cuda_version(number: str) -> str:
@@ -62,16 +60,14 @@ def list_gpus(tables: Mapping[str, pd.DataFrame]) -> str:
     counts = is_used.groupby(devices["name"].astype("str"), sort=False).agg(["sum", "size"])
     all_are = bool(is_used.all())
     return ", ".join(
-        (f"{name}" if present == 1 else f"{present} × {name}")
+        (name or _NAMELESS if present == 1 else f"{present} × {name or _NAMELESS}")
         if all_are or some == present
-        else f"{some} of {present} × {name} used"
+        else f"{some} of {present} × {name or _NAMELESS} used"
         for name, some, present in counts.itertuples()
     )
 
 
-def without_private(text: str) -> str:
-    """Mask paths, quoted text and option values: messages of profilers may name files and users of the machine."""
-    return _PRIVATE.sub("<…>", text)
+_NAMELESS: Final = "GPU without a name"
 
 
 def label(values: "pd.Series[Any]", labels: Mapping[int, str]) -> "pd.Categorical[Any]":

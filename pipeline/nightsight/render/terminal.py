@@ -4,10 +4,10 @@ Terminals get it as lines, notebooks as HTML. All texts are printable: no name o
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,15 @@ from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.table.layouts import labels_of
 from nightsight.render.table.view import counted, floats, operation_names
 from nightsight.render.verdict import SENTENCES, Verdict, cause_of, gain_of, start_up_of, verdict
-from nightsight.results import CPU_OPS, CUDA_GPU_KERN_SUM, MEMORY_OPERATIONS, NCU_KERNELS, RANKS
+from nightsight.results import (
+    CPU_OPS,
+    CUDA_GPU_KERN_SUM,
+    FAILED_REQUESTS,
+    MEMORY_OPERATIONS,
+    NCU_KERNELS,
+    RANKS,
+    SERVING,
+)
 from nightsight.texts import printable
 from nightsight.units import Scale, format_cell, format_value, heading, scale_for, split
 
@@ -88,7 +96,8 @@ class Screen:
     """What the first screen of a report says.
 
     doubts: why not to trust it, as (severity, text). other_doubts, other_causes: how many more the report has.
-    start_up: of a job, where the time before its steps went: one rank can hold up all.
+    start_up: of a job, where the time before its steps went: one rank can hold up all. serving: of each source, what an
+    inference engine reached.
     """
 
     title: str
@@ -100,6 +109,7 @@ class Screen:
     other_causes: int
     top: Top | None
     start_up: str = ""
+    serving: tuple[str, ...] = ()
 
 
 def first_screen(report: Report) -> Screen:
@@ -122,6 +132,7 @@ def first_screen(report: Report) -> Screen:
         len(found[_CAUSES:]),
         _top(report),
         start_up_of(report) if len(report.rows(RANKS)) else "",
+        tuple(_served(report)),
     )
 
 
@@ -140,11 +151,36 @@ def _facts(report: Report, run: Numbers) -> Iterator[str]:
         yield printable(report.environment.gpu)
     step = "" if run.profiled_step_ns is None else f" of {format_value(run.profiled_step_ns, 'step_ns')}"
     if run.repeated:
-        yield f"{printable(run.repeated)}{step}"
+        yield f"{printable(run.repeated)}{step}{f' ({run.step_span})' if run.step_span and step else ''}"
     elif run.window_ns is not None:
         yield f"window {format_value(run.window_ns, 'window_ns')}"
     if run.step_ns is not None:
         yield f"step without a profiler {format_value(run.step_ns, 'step_ns')}"
+
+
+def _served(report: Report) -> Iterator[str]:
+    """Yield a sentence about each benchmark of an inference engine: throughput, then latencies."""
+    rows = report.rows(SERVING)
+    if not {"metric", "measured", "source"} <= set(rows):
+        return
+    for (source, measured), figures in rows.groupby(["source", "measured"], sort=False):
+        said = [text for row in figures.to_dict("records") if (text := _figure(row))]
+        if said:
+            yield f"{printable(source)} ({printable(measured)}): {'; '.join(said)}."
+
+
+def _figure(row: Mapping[Any, Any]) -> str:
+    """Return what a figure is in words, "" for those that are not worth a place on the first screen."""
+    metric, known = printable(row["metric"]), {name: value for name, value in row.items() if not pd.isna(value)}
+    if metric == FAILED_REQUESTS:
+        return f"{metric}: {format_value(float(known['count']), 'count')}" if known.get("count") else ""
+    if "rate_per_s" in known:
+        return f"{metric} {format_value(float(known['rate_per_s']), 'rate_per_s')}"
+    times = [f"{word} {format_value(float(known[name]), name)}" for name, word in _TIMES.items() if name in known]
+    return f"{metric}: {', '.join(times[:2])}" if times else ""
+
+
+_TIMES: Final = {"med_ns": "median", "p99_ns": "p99", "p95_ns": "p95", "p90_ns": "p90", "avg_ns": "mean"}
 
 
 def _top(report: Report) -> Top | None:
@@ -195,6 +231,7 @@ def screen_lines(screen: Screen, *, width: int) -> list[Line]:
     lines += [Line(line, "strong") for line in wrapped(screen.verdict.text, prose, indent="")]
     if screen.start_up:
         lines += [Line(line) for line in wrapped(f"Start-up: {printable(screen.start_up)}", prose, indent="")]
+    lines += [Line(line) for text in screen.serving for line in wrapped(text, prose)]
     # the verdict has said all of a single one
     if len(screen.causes) > 1:
         lines += [Line(""), *_cause_lines(screen.causes, width), *_more(screen.other_causes, "cause")]
@@ -262,6 +299,7 @@ def _html(screen: Screen) -> Iterator[str]:
     yield f"<h3>{escape(screen.title)}{facts}</h3>"
     yield from (f"<p>{_coded(text)}</p>" for _, text in screen.doubts)
     yield f"<p><b>{_coded(screen.verdict.text)}</b></p>"
+    yield from (f"<p>{_coded(text)}</p>" for text in screen.serving)
     if len(screen.causes) > 1:
         rows = (f"<tr><td>{escape(cause.gain)}</td><td>{_left(cause.text)}</td></tr>" for cause in screen.causes)
         yield f"<table><tr><th>Time</th><th>{_left('Cause → what to do')}</th></tr>{''.join(rows)}</table>"

@@ -25,6 +25,7 @@ from nightsight.results import (
     REPLAY,
     STEP_PARTS,
     TIME_SPLIT,
+    UNSEEN,
     WHAT_IF,
     WORTH_PCT,
     WORTH_PCT_OF,
@@ -43,6 +44,8 @@ _LAST_BRACKETS: Final = re.compile(r" \([^()]*\)$")
 _LEAST_PCT: Final = 5.0
 # from here on a GPU works more than it waits, and a program is more in operators than outside
 _BUSY_PCT: Final = 50.0
+# so much of a window that is not in the capture makes the busy time a lower limit
+_UNSEEN_PCT: Final = 1.0
 # of the start-up, in percent: what takes that is named
 _MOSTLY_PCT: Final = 25.0
 # a prediction from here on has no use for decimals
@@ -74,9 +77,9 @@ def verdict(report: Report, run: Numbers) -> Verdict:
     found = [finding for finding in report.findings if finding.rule == "hanging"]
     found += [finding for finding in report.findings if finding.severity == "advice"]
     split = report.rows(TIME_SPLIT)
-    if not run.busy_pct_by_device:
+    if not run.busy_pct_by_device or any(finding.rule == "no_kernels" for finding in report.findings):
         return _without_gpu(report, run, found)
-    state = _state(run.busy_pct_by_device, run)
+    state = _state(run.busy_pct_by_device, run, at_least=unseen_pct(split) >= _UNSEEN_PCT)
     return _on(state, found[0]) if found else Verdict(state, *_nothing(report, split))
 
 
@@ -84,7 +87,7 @@ def verdict_on(view: View, run: Numbers) -> Verdict:
     """Return the verdict on another window of the capture; `run` is of the window of the report."""
     split = pd.DataFrame() if view.split is None else view.split
     busy = busy_by_device(split)
-    state = _state(busy, run) if busy else ""
+    state = _state(busy, run, at_least=unseen_pct(split) >= _UNSEEN_PCT) if busy else ""
     found = _on(state, view.findings[0]) if view.findings else Verdict(state, _mostly(split))
     return replace(found, first="It happens once.") if found.cause and view.name == START_UP else found
 
@@ -142,12 +145,13 @@ def _shares(split: Frame) -> Frame:
     return 100.0 * times.div(times.sum(axis=1).where(lambda whole: whole > 0), axis=0)
 
 
-def _state(busy: Sequence[float], run: Numbers) -> str:
+def _state(busy: Sequence[float], run: Numbers, *, at_least: bool) -> str:
     low, high = (format_value(which(busy), "busy_pct") for which in (min, max))
+    least = "at least " if at_least else ""
     if len(busy) == 1 and not run.ranks:
-        return f"GPU {low} busy."
+        return f"GPU {least}{low} busy."
     on = f" on {'one GPU' if run.cards == 1 else f'{run.cards} GPUs'}," if run.cards else ""
-    return f"{gpus(len(busy), run)}{on} {low if low == high else f'{low[:-2]} to {high}'} busy."
+    return f"{gpus(len(busy), run)}{on} {least}{low if low == high else f'{low[:-2]} to {high}'} busy."
 
 
 def gpus(count: int, run: Numbers) -> str:
@@ -178,9 +182,14 @@ def largest_waits(split: Frame) -> list[tuple[str, float]]:
     """Return the waits of the GPUs with their mean shares in percent, the largest first."""
     if not _devices(split):
         return []
-    mean = _shares(split).reindex(columns=[*IDLE, COMMUNICATION]).fillna(0.0).mean()
+    mean = _shares(split).reindex(columns=[*IDLE, COMMUNICATION]).fillna(0.0).mean().drop(UNSEEN)
     mean = mean[mean > 0].sort_values(ascending=False, kind="stable")
     return [(str(name), float(share)) for name, share in mean.items()]
+
+
+def unseen_pct(split: Frame) -> float:
+    """Return the mean share of a window, in percent, in which it is not known what the GPUs did."""
+    return float(_shares(split).reindex(columns=[UNSEEN]).fillna(0.0).mean().iloc[0]) if _devices(split) else 0.0
 
 
 def busy_by_device(split: Frame) -> list[float]:
@@ -267,6 +276,7 @@ _WITHOUT_GPU: Final = {
     "gpu_not_recorded": "GPU work was not recorded.",
     "lost_events": "GPU work was not saved.",
     "no_gpu_work": "No work on a GPU.",
+    "no_kernels": "No kernel was recorded.",
 }
 
 
@@ -287,7 +297,19 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
     if len(report.rows(CPU_OPS)) and run.top_operator_pct is not None:
         cause = " ".join(filter(None, (_of_operators(report), _of_operator_time(run))))
         return Verdict("No work on a GPU.", cause, "On a GPU, a report also has kernels, copies, launches and causes.")
-    return _on("", found[0]) if found else Verdict("No work on a GPU.")
+    return _on("", found[0]) if found else _without_anything(report)
+
+
+def _without_anything(report: Report) -> Verdict:
+    """Say that there was no work on a GPU, and whether operators were looked for and not found."""
+    table = next((result.table for result in report.results if result.name == CPU_OPS.name), None)
+    if table is None or any(finding.rule == "nothing_recorded" for finding in report.findings):
+        return Verdict("No work on a GPU.")
+    return Verdict(
+        "No work on a GPU, and no PyTorch operator.",
+        "torch.profiler records those of the thread that it is started on.",
+        "First: if other threads do the work, record them (--record threads, or profile_all_threads=True).",
+    )
 
 
 def _of_operators(report: Report) -> str:
@@ -299,7 +321,10 @@ def _of_operators(report: Report) -> str:
     if not {"category", "time_ns", "tid", "steps"} <= set(parts.columns) or parts["tid"].nunique() != 1:
         return ""
     times = parts["time_ns"].astype("float64")
-    inside = float(times[parts["category"].astype("str") == OPERATORS].sum())
+    category = parts["category"].astype("str")
+    # whether a pause of the recording was in operators is not known
+    times, category = times[category != UNSEEN], category[category != UNSEEN]
+    inside = float(times[category == OPERATORS].sum())
     if not inside > 0:
         return ""
     whole = "a step" if (parts["steps"].astype("float64") > 0).any() else "the window"

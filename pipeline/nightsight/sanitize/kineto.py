@@ -107,7 +107,7 @@ def sanitize_kineto(
     source: Path, target: Path, private: Private, *, most_bytes: int = MOST_BYTES, is_packed: bool = False
 ) -> None:
     """Write what is needed of the trace `source` to the new file `target`; CaptureError if it is damaged."""
-    document = read_document(source, most_bytes)
+    document = read_document(source, most_bytes).document
     for name, value in document.items():
         if name not in (*_OF_TRACE, "deviceProperties", "traceEvents"):
             _learn(private, name, value)
@@ -204,7 +204,7 @@ def _learn(private: Private, name: str, value: Json) -> None:
 
 def texts_of_kineto(path: Path, most_bytes: int = MOST_BYTES) -> Iterator[str]:
     """Return all texts in a trace, and the names of its fields."""
-    return _texts(read_document(path, most_bytes))
+    return _texts(read_document(path, most_bytes).document)
 
 
 def _texts(value: Json) -> Iterator[str]:

@@ -15,7 +15,6 @@ from typing import Final
 from urllib.parse import quote
 
 from nightsight.read.frames import is_of_library
-from nightsight.read.vocabulary import without_private
 from nightsight.sanitize.looks import ADDRESS, HOME, IDENTIFIER, KEY, PATH, RELATIVE, SUSPECT
 from nightsight.sanitize.named import (
     GIVEN,
@@ -31,6 +30,7 @@ from nightsight.sanitize.named import (
     unquoted,
     words_of,
 )
+from nightsight.texts import without_private
 
 KEYS: Final = "keys of services"
 PATHS: Final = "paths"

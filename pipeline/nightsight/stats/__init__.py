@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nightsight.errors import UsageError
+from nightsight.errors import MissingTable, UsageError
 from nightsight.model import Profile
 from nightsight.parallel import threads
 from nightsight.stats.calls import cuda_api_sum, cuda_api_trace, osrt_sum
@@ -37,10 +37,13 @@ from nightsight.stats.text import time_unit, write_stats
 from nightsight.stats.unified_memory import um_cpu_page_faults_sum, um_sum, um_total_sum
 from nightsight.stats.window import narrowed, range_window, time_window
 from nightsight.tables import AS_RECORDED, DETAILS
+from nightsight.texts import meant
 
 __all__ = [
-    "DEFAULT",
     "EXTENSIONS",
+    "OF_A_FILE",
+    "OF_A_RUN",
+    "OF_NSYS_ALONE",
     "REPORTS",
     "Selection",
     "details_of",
@@ -114,7 +117,7 @@ REPORTS: Final[Mapping[str, Report]] = {
 }
 
 
-DEFAULT: Final = (
+OF_A_RUN: Final = (
     "nvtx_sum",
     "osrt_sum",
     "cuda_api_sum",
@@ -122,7 +125,23 @@ DEFAULT: Final = (
     "cuda_gpu_mem_time_sum",
     "cuda_gpu_mem_size_sum",
 )
-"""What `nsys profile --stats=true` prints of what we trace."""
+"""What `nsys profile --stats=true` prints."""
+OF_A_FILE: Final = (*OF_A_RUN, "um_sum", "um_total_sum", "um_cpu_page_faults_sum")
+"""What `nsys stats FILE` prints, but for what is not here."""
+OF_NSYS_ALONE: Final = (
+    "openmp_sum",
+    "opengl_khr_range_sum",
+    "opengl_khr_gpu_range_sum",
+    "vulkan_marker_sum",
+    "vulkan_gpu_marker_sum",
+    "dx11_pix_sum",
+    "dx12_gpu_marker_sum",
+    "dx12_pix_sum",
+    "wddm_queue_sum",
+    "openacc_sum",
+    "syscall_sum",
+)
+"""What `nsys stats FILE` of nsys 2025.3 prints besides, if the capture has it."""
 
 
 def refuse_unknown(reports: Sequence[str]) -> None:
@@ -153,23 +172,35 @@ def stats_table(profile: Profile, report: str) -> Frame:
     return _table(Joins(profile), report)
 
 
-def stats_texts(profile: Profile, selection: Selection) -> Iterator[tuple[str, str]]:
-    """Yield for each report the suffix of its file name in nsys (`_cuda_gpu_kern_sum_base.csv`) and its text.
+def stats_texts(
+    profile: Profile, selection: Selection, *, skip: Callable[[str, str], None] | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each report, the suffix of its file name in nsys (`_cuda_gpu_kern_sum_base.csv`), and its text.
 
-    UsageError for invalid reports, units or filters, before the first one; MissingTable if its events are missing.
+    UsageError for invalid reports, units or filters, before the first one. MissingTable if its events are missing;
+    with `skip`, that gets the report and the reason, and the others are made.
     """
     unit = time_unit(selection.timeunit)
     refuse_unknown(selection.reports)
     profile, filters = _filtered(profile, selection)
     joins = Joins(profile)
 
-    def written(report: str) -> tuple[str, str]:
+    def written(report: str) -> tuple[str, str, str] | MissingTable:
         name, _, arguments = report.partition(":")
         ending = "_".join(["", name, *filters, *filter(None, arguments.split(":"))]) + EXTENSIONS[selection.style]
-        return ending, write_stats(_table(joins, report), selection.style, unit=unit)
+        try:
+            return report, ending, write_stats(_table(joins, report), selection.style, unit=unit)
+        except MissingTable as error:
+            return error
 
     with threads() as pool:
-        yield from pool.map(written, selection.reports)
+        for report, made in zip(selection.reports, pool.map(written, selection.reports), strict=True):
+            if not isinstance(made, MissingTable):
+                yield made
+            elif skip is None:
+                raise made
+            else:
+                skip(report, made.message)
 
 
 def _table(joins: Joins, report: str) -> Frame:
@@ -180,7 +211,7 @@ def _table(joins: Joins, report: str) -> Frame:
 def _options(report: str) -> Options:
     name, *arguments = report.split(":")
     if name not in REPORTS:
-        raise UsageError(f"unknown report {name!r}", f"Known reports: {', '.join(REPORTS)}")
+        raise UsageError(f"unknown report {name!r}", f"{meant(name, REPORTS)}Known reports: {', '.join(REPORTS)}")
     options, known = Options(), REPORTS[name].arguments
     for argument in filter(None, arguments):
         key, equals, value = argument.partition("=")

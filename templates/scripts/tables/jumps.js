@@ -148,7 +148,7 @@ export class TableJumps {
     const [at, longest] = [this.#value("longest_at_ns", row), this.#value("longest_ns", row)];
     const family = this.#text("family", row);
     if (family === TableJumps.OTHERS || at === undefined || longest === undefined) return null;
-    if (this.#text("group", row) === "idle") return { from_ns: at, to_ns: at + longest, of_window: true };
+    if (this.#text("group", row) !== "busy") return { from_ns: at, to_ns: at + longest, of_window: true };
     if (this.#text("category", row) === "operators") return { ...this.operator(row), near_ns: longest };
     const isCopy = family.includes("-to-") || family === "memset";
     return { ...(isCopy ? this.copy(row) : this.kernel(row)), ...this.#gpu(row), near_ns: longest };

@@ -33,6 +33,7 @@ export const KIND_WORDS = {
   kernel: "GPU work",
   fault: "page faults",
   range: "ranges",
+  python: "Python functions",
   api: "CUDA API",
   op: "operators",
   mark: "marks",

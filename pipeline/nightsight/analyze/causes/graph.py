@@ -25,7 +25,8 @@ from nightsight.events.communication import communicating, communication
 from nightsight.events.meetings import meetings
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline, of_capture, operation_column, positions
-from nightsight.intervals import Flags, Ints
+from nightsight.events.unseen import unseen
+from nightsight.intervals import Flags, Ints, covered
 from nightsight.parallel import once
 from nightsight.results import ALLOCATION, BLOCKING_COPY, IDLE, SYNC
 from nightsight.tables import empty, renamed
@@ -101,7 +102,7 @@ class Work:
     of a copy between host and device, TO_DEVICE or TO_HOST, -1 for all else. `between`: copies from GPU to GPU.
     `bypass`: if `previous` is such a copy or communicates, what was before it and others of its kind on the stream.
     `latency_ns`, `hop_ns`: how long after its call, and after an operation that it waited for, such an operation
-    typically begins.
+    typically begins. `unseen_ns`: for how long it is not known what the GPU did after `previous`: it may have worked.
     """
 
     operation: Ints
@@ -120,6 +121,7 @@ class Work:
     bypass: Ints
     latency_ns: Ints
     hop_ns: Ints
+    unseen_ns: Ints
 
     def __len__(self) -> int:
         """The number of operations."""
@@ -321,9 +323,22 @@ def _work(timeline: Timeline, calls: Calls, index: Ints) -> Work:
         bypass=_bypass(previous, np.where(is_communication, 2, np.where(direction >= 0, 1, 0))),
         latency_ns=nothing,
         hop_ns=nothing,
+        unseen_ns=nothing,
     )
     kind = facts.kind[where]
-    return replace(work, latency_ns=_latency(calls, work, kind), hop_ns=_hop(calls, work, kind))
+    unknown = _unseen_before(timeline, work)
+    return replace(work, latency_ns=_latency(calls, work, kind), hop_ns=_hop(calls, work, kind), unseen_ns=unknown)
+
+
+def _unseen_before(timeline: Timeline, work: Work) -> Ints:
+    """Return for how long it is not known what the GPU did between an operation and the one before it on its stream."""
+    found = np.zeros(len(work), dtype=np.int64)
+    for gpu, unknown in unseen(timeline.profile).items():
+        if len(unknown.start):
+            mine = np.flatnonzero((work.device == gpu) & (work.previous >= 0))
+            since = np.minimum(work.end[work.previous[mine]], work.start[mine])
+            found[mine] = covered(unknown.spans, since, work.start[mine])
+    return found
 
 
 def _bypass(previous: Ints, kind: Ints) -> Ints:
@@ -556,7 +571,7 @@ def _with_other(timeline: Timeline, calls: Calls, work: Work) -> Work:
     if not len(work):
         return work
     begun = np.where(work.call >= 0, np.append(calls.start, 0)[work.call] + work.latency_ns, 0)
-    ready = np.where(work.previous >= 0, work.end[work.previous] + work.hop_ns, 0)
+    ready = np.where(work.previous >= 0, work.end[work.previous] + work.hop_ns + work.unseen_ns, 0)
     known = np.maximum(begun, ready)
     other = _events(timeline, calls, work)
     told = np.where(other >= 0, work.end[other] + work.hop_ns, 0)

@@ -16,8 +16,10 @@ from nightsight.analyze.causes.cost import fitted, taken_off, timed_ns
 from nightsight.analyze.causes.functions import Code, function_in, waits_in
 from nightsight.analyze.causes.remedies import Remedy, remedies
 from nightsight.analyze.causes.replay import CALL, FEWEST, Floats, Model
-from nightsight.analyze.causes.scene import Scene, applied
+from nightsight.analyze.causes.scene import Scene
 from nightsight.analyze.causes.stretches import replayed
+from nightsight.analyze.no_work import next_to_none
+from nightsight.analyze.unseen_work import MOST_CAPTURING, MOST_UNSEEN, capturing_share, unseen_share
 from nightsight.events.timeline import Timeline
 from nightsight.intervals import Flags
 from nightsight.parallel import once
@@ -118,7 +120,7 @@ def outcome(timeline: Timeline) -> Outcome:
         stripped = partial(_without_profiler, scene)
         factor = fitted(lambda factors: share * _replayed(found, list(map(stripped, factors))), timed)
     base = _without_profiler(scene, factor)
-    lags = [found.lag, _without_profiler(scene), base, *(applied(remedy.edit, base) for remedy in known)]
+    lags = [found.lag, _without_profiler(scene), base, *(scene.applied(remedy.edit, base) for remedy in known)]
     replayed_ns, predicted_ns, base_ns, *lengths = (float(length) for length in _replayed(found, lags))
     # without the profiler nothing takes longer; where it seems to, a step begins earlier by more than it ends
     predicted_ns, base_ns = min(predicted_ns, replayed_ns), min(base_ns, replayed_ns)
@@ -129,7 +131,7 @@ def outcome(timeline: Timeline) -> Outcome:
     measured, replayed_ns, predicted_ns, base_ns = (
         share * length for length in (measured, replayed_ns, predicted_ns, base_ns)
     )
-    named = (_with_code(scene, gain) for gain in _best_sequence(found, base, kept))
+    named = (_with_code(scene, gain) for gain in _best_sequence(scene, base, kept))
     ordered = tuple(_times(gain, share) for gain in named)
     taken = (factor, factor * cost.launch_ns, cost.is_calibrated, _costs(scene, factor))
     return Outcome(
@@ -140,6 +142,13 @@ def outcome(timeline: Timeline) -> Outcome:
 def _lacks(scene: Scene) -> str:
     """Return what makes the capture too incomplete to replay it, or its clocks too different; "" for nothing."""
     calls, work = scene.graph.calls, scene.graph.work
+    if (share := capturing_share(scene.timeline)) > MOST_CAPTURING:
+        return f"CUDA graphs are captured in {100 * share:.0f} % of this part, and a capture runs nothing"
+    if (share := unseen_share(scene.timeline)) > MOST_UNSEEN:
+        return f"what the GPU did in {100 * share:.0f} % of this part is not in the capture"
+    operations = scene.timeline.operations
+    if not (operations.of("kernels") | operations.of("graph_launches")).any() and next_to_none(scene.timeline.profile):
+        return "no kernel was recorded"
     if not len(calls):
         return ""
     is_launch = np.asarray(calls.names.str.contains("LaunchKernel"), dtype=bool)
@@ -204,18 +213,19 @@ def _replayed(found: Model, lags: list[Floats]) -> Floats:
     return np.maximum(found.lengths(found.replay(stacked)), found.floor(stacked))
 
 
-def _best_sequence(found: Model, base: Floats, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
+def _best_sequence(scene: Scene, base: Floats, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
     """Take the remedy that gains the most, then the one that gains the most of what is left, and so on.
 
     Gains count as for the first place of advice.
     """
+    found = scene.model
     lag, left, ordered = base, float(_replayed(found, [base])[0]), dict.fromkeys(range(len(gains)), (0, 0.0))
     whole, open_ = left, set(range(len(gains)))
     for order in range(1, _MOST_IN_SEQUENCE + 1):
         tried = sorted(open_)
         if not tried:
             break
-        edits = [applied(gains[place].remedy.edit, lag) for place in tried]
+        edits = [scene.applied(gains[place].remedy.edit, lag) for place in tried]
         lengths = _replayed(found, edits)
         counts = np.array([RANKED_BY.get(gains[place].remedy.rule, 1.0) for place in tried])
         best = int(np.argmax(counts * (left - lengths)))

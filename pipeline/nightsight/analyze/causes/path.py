@@ -19,9 +19,11 @@ from nightsight.analyze.split import causing_calls
 from nightsight.events.names import GRAPH
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline, distinct, of_capture, positions
-from nightsight.intervals import Flags, Ints, scaled
+from nightsight.events.unseen import graph_captures, unseen
+from nightsight.intervals import Flags, Ints, Spans, covered, cut, scaled, shared, union, without
 from nightsight.parallel import once
 from nightsight.results import (
+    CAPTURE,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -35,6 +37,7 @@ from nightsight.results import (
     OTHER_CALL,
     PATH_CAUSES,
     UNKNOWN,
+    UNSEEN,
 )
 from nightsight.tables import NULLABLE
 
@@ -93,7 +96,8 @@ def critical_path(timeline: Timeline) -> Pieces:
     # host code belongs to the call after it, and at the end of the window to the last call before
     call[0] = next(iter(call[call >= 0]), -1)
     columns = zip((start, end, cause, call, operation), before, strict=True)
-    return _pieces(timeline, found, tuple(np.concatenate(both) for both in columns))
+    whole = tuple(np.concatenate(both) for both in columns)
+    return _pieces(timeline, found, _with_unseen(timeline, whole))
 
 
 def _followed(reason: Ints, times: Ints, last: int, until: int) -> Ints:
@@ -116,6 +120,30 @@ def _followed(reason: Ints, times: Ints, last: int, until: int) -> Ints:
         chain.append(node)
         node = reasons[node]
     return np.array([*chain, node], dtype=np.int64)
+
+
+def _with_unseen(timeline: Timeline, columns: tuple[Ints, ...]) -> tuple[Ints, ...]:
+    """Cut pieces that are not work of the GPU where it is not known what it did, or where graphs were captured."""
+    profile, window = timeline.profile, timeline.window
+    hidden = _joined([each.spans for each in unseen(profile).values()])
+    captured = without(_joined(list(graph_captures(profile).values())), hidden)
+    bounds = np.array([window.start_ns]), np.array([window.end_ns])
+    for spans, cause in ((hidden, UNSEEN), (captured, CAPTURE)):
+        inside = shared(bounds, spans)
+        if not len(inside[0]):
+            continue
+        kept = np.flatnonzero(columns[1] > columns[0])
+        kept = kept[np.argsort(columns[0][kept], kind="stable")]
+        start, end, piece = cut((columns[0][kept], columns[1][kept]), np.concatenate(inside))
+        _, _, causes, call, operation = (column[kept][piece] for column in columns)
+        changes = (covered(inside, start, end) > 0) & (operation < 0)
+        columns = start, end, np.where(changes, PATH_CAUSES.index(cause), causes), call, operation
+    return columns
+
+
+def _joined(spans: list[Spans]) -> Spans:
+    nothing = np.empty(0, dtype=np.int64)
+    return union(*(np.concatenate([nothing, *(each[place] for each in spans)]) for place in (0, 1)))
 
 
 def _pieces(timeline: Timeline, found: Graph, columns: tuple[Ints, ...]) -> Pieces:
@@ -275,16 +303,16 @@ def path_table(timeline: Timeline) -> Table:
     is_host = pieces.cause == PATH_CAUSES.index(HOST)
     host, others = np.flatnonzero(is_host), np.flatnonzero(~is_host)
     known = host[pieces.thread[host] >= 0]
-    cut = cut_at_ranges(
+    code_in = cut_at_ranges(
         timeline, *(values[known] for values in (pieces.thread, pieces.process, pieces.start, pieces.end))
     )
     called = others[pieces.asked[others] >= 0]
     rows = np.full(len(pieces.cause), -1, dtype=np.int64)
     rows[called], _ = owners_at(timeline, pieces.thread[called], pieces.process[called], pieces.asked[called])
     unknown = host[pieces.thread[host] < 0]
-    piece = np.concatenate([others, unknown, known[cut.piece]])
-    row = np.concatenate([rows[others], np.full(len(unknown), -1), cut.row])
-    length = np.concatenate([(pieces.end - pieces.start)[np.concatenate([others, unknown])], cut.length])
+    piece = np.concatenate([others, unknown, known[code_in.piece]])
+    row = np.concatenate([rows[others], np.full(len(unknown), -1), code_in.row])
+    length = np.concatenate([(pieces.end - pieces.start)[np.concatenate([others, unknown])], code_in.length])
     ranges = nested_ranges(timeline.profile)["path"].cat
     texts = [*without_numbers(ranges.categories), OUTSIDE, ""]
     paths = np.append(ranges.codes.to_numpy(dtype=np.int64), len(texts) - 2)[row]
@@ -301,8 +329,8 @@ def path_table(timeline: Timeline) -> Table:
     summed = table.groupby(list(keys), sort=True)["time_ns"].agg(["sum", "size"]).reset_index()
     summed["sum"] = scaled(summed["sum"].to_numpy(), window.length_ns)
     summed = summed.sort_values("sum", ascending=False, kind="stable", ignore_index=True)
-    here = known[cut.piece]
-    code = Code(pieces.thread[here], cut.start, cut.length, pieces.end[here])
+    here = known[code_in.piece]
+    code = Code(pieces.thread[here], code_in.start, code_in.length, pieces.end[here])
     shown = {
         "cause": np.array(PATH_CAUSES, dtype=object)[summed["cause"]],
         "name": _names(timeline, summed, code, keys["path"][-len(here) :]),

@@ -248,9 +248,10 @@ def _of_work(calls: Calls, work: Work, groups: Ints, window: Window) -> Iterator
     rest = np.where(grouped, 0, length)
     mine = np.flatnonzero(work.call >= 0)
     yield LAUNCH, 2 * work.call[mine], goal[mine], (work.latency_ns + rest)[mine], mine
-    for kind, reasons in ((STREAM, work.previous), (OTHER, work.other)):
+    queued = work.hop_ns + work.unseen_ns
+    for kind, reasons, after in ((STREAM, work.previous, queued), (OTHER, work.other, work.hop_ns)):
         mine = np.flatnonzero(reasons >= 0)
-        yield kind, first + reasons[mine], goal[mine], (work.hop_ns + rest)[mine], mine
+        yield kind, first + reasons[mine], goal[mine], (after + rest)[mine], mine
     mine = np.flatnonzero(grouped)
     transfer = np.full(len(groups), np.iinfo(np.int64).max)
     np.minimum.at(transfer, group[mine], length[mine])

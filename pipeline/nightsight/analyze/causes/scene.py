@@ -1,6 +1,7 @@
 """What remedies look at, the events of a stretch with their places, and how they change it: edits of its lags."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal
 
 import numpy as np
@@ -8,13 +9,14 @@ import pandas as pd
 
 from nightsight.analyze.causes.cost import cost_of
 from nightsight.analyze.causes.path import HostCode, cut_at_ranges
-from nightsight.analyze.causes.replay import AWAIT, CALL, NEVER, Floats, Model, model
+from nightsight.analyze.causes.replay import AWAIT, BEGIN, CALL, NEVER, Floats, Model, model
 from nightsight.analyze.ranges.callers import OUTSIDE
 from nightsight.analyze.ranges.owners import owners_at
 from nightsight.events.communication import called_by_rank
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
-from nightsight.intervals import Flags, Ints
+from nightsight.events.unseen import graph_captures, pauses
+from nightsight.intervals import Flags, Ints, covered
 
 # so much of the time of all processes is that of one alone
 _NEARLY_ALL: Final = 0.8
@@ -35,21 +37,6 @@ class Change:
 
 Edit = tuple[Change, ...]
 """The changes of one remedy, one after the other."""
-
-
-def applied(edit: Edit, lag: Floats) -> Floats:
-    """Return the lags after an edit."""
-    lag = lag.copy()
-    for change in edit:
-        now = lag[change.edges]
-        if change.how == "set":
-            now[:] = change.value
-        elif change.how == "at most":
-            now = np.minimum(now, change.value)
-        else:
-            now = now - change.value if change.how == "earlier" else np.maximum(now - change.value, np.minimum(now, 0))
-        lag[change.edges] = now
-    return lag
 
 
 class Scene:
@@ -90,6 +77,35 @@ class Scene:
         self.gap = calls.start - self.gap_start
         # by line of execution and time
         self._order = self.in_calls[np.lexsort((calls.start[self.in_calls], calls.line[self.in_calls]))]
+
+    def applied(self, edit: Edit, lag: Floats) -> Floats:
+        """Return the lags after an edit; captures of graphs and pauses of the recording stay as long as they are."""
+        new = lag.copy()
+        for change in edit:
+            now = new[change.edges]
+            if change.how == "set":
+                now[:] = change.value
+            elif change.how == "at most":
+                now = np.minimum(now, change.value)
+            elif change.how == "earlier":
+                now = now - change.value
+            else:
+                now = np.maximum(now - change.value, np.minimum(now, 0))
+            new[change.edges] = now
+        return np.maximum(new, np.minimum(self._kept, lag))
+
+    @cached_property
+    def _kept(self) -> Floats:
+        """The least lag of each edge, in ns: no remedy takes away a graph capture, or a pause of the recording."""
+        calls, kept = self.graph.calls, np.full(len(self.model.lag), NEVER)
+        for known in (graph_captures(self.timeline.profile), pauses(self.timeline.profile)):
+            for process, spans in known.items():
+                mine = self.in_calls[calls.process[self.in_calls] == process]
+                for kind, since, until in ((BEGIN, self.gap_start, calls.start), (CALL, calls.start, calls.end)):
+                    edges, time = self.model.edges[kind][mine], covered(spans, since[mine], until[mine])
+                    chosen = (edges >= 0) & (time > 0)
+                    kept[edges[chosen]] = np.maximum(kept[edges[chosen]], time[chosen])
+        return kept
 
     def host_code(self) -> HostCode:
         """Return the host code before each replayed call, cut at ranges: `piece` is the call, `row` one in `paths`."""

@@ -23,8 +23,8 @@ from nightsight.model import Environment, Profile
 from nightsight.read.ncu.labels import LABELS
 from nightsight.read.ncu.model import METRIC_COLUMNS, file_names_only, in_base_units, profile, range_path
 from nightsight.read.ncu.numbers import numbers_and_words
-from nightsight.read.vocabulary import without_private
 from nightsight.tables import SHAPE, TABLES
+from nightsight.texts import without_private
 
 Frame = pd.DataFrame
 Rows = list[list[str]]

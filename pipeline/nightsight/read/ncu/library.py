@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightsight.errors import CaptureError, ToolError
+from nightsight.installing import EXTRAS, for_nightsight
 from nightsight.read.ncu import dump as ncu_dump
 
 _FOLDER: Final = Path("extras/python")
@@ -21,9 +22,9 @@ _PLACES: Final = (
     "usr/lib/nsight-compute",
 )
 _ROOT = Path("/")
-_INSTALL: Final = (
-    "pip install 'nightsight[ncu]' (or ncu-report), or install Nsight Compute. Or convert the report on a machine with "
-    "ncu: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv"
+_INSTEAD: Final = (
+    "Or install Nsight Compute. Or convert the report on a machine with ncu: ncu --import FILE.ncu-rep --csv --page "
+    "raw --print-units base > FILE.csv"
 )
 _AGAIN: Final = "Profile or copy it again. If a newer ncu wrote it, a newer ncu-report may be able to read it."
 
@@ -47,7 +48,10 @@ def dump(path: Path) -> Dump:
         if done.returncode != ncu_dump.ABSENT:
             raise CaptureError(f"{path.name} cannot be read: NVIDIA's {ncu_dump.MODULE} module failed on it", _AGAIN)
         reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-    raise ToolError(f"cannot read .ncu-rep files without the module {ncu_dump.MODULE} ({reason})", _INSTALL)
+    raise ToolError(
+        f"cannot read .ncu-rep files without the module {ncu_dump.MODULE} ({reason})",
+        f"{for_nightsight(*EXTRAS['ncu'])}. {_INSTEAD}",
+    )
 
 
 def _shipped() -> Iterator[Path]:

@@ -50,6 +50,7 @@ class Export:
         self.traced = self.metadata("META_DATA_CAPTURE").get("CAPTURE_EVENT_TYPE", [])
         self.findings: list[Finding] = []
         self.unresolved: set[int] = set()
+        self.untimed: list[Frame] = []
         self.renumbered = self._renumbered()
         self.session_end = self._session_end()
 
@@ -97,15 +98,43 @@ class Export:
         return self._keep_in_session(source, self._keep(source, frame, possible.to_numpy(dtype=bool)))
 
     def on_stream(self, source: str, columns: Mapping[str, str], *, nullable: Collection[str] = ()) -> Frame:
-        """Fetch spans of GPU work with their process and GPU; adds a finding for repeated events."""
+        """Fetch spans of GPU work with their process and GPU; rows with impossible times go to `untimed`.
+
+        Repeated rows are dropped, with a finding.
+        """
         nullable = ("process", "correlation", *nullable)
-        frame = self.spans(source, {**_ON_STREAM, **columns}, nullable=nullable)
+        every = self.fetch(source, {**_ON_STREAM, **columns}, nullable=nullable)
+        every = every.assign(process=self._processes(every["process"]))
+        every = every.assign(gpu=self.gpus(every))
+        # CUPTI writes 0 and 0 for times that it could not collect
+        timed = (every["end_ns"] != 0).to_numpy(dtype=bool)
+        frame = self.keep_possible(source, every if self.as_recorded else self._keep(source, every, timed))
+        if len(frame) < len(every):
+            lost = every[~every.index.isin(frame.index)]
+            self.untimed.append(lost.assign(start_ns=None))
+        return self.once(source, frame)
+
+    def once(
+        self,
+        source: str,
+        frame: Frame,
+        same: Collection[str] = (),
+        where: "pd.Series[bool] | None" = None,
+    ) -> Frame:
+        """Drop rows that are equal to another one (in the columns `same`, if given; only rows `where` that holds).
+
+        Adds a finding. `nsys stats` counts such rows, so they stay if rows are wanted as recorded.
+        """
+        if self.as_recorded:
+            return frame
+        looked_at = frame if where is None else frame[where]
         # few rows start at the same time, so compare only those
-        together = frame[repeats(frame["start_ns"])]
-        if twice := int(together.duplicated().sum()):
-            self.findings.append(repeated(source, twice))
-        frame = frame.assign(process=self._processes(frame["process"]))
-        return frame.assign(gpu=self.gpus(frame))
+        together = looked_at[repeats(looked_at["start_ns"])]
+        again = together.index[together.duplicated(list(same) or None)]
+        if not len(again):
+            return frame
+        self.findings.append(_repeated(source, len(again)))
+        return frame.drop(index=again)
 
     def check_ids(self, source: str, calls: Frame) -> None:
         """Add a finding if calls share a correlation id; a driver call may share that of the runtime call around it."""
@@ -218,6 +247,7 @@ class Export:
         """Add the findings of a part of this export that was read separately."""
         self.findings += part.findings
         self.unresolved |= part.unresolved
+        self.untimed += part.untimed
 
     def all_findings(self) -> tuple[Finding, ...]:
         """Return all findings about this export."""
@@ -279,13 +309,12 @@ def _incomplete(source: str, count: int) -> Finding:
     )
 
 
-def repeated(source: str, count: int) -> Finding:
-    """Return the finding for rows that occur more than once."""
+def _repeated(source: str, count: int) -> Finding:
     return Finding(
         rule="repeated_events",
         severity="warning",
         title=f"{count:,} rows of {source} are duplicates",
-        detail="They have the same time, place and id as another row, so each event is counted more than once.",
+        detail="They have the same time, place and id as another row. Each event is counted once.",
         remedy="Export the report again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep",
     )
 

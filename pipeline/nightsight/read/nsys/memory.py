@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 
 from nightsight.read.nsys.export import RUNTIME, Export
-from nightsight.read.vocabulary import MEMORY_KINDS, label, without_private
+from nightsight.read.vocabulary import MEMORY_KINDS, label
 from nightsight.tables import categorical, empty, renamed
+from nightsight.texts import without_private
 
 USAGE: Final = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 METRICS: Final = "GPU_METRICS"

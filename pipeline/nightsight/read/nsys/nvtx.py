@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 from nightsight.intervals import Ints, outer, reaching
 from nightsight.model import Finding
-from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id, repeated, repeats
+from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id
 from nightsight.read.nsys.names import OF_HOOK, Names, cost_of_names, folded, placed, understood
 from nightsight.read.nsys.nccl import NCCL, nccl_tables
 from nightsight.read.nsys.samples import SAMPLES, python_samples
-from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, MARKS, RANGE_STYLES, label
+from nightsight.read.vocabulary import CATEGORY_NAMES, DOMAIN_CREATE, EVENTS, MARKS, RANGE_STYLES, label
 from nightsight.tables import MODULE, NULLABLE, PUSH_POP
 
 NVTX: Final = "NVTX_EVENTS"
@@ -45,6 +45,8 @@ def ranges_and_marks(export: Export) -> dict[str, Frame]:
     is_sample = marks["domain"] == SAMPLES
     samples = python_samples(export, NVTX, marks[is_sample]) if is_sample.any() else None
     tables = {"marks": marks[~is_sample], **_of_torch(export, _ranges(export, frame, domains))}
+    others = int((~frame["type"].isin(EVENTS)).sum())
+    tables["unread"] = pd.DataFrame({"kind": ["NVTX events of other types"], "events": [others], "source": [NVTX]})
     if not export.as_recorded and (told := cost_of_names(tables["marks"])):
         export.findings.append(told)
         tables["marks"] = tables["marks"][~tables["marks"]["name"].astype("str").str.startswith(OF_HOOK)]
@@ -69,18 +71,17 @@ def _ranges(export: Export, events: Frame, domains: Frame) -> Frame:
     frame = frame.assign(is_open=frame["end_ns"].isna(), end_ns=frame["end_ns"].fillna(last))
     frame = with_ids(export.keep_possible(NVTX, frame))
     frame = frame.assign(style=label(frame["type"], RANGE_STYLES), number=frame.index + 1)
-    _check(export, frame)
-    return _with_domains(frame, domains)
+    return _with_domains(_checked(export, frame), domains)
 
 
-def _check(export: Export, frame: Frame) -> None:
-    """Add findings for duplicate ranges, and for push/pop ranges that do not nest; skips open ranges (no end)."""
+def _checked(export: Export, frame: Frame) -> Frame:
+    """Drop repeated ranges, with a finding, and add one for push/pop ranges that do not nest.
+
+    Ranges that never ended are not looked at.
+    """
+    lasts = (frame["end_ns"] > frame["start_ns"]) & ~frame["is_open"]
+    frame = export.once(NVTX, frame, _SAME, where=lasts & ~frame["is_operator"])
     ended = frame[~frame["is_open"] & (frame["end_ns"] > frame["start_ns"])]
-    together = ended[repeats(ended["start_ns"])]
-    same = ["start_ns", "end_ns", "thread", "end_thread", "type", "domain_id", "category_id", "name"]
-    # operators have lost what tells them apart
-    if twice := int(together[~together["is_operator"]].duplicated(same).sum()):
-        export.findings.append(repeated(NVTX, twice))
     # each thread has one stack per domain
     stacks = ended[ended["style"] == PUSH_POP].assign(domain_id=lambda pushed: pushed["domain_id"].fillna(0))
     stacks = stacks.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
@@ -88,6 +89,11 @@ def _check(export: Export, frame: Frame) -> None:
     parts = stacks.groupby(["thread", "domain_id"], sort=False).indices.values()
     if count := sum(_crossing(start[rows], end[rows]) for rows in parts):
         export.findings.append(_crossed(count, len(ended)))
+    return frame
+
+
+# operators have lost what tells them apart
+_SAME: Final = ("start_ns", "end_ns", "thread", "end_thread", "type", "domain_id", "category_id", "name")
 
 
 def _crossing(start: Ints, end: Ints) -> int:

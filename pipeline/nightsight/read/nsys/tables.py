@@ -25,9 +25,9 @@ from nightsight.read.vocabulary import (
     cuda_version,
     label,
     list_gpus,
-    without_private,
 )
 from nightsight.tables import NO_RANKS, NOT_REPLAYED, OF_REPLAY, RESOURCES, Details, conform, empty, wanted
+from nightsight.texts import without_private
 
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -84,10 +84,7 @@ def refuse_foreign(database: Database) -> None:
 
 def _profile(export: Export) -> Profile:
     tables: dict[str, Frame] = {}
-    missing = {
-        "cpu_ops": _NO_OPERATORS,
-    }
-    missing |= {"python_functions": "nsys samples Python; torch.profiler.profile(with_stack=True) records its calls"}
+    missing = {"cpu_ops": _NO_OPERATORS}
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
     # SQLite can serve several threads at a time, and meanwhile another one converts to pandas
@@ -104,23 +101,29 @@ def _profile(export: Export) -> Profile:
         else:
             missing[name] = option if option and (export.traced or event == "never") else _UNKNOWN
     missing = {name: why for name, why in missing.items() if name not in tables}
-    tables["unread"] = conform("unread", _unread(export.database))
+    # of Python, either of the two is enough
+    missing["python_functions"] = missing.get("python_samples", "nsys does not record calls of Python functions")
+    tables["unread"] = conform("unread", _unread(export.database, tables.get("unread", empty("unread"))))
+    if export.untimed:
+        lost = [conform("untimed", rows) for rows in export.untimed]
+        tables["untimed"] = pd.concat(lost, ignore_index=True)
     environment, epoch_ns = _environment(export, tables), _epoch(export)
     return Profile(tables, missing, environment, export.all_findings(), epoch_ns=epoch_ns)
 
 
-def _unread(database: Database) -> Frame:
-    """Count the rows of tables that no reader asked for."""
+def _unread(database: Database, rows_of_tables: Frame) -> Frame:
+    """Count the rows of tables that no reader asked for, and add what readers left out of others."""
     others = sorted(table for table in database.columns.keys() - database.asked if not _LOOKUPS.fullmatch(table))
     rows = pd.DataFrame({"source": others, "events": [database.last_row(table) for table in others]})
     rows = rows.assign(kind=rows["source"].map(lambda table: _KINDS.get(table, table)))
+    rows = pd.concat([rows, rows_of_tables.astype({"kind": "str", "source": "str"})])
     return rows[rows["events"] > 0].sort_values("events", ascending=False, kind="stable")
 
 
 def _read(export: Export, name: str) -> tuple[dict[str, Frame], Export]:
     """Read a canonical table and any tables read with it; also return the partial export with its findings."""
     part = copy.copy(export)
-    part.findings, part.unresolved = [], set()
+    part.findings, part.unresolved, part.untimed = [], set(), []
     found = _READERS[name][3](part)
     frames = {name: found} if isinstance(found, Frame) else found
     tables = {table: conform(table, frame, details=export.details) for table, frame in frames.items()}
@@ -253,7 +256,8 @@ def _api_calls(export: Export) -> Frame:
     }
     if "status" in wanted("api_calls", export.details):
         columns["status"] = "returnValue"
-    frame = with_ids(export.spans(RUNTIME, columns, nullable=("class", "correlation", "status")))
+    every = export.spans(RUNTIME, columns, nullable=("class", "correlation", "status"))
+    frame = with_ids(export.once(RUNTIME, every))
     export.check_ids(RUNTIME, frame)
     layer = label(frame["class"], {0: "runtime", 1: "driver"})
     return frame.assign(name=export.text(frame["name_id"]), layer=layer)
@@ -347,8 +351,7 @@ _NO_OPERATORS: Final = (
 )
 _NO_OS: Final = "OS runtime tracing was off (nightsight profile --trace cuda,nvtx,osrt; nsys profile --trace=osrt)"
 _NO_FAULTS: Final = (
-    "page faults were not recorded (nightsight profile --nsys-arg=--cuda-um-cpu-page-faults=true "
-    "--nsys-arg=--cuda-um-gpu-page-faults=true; nsys profile --cuda-um-cpu-page-faults=true "
+    "page faults were not recorded (nightsight profile --page-faults; nsys profile --cuda-um-cpu-page-faults=true "
     "--cuda-um-gpu-page-faults=true)"
 )
 _NO_USAGE: Final = (

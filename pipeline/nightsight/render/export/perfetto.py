@@ -40,6 +40,7 @@ from nightsight.texts import printable
 _CATEGORIES: Final[Mapping[str, str]] = {
     "ranges": "range",
     "marks": "mark",
+    "python_functions": "python",
     "cpu_ops": "operator",
     "api_calls": "api",
     "os_calls": "os",
@@ -51,6 +52,7 @@ _CATEGORIES: Final[Mapping[str, str]] = {
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "ranges": ("domain", "is_open"),
     "marks": ("domain", "category"),
+    "python_functions": (),
     "cpu_ops": (),
     "api_calls": ("layer", "status"),
     "os_calls": (),

@@ -21,7 +21,8 @@ from nightsight.render.lanes import apart, crossing_lanes, free_lanes
 from nightsight.tables import START_END, integers
 from nightsight.texts import middle_cut, printable
 
-ON_THREADS: Final = ("ranges", "cpu_ops", "api_calls")
+PYTHON: Final = "python_functions"
+ON_THREADS: Final = ("ranges", PYTHON, "cpu_ops", "api_calls")
 MARKS: Final = "marks"
 """Instant events of threads; formats that only know spans leave them out."""
 OS_CALLS: Final = "os_calls"
@@ -33,6 +34,7 @@ _TID: Final = (1 << 24) - 1
 _FREE: Final = 1 << 23
 _GPUS: Final = 1 << 24
 _OF_THREAD: Final = ("process", "thread", "tid")
+_NAMED_BY: Final = {"memory_ops": "operation", PYTHON: "function"}
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def event_names(table: str, frame: pd.DataFrame) -> tuple[Ints, list[str]]:
     if table in ("ranges", MARKS):
         codes, labels = range_labels(frame)
         return codes.astype(np.int64), [middle_cut(printable(text), NAME_LENGTH) for text in labels.tolist()]
-    texts = frame["operation" if table == "memory_ops" else "name"].cat
+    texts = frame[_NAMED_BY.get(table, "name")].cat
     names: list[str] = list(texts.categories)
     if table == "memory_ops":
         names = operation_names(names)

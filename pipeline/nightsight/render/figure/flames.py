@@ -1,4 +1,7 @@
-"""Geometry of flame graphs: where Python was while a GPU was idle, its causes on top, callers above what they call."""
+"""Geometry of flame graphs: where Python was while a GPU was idle, its causes on top, callers above what they call.
+
+Without GPU work: where its threads were, in operators and outside of them.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +22,7 @@ from nightsight.units import format_value
 Frame = pd.DataFrame
 
 _NEEDED: Final = ("device", "cause", "time_ns", "stack")
-_DEVICES: Final = 4
+_MOST: Final = 4
 _LEVELS: Final = 20
 # percent of the idle time: narrower boxes are drawn as one
 _LEAST: Final = 0.5
@@ -29,10 +32,9 @@ _PLACE: Final = re.compile(r"(.*\S)(\s+\([^()]*\))")
 
 @dataclass(frozen=True)
 class Flame:
-    """The idle time of one device; `height` in em, `summary` describes it in words."""
+    """The idle time of one device, or the time of one thread; `height` in em, `summary` describes it in words."""
 
-    label: str
-    idle: str
+    heading: str
     boxes: tuple[Box, ...]
     height: float
     summary: str
@@ -40,10 +42,38 @@ class Flame:
 
 @dataclass(frozen=True)
 class Flames:
-    """The flame graphs of all devices, or of those with the most idle time."""
+    """The flame graphs of all devices or threads, or of those with the most time."""
 
+    caption: str
     flames: tuple[Flame, ...]
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Words:
+    """What the time of a flame graph is called, and what has it; width: begins the note on widths."""
+
+    caption: str
+    width: str
+    time: str
+    heading: str
+    wholes: str
+
+
+_IDLE: Final = _Words(
+    "Where Python was, by the cause of the idle time",
+    "Width: idle time. On top its cause, below it what Python did:",
+    "idle time",
+    "idle",
+    "devices",
+)
+_THREADS: Final = _Words(
+    "Where Python was, in operators and outside of them",
+    "Width: time in the window. On top whether the thread was in an operator, below it what Python did:",
+    "time",
+    "time",
+    "threads",
+)
 
 
 @dataclass
@@ -58,26 +88,29 @@ def flames(frame: Frame, called: Callable[[object], str] = gpu_name) -> tuple[Fl
     """Return the flame graphs of idle_stacks; none if no row has a stack, or the table lacks a column."""
     if not set(_NEEDED) <= set(frame.columns):
         return ()
-    time = measured(frame["time_ns"])
+    is_idle = bool(frame["device"].notna().any()) or "tid" not in frame
+    of, time = "device" if is_idle else "tid", measured(frame["time_ns"])
     # a column of a damaged report can hold anything, but all of it of one type
     stacks = frame["stack"].astype(object).where(frame["stack"].notna(), "").astype("str")
-    known = frame.assign(time_ns=time, stack=stacks)[time > 0].dropna(subset="device")
-    known = known[known.groupby("device")["stack"].transform(lambda stacks: (stacks != "").any()).astype(bool)]
-    idle = known.groupby("device", sort=True)["time_ns"].sum()
-    if idle.empty:
+    known = frame.assign(time_ns=time, stack=stacks)[time > 0].dropna(subset=of)
+    known = known[known.groupby(of)["stack"].transform(lambda stacks: (stacks != "").any()).astype(bool)]
+    spent = known.groupby(of, sort=True)["time_ns"].sum()
+    if spent.empty:
         return ()
-    drawn = idle.nlargest(_DEVICES).sort_index()
-    trees = {device: _tree(known[known["device"] == device]) for device in drawn.index}
+    drawn = spent.nlargest(_MOST).sort_index()
+    trees = {key: _tree(known[known[of] == key]) for key in drawn.index}
+    words = _IDLE if is_idle else _THREADS
     notes = [
-        "Width: idle time. On top its cause, below it what Python did: functions above those that they call. Blank: "
-        f"the function above it is itself at work, or no stack is known. Less than {_LEAST} % is drawn as others."
+        f"{words.width} functions above those that they call. Blank: the function above it is itself at work, or no "
+        f"stack is known. Less than {_LEAST} % is drawn as others."
     ]
     if any(_depth(tree) > _LEVELS for tree in trees.values()):
         notes.append(f"Only {_LEVELS} levels are drawn; the table has them all.")
-    if len(idle) > _DEVICES:
-        notes.append(f"The {_DEVICES} of {len(idle)} devices with the most idle time.")
-    shown = tuple(_flame(tree, called(device) if len(idle) > 1 else "") for device, tree in trees.items())
-    return (Flames(shown, tuple(notes)),)
+    if len(spent) > _MOST:
+        notes.append(f"The {_MOST} of {len(spent)} {words.wholes} with the most {words.time}.")
+    name = called if is_idle else "Thread {}".format
+    shown = tuple(_flame(tree, name(key) if len(spent) > 1 else "", words) for key, tree in trees.items())
+    return (Flames(words.caption, shown, tuple(notes)),)
 
 
 def _tree(rows: Frame) -> _Node:
@@ -99,18 +132,20 @@ def _depth(tree: _Node) -> int:
     return depth
 
 
-def _flame(tree: _Node, label: str) -> Flame:
+def _flame(tree: _Node, label: str, words: _Words) -> Flame:
     boxes, level, depth = list[Box](), [(tree, 0.0)], 0
     while level and depth < _LEVELS:
         following = []
         for node, left in level:
             for name, child, x in _placed(node, left, tree.time):
-                boxes.append(_box(name, child, tree.time, x=x, depth=depth))
+                boxes.append(_box(name, child, tree.time, words.time, x=x, depth=depth))
                 following.append((child, x))
         level, depth = following, depth + 1
     levels = 1 + max(round(box.y / LINE) for box in boxes)
-    idle = format_value(tree.time, "time_ns")
-    return Flame(label and short_text(label), idle, tuple(boxes), levels * LINE, _summary(tree, label, idle))
+    heading = f"{label and label + ', '}{words.heading} {format_value(tree.time, 'time_ns')}"
+    summary = f"{heading}: {_summary(tree)}"
+    heading = short_text(heading[:1].upper() + heading[1:])
+    return Flame(heading, tuple(boxes), levels * LINE, summary)
 
 
 def _placed(node: _Node, left: float, whole: float) -> Iterator[tuple[str, _Node, float]]:
@@ -126,10 +161,12 @@ def _placed(node: _Node, left: float, whole: float) -> Iterator[tuple[str, _Node
         left += 100.0 * child.time / whole
 
 
-def _box(name: str, node: _Node, whole: float, *, x: float, depth: int) -> Box:
+def _box(  # noqa: PLR0913 (what a box shows, and where)
+    name: str, node: _Node, whole: float, what: str, *, x: float, depth: int
+) -> Box:
     width, share, is_cause = 100.0 * node.time / whole, _share(node.time, whole), depth == 0
     text = short_text(name[1:-1] if of_library(name) else name)
-    title = f"{text}: {format_value(node.time, 'time_ns')}, {share} of the idle time"
+    title = f"{text}: {format_value(node.time, 'time_ns')}, {share} of the {what}"
     itself = node.time - sum(child.time for child in node.called.values())
     if node.called and not is_cause and itself > 0:
         title += f"; itself {format_value(itself, 'time_ns')}"
@@ -151,14 +188,14 @@ def _share(time: float, whole: float) -> str:
     return format_value(100.0 * time / whole, "share_pct")
 
 
-def _summary(tree: _Node, label: str, idle: str) -> str:
+def _summary(tree: _Node) -> str:
     """Say what the causes are, and for each where most of it is."""
     words = []
     for cause, node in sorted(tree.called.items(), key=lambda item: (-item[1].time, item[0])):
         if 100.0 * node.time >= _LEAST * tree.time:
             way = _longest(node)
             words.append(f"{cause} {_share(node.time, tree.time)}" + (f", most in {' → '.join(way)}" if way else ""))
-    return f"{label and label + ', '}idle {idle}: {'; '.join(words)}"
+    return "; ".join(words)
 
 
 def _longest(node: _Node) -> Sequence[str]:

@@ -15,7 +15,7 @@ from nightsight.render.figure.axes import measured
 from nightsight.render.figure.boxes import LINE, Box, cut_to_fit, fits, written
 from nightsight.render.figure.shares import CAUSE_COLORS
 from nightsight.render.table.view import counted, short_text
-from nightsight.results import IDLE, OPERATORS, OTHER_PARTS
+from nightsight.results import IDLE, OPERATORS, OTHER_PARTS, UNSEEN
 from nightsight.units import format_value
 
 Frame = pd.DataFrame
@@ -150,7 +150,7 @@ def _icicle(rows: _Rows, label: str, is_step: bool) -> Icicle:
     while len(blocks := list(_blocks(tree, whole, least, "step" if is_step else "window"))) > _MOST:
         least *= 2
     height = max(block.y + block.height for block in blocks)
-    busy = sum(row["time_ns"] for row in rows if row["group"] == "busy")
+    busy, unknown = (sum(row["time_ns"] for row in rows if row["group"] == group) for group in ("busy", "unknown"))
     time = format_value(whole, "time_ns")
     of = f"{rows[0]['steps']:.0f}" if is_step else ""
     what = f"{label}: " if label else ""
@@ -158,7 +158,8 @@ def _icicle(rows: _Rows, label: str, is_step: bool) -> Icicle:
     on, off = ("In operators", "outside") if any(row["category"] == OPERATORS for row in rows) else ("Busy", "idle")
     # the window also has what lies between the steps, so its shares are others
     of_steps = " of the steps" if is_step else ""
-    named = f"{on} {_share(busy, whole)}, {off} {_share(whole - busy, whole)}{of_steps}"
+    named = f"{on} {_share(busy, whole)}, {off} {_share(whole - busy - unknown, whole)}{of_steps}"
+    named += f", {UNSEEN} {_share(unknown, whole)}" if unknown else ""
     return Icicle(label, step, named, tuple(blocks), height, f"{step}; {named.lower()}: {_summary(tree, whole)}")
 
 
@@ -224,7 +225,7 @@ def _blocks(tree: _Range, whole: float, least: float, unit: str) -> Iterator[Blo
                 title=_titled(kernels[0][0] if is_one else name, alike, time, whole, unit),
                 height=2 * _PART if is_one else _PART,
                 level=level,
-                is_idle=alike[0]["group"] == "idle",
+                is_idle=alike[0]["group"] != "busy",
                 rows=_intervals(alike),
             )
             yield _labelled(block, (kernels[0][0], name) if is_one else (name,), _share(time, whole))
@@ -275,20 +276,20 @@ def _grouped(rows: _Rows, key: Callable[[dict[str, Any]], Any]) -> list[tuple[An
 
 def _families(rows: _Rows, whole: float, least: float) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
     """Yield the families of kernels, the largest first, then the causes of idle time; the small ones of each as one."""
-    for group in ("busy", "idle"):
-        mine = [row for row in rows if row["group"] == group]
+    for is_busy in (True, False):
+        mine = [row for row in rows if (row["group"] == "busy") == is_busy]
         found = _grouped(mine, lambda row: (row["category"], row["family"]))
-        found = sorted(found, key=lambda one: -one[2]) if group == "busy" else found
-        yield from _large(((key[1], some, time) for key, some, time in found), whole, least, group)
+        found = sorted(found, key=lambda one: -one[2]) if is_busy else found
+        yield from _large(((key[1], some, time) for key, some, time in found), whole, least, is_busy=is_busy)
 
 
 def _kernels(rows: _Rows, whole: float, least: float) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
     found = sorted(_grouped(rows, lambda row: row["name"]), key=lambda one: -one[2])
-    yield from _large(found, whole, least, "busy")
+    yield from _large(found, whole, least, is_busy=True)
 
 
 def _large(
-    found: Iterable[tuple[str, list[dict[str, Any]], float]], whole: float, least: float, group: str
+    found: Iterable[tuple[str, list[dict[str, Any]], float]], whole: float, least: float, *, is_busy: bool
 ) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
     """Yield the large ones of some parts, and all others as one."""
     small: list[dict[str, Any]] = []
@@ -300,7 +301,7 @@ def _large(
             small += rows
             count += 1
     if small:
-        noun = "other part" if group == "busy" else "other cause"
+        noun = "other part" if is_busy else "other cause"
         yield counted(count, noun), small, sum(row["time_ns"] for row in small)
 
 
@@ -310,7 +311,7 @@ def _color(rows: _Rows) -> str:
 
 
 def _titled(text: str, rows: _Rows, time: float, whole: float, unit: str) -> str:
-    count, is_idle = sum(row["count"] for row in rows), rows[0]["group"] == "idle"
+    count, is_idle = sum(row["count"] for row in rows), rows[0]["group"] != "busy"
     often = format_value(count, "count")
     piece = "stretch" if is_idle else "time"
     said = f"{often} {piece}{'' if often == '1' else 'es' if is_idle else 's'}"

@@ -22,6 +22,7 @@ _LETTER: Final = 0.95
 _SPACE: Final = 1.5
 _MOST_BARS: Final = 8
 _SPLIT_NOTE: Final = "Each instant is counted once. Solid: the GPU was busy. Striped: it was idle, by cause."
+_UNSEEN_NOTE: Final = " Not recorded: the GPU may have worked there, or not."
 _PATH_NOTE: Final = (
     "Each instant is counted once. Solid: work of the GPU that the end of the window waited for. Striped: what that "
     "work waited for."
@@ -33,8 +34,10 @@ CAUSE_COLORS: Final[Mapping[str, str]] = {
     results.COMMUNICATION: "set",
     results.COPIES: "copy",
     results.GRAPHS: "graph",
+    results.UNSEEN: "busy",
     results.MODULE: "set",
     results.ALLOCATION: "mix-5",
+    results.CAPTURE: "graph",
     results.BLOCKING_COPY: "copy",
     results.LAUNCH: "api",
     results.DEPENDENCY: "graph",
@@ -106,7 +109,8 @@ def wholes(frame: Frame, called: Callable[[object], str] = gpu_name) -> Wholes:
         together = known.groupby(["group", "category"], sort=False)["time_ns"].sum() / len(devices)
         mean = _whole(together.reset_index(), "")
     of = "The numbers are means of all bars. " if len(devices) > 1 else ""
-    return Wholes(bars, mean.parts, mean.total, f"{of}{_SPLIT_NOTE}", len(devices) - len(bars))
+    unknown = _UNSEEN_NOTE if (known["category"] == results.UNSEEN).any() else ""
+    return Wholes(bars, mean.parts, mean.total, f"{of}{_SPLIT_NOTE}{unknown}", len(devices) - len(bars))
 
 
 def path_whole(frame: Frame) -> Wholes:
@@ -152,7 +156,9 @@ def _places(categories: "pd.Series[Any]") -> "pd.Series[int]":
 def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -> Whole:
     # one bracket spans all busy parts, so these must come first
     rows = rows.sort_values("group", key=lambda group: group != "busy", kind="stable")
-    total, busy = float(rows["time_ns"].sum()), float(rows.loc[rows["group"] == "busy", "time_ns"].sum())
+    total = float(rows["time_ns"].sum())
+    busy, unknown = (float(rows.loc[rows["group"] == group, "time_ns"].sum()) for group in ("busy", "unknown"))
+    rest = _side(sides[1], total - busy - unknown, total)
     parts = tuple(_parts(rows, total))
     whole = format_value(total, "time_ns")
     words = ", ".join(f"{part.label} {part.share}" for part in parts)
@@ -161,7 +167,7 @@ def _whole(rows: Frame, label: str, sides: tuple[str, str] = ("Busy", "Idle")) -
         parts,
         round(100.0 * busy / total, 2),
         _side(sides[0], busy, total),
-        _side(sides[1], total - busy, total),
+        f"{rest}; {_side(results.UNSEEN, unknown, total)}" if unknown else rest,
         whole,
         f"{label and label + ', '}{whole}: {words}",
     )

@@ -16,7 +16,7 @@ from nightsight.render.figure.shares import wholes
 from nightsight.render.page.summary import Numbers, benchmark_doubts
 from nightsight.render.table.replayed import LATENCIES
 from nightsight.render.table.view import counted, floats
-from nightsight.render.verdict import busy_by_device, each_of, gpus, largest_wait, largest_waits
+from nightsight.render.verdict import busy_by_device, each_of, gpus, largest_wait, largest_waits, unseen_pct
 from nightsight.results import (
     COMMUNICATION,
     CUDA_GPU_KERN_SUM,
@@ -26,6 +26,7 @@ from nightsight.results import (
     OPERATORS,
     STEP_SPLIT,
     TIME_SPLIT,
+    UNSEEN,
     WHOLE_STEP,
 )
 from nightsight.texts import middle_cut, printable
@@ -72,9 +73,8 @@ def _one_step(run: Numbers) -> Iterator[Figure]:
         note = f"without the profiler, median of {counted(run.trials, 'trial')}"
         yield Figure("Step", format_value(run.step_ns, "step_ns"), note)
     elif run.profiled_step_ns is not None:
-        of = f"mean of {counted(run.profiled_steps or 0, 'step')}"
         # the window also has what lies between the steps, so it is no sum of them
-        note = _joined(of, window and f"window {window}")
+        note = _joined(_of_steps(run), window and f"window {window}")
         yield Figure("Step, profiled", format_value(run.profiled_step_ns, "step_ns"), note)
     elif window:
         yield Figure("Window", window, _window_note(run))
@@ -96,8 +96,13 @@ def _memory_use(report: Report) -> Iterator[Figure]:
 
 
 def _busy(run: Numbers) -> Iterator[Figure]:
-    idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
+    idle = _idle(run.idle_ns, run.unseen_ns)
     yield _busy_figure(run.busy_pct_by_device, idle, run)
+
+
+def _idle(idle_ns: float | None, unseen_ns: float | None) -> str:
+    unknown = f", {UNSEEN} {format_value(unseen_ns, 'unseen_ns')}" if unseen_ns else ""
+    return f"idle {format_value(idle_ns, 'idle_ns')}{unknown}"
 
 
 def _busy_figure(devices: tuple[float, ...], idle: str, run: Numbers) -> Figure:
@@ -119,7 +124,8 @@ def window_figures(view: View, run: Numbers) -> tuple[Figure, ...]:
     if not busy:
         return ()
     length = float(view.end_ns - view.start_ns)
-    idle = f"idle {format_value(length * (100 - float(np.mean(busy))) / 100, 'idle_ns')}"
+    unseen_ns = length * unseen_pct(split) / 100
+    idle = _idle(length * (100 - float(np.mean(busy))) / 100 - unseen_ns, unseen_ns)
     shares = {part.label: part.share for part in wholes(split).key}
     waits = tuple(
         Figure(title, shares.get(name) or format_value(share, "share_pct"), f"of the window: {name}")
@@ -223,7 +229,7 @@ def _window_note(run: Numbers) -> str:
 def _gpu(run: Numbers) -> Iterator[Figure]:
     devices = run.busy_pct_by_device
     over = f"sum over {len(devices)} {each_of(run)}" if len(devices) > 1 else ""
-    idle = f"idle {format_value(run.idle_ns, 'idle_ns')}"
+    idle = _idle(run.idle_ns, run.unseen_ns)
     mean = f"mean of {len(devices)} {each_of(run)}, {_span(devices, 'busy_pct')}; {idle} on average"
     yield Figure("GPU busy", format_value(run.busy_pct, "busy_pct"), mean if over else idle)
     kernels = _joined(counted(run.kernels or 0, "kernel"), over)
@@ -313,9 +319,13 @@ def _steps(run: Numbers) -> Iterator[Figure]:
             "Step, unprofiled", scale.with_unit(run.step_ns), f"{spread}; unreliable: {doubts}" if doubts else spread
         )
     if run.profiled_step_ns is not None:
-        mean = f"mean of {counted(run.profiled_steps or 0, 'step')}"
         ratio = f"{run.profiled_step_ns / run.step_ns:.1f}× unprofiled" if run.step_ns else ""
-        yield Figure("Step, profiled", format_value(run.profiled_step_ns, "step_ns"), _joined(ratio, mean))
+        yield Figure("Step, profiled", format_value(run.profiled_step_ns, "step_ns"), _joined(ratio, _of_steps(run)))
+
+
+def _of_steps(run: Numbers) -> str:
+    """Return of how many steps the profiled one is the median, and how much they differ."""
+    return _joined(f"median of {counted(run.profiled_steps or 0, 'step')}", run.step_span)
 
 
 def _span(values: tuple[float, ...], column: str) -> str:

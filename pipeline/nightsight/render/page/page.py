@@ -21,6 +21,7 @@ from nightsight.results import (
     CPU_OPS,
     CUDA_GPU_KERN_SUM,
     GPU_TIME,
+    IDLE_STACKS,
     LAUNCH_OVERHEAD,
     MEMORY_OPERATIONS,
     MEMORY_USAGE,
@@ -63,6 +64,7 @@ _OF_SINGLE_KERNELS: Final = (NCU_KERNELS.name, NCU_LIMITS.name, NCU_ROOFLINE.nam
 _ON_A_CPU: Final = (
     SERVING.name,
     STEP_PARTS.name,
+    IDLE_STACKS.name,
     STEP_SPLIT.name,
     RANGE_ITERATIONS.name,
     CPU_OPS.name,

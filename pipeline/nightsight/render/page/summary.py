@@ -34,11 +34,12 @@ class Numbers:
     """The numbers of one run; None, "" or () means not measured.
 
     GPU numbers cover the window; `repeated` says what it consists of, if that repeats. `busy_pct`, `idle_ns`,
-    `launch_idle_pct` (the GPU waits while a launch is in progress) and `steady_launch_idle_pct` (the same without the
-    extra time of first launches) are means over the devices. Counts and other times are sums over the devices;
-    `launch_api_med_ns` has one median per device. `top_*_pct` is the share of the time of all kernels, or of all
-    operators. `step_ns` is the median over the unprofiled trials, `profiled_step_ns` is a mean. `ranks`: of a job of
-    which the report holds only some, how many it has. `cards`: how many GPUs the devices are, if ranks share some.
+    `unseen_ns`, `launch_idle_pct` (the GPU waits while a launch is in progress) and `steady_launch_idle_pct` (the same
+    without the extra time of first launches) are means over the devices. Counts and other times are sums over the
+    devices; `launch_api_med_ns` has one median per device. `top_*_pct` is the share of the time of all kernels, or of
+    all operators. `step_ns` is the median over the unprofiled trials, `profiled_step_ns` over the steps of the window,
+    of which the shortest and the longest are `profiled_span_ns`; of several devices, they are means. `ranks`: of a job
+    of which the report holds only some, how many it has. `cards`: how many GPUs the devices are, if ranks share some.
     """
 
     window: str = ""
@@ -46,6 +47,7 @@ class Numbers:
     window_ns: float | None = None
     busy_pct: float | None = None
     idle_ns: float | None = None
+    unseen_ns: float | None = None
     busy_pct_by_device: tuple[float, ...] = ()
     kernels: float | None = None
     kernel_ns: float | None = None
@@ -75,8 +77,18 @@ class Numbers:
     steps_per_trial: int = 0
     profiled_step_ns: float | None = None
     profiled_steps: float | None = None
+    profiled_span_ns: tuple[float, ...] = ()
     ranks: int | None = None
     cards: int | None = None
+
+    @property
+    def step_span(self) -> str:
+        """The shortest and the longest of the profiled steps: `2.05 to 2.31 ms`; "" if they read the same."""
+        ends = [format_value(value, "step_ns") for value in self.profiled_span_ns]
+        if len(set(ends)) < 2:
+            return ""
+        (low, unit), (high, other) = (text.split(" ", 1) for text in ends)
+        return f"{low} to {high} {unit}" if unit == other else " to ".join(ends)
 
 
 def numbers(report: Report) -> Numbers:
@@ -122,23 +134,25 @@ def _with_ranges(summary: Numbers, ranges: pd.DataFrame) -> Numbers:
     """Add the window and the steps that our runner marks; they need not contain any GPU work."""
     paths = ranges["path"].astype("str") if "path" in ranges else pd.Series(dtype="str")
     measured, steps = ranges[paths == MEASURED_RANGE], _sum(ranges[paths == _STEP], "instances")
+    medians = _values(ranges[paths == _STEP], "cpu_med_ns")
     if not len(measured):
         return summary
     window, total = float(_values(measured, "cpu_max_ns").max(initial=0.0)), _sum(measured, "cpu_total_ns")
-    step = total / steps if total and steps else None
+    step = float(medians[0]) if len(medians) == 1 else total / steps if total and steps else None
     return replace(summary, window=MEASURED_RANGE, window_ns=window, profiled_step_ns=step, profiled_steps=steps)
 
 
 def _with_devices(summary: Numbers, devices: pd.DataFrame) -> Numbers:
     # if a number is missing for one device, its sum over all devices is unknown
     sums = {name: _sum(devices, name) for name in _SUMMED if name in devices and devices[name].notna().all()}
-    busy, idle = _values(devices, "busy_pct"), _values(devices, "idle_ns")
+    busy, idle, unknown = (_values(devices, name) for name in ("busy_pct", "idle_ns", "unseen_ns"))
     return replace(
         summary,
         window=str(devices["window"].iloc[0]) if "window" in devices else "",
         window_ns=float(_values(devices, "window_ns").max(initial=0.0)),
         busy_pct=float(busy.mean()) if len(busy) else None,
         idle_ns=float(idle.mean()) if len(idle) else None,
+        unseen_ns=float(unknown.mean()) if len(unknown) else None,
         busy_pct_by_device=tuple(busy.tolist()),
         launch_api_med_ns=tuple(_values(devices, "launch_api_med_ns").tolist()),
         **sums,  # type: ignore[arg-type]
@@ -175,14 +189,17 @@ _SUMMED: Final = (
 
 
 def _with_steps(summary: Numbers, steps: pd.DataFrame) -> Numbers:
-    """Add the mean of the window's repetitions, unless our runner marks the steps."""
-    if summary.profiled_step_ns is not None or not {"category", "avg_ns", "steps"} <= set(steps.columns):
+    """Add the median of the window's repetitions, and the shortest and the longest of them."""
+    if "category" not in steps:
         return summary
     whole = steps[steps["category"] == WHOLE_STEP]
-    times, counts = _values(whole, "avg_ns"), _values(whole, "steps")
+    times, counts, least, most = (_values(whole, name) for name in ("med_ns", "steps", "min_ns", "max_ns"))
     if not len(times) or not len(counts):
         return summary
-    return replace(summary, profiled_step_ns=float(times.mean()), profiled_steps=float(counts.max()))
+    span = (float(least.mean()), float(most.mean())) if len(least) and len(most) else ()
+    return replace(
+        summary, profiled_step_ns=float(times.mean()), profiled_steps=float(counts.max()), profiled_span_ns=span
+    )
 
 
 def _with_kernels(summary: Numbers, kernels: pd.DataFrame) -> Numbers:

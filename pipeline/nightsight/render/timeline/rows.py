@@ -13,13 +13,13 @@ from nightsight.events.launches import GPU_TABLES, gpus, launching_calls
 from nightsight.intervals import Flags, Ints
 from nightsight.model import Profile
 from nightsight.parallel import mapped, once
-from nightsight.render.export.tracks import MARKS, OS_CALLS, Places, distinct
+from nightsight.render.export.tracks import MARKS, OS_CALLS, PYTHON, Places, distinct
 from nightsight.render.timeline.labels import Labels, label_events, together
 from nightsight.render.timeline.lanes import nested_lanes, separate_lanes
 from nightsight.results import BUSY, IDLE, LAUNCH, OTHER_CALL
 from nightsight.tables import ANNOTATION, START_END, empty, integers
 
-RowKind = Literal["kernel", "fault", "range", "mark", "op", "api", "os"]
+RowKind = Literal["kernel", "fault", "range", "mark", "python", "op", "api", "os"]
 MOST_ROWS: Final = 150
 _THREAD_BITS: Final = 0xFFFFFF
 
@@ -84,6 +84,7 @@ _SORTS: Final = (
     _Sort("range", ("ranges",), _ON_THREAD, nested_lanes, _NVTX),
     _Sort("mark", (MARKS,), _ON_THREAD, separate_lanes, "NVTX marks"),
     _Sort("mark", ("cpu_page_faults",), ("process",), separate_lanes, "CPU page faults"),
+    _Sort("python", (PYTHON,), _ON_THREAD, nested_lanes, "Python"),
     _Sort("op", ("cpu_ops",), _ON_THREAD, nested_lanes, "operators"),
     _Sort("api", ("api_calls",), _ON_THREAD, nested_lanes, "CUDA API"),
     _Sort("os", (OS_CALLS,), _ON_THREAD, nested_lanes, "OS runtime"),
@@ -342,13 +343,14 @@ def _busiest(laid: Sequence[_Laid], most: int) -> list[_Place]:
     return of_gpus[:for_gpus] + of_threads[: most - len(of_gpus[:for_gpus])]
 
 
-_BY_THREAD: Final = ("mark", "os")
+_BY_THREAD: Final = ("mark", "python", "os")
 
 
 def _rank(some: _Laid, laid: Sequence[_Laid]) -> Ints:
-    """Return the rank of rows of marks, which have no duration, and of waits: that of their thread's busiest other row.
+    """Return the rank of rows of marks, which have no duration, and of Python and waits, which nearly always last.
 
-    Page faults of the CPU belong to no thread, and come first.
+    The first row of each has that of its thread's busiest other row; the others come last. Page faults of the CPU
+    belong to no thread, and come first.
     """
     busiest: dict[tuple[int, ...], int] = {}
     for other in laid:
@@ -368,8 +370,8 @@ class _Naming:
         self._laid = laid
         self._busy: dict[tuple[int, ...], int] = {}
         for some in laid:
-            # waits say nothing of how busy a thread is
-            busy = some.busy * (some.sort.kind != "os")
+            # waits say nothing of how busy a thread is, and Python is always in a function
+            busy = some.busy * (some.sort.kind not in ("os", "python"))
             sums = np.bincount(some.owner, busy, len(some.owners)).tolist() if len(some.owner) else []
             for owner, total in zip(some.owners, sums, strict=True):
                 self._busy[owner] = self._busy.get(owner, 0) + total

@@ -1,0 +1,122 @@
+"""Says why a capture has no GPU work, or next to none: in the profiler's own words, and with the likely reason."""
+
+import re
+from typing import Final
+
+from nightsight.events.launches import GPU_TABLES
+from nightsight.model import Environment, Finding, Profile
+from nightsight.tables import empty
+from nightsight.units import format_value
+
+NOT_RECORDED: Final = "gpu_not_recorded"
+LOST: Final = "lost_events"
+NO_WORK: Final = "no_gpu_work"
+NO_KERNELS: Final = "no_kernels"
+"""Names of findings; each says that a capture has no kernels, for another reason."""
+
+_NOT_STARTED: Final = "profiling might have not been started correctly"
+_NO_EVENTS: Final = "No CUDA events collected"
+_NOT_ALL: Final = "Not all CUDA events might have been collected"
+# the first nsys that came with a CUDA toolkit for a driver
+_FIRST_NSYS: Final = {
+    580: (2025, 3),
+    575: (2025, 1),
+    570: (2024, 6),
+    560: (2024, 4),
+    555: (2024, 2),
+    550: (2023, 4),
+    535: (2023, 2),
+    525: (2022, 4),
+}
+# a program that copies a lot without a kernel (a test of bandwidth) is no empty one
+_FEW: Final = 10
+# of the time from the first call to the last
+_BRIEF: Final = 0.01
+_ANOTHER: Final = (
+    "Check that the program uses CUDA, in a process that nsys starts: not in one that a launcher, a container or a "
+    "server has started elsewhere. And that the capture range (cudaProfilerStart/Stop) encloses the work."
+)
+_ENDS: Final = (
+    "Let the program end by itself: what nsys has not saved is lost when it is killed, aborts, or calls os._exit. "
+    "Or call cudaProfilerStop (torch.cuda.profiler.stop()) before that; nightsight (--timeout, Ctrl-C) saves first."
+)
+
+
+def no_work(profile: Profile, *, are_lost: bool) -> Finding:
+    """Return the finding for a capture without any GPU operation, in which CUDA was traced.
+
+    are_lost: calls that launch work were recorded, or the profiler reports that it lost events.
+    """
+    calls = len(profile.tables.get("api_calls", ()))
+    said = _said(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS) if calls else _said(profile, _NOT_STARTED, _NO_EVENTS)
+    if not calls and _NOT_STARTED in said:
+        newer = _newer_driver(profile.environment)
+        remedy = newer or f"{_ANOTHER} If it does, the driver may be newer than nsys: update nsys."
+        return Finding(NOT_RECORDED, "warning", "CUDA was not recorded", said, remedy)
+    if not calls and said:
+        return Finding(NO_WORK, "warning", "No CUDA work was recorded", said, _ANOTHER)
+    if are_lost:
+        counted = f"{calls:,} CUDA call{'' if calls == 1 else 's'} were recorded" if calls else "No call was recorded"
+        detail = f"{said} {counted}, but no kernel, copy or memset.".strip()
+        return Finding(LOST, "warning", "No GPU work was saved", detail, _ENDS)
+    return Finding(
+        NO_WORK,
+        "warning",
+        "No GPU work was captured",
+        "CUDA was traced, but no kernel, copy or memset ran while the capture was on.",
+        "Check that the program uses the GPU, and that the capture range (cudaProfilerStart/Stop) encloses the work.",
+    )
+
+
+def not_traced(profile: Profile) -> Finding:
+    """Return the finding for a capture of nsys without any event of CUDA, which may not have been traced."""
+    why = profile.why_missing("kernels")
+    said = _said(profile, _NOT_STARTED, _NO_EVENTS)
+    return Finding(
+        NOT_RECORDED, "warning", "CUDA was not traced", f"{why[:1].upper()}{why[1:]}. {said}".strip(), _TRACE
+    )
+
+
+_TRACE: Final = "Trace CUDA: nightsight profile, or nsys profile --trace=cuda,nvtx."
+
+
+def next_to_none(profile: Profile) -> Finding | None:
+    """Return a finding if no kernel or graph ran, and next to nothing else."""
+    kernels, copies, graphs = (profile.tables.get(name, empty(name)) for name in GPU_TABLES)
+    calls = profile.tables.get("api_calls", empty("api_calls"))
+    if len(kernels) or len(graphs) or not 0 < len(copies) <= _FEW or not len(calls):
+        return None
+    spent = int((copies["end_ns"] - copies["start_ns"]).sum())
+    if spent >= _BRIEF * int(calls["end_ns"].max() - calls["start_ns"].min()):
+        return None
+    time = format_value(spent, "time_ns")
+    work = f"1 copy or memset of {time} is" if len(copies) == 1 else f"{len(copies)} copies and memsets of {time} are"
+    detail = f"{work} all GPU work in the capture, beside {len(calls):,} CUDA call{'' if len(calls) == 1 else 's'}."
+    said = _said(profile, _NOT_STARTED, _NOT_ALL, _NO_EVENTS)
+    remedy = _newer_driver(profile.environment) if _NOT_STARTED in said else _ENDS if said else ""
+    record = "Record the part of the program that computes: a longer run, or a capture range (cudaProfilerStart/Stop)."
+    return Finding(NO_KERNELS, "warning", "No kernel was recorded", f"{detail} {said}".strip(), remedy or record)
+
+
+def _said(profile: Profile, *texts: str) -> str:
+    """Return the first of these messages of the profiler that it wrote, as a sentence; "" for none."""
+    messages = profile.tables.get("diagnostics", empty("diagnostics"))["text"].astype("str")
+    for text in texts:
+        found = messages[messages.str.contains(text, regex=False)]
+        if len(found):
+            return f"nsys says: “{found.iloc[0].strip()}”"
+    return ""
+
+
+def _newer_driver(environment: Environment) -> str:
+    """Return what to do if the driver is newer than nsys; "" if it is not, or is not known."""
+    driver, tool = (re.match(r"(\d+)\.(\d+)", text) for text in (environment.driver, environment.collector_version))
+    if driver is None or tool is None:
+        return ""
+    needed = next((first for major, first in _FIRST_NSYS.items() if int(driver[1]) >= major), None)
+    if needed is None or (int(tool[1]), int(tool[2])) >= needed:
+        return ""
+    return (
+        f"The driver ({driver[0]}) is newer than nsys {tool[0]}, which most likely cannot trace it: "
+        f"use nsys {needed[0]}.{needed[1]} or later."
+    )

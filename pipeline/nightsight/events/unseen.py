@@ -1,0 +1,342 @@
+"""Where a capture cannot tell what a GPU did: it holds no operation there, but the GPU need not have been idle.
+
+Work from before the recording, or after it; work that no profiler records (another process, a loop on the device);
+operations whose times are impossible; pauses of the recording: each leaves the hole that an idle GPU leaves, too. What
+tells them apart is on the CPU: an operation that begins long after its launch although nothing ran, a wait that returns
+long after the last operation, ids that go on counting while no call is recorded.
+
+Recording a CUDA graph (from begin to end of a capture) is the opposite: calls that launch nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nightsight.events.categories import call_causes
+from nightsight.events.launches import GPU_TABLES, find_keys, gpus, launch_keys, launching_calls
+from nightsight.events.loops import loops_of
+from nightsight.intervals import Flags, Ints, Spans, gaps, inside, shared, touches, union, without
+from nightsight.model import Profile
+from nightsight.parallel import once
+from nightsight.results import IDLE, SYNC
+from nightsight.tables import empty, integers
+
+PAUSED: Final = "the recording was paused"
+UNTIMED: Final = "operations whose times are not known"
+BEFORE: Final = "work from before the recording"
+AFTER: Final = "work that ended after the recording"
+WAITED: Final = "work that was waited for and is not in the capture"
+REASONS: Final = (PAUSED, UNTIMED, BEFORE, AFTER, WAITED)
+"""Why it is not known what a GPU did; where several apply, the first one counts."""
+
+# in 125 captures of H100, H200 and older GPUs, waits return within 0.2 ms of the last operation (0.7 ms where two
+# processes share the GPU), and the first operation begins within 0.4 ms of its launch
+_LATE_NS: Final = 1_000_000
+# CUPTI numbers all calls, recorded or not: profilers leave out some (350 in a row at most in these captures, while
+# cuBLAS is set up), but in a pause there are thousands
+_MOST_UNRECORDED: Final = 1_000
+# without ids: a stretch without any event that is most of the loop, so many times as long as a step, and the only one
+_MOST_OF_LOOP: Final = 0.5
+_STEPS_LONG: Final = 20
+_ALONE: Final = 10
+_LEAST_SILENCE_NS: Final = 10_000_000
+_LAUNCHES: Final = r"Launch(?:Cooperative)?Kernel|GraphLaunch"
+_ON_HOST: Final = ("api_calls", "ranges", "marks", "cpu_ops")
+# whose ends and beginnings break a silence; ranges can be open meanwhile
+_BUSY_TABLES: Final = (*GPU_TABLES, "api_calls", "cpu_ops", "python_functions", "os_calls")
+_POINT_TABLES: Final = ("ranges", "marks", "python_samples", "memory_usage")
+_NONE: Final = np.empty(0, dtype=np.int64)
+_NO_SPANS: Final[Spans] = (_NONE, _NONE)
+_SPAN: Final = ("start_ns", "end_ns")
+_LATEST: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, eq=False)
+class Unseen:
+    """Disjoint spans (ns) in which it is not known what a GPU did, in order, each with its place in REASONS."""
+
+    start: Ints
+    end: Ints
+    reason: Ints
+
+    @property
+    def spans(self) -> Spans:
+        """All of them, those that touch as one."""
+        return union(self.start, self.end)
+
+    def of(self, reason: str) -> Spans:
+        """Return those with one reason."""
+        mine = self.reason == REASONS.index(reason)
+        return self.start[mine], self.end[mine]
+
+
+@dataclass(frozen=True, eq=False)
+class _Operations:
+    """The operations of a GPU in order of start, with the end (ns) of the call that launched each, -1 if unknown.
+
+    is_launched: migrations of managed memory are launched by no call.
+    """
+
+    start: Ints
+    end: Ints
+    process: Ints
+    stream: Ints
+    called: Ints
+    is_launched: Flags
+
+
+@once
+def unseen(profile: Profile) -> dict[int, Unseen]:
+    """Return for each GPU with work the spans in which it is not known whether anything ran."""
+    bounds = _recorded(profile)
+    if bounds is None:
+        return {}
+    operations = dict(_by_gpu(profile))
+    lost, found = _untimed(profile, operations), {}
+    for gpu, own in operations.items():
+        idle = gaps(union(own.start, own.end), bounds)
+        processes = np.unique(own.process)
+        paused = [spans for process, spans in pauses(profile).items() if process in processes]
+        layers = (
+            _joined(paused),
+            lost.get(gpu, _NO_SPANS),
+            _before(profile, own, bounds[0]),
+            _after(profile, own, bounds[1]),
+            _joined([_waited(profile, process, operations) for process in processes.tolist()]),
+        )
+        parts = []
+        for reason, spans in enumerate(layers):
+            taken = shared(idle, spans)
+            idle = without(idle, spans)
+            parts.append((*taken, np.full(len(taken[0]), reason)))
+        start, end, reason_of = map(np.concatenate, zip(*parts, strict=True))
+        order = np.argsort(start, kind="stable")
+        found[gpu] = Unseen(start[order], end[order], reason_of[order])
+    return found
+
+
+@once
+def pauses(profile: Profile) -> dict[int, Spans]:
+    """Return for each process the stretches in which the recording was paused, or may have been (`silences`)."""
+    found = {process: [spans] for process, spans in _counted(profile).items()}
+    for process, span in silences(profile).items():
+        found.setdefault(process, []).append(span)
+    return {process: spans for process, each in found.items() if len((spans := _joined(each))[0])}
+
+
+@once
+def _counted(profile: Profile) -> dict[int, Spans]:
+    """Return for each process the stretches in which calls were made that are not recorded."""
+    calls = profile.tables.get("api_calls", empty("api_calls"))
+    owner, number = calls["process"].to_numpy(dtype=np.int64), integers(calls["correlation"])
+    found = {}
+    for process in pd.unique(owner).tolist():
+        mine = np.flatnonzero((owner == process) & (number > 0))
+        start, end = (calls[name].to_numpy()[mine] for name in _SPAN)
+        order = np.argsort(start, kind="stable")
+        begin, until = np.maximum.accumulate(end[order])[:-1], start[order][1:]
+        missing = np.diff(np.maximum.accumulate(number[mine][order]))
+        is_pause = (missing > _MOST_UNRECORDED) & (until - begin > _LATE_NS)
+        found[process] = (begin[is_pause], until[is_pause])
+    return found
+
+
+@once
+def silences(profile: Profile) -> dict[int, Spans]:
+    """Return the one stretch without any event that is most of the loop (or the trace) of a process, if there is one.
+
+    It may be a pause of the recording, or something that the program did once: it is no part of a step either way.
+    """
+    loops, recorded = loops_of(profile), _recorded(profile)
+    if len(loops) > 1 or recorded is None:
+        return {}
+    if loops:
+        (loop,) = loops
+        process, bounds = loop.process, (int(loop.starts[0]), max(loop.end_ns, int(loop.starts[-1])))
+        usual = float(np.median(np.diff(loop.starts))) if len(loop.starts) > 1 else np.inf
+    elif not any(len(profile.tables.get(name, ())) for name in (*GPU_TABLES, "api_calls")):
+        # of the CPU, torch.profiler records no start-up of the program, in which nothing happens for long
+        owners = [profile.tables[name]["process"] for name in _ON_HOST if len(profile.tables.get(name, ()))]
+        process, bounds, usual = int(owners[0].iloc[0]) if owners else -1, recorded, 0.0
+    else:
+        return {}
+    tables = [profile.tables[name] for name in _BUSY_TABLES if len(profile.tables.get(name, ()))]
+    points = [profile.tables[name] for name in _POINT_TABLES if len(profile.tables.get(name, ()))]
+    edges = np.concatenate([_NONE, *(table[name] for table in points for name in _SPAN if name in table)])
+    spans = [(edges, edges + 1), *((table["start_ns"], table["end_ns"]) for table in tables)]
+    start, end = (np.concatenate([np.asarray(each[place], dtype=np.int64) for each in spans]) for place in (0, 1))
+    silent = gaps(inside(start, end, bounds), bounds)
+    lasting = silent[1] - silent[0]
+    if len(lasting) < 2:
+        return {}
+    second, first = np.partition(lasting, -2)[-2:].tolist()
+    if first <= max(_MOST_OF_LOOP * (bounds[1] - bounds[0]), _STEPS_LONG * usual, _ALONE * second, _LEAST_SILENCE_NS):
+        return {}
+    place = int(lasting.argmax())
+    if touches(_counted(profile).get(process, _NO_SPANS), *(edge[place : place + 1] for edge in silent)).any():
+        return {}
+    return {process: (silent[0][place : place + 1], silent[1][place : place + 1])}
+
+
+@once
+def graph_captures(profile: Profile) -> dict[int, Spans]:
+    """Return for each process when it recorded CUDA graphs: from the begin to the end of each capture."""
+    calls = profile.tables.get("api_calls", empty("api_calls"))
+    begins, ends = (calls[_are_named(calls, kind)] for kind in ("StreamBeginCapture", "StreamEndCapture"))
+    found = {}
+    for process in begins["process"].unique().tolist():
+        opened = np.sort(begins.loc[begins["process"] == process, "start_ns"].to_numpy(dtype=np.int64))
+        closed = np.sort(ends.loc[ends["process"] == process, "end_ns"].to_numpy(dtype=np.int64))
+        place = np.searchsorted(closed, opened)
+        opened, place = opened[place < len(closed)], place[place < len(closed)]
+        found[process] = union(opened, closed[place])
+    return found
+
+
+def _are_named(calls: pd.DataFrame, pattern: str) -> Flags:
+    names = calls["name"].cat
+    flags: Flags = np.append(np.asarray(names.categories.str.contains(pattern), dtype=bool), False)[names.codes]
+    return flags
+
+
+def _joined(spans: list[Spans]) -> Spans:
+    return union(*(np.concatenate([_NONE, *(each[place] for each in spans)]) for place in (0, 1)))
+
+
+def _recorded(profile: Profile) -> tuple[int, int] | None:
+    """Return when the first event that is recorded begins and the last one ends; None without events."""
+    names = (*GPU_TABLES, *_ON_HOST)
+    tables = [profile.tables[name] for name in names if len(profile.tables.get(name, ()))]
+    if not tables:
+        return None
+    return min(int(table["start_ns"].min()) for table in tables), max(int(table["end_ns"].max()) for table in tables)
+
+
+def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
+    frames = [profile.tables[name] for name in GPU_TABLES if name in profile.tables]
+    if not sum(map(len, frames)):
+        return
+    call, calls = launching_calls(profile), profile.tables.get("api_calls", empty("api_calls"))
+    ended = np.append(calls["end_ns"].to_numpy(dtype=np.int64), -1)
+    gpu = np.concatenate([gpus(frame) for frame in frames])
+    start, end, process, stream = (
+        np.concatenate([integers(frame[name]) for frame in frames])
+        for name in ("start_ns", "end_ns", "process", "stream")
+    )
+    is_launched = np.concatenate([_launched(frame) for frame in frames])
+    order = np.argsort(start, kind="stable")
+    for number in np.unique(gpu).tolist():
+        mine = order[gpu[order] == number]
+        times = start[mine], end[mine]
+        yield number, _Operations(*times, process[mine], stream[mine], ended[call[mine]], is_launched[mine])
+
+
+def _launched(frame: pd.DataFrame) -> Flags:
+    if "operation" not in frame:
+        return np.ones(len(frame), dtype=bool)
+    kinds = frame["operation"].cat
+    return ~np.asarray(kinds.categories.str.startswith("Unified"), dtype=bool)[kinds.codes]
+
+
+def _before(profile: Profile, own: _Operations, first: int) -> Spans:
+    """Return the time before the first operation of a GPU if that begins long after its launch, or has none.
+
+    Unless a wait returned before that launch: then the GPU had nothing left to do.
+    """
+    begun, called, process = int(own.start[0]), int(own.called[0]), int(own.process[0])
+    if not own.is_launched[0] or begun - max(called, first) <= _LATE_NS:
+        return _NO_SPANS
+    calls = profile.tables.get("api_calls", empty("api_calls"))
+    # where no call is recorded, nothing tells what came before
+    is_traced = bool((calls["process"] == process).any())
+    has_waited = called >= 0 and bool((_waits(profile, process)[1] <= called).any())
+    return _NO_SPANS if has_waited or not is_traced else (np.array([first]), np.array([begun]))
+
+
+def _after(profile: Profile, own: _Operations, last: int) -> Spans:
+    """Return the time after the last operation of a GPU if its process launched more, which is not in the capture."""
+    ended, process = int(own.end.max()), int(own.process[-1])
+    calls = profile.tables.get("api_calls", empty("api_calls"))
+    if last - ended <= _LATE_NS or not len(calls) or own.called.max() < 0:
+        return _NO_SPANS
+    start = calls["start_ns"].to_numpy()
+    gives = _are_named(calls, _LAUNCHES) & (calls["process"] == process).to_numpy() & (start > own.called.max())
+    launched, keys = launch_keys(profile)
+    known = np.append(np.sort(launched), np.iinfo(np.int64).max)
+    lost = np.flatnonzero(gives)
+    lost = start[lost[known[find_keys(known, keys[lost])] != keys[lost]]]
+    low, high = graph_captures(profile).get(process, _NO_SPANS)
+    place = np.searchsorted(low, lost, side="right") - 1
+    lost = lost[(place < 0) | (lost >= np.append(high, 0)[place])]
+    return (np.array([max(ended, int(lost.min()))]), np.array([last])) if len(lost) else _NO_SPANS
+
+
+@once
+def _all_waits(profile: Profile) -> tuple[Ints, Ints, Ints]:
+    """Return process, start and end (ns) of all calls that wait for the GPU, in order of their ends."""
+    calls, mine = profile.tables.get("api_calls", empty("api_calls")), call_causes(profile) == IDLE.index(SYNC)
+    process, start, end = (calls[name].to_numpy(dtype=np.int64)[mine] for name in ("process", *_SPAN))
+    order = np.argsort(end, kind="stable")
+    return process[order], start[order], end[order]
+
+
+def _waits(profile: Profile, process: int) -> Spans:
+    """Return when a process waited for the GPU, in order of the ends."""
+    owner, start, end = _all_waits(profile)
+    return start[owner == process], end[owner == process]
+
+
+def _waited(profile: Profile, process: int, operations: dict[int, _Operations]) -> Spans:
+    """Return the last part of waits that returned long after the last operation of their process had ended.
+
+    The first call of a program that nsys recorded from its start does not count: it sets up CUDA.
+    """
+    start, end = _waits(profile, process)
+    if profile.environment.collector == "nsys" and len(start):
+        calls = profile.table("api_calls")
+        later = start > calls["start_ns"].to_numpy()[(calls["process"] == process).to_numpy()].min()
+        start, end = start[later], end[later]
+    mine = [own.process == process for own in operations.values()]
+    begun, done = (
+        np.concatenate([getattr(own, name)[flags] for own, flags in zip(operations.values(), mine, strict=True)])
+        for name in ("start", "end")
+    )
+    order = np.argsort(begun, kind="stable")
+    reach = np.maximum.accumulate(done[order])
+    place = np.searchsorted(begun[order], end) - 1
+    since = np.maximum(np.where(place >= 0, reach[np.maximum(place, 0)], start), start)
+    late = end - since > _LATE_NS
+    # another GPU of the process may still be at work
+    return without(union(since[late], end[late]), union(begun, done)) if late.any() else _NO_SPANS
+
+
+def _untimed(profile: Profile, operations: dict[int, _Operations]) -> dict[int, Spans]:
+    """Return for each GPU where operations without known times may have run.
+
+    Such an operation follows its launch, or begins when it says, and precedes the next one on its stream, and the end
+    of the next wait.
+    """
+    lost = profile.tables.get("untimed", empty("untimed"))
+    if not len(lost):
+        return {}
+    calls, keys = profile.tables.get("api_calls", empty("api_calls")), ["process", "correlation"]
+    called = calls[[*keys, "start_ns"]].dropna().drop_duplicates(keys).astype("float64")
+    launch = lost[keys].astype("float64").merge(called, on=keys, how="left", validate="m:1")["start_ns"]
+    begun = lost["start_ns"].astype("float64").reset_index(drop=True).fillna(launch)
+    found: dict[int, list[Spans]] = {}
+    columns = [gpus(lost), integers(lost["stream"]), integers(lost["process"]), begun.to_numpy()]
+    known = pd.DataFrame(dict(zip(("gpu", "stream", "process", "begun"), columns, strict=True))).dropna()
+    for gpu, stream, process in set(zip(*(known[name].tolist() for name in ("gpu", "stream", "process")), strict=True)):
+        if (own := operations.get(gpu)) is None:
+            continue
+        alike = (known["gpu"] == gpu) & (known["stream"] == stream) & (known["process"] == process)
+        low = known.loc[alike, "begun"].to_numpy(dtype=np.int64)
+        ends = (np.sort(own.start[own.stream == stream]), _waits(profile, process)[1])
+        high = np.full(len(low), int(own.end.max()))
+        for times in ends:
+            high = np.minimum(high, np.append(times, _LATEST)[np.searchsorted(times, low, side="right")])
+        found.setdefault(gpu, []).append(union(low[high > low], high[high > low]))
+    return {gpu: _joined(spans) for gpu, spans in found.items()}

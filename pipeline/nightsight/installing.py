@@ -1,0 +1,61 @@
+"""How to install what is missing, in words that can be followed: into which Python, and with which command.
+
+nightsight is on no package index, so the packages of an extra are named themselves. The Python of the system belongs to
+its package manager: nobody is told to install anything there.
+"""
+
+import importlib.metadata
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+EXTRAS: Final = {
+    "fleet": ("cryptography", "dask", "distributed", "fsspec"),
+    "ncu": ("ncu-report",),
+}
+"""The packages of the extras that add features to nightsight, as in pyproject.toml."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A Python that packages can be installed for: its `sys.prefix` and `sys.base_prefix`, and whether it has pip."""
+
+    python: str
+    prefix: str
+    base_prefix: str
+    has_pip: bool
+
+    @property
+    def is_environment(self) -> bool:
+        """Whether it is of a virtual or conda environment, and not of the system."""
+        return self.prefix != self.base_prefix or Path(self.prefix, "conda-meta").is_dir()
+
+    def command(self, *packages: str) -> str:
+        """Return the command that installs packages there."""
+        pip = (self.python, "-m", "pip", "install") if self.has_pip else ("uv", "pip", "install", "-p", self.python)
+        return shlex.join((*pip, *packages))
+
+
+def for_nightsight(*packages: str) -> str:
+    """Say how to install packages that nightsight itself lacks."""
+    # by its metadata: to look for the module makes setuptools undo what it did to distutils
+    has_pip = any(importlib.metadata.distributions(name="pip"))
+    own = Place(sys.executable, sys.prefix, sys.base_prefix, has_pip)
+    if own.is_environment:
+        return f"Install them for nightsight: {own.command(*packages)}"
+    return (
+        "nightsight runs with the Python of the system, where nothing should be installed. Make an environment "
+        f"(python3 -m venv ENV), and install nightsight and these packages there: {' '.join(packages)}"
+    )
+
+
+def for_programs(place: Place, *packages: str) -> str:
+    """Say how to get packages for the programs that are profiled with a Python."""
+    if place.is_environment:
+        return f"Install it there: {place.command(*packages)}. Or name a Python that has it: --python PATH"
+    return (
+        "Activate an environment that has it, or name its Python: --python PATH. To make one: python3 -m venv ENV, "
+        f"then ENV/bin/python -m pip install {' '.join(packages)}"
+    )
