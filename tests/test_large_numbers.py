@@ -42,11 +42,12 @@ def scaled(profile: Profile, *, times: int = 1, sizes: int = 1) -> Profile:
     return replace(profile, tables=tables)
 
 
-# the picture is 30 us long, and copies 1 kB
+# the picture is 30 us long, and copies 1 kB; what is unknown of its ends is left out only if that is 10 ms or more
 @pytest.mark.slow
-@pytest.mark.parametrize(("times", "sizes"), [(2**46, 2**50), (1, 2**50)])
-def test_a_report_of_large_numbers_is_that_of_small_ones(times: int, sizes: int) -> None:
-    small, large = draw(PICTURE), scaled(draw(PICTURE), times=times, sizes=sizes)
+@pytest.mark.parametrize(("least", "times", "sizes"), [(2**20, 2**26, 2**50), (1, 1, 2**50)])
+def test_a_report_of_large_numbers_is_that_of_small_ones(least: int, times: int, sizes: int) -> None:
+    small = scaled(draw(PICTURE), times=least)
+    large = scaled(small, times=times, sizes=sizes)
     everything(large)
     one, other = (build_report(profile, "drawn").result("memory_operations").rows for profile in (small, large))
     assert other["total_ns"].tolist() == (one["total_ns"] * times).tolist()

@@ -107,7 +107,8 @@ def test_what_report_cannot_take_is_an_error(run: Run, capture_file: Callable[[s
     assert "Error: cannot attach r.json: its mean_ttft_ms is not a number of at least 0" in said
     said = run("report", capture, "--attach", "absent.json", expect=3).output
     assert "Error: cannot attach absent.json: No such file or directory" in said
-    assert "--attach is about one capture" in run("report", capture, capture, "--attach", "r.json", expect=2).output
+    other = capture_file("graph")
+    assert "--attach is about one capture" in run("report", capture, other, "--attach", "r.json", expect=2).output
     run("report", capture, "-o", "made.json")
     assert "has the figures that it was made with" in run("report", "made.json", "--attach", "r.json", expect=2).output
     assert "--attach has no effect with --collector ncu" in (

@@ -141,6 +141,7 @@ _EVENTS = {"name": "k", "ph": "X", "ts": 1, "dur": 2, "tid": 0}
     ("name", "text", "who", "hint"),
     [
         ("14_jax.json.gz", "", "jax.profiler", "--collector nsys"),
+        ("04_npu_array.json.xz", "", "Ascend", "MindStudio"),
         ("04b_npu_object.json.xz", "", "Ascend", "MindStudio"),
         ("p.hatchet", json.dumps([{"frame": {"name": "ROOT"}, "metrics": {}, "children": []}]), "Proton", "nsys"),
         (

@@ -451,6 +451,17 @@ def test_collectives_of_the_cpu_need_no_kernel(tmp_path: Path, backend: str) -> 
     assert read_kineto(write(tmp_path, call(), kernel(), said, distributedInfo=info)).findings == ()
 
 
+def test_collectives_of_a_group_of_the_cpu_need_no_kernel_beside_one_of_gpus(tmp_path: Path) -> None:
+    told = {"Collective name": "broadcast", "Process Group Name": "7", "Group size": 8}
+    said = call(cat="cpu_op", name="record_param_comms", args=told)
+    groups = [{"pg_name": "0", "backend_config": "cuda:nccl"}, {"pg_name": "7", "backend_config": "cpu:gloo"}]
+    info = {"backend": "nccl", "rank": 0, "world_size": 8, "pg_config": groups}
+    assert read_kineto(write(tmp_path, call(), kernel(), said, distributedInfo=info)).findings == ()
+    info["pg_config"] = groups[:1]
+    (finding,) = read_kineto(write(tmp_path, call(), kernel(), said, distributedInfo=info)).findings
+    assert finding.rule == "no_communication"
+
+
 def test_kernels_of_all_libraries_that_communicate_are_known(recorded: Recorded) -> None:
     names = recorded.profile("27_collective_names.json").table("kernels")["name"].cat.categories
     others = [name for name in names if not communicates(name)]

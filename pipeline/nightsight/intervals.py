@@ -3,6 +3,7 @@
 With ten million spans, allocating memory takes most of the time, so the functions used most work in place.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +31,13 @@ def divided(begin: int, length: int, count: int) -> Ints:
     each, rest = divmod(length, max(count, 1))
     place = np.arange(count + 1, dtype=np.int64)
     return begin + each * place + rest * place // max(count, 1)
+
+
+def union_of(spans: Iterable[Spans]) -> Spans:
+    """Return the union of several sets of spans."""
+    each = list(spans)
+    nothing = np.empty(0, dtype=np.int64)
+    return union(*(np.concatenate([nothing, *(some[place] for some in each)]) for place in (0, 1)))
 
 
 def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:

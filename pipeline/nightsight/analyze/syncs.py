@@ -15,7 +15,8 @@ from nightsight.analyze.ranges.callers import call_names, call_paths, outermost
 from nightsight.analyze.ranges.steps import step_columns
 from nightsight.events.names import api_names
 from nightsight.events.timeline import Timeline, begun, busy_spans, distinct, of_window, operation_column, positions
-from nightsight.intervals import Flags, Ints, covered, union
+from nightsight.events.unseen import unseen_by
+from nightsight.intervals import Flags, Ints, covered, union_of
 from nightsight.results import CUDA_API_SYNC, OSRT_SUM
 from nightsight.tables import categorical, time_summary
 
@@ -111,13 +112,14 @@ def _waits(timeline: Timeline, call: Ints) -> Flags:
 
 
 def _idle(timeline: Timeline, call: Ints) -> Ints:
-    """Return for each call the ns in it during which no GPU operation of its process ran."""
+    """Return for each call the ns in it during which no GPU operation of its process ran, as far as that is known."""
     operations, process = timeline.operations, operation_column(timeline, "process")
     start, end = (times[call] for times in timeline.call_times)
     idle = np.zeros(len(call), dtype=np.int64)
     for key, mine in _by_process(timeline, call).items():
         work = process == key
-        busy = union(operations.start[work], operations.end[work])
+        hidden = unseen_by(timeline.profile, timeline.operations.device[work])
+        busy = union_of(((operations.start[work], operations.end[work]), hidden))
         idle[mine] = end[mine] - start[mine] - covered(busy, start[mine], end[mine])
     return idle
 
@@ -189,7 +191,8 @@ def _lost(timeline: Timeline, call: Ints, group: Ints) -> Ints:
     for key in distinct(process):
         mine = np.flatnonzero(process == key)
         for device in np.sort(pd.unique(timeline.operations.device[launcher == key])):
-            busy = busy_spans(timeline)[int(device)]
+            hidden = unseen_by(timeline.profile, np.array([device]))
+            busy = union_of((busy_spans(timeline)[int(device)], hidden))
             idle_before, idle_until = (
                 time - bounds[0] - covered(busy, np.full_like(time, bounds[0]), time)
                 for time in (begin[mine], until[mine])

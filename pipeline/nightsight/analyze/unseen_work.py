@@ -5,7 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from nightsight.events.timeline import Timeline
+from nightsight.analyze.split import devices_at_work
+from nightsight.events.timeline import Timeline, distinct, operation_column
 from nightsight.events.unseen import (
     AFTER,
     BEFORE,
@@ -18,7 +19,7 @@ from nightsight.events.unseen import (
     silences,
     unseen,
 )
-from nightsight.intervals import Spans, length, shared, union
+from nightsight.intervals import Spans, length, shared
 from nightsight.model import Finding
 from nightsight.units import format_value
 
@@ -28,14 +29,13 @@ MOST_CAPTURING: Final = 0.2
 """Nor if graphs are captured in a larger share: such a part of a program prepares what others run."""
 # of the window: less than that is not worth a warning
 _LEAST: Final = 0.01
-_NONE: Final = np.empty(0, dtype=np.int64)
 _WORDS: Final = {
     PAUSED: (
-        "Calls were made there that are not in the capture",
+        "The program made CUDA calls in that time that were not recorded",
         "Do not pause the recording in the part that matters.",
     ),
     UNTIMED: (
-        "Operations ran there whose times the profiler lost",
+        "Some operations ran in that time, but the profiler lost when",
         "Capture again; if it happens again, update the profiler.",
     ),
     BEFORE: (
@@ -47,24 +47,33 @@ _WORDS: Final = {
         "Synchronize before the recording stops.",
     ),
     WAITED: (
-        "The host waited for the GPU long after the last recorded operation had ended, so something ran that is not in "
-        "the capture: a loop inside a CUDA graph, another process on the GPU, a host callback in a stream",
+        "The host waited for the GPU long after the last recorded operation had ended. Either something ran that was "
+        "not recorded (a loop inside a CUDA graph, another process on the GPU, a host callback in a stream), or the "
+        "waiting thread got no CPU time",
         "Record every process that uses the GPU, or trace graphs as a whole (nsys --cuda-graph-trace=graph).",
     ),
 }
 
 
 def unseen_share(timeline: Timeline) -> float:
-    """Return the share of the window in which it is not known what the GPU did, the largest of all GPUs."""
-    bounds, known = _bounds(timeline), unseen(timeline.profile).values()
-    return max((length(shared(bounds, each.spans)) for each in known), default=0) / max(timeline.window.length_ns, 1)
+    """Return the share of the window in which it is not known what the GPUs at work in it did."""
+    return sum(_times(timeline).values()) / max(timeline.window.length_ns, 1)
+
+
+def _times(timeline: Timeline) -> dict[str, float]:
+    """Return how long (ns) it is not known what the GPUs at work did, by reason; of several GPUs the mean."""
+    bounds, known = _bounds(timeline), unseen(timeline.profile)
+    at_work = [known[gpu] for gpu in devices_at_work(timeline).tolist() if gpu in known]
+    times = {reason: [length(shared(bounds, each.of(reason))) for each in at_work] for reason in REASONS}
+    return {reason: float(np.mean(each)) for reason, each in times.items() if any(each)}
 
 
 def capturing_share(timeline: Timeline) -> float:
-    """Return the share of the window in which graphs were captured."""
-    known = graph_captures(timeline.profile).values()
-    spans = union(*(np.concatenate([_NONE, *(each[place] for each in known)]) for place in (0, 1)))
-    return length(shared(_bounds(timeline), spans)) / max(timeline.window.length_ns, 1)
+    """Return the share of the window in which the processes at work captured graphs, of several the mean."""
+    captures = graph_captures(timeline.profile)
+    at_work = distinct(operation_column(timeline, "process")).tolist() or list(captures)
+    times = [length(shared(_bounds(timeline), captures[each])) if each in captures else 0 for each in at_work]
+    return float(np.mean(times or [0])) / max(timeline.window.length_ns, 1)
 
 
 def _bounds(timeline: Timeline) -> Spans:
@@ -88,18 +97,17 @@ def unseen_work(timeline: Timeline) -> Iterator[Finding]:
 
 
 def _unknown(timeline: Timeline) -> Iterator[Finding]:
-    share, bounds = unseen_share(timeline), _bounds(timeline)
+    share = unseen_share(timeline)
     if share < _LEAST:
         return
-    known = unseen(timeline.profile).values()
-    times = {reason: max(length(shared(bounds, each.of(reason))) for each in known) for reason in REASONS}
-    found = sorted((reason for reason in REASONS if times[reason]), key=lambda reason: -times[reason])
+    times = _times(timeline)
+    found = sorted(times, key=lambda reason: -times[reason])
     said = (f"{_WORDS[reason][0]} ({format_value(times[reason], 'time_ns')})." for reason in found)
     yield Finding(
         "unseen_work",
         "warning",
         f"What the GPU did in {format_value(100 * share, 'share_pct')} of the window is not in the capture",
-        f"{' '.join(said)} That time counts as unknown, not as idle, and no advice rests on it.",
+        f"{' '.join(said)} That time counts as unknown, not as idle, and no advice is based on it.",
         " ".join(_WORDS[reason][1] for reason in found),
         source="time_split",
     )
@@ -115,8 +123,8 @@ def _paused(timeline: Timeline) -> Iterator[Finding]:
                 "paused",
                 "warning",
                 f"Nothing was recorded for {time}",
-                "Either the recording was paused (toggle_collection_dynamic, --skip-range), or the program once did "
-                "something without a CUDA call. That time is in no step, and no advice rests on it.",
+                "Either the recording was paused (toggle_collection_dynamic, --skip-range), or the program did "
+                "something that is not traced. That time is not counted in any step, and no advice is based on it.",
                 "If it is the program, look at what it does there: --window whole shows where that is.",
             )
             continue
@@ -126,5 +134,5 @@ def _paused(timeline: Timeline) -> Iterator[Finding]:
             "info",
             f"CUDA calls were not recorded{often} for {time}",
             "Their ids show that calls were made that are not in the capture: the recording was paused, or they were "
-            "lost. That time is in no step, and no advice rests on it.",
+            "lost. That time is not counted in any step, and no advice is based on it.",
         )

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.intervals import Ints
+from nightsight.intervals import Flags, Ints
 from nightsight.model import Profile
 from nightsight.parallel import once
 from nightsight.tables import integers
@@ -32,12 +32,20 @@ def gpus(operations: pd.DataFrame) -> Ints:
     return np.where(gpu < 0, integers(operations["device"]), gpu)
 
 
+def are_launched(operations: pd.DataFrame) -> Flags:
+    """Tell which operations of a GPU table a call launches: all but migrations of managed memory."""
+    if "operation" not in operations:
+        return np.ones(len(operations), dtype=bool)
+    kinds = operations["operation"].cat
+    return ~np.append(np.asarray(kinds.categories.str.startswith("Unified"), dtype=bool), False)[kinds.codes]
+
+
 @once
 def launch_keys(profile: Profile) -> tuple[Ints, Ints]:
     """Return one number per (process, correlation id): an array for all operations, and one for all rows of api_calls.
 
     Negative if either is unknown: a different number for each operation, -1 for calls. Kernels that a GPU launches
-    itself, in the body of a graph's loop or condition, have the id 0: they belong to the graph that was launched last.
+    itself, in the body of a graph's loop or condition, have the id 0: they belong to the graph that runs.
     """
     frames = [profile.tables.get(name, _NOTHING) for name in (*GPU_TABLES, "api_calls")]
     processes = [integers(frame["process"]) for frame in frames]
@@ -57,23 +65,30 @@ def launch_keys(profile: Profile) -> tuple[Ints, Ints]:
 
 
 def _join_graphs(launches: Ints, mine: Ints, frames: list[pd.DataFrame], processes: list[Ints]) -> None:
-    """Give kernels without an id of their own the key of the graph that their process launched last before them."""
-    calls, owner = frames[-1], processes[0][mine]
+    """Give kernels without an id of their own the key of the graph that runs.
+
+    That is the graph of the last operation of a graph before them, else the one that their process launched last.
+    """
+    calls, kernels = frames[-1], frames[0]
     if not len(calls):
         return
     names = calls["name"].cat
     is_graph = np.append(np.asarray(names.categories.str.contains("GraphLaunch"), dtype=bool), False)[names.codes]
-    start = frames[0]["start_ns"].to_numpy()[mine]
     begun, numbers = calls["start_ns"].to_numpy(), integers(calls["correlation"])
-    for process in np.unique(owner).tolist():
+    start, ids = kernels["start_ns"].to_numpy(), integers(kernels["correlation"])
+    for process in np.unique(processes[0][mine]).tolist():
         launching = np.flatnonzero(is_graph & (processes[-1] == process) & (numbers > 0))
         launching = launching[np.argsort(begun[launching], kind="stable")]
-        here = owner == process
+        here = mine[processes[0][mine] == process]
         place = np.searchsorted(begun[launching], start[here], side="right") - 1
-        found = place >= 0
         # the key of a call differs from its number by what stands for the process
-        offset = launches[mine[here]][found]
-        launches[mine[here][found]] = offset + numbers[launching[place[found]]]
+        offset, graph = launches[here], np.append(numbers[launching], -1)[place]
+        heads = np.flatnonzero((processes[0] == process) & np.isin(ids, numbers[launching]))
+        heads = heads[np.argsort(start[heads], kind="stable")]
+        before = np.searchsorted(start[heads], start[here], side="right") - 1
+        graph = np.where(before >= 0, np.append(ids[heads], -1)[before], graph)
+        found = graph > 0
+        launches[here[found]] = offset[found] + graph[found]
 
 
 @once

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.categories import call_causes
-from nightsight.events.launches import GPU_TABLES, find_keys, gpus, launch_keys, launching_calls
+from nightsight.events.launches import GPU_TABLES, are_launched, find_keys, gpus, launch_keys, launching_calls
 from nightsight.events.loops import loops_of
-from nightsight.intervals import Flags, Ints, Spans, gaps, inside, shared, touches, union, without
+from nightsight.intervals import Flags, Ints, Spans, gaps, inside, shared, touches, union, union_of, without
 from nightsight.model import Profile
 from nightsight.parallel import once
 from nightsight.results import IDLE, SYNC
@@ -38,16 +38,24 @@ _LATE_NS: Final = 1_000_000
 # CUPTI numbers all calls, recorded or not: profilers leave out some (350 in a row at most in these captures, while
 # cuBLAS is set up), but in a pause there are thousands
 _MOST_UNRECORDED: Final = 1_000
+# of the operations of a GPU: single launches fail, or their work is lost
+_FEW_LOST: Final = 0.002
+# of a program that nothing else is recorded of
+_FEW_PAUSES: Final = 2
 # without ids: a stretch without any event that is most of the loop, so many times as long as a step, and the only one
 _MOST_OF_LOOP: Final = 0.5
 _STEPS_LONG: Final = 20
 _ALONE: Final = 10
 _LEAST_SILENCE_NS: Final = 10_000_000
+# of the operations: a single wrong time says nothing of a clock
+_FEW_EARLY: Final = 0.01
 _LAUNCHES: Final = r"Launch(?:Cooperative)?Kernel|GraphLaunch"
 _ON_HOST: Final = ("api_calls", "ranges", "marks", "cpu_ops")
 # whose ends and beginnings break a silence; ranges can be open meanwhile
 _BUSY_TABLES: Final = (*GPU_TABLES, "api_calls", "cpu_ops", "python_functions", "os_calls")
 _POINT_TABLES: Final = ("ranges", "marks", "python_samples", "memory_usage")
+# what is recorded all the time, where it is recorded
+_CONTINUOUS: Final = ("cpu_ops", "os_calls", "python_functions")
 _NONE: Final = np.empty(0, dtype=np.int64)
 _NO_SPANS: Final[Spans] = (_NONE, _NONE)
 _SPAN: Final = ("start_ns", "end_ns")
@@ -75,7 +83,7 @@ class Unseen:
 
 @dataclass(frozen=True, eq=False)
 class _Operations:
-    """The operations of a GPU in order of start, with the end (ns) of the call that launched each, -1 if unknown.
+    """The operations of a GPU in order of start; asked, called: start and end (ns) of the call of each, -1 if unknown.
 
     is_launched: migrations of managed memory are launched by no call.
     """
@@ -84,6 +92,7 @@ class _Operations:
     end: Ints
     process: Ints
     stream: Ints
+    asked: Ints
     called: Ints
     is_launched: Flags
 
@@ -96,16 +105,17 @@ def unseen(profile: Profile) -> dict[int, Unseen]:
         return {}
     operations = dict(_by_gpu(profile))
     lost, found = _untimed(profile, operations), {}
+    waited = {process: _waited(profile, process, operations) for process in _processes(operations)}
     for gpu, own in operations.items():
         idle = gaps(union(own.start, own.end), bounds)
         processes = np.unique(own.process)
         paused = [spans for process, spans in pauses(profile).items() if process in processes]
         layers = (
-            _joined(paused),
+            union_of(paused),
             lost.get(gpu, _NO_SPANS),
-            _before(profile, own, bounds[0]),
+            _before(profile, gpu, operations, bounds[0]),
             _after(profile, own, bounds[1]),
-            _joined([_waited(profile, process, operations) for process in processes.tolist()]),
+            union_of(waited[process] for process in processes.tolist()),
         )
         parts = []
         for reason, spans in enumerate(layers):
@@ -118,13 +128,19 @@ def unseen(profile: Profile) -> dict[int, Unseen]:
     return found
 
 
+def unseen_by(profile: Profile, gpus_of: Ints) -> Spans:
+    """Return when it is not known of any of these GPUs what it did."""
+    known = unseen(profile)
+    return union_of(known[gpu].spans for gpu in np.unique(gpus_of).tolist() if gpu in known)
+
+
 @once
 def pauses(profile: Profile) -> dict[int, Spans]:
     """Return for each process the stretches in which the recording was paused, or may have been (`silences`)."""
     found = {process: [spans] for process, spans in _counted(profile).items()}
     for process, span in silences(profile).items():
         found.setdefault(process, []).append(span)
-    return {process: spans for process, each in found.items() if len((spans := _joined(each))[0])}
+    return {process: spans for process, each in found.items() if len((spans := union_of(each))[0])}
 
 
 @once
@@ -140,8 +156,63 @@ def _counted(profile: Profile) -> dict[int, Spans]:
         begin, until = np.maximum.accumulate(end[order])[:-1], start[order][1:]
         missing = np.diff(np.maximum.accumulate(number[mine][order]))
         is_pause = (missing > _MOST_UNRECORDED) & (until - begin > _LATE_NS)
-        found[process] = (begin[is_pause], until[is_pause])
+        if is_pause.any():
+            gaps_of = begin[is_pause], until[is_pause]
+            is_pause = _launched_unseen(profile, process, gaps_of) | _are_silent(profile, process, gaps_of)
+            found[process] = gaps_of[0][is_pause], gaps_of[1][is_pause]
     return found
+
+
+def _launched_unseen(profile: Profile, process: int, spans: Spans) -> Flags:
+    """Tell in which stretches operators or ranges lie that launch work everywhere else, so did here, unrecorded."""
+    calls = profile.table("api_calls")
+    calls = calls[_are_named(calls, _LAUNCHES) & (calls["process"] == process).to_numpy()]
+    found = np.zeros(len(spans[0]), dtype=bool)
+    for table in (profile.tables.get(name, empty(name)) for name in ("cpu_ops", "ranges")):
+        own = table[(table["process"] == process).to_numpy()]
+        if not len(own) or not len(calls):
+            continue
+        start, end = (own[name].to_numpy(dtype=np.int64) for name in _SPAN)
+        launches = np.zeros(len(own), dtype=np.int64)
+        threads = own["thread"].to_numpy()
+        for thread in pd.unique(threads):
+            launched = np.sort(calls["start_ns"].to_numpy()[(calls["thread"] == thread).to_numpy()])
+            rows = threads == thread
+            launches[rows] = np.searchsorted(launched, end[rows]) - np.searchsorted(launched, start[rows])
+        place, inside_one = _within(spans, own)
+        name = own["name"].cat.codes.to_numpy(dtype=np.int64)
+        elsewhere, most = name[~inside_one], int(name.max()) + 1
+        count, launching = (np.bincount(elsewhere, weight, most) for weight in (None, launches[~inside_one] > 0))
+        found[place[inside_one & (launching > count / 2)[name]]] = True
+    return found
+
+
+def _within(spans: Spans, table: pd.DataFrame) -> tuple[Ints, Flags]:
+    """Return the stretch before whose end each row begins, -1 for none, and whether the row is all inside of it."""
+    start = table["start_ns"].to_numpy(dtype=np.int64)
+    end = table["end_ns"].to_numpy(dtype=np.int64) if "end_ns" in table else start
+    place = np.searchsorted(spans[0], start, side="right") - 1
+    return place, (place >= 0) & (end <= spans[1][place])
+
+
+def _are_silent(profile: Profile, process: int, spans: Spans) -> Flags:
+    """Tell in which stretches nothing else was recorded either, although it should have been.
+
+    Profilers also leave out calls that only ask or set something, and host code can make many: that comes back in each
+    step, and hardly takes longer than one. It may be a pause all the same if operators or calls of the operating system
+    are recorded elsewhere.
+    """
+    silent, is_told = np.ones(len(spans[0]), dtype=bool), len(spans[0]) <= _FEW_PAUSES
+    for name in (*_CONTINUOUS, "ranges", "marks"):
+        table = profile.tables.get(name, empty(name))
+        table = table[(table["process"] == process).to_numpy()]
+        place, is_inside = _within(spans, table)
+        silent[place[is_inside]] = False
+        is_told |= name in _CONTINUOUS and len(table) > 0
+    if is_told:
+        return silent
+    steps = [np.diff(loop.starts) for loop in loops_of(profile) if loop.process == process and len(loop.starts) > 1]
+    return silent & (spans[1] - spans[0] > max((2 * float(np.median(step)) for step in steps), default=0.0))
 
 
 @once
@@ -186,24 +257,22 @@ def graph_captures(profile: Profile) -> dict[int, Spans]:
     """Return for each process when it recorded CUDA graphs: from the begin to the end of each capture."""
     calls = profile.tables.get("api_calls", empty("api_calls"))
     begins, ends = (calls[_are_named(calls, kind)] for kind in ("StreamBeginCapture", "StreamEndCapture"))
-    found = {}
-    for process in begins["process"].unique().tolist():
-        opened = np.sort(begins.loc[begins["process"] == process, "start_ns"].to_numpy(dtype=np.int64))
-        closed = np.sort(ends.loc[ends["process"] == process, "end_ns"].to_numpy(dtype=np.int64))
+    found: dict[int, list[Spans]] = {}
+    # a capture ends on the thread that began it
+    for thread in begins["thread"].unique().tolist():
+        mine = begins[begins["thread"] == thread]
+        opened = np.sort(mine["start_ns"].to_numpy(dtype=np.int64))
+        closed = np.sort(ends.loc[ends["thread"] == thread, "end_ns"].to_numpy(dtype=np.int64))
         place = np.searchsorted(closed, opened)
         opened, place = opened[place < len(closed)], place[place < len(closed)]
-        found[process] = union(opened, closed[place])
-    return found
+        found.setdefault(int(mine["process"].iloc[0]), []).append((opened, closed[place]))
+    return {process: union_of(spans) for process, spans in found.items()}
 
 
 def _are_named(calls: pd.DataFrame, pattern: str) -> Flags:
     names = calls["name"].cat
     flags: Flags = np.append(np.asarray(names.categories.str.contains(pattern), dtype=bool), False)[names.codes]
     return flags
-
-
-def _joined(spans: list[Spans]) -> Spans:
-    return union(*(np.concatenate([_NONE, *(each[place] for each in spans)]) for place in (0, 1)))
 
 
 def _recorded(profile: Profile) -> tuple[int, int] | None:
@@ -220,32 +289,33 @@ def _by_gpu(profile: Profile) -> Iterator[tuple[int, _Operations]]:
     if not sum(map(len, frames)):
         return
     call, calls = launching_calls(profile), profile.tables.get("api_calls", empty("api_calls"))
-    ended = np.append(calls["end_ns"].to_numpy(dtype=np.int64), -1)
+    asked, called = (np.append(calls[name].to_numpy(dtype=np.int64), -1)[call] for name in _SPAN)
     gpu = np.concatenate([gpus(frame) for frame in frames])
     start, end, process, stream = (
         np.concatenate([integers(frame[name]) for frame in frames])
         for name in ("start_ns", "end_ns", "process", "stream")
     )
-    is_launched = np.concatenate([_launched(frame) for frame in frames])
+    is_launched = np.concatenate([are_launched(frame) for frame in frames])
     order = np.argsort(start, kind="stable")
     for number in np.unique(gpu).tolist():
         mine = order[gpu[order] == number]
         times = start[mine], end[mine]
-        yield number, _Operations(*times, process[mine], stream[mine], ended[call[mine]], is_launched[mine])
+        of_call = asked[mine], called[mine]
+        yield number, _Operations(*times, process[mine], stream[mine], *of_call, is_launched[mine])
 
 
-def _launched(frame: pd.DataFrame) -> Flags:
-    if "operation" not in frame:
-        return np.ones(len(frame), dtype=bool)
-    kinds = frame["operation"].cat
-    return ~np.asarray(kinds.categories.str.startswith("Unified"), dtype=bool)[kinds.codes]
+def _processes(operations: dict[int, _Operations]) -> list[int]:
+    found: list[int] = np.unique(np.concatenate([_NONE, *(own.process for own in operations.values())])).tolist()
+    return found
 
 
-def _before(profile: Profile, own: _Operations, first: int) -> Spans:
+def _before(profile: Profile, gpu: int, operations: dict[int, _Operations], first: int) -> Spans:
     """Return the time before the first operation of a GPU if that begins long after its launch, or has none.
 
-    Unless a wait returned before that launch: then the GPU had nothing left to do.
+    Unless a wait returned before that launch: then the GPU had nothing left to do. Or another GPU of the process had
+    just ended something: then the operation waited for that.
     """
+    own = operations[gpu]
     begun, called, process = int(own.start[0]), int(own.called[0]), int(own.process[0])
     if not own.is_launched[0] or begun - max(called, first) <= _LATE_NS:
         return _NO_SPANS
@@ -253,7 +323,12 @@ def _before(profile: Profile, own: _Operations, first: int) -> Spans:
     # where no call is recorded, nothing tells what came before
     is_traced = bool((calls["process"] == process).any())
     has_waited = called >= 0 and bool((_waits(profile, process)[1] <= called).any())
-    return _NO_SPANS if has_waited or not is_traced else (np.array([first]), np.array([begun]))
+    follows = any(
+        bool(((begun - _LATE_NS < other.end) & (other.end <= begun) & (other.process == process)).any())
+        for number, other in operations.items()
+        if number != gpu
+    )
+    return _NO_SPANS if has_waited or follows or not is_traced else (np.array([first]), np.array([begun]))
 
 
 def _after(profile: Profile, own: _Operations, last: int) -> Spans:
@@ -264,6 +339,7 @@ def _after(profile: Profile, own: _Operations, last: int) -> Spans:
         return _NO_SPANS
     start = calls["start_ns"].to_numpy()
     gives = _are_named(calls, _LAUNCHES) & (calls["process"] == process).to_numpy() & (start > own.called.max())
+    gives &= ~(calls["status"] > 0).fillna(value=False).to_numpy(dtype=bool)
     launched, keys = launch_keys(profile)
     known = np.append(np.sort(launched), np.iinfo(np.int64).max)
     lost = np.flatnonzero(gives)
@@ -271,7 +347,9 @@ def _after(profile: Profile, own: _Operations, last: int) -> Spans:
     low, high = graph_captures(profile).get(process, _NO_SPANS)
     place = np.searchsorted(low, lost, side="right") - 1
     lost = lost[(place < 0) | (lost >= np.append(high, 0)[place])]
-    return (np.array([max(ended, int(lost.min()))]), np.array([last])) if len(lost) else _NO_SPANS
+    if len(lost) <= _FEW_LOST * len(own.start):
+        return _NO_SPANS
+    return np.array([max(ended, int(lost.min()))]), np.array([last])
 
 
 @once
@@ -295,20 +373,26 @@ def _waited(profile: Profile, process: int, operations: dict[int, _Operations]) 
     The first call of a program that nsys recorded from its start does not count: it sets up CUDA.
     """
     start, end = _waits(profile, process)
+    calls = profile.tables.get("api_calls", empty("api_calls"))
     if profile.environment.collector == "nsys" and len(start):
-        calls = profile.table("api_calls")
         later = start > calls["start_ns"].to_numpy()[(calls["process"] == process).to_numpy()].min()
         start, end = start[later], end[later]
+    names = ("start", "end", "asked")
     mine = [own.process == process for own in operations.values()]
-    begun, done = (
+    begun, done, asked = (
         np.concatenate([getattr(own, name)[flags] for own, flags in zip(operations.values(), mine, strict=True)])
-        for name in ("start", "end")
+        for name in names
     )
+    if not len(start):
+        return _NO_SPANS
     order = np.argsort(begun, kind="stable")
     reach = np.maximum.accumulate(done[order])
     place = np.searchsorted(begun[order], end) - 1
     since = np.maximum(np.where(place >= 0, reach[np.maximum(place, 0)], start), start)
-    late = end - since > _LATE_NS
+    # operations that begin before they are launched: the clock of the GPU is behind
+    ahead = (begun - asked)[asked >= 0]
+    behind = max(0, -int(np.quantile(ahead, _FEW_EARLY, method="lower"))) if len(ahead) else 0
+    late = end - since > _LATE_NS + behind
     # another GPU of the process may still be at work
     return without(union(since[late], end[late]), union(begun, done)) if late.any() else _NO_SPANS
 
@@ -339,4 +423,4 @@ def _untimed(profile: Profile, operations: dict[int, _Operations]) -> dict[int, 
         for times in ends:
             high = np.minimum(high, np.append(times, _LATEST)[np.searchsorted(times, low, side="right")])
         found.setdefault(gpu, []).append(union(low[high > low], high[high > low]))
-    return {gpu: _joined(spans) for gpu, spans in found.items()}
+    return {gpu: union_of(spans) for gpu, spans in found.items()}

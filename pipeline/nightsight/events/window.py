@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.errors import UsageError
-from nightsight.events.launches import GPU_TABLES
+from nightsight.events.launches import GPU_TABLES, gpus
 from nightsight.events.loops import LEAST_OF_WORK, Loop, between, loops_of, one_thread, prepares, work_of
 from nightsight.events.ranges import LEAST, without_numbers
 from nightsight.events.selection import (
@@ -54,7 +54,8 @@ class Window:
     """The time span that percentages and idle time refer to; `name` says where it comes from, `sentence` in full.
 
     steps: by process, the times in ns at which the CPU began each repetition of the loop, in rising order; the process
-    with the most GPU work comes first. ends: when the loop of each of them ended. family: what the repetitions are
+    with the most GPU work comes first. If the capture lacks work of the GPU at an end of the loop, it is when the GPU
+    began each. ends: when the loop of each of them ended. family: what the repetitions are
     called (`step #`).
     """
 
@@ -158,31 +159,43 @@ def _usual(profile: Profile) -> Window:
 def _seen(profile: Profile) -> Window | None:
     """Return the steady part without its ends if the GPU ran work there that is not in the capture.
 
-    A host that is ahead launches the first steps while the GPU is still at work on those before the recording.
+    A host that is ahead launches the first steps while the GPU is still at work on those before the recording. So the
+    steps of what is left are told by their work on the GPU.
     """
     window, known = steady_window(profile), unseen(profile)
     if window is None or not known:
         return window
-    low, high = window.start_ns, window.end_ns
+    low, high, work = window.start_ns, window.end_ns, work_of(profile)
     begun, ended = [], []
-    for unknown in known.values():
-        (before, after) = (unknown.of(reason) for reason in (BEFORE, AFTER))
+    number = np.concatenate([gpus(profile.tables[name]) for name in GPU_TABLES if name in profile.tables])
+    for gpu in np.unique(number[(work.end > low) & (work.start < high)]).tolist():
+        (before, after) = (known[gpu].of(reason) for reason in (BEFORE, AFTER))
         begun.append(max([low, *before[1].tolist()]))
         ended.append(min([high, *after[0].tolist()]))
-    start, end = min(begun), max(ended)
+    # what all GPUs are known in, if that is most of it, else what any is known in
+    start, end = max(begun, default=low), min(ended, default=high)
+    if end - start < (high - low) / 2:
+        start, end = min(begun), max(ended)
     if start >= end or (start - low) + (high - end) < _ALIKE * window.length_ns:
         return window
-    cut = "GPU work from before the recording, or after it, is not in the capture, and its time is left out."
-    # a step whose work the window does not have is no step of it
-    steps = {process: starts[(starts >= start) & (starts < end)] for process, starts in window.steps.items()}
+    steps = {}
+    for process, starts in window.steps.items():
+        mine = np.flatnonzero((work.process == process) & (work.launched >= starts[0]))
+        step = np.searchsorted(starts, work.launched[mine], side="right") - 1
+        first = np.full(len(starts), np.iinfo(np.int64).max)
+        np.minimum.at(first, step, work.start[mine])
+        steps[process] = np.unique(first[(first >= start) & (first < end)])
     has_steps = all(len(starts) >= LEAST for starts in steps.values())
+    count = max(map(len, steps.values()), default=0)
+    cut = "GPU work from before the recording, or after it, is not in the capture, and its time is left out"
+    of_them = f": {count:,} of them are left" if has_steps and count != len(window.repetitions) else ""
     return replace(
         window,
         start_ns=start,
         end_ns=end,
-        sentence=f"{window.sentence} {cut}",
+        sentence=f"{window.sentence} {cut}{of_them}.",
         steps=steps if has_steps else {},
-        ends=window.ends if has_steps else {},
+        ends={process: min(until, end) for process, until in window.ends.items()} if has_steps else {},
         family=window.family if has_steps else "",
     )
 

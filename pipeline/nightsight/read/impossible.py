@@ -11,18 +11,19 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nightsight.events.launches import GPU_TABLES, gpus
+from nightsight.events.launches import GPU_TABLES, are_launched, gpus
 from nightsight.intervals import Flags, Ints
 from nightsight.model import Finding, Profile
 from nightsight.tables import conform, empty, integers
 
-# the clocks of engines differ by less. One that begins early (programmatic dependent launch) ends after the one before
+# the clocks of engines differ by less
 _OVERLAP_NS: Final = 5_000
-# an operation that reaches into the next one is wrong if it is so many times as long as others of its name, and these
-# do not reach into the next one
+# it is longer than others of its name by this factor
 _TIMES_AS_LONG: Final = 1.2
 _LEAST_INSTANCES: Final = 4
-# of the operations of a stream: if more overlap, it is not one after the other that they ran
+# by this factor if nothing tells how operations of these two names follow each other
+_OUTLIER: Final = 10
+# the largest share of the operations of a stream, of a name, of a pair of names; where more overlap, they are meant to
 _MOST: Final = 0.2
 # an operation ends so long after all else in the capture, and after so many times as long as the CPU was recorded
 _LATE_NS: Final = 10_000_000_000
@@ -39,9 +40,10 @@ def without_impossible(profile: Profile) -> Profile:
     frames = [profile.tables[name] for name in present]
     start, end = (np.concatenate([frame[name].to_numpy() for frame in frames]) for name in ("start_ns", "end_ns"))
     wrong = _too_long(frames, start, end) | _too_late(profile, end)
-    # a copy of nothing can take no time, a kernel cannot
     if present[0] == "kernels":
-        wrong[: len(frames[0])] |= (end == start)[: len(frames[0])]
+        # a copy of nothing can take no time, a kernel cannot; in whole microseconds, short ones have none left
+        length = (end - start)[: len(frames[0])]
+        wrong[: len(frames[0])] |= (length == 0) & (length % 1_000 > 0).any()
     if not wrong.any():
         return profile
     tables = dict(profile.tables)
@@ -55,30 +57,50 @@ def without_impossible(profile: Profile) -> Profile:
 
 
 def _too_long(frames: list[pd.DataFrame], start: Ints, end: Ints) -> Flags:
-    """Return which operations outlast the next one on their stream, or reach into it and are unusually long."""
-    stream = _streams(frames)
-    order = np.argsort(start, kind="stable")
-    order = order[np.argsort(stream[order], kind="stable")]
-    this, following = order[:-1], order[1:]
-    reaches = (end[this] > start[following] + _OVERLAP_NS) & (stream[this] == stream[following])
+    """Return which operations reach into the next one on their stream and are unusually long for their name.
+
+    Programmatic dependent launch lets an operation begin before the one ahead of it ends. It ends later than that one,
+    and whenever these two follow each other it is the same.
+    """
     wrong = np.zeros(len(start), dtype=bool)
-    if not reaches.any():
+    stream = _streams(frames)
+    order = np.lexsort((start, stream))
+    if not _reach(start, end, stream, order).any():
         return wrong
     # the nodes of a graph may run side by side, and migrations are on no stream
-    apart = np.concatenate([_are_apart(frame) for frame in frames])
+    apart, name = np.concatenate([_are_apart(frame) for frame in frames]), _names(frames)
     order = order[~apart[order]]
+    reaches = _reach(start, end, stream, order)
+    if not reaches.any():
+        return wrong
     this, following = order[:-1], order[1:]
-    reaches = (end[this] > start[following] + _OVERLAP_NS) & (stream[this] == stream[following])
-    contains = reaches & (end[this] > end[following] + _OVERLAP_NS)
-    name = np.concatenate([_names(frame).astype("str") for frame in frames])
-    keys, length, reaching = [name, stream], pd.Series(end - start), np.zeros(len(start), dtype=bool)
-    reaching[this[reaches]] = True
-    usual = length.groupby(keys).transform("median").where(length.groupby(keys).transform("size") >= _LEAST_INSTANCES)
-    is_rare = pd.Series(reaching).groupby(keys).transform("mean") <= _MOST
-    is_long = (length > _TIMES_AS_LONG * usual) & is_rare
-    wrong[this[contains | (reaches & is_long.to_numpy()[this])]] = True
+    kind = pd.factorize(stream * (int(name.max()) + 1) + name)[0]
+    usual, count = _usual(kind, end - start)
+    often = np.bincount(kind[this], reaches, len(usual)) / np.bincount(kind, minlength=len(usual))
+    pair = pd.factorize(kind[this] * (int(name.max()) + 1) + name[following])[0]
+    pairs = np.bincount(pair)
+    often_in_pair = (np.bincount(pair, reaches) / pairs)[pair]
+    length, is_known = (end - start)[this], (count >= _LEAST_INSTANCES)[kind[this]]
+    contains = end[this] > end[following] + _OVERLAP_NS
+    has_pairs = pairs[pair] >= _LEAST_INSTANCES
+    factor = np.where(contains | has_pairs, _TIMES_AS_LONG, _OUTLIER)
+    is_long = np.where(is_known, length > factor * usual[kind[this]], contains)
+    is_rare = np.where(is_known, often[kind[this]] <= _MOST, True) & np.where(has_pairs, often_in_pair <= _MOST, True)
+    wrong[this[reaches & is_long & is_rare]] = True
     share = np.bincount(stream, wrong) / np.maximum(np.bincount(stream, ~apart), 1)
     return np.asarray(wrong & (share[stream] <= _MOST))
+
+
+def _reach(start: Ints, end: Ints, stream: Ints, order: Ints) -> Flags:
+    """Return which operations, in this order and without the last one, clearly outlast the start of the next one."""
+    this, following = order[:-1], order[1:]
+    return np.asarray((end[this] > start[following] + _OVERLAP_NS) & (stream[this] == stream[following]))
+
+
+def _usual(kind: Ints, length: Ints) -> tuple[Ints, Ints]:
+    """Return the median length in ns of each kind of operation, the lower one of two, and how many there are."""
+    order, count = np.lexsort((length, kind)), np.bincount(kind)
+    return length[order[np.cumsum(count) - count + (count - 1) // 2]], count
 
 
 def _streams(frames: list[pd.DataFrame]) -> Ints:
@@ -93,19 +115,24 @@ def _streams(frames: list[pd.DataFrame]) -> Ints:
     return number
 
 
+def _names(frames: list[pd.DataFrame]) -> Ints:
+    """Number the names of kernels and the kinds of copies; graphs have one."""
+    numbers, first = [], 0
+    for frame in frames:
+        column = next((frame[column].cat for column in ("name", "operation") if column in frame), None)
+        codes = np.zeros(len(frame), dtype=np.int64) if column is None else column.codes.to_numpy(dtype=np.int64)
+        numbers.append(codes + first)
+        first += 1 if column is None else len(column.categories)
+    return np.concatenate(numbers)
+
+
 def _are_apart(frame: pd.DataFrame) -> Flags:
     """Return which rows are nodes of a graph, which a capture may tell by a launch that they share, or migrations."""
     known = frame["correlation"] > 0
     apart = known & frame.duplicated(["process", "correlation"], keep=False)
     if "graph_node" in frame:
         apart |= frame["graph_node"].notna()
-    return np.asarray(apart.fillna(value=False) | _names(frame).astype("str").str.startswith("Unified"), dtype=bool)
-
-
-def _names(frame: pd.DataFrame) -> "pd.Series[str]":
-    """Return the name of each kernel, the kind of each copy; "" for graphs."""
-    column = next((column for column in ("name", "operation") if column in frame), None)
-    return pd.Series("", index=frame.index) if column is None else frame[column]
+    return np.asarray(apart.fillna(value=False), dtype=bool) | ~are_launched(frame)
 
 
 def _too_late(profile: Profile, end: Ints) -> Flags:
@@ -128,7 +155,7 @@ def _found(count: int, total: int) -> Finding:
         "warning",
         f"{count:,} of {total:,} GPU operations {'has' if one else 'have'} impossible times",
         f"{'It takes no time, or ends' if one else 'They take no time, or end'} long after the next operation on the "
-        f"same stream, or after the program. {'It is' if one else 'They are'} in no sum, and what ran in "
-        f"{'its' if one else 'their'} place is unknown.",
+        f"same stream, or after the program. {'It is' if one else 'They are'} left out of all sums, and the time "
+        f"{'it' if one else 'they'} may have taken counts as unknown.",
         "Capture again. If it happens again, the profiler lost or mixed up events: update it.",
     )

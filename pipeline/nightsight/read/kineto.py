@@ -108,6 +108,8 @@ _NO_COLLECTIVES: Final = (
 _MOST_RANKS: Final = 10_000_000
 # backends that need no GPU
 _ON_CPU: Final = ("gloo", "mpi", "fake")
+# `cuda:nccl`, or `cpu:gloo,cuda:nccl`
+_BACKEND: Final = re.compile(r"\w+(?=,|$)")
 _NO_DEVICE: Final = "the trace names no GPU"
 _IF_EMPTY: Final = {
     "devices": _NO_DEVICE,
@@ -286,9 +288,18 @@ class _Trace(Events):
         calls, kernels, copies = (tables.get(name, empty(name)) for name in ("collectives", "kernels", "memory_ops"))
         calls = calls[(calls["group_size"] > 1).fillna(value=False).to_numpy(dtype=bool)]
         told = self.document.get("distributedInfo")
-        backend = str(told.get("backend")) if isinstance(told, dict) else ""
+        told = told if isinstance(told, dict) else {}
+        groups = told.get("pg_config")
+        on_cpu = [
+            str(group.get("pg_name"))
+            for group in (groups if isinstance(groups, list) else [])
+            if isinstance(group, dict)
+            and (backends := _BACKEND.findall(str(group.get("backend_config"))))
+            and set(backends) <= set(_ON_CPU)
+        ]
+        calls = calls[~calls["group"].isin(on_cpu).to_numpy(dtype=bool)]
         runs = any(map(communicates, kernels["name"].cat.categories)) or (copies["operation"] == "Peer-to-Peer").any()
-        if not len(calls) or not len(kernels) or runs or backend in _ON_CPU:
+        if not len(calls) or not len(kernels) or runs or str(told.get("backend")) in _ON_CPU:
             return []
         return [_no_communication(len(calls), int(calls["group_size"].max()))]
 

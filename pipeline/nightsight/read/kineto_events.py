@@ -255,7 +255,17 @@ def _identity(event: Fields) -> tuple[object, ...]:
 
 
 _PLACE: Final = ("ph", "cat", "name", "ts", "dur", "pid", "tid", "id")
-_IDS: Final = ("correlation", "External id", "Ev Idx", "stream", "name", "Addr", "Bytes")
+_IDS: Final = (
+    "correlation",
+    "External id",
+    "Ev Idx",
+    "Python id",
+    "Python parent id",
+    "stream",
+    "name",
+    "Addr",
+    "Bytes",
+)
 # of the events of the most frequent kind; a few may be equal by chance
 _MOST_TWICE: Final = 0.2
 _FEW: Final = 10

@@ -18,9 +18,9 @@ from nightsight.analyze.ranges.owners import owners_at
 from nightsight.analyze.split import causing_calls
 from nightsight.events.names import GRAPH
 from nightsight.events.ranges import nested_ranges, without_numbers
-from nightsight.events.timeline import Timeline, distinct, of_capture, positions
-from nightsight.events.unseen import graph_captures, unseen
-from nightsight.intervals import Flags, Ints, Spans, covered, cut, scaled, shared, union, without
+from nightsight.events.timeline import Timeline, distinct, of_capture, operation_column, positions
+from nightsight.events.unseen import graph_captures, unseen_by
+from nightsight.intervals import Flags, Ints, covered, cut, scaled, shared, union_of, without
 from nightsight.parallel import once
 from nightsight.results import (
     CAPTURE,
@@ -97,7 +97,7 @@ def critical_path(timeline: Timeline) -> Pieces:
     call[0] = next(iter(call[call >= 0]), -1)
     columns = zip((start, end, cause, call, operation), before, strict=True)
     whole = tuple(np.concatenate(both) for both in columns)
-    return _pieces(timeline, found, _with_unseen(timeline, whole))
+    return _pieces(timeline, found, _with_unseen(timeline, found, whole))
 
 
 def _followed(reason: Ints, times: Ints, last: int, until: int) -> Ints:
@@ -122,28 +122,36 @@ def _followed(reason: Ints, times: Ints, last: int, until: int) -> Ints:
     return np.array([*chain, node], dtype=np.int64)
 
 
-def _with_unseen(timeline: Timeline, columns: tuple[Ints, ...]) -> tuple[Ints, ...]:
-    """Cut pieces that are not work of the GPU where it is not known what it did, or where graphs were captured."""
+def _with_unseen(timeline: Timeline, found: Graph, columns: tuple[Ints, ...]) -> tuple[Ints, ...]:
+    """Cut pieces that are not work of the GPU where it is not known what it did, or where graphs were captured.
+
+    What is unknown of a process, or captured by it, says nothing of pieces of another one.
+    """
     profile, window = timeline.profile, timeline.window
-    hidden = _joined([each.spans for each in unseen(profile).values()])
-    captured = without(_joined(list(graph_captures(profile).values())), hidden)
     bounds = np.array([window.start_ns]), np.array([window.end_ns])
-    for spans, cause in ((hidden, UNSEEN), (captured, CAPTURE)):
-        inside = shared(bounds, spans)
-        if not len(inside[0]):
-            continue
-        kept = np.flatnonzero(columns[1] > columns[0])
-        kept = kept[np.argsort(columns[0][kept], kind="stable")]
-        start, end, piece = cut((columns[0][kept], columns[1][kept]), np.concatenate(inside))
-        _, _, causes, call, operation = (column[kept][piece] for column in columns)
-        changes = (covered(inside, start, end) > 0) & (operation < 0)
-        columns = start, end, np.where(changes, PATH_CAUSES.index(cause), causes), call, operation
-    return columns
-
-
-def _joined(spans: list[Spans]) -> Spans:
-    nothing = np.empty(0, dtype=np.int64)
-    return union(*(np.concatenate([nothing, *(each[place] for each in spans)]) for place in (0, 1)))
+    captures = graph_captures(profile)
+    if not len(unseen_by(profile, timeline.operations.device)[0]) and not captures:
+        return columns
+    owner = np.where(columns[3] >= 0, np.append(found.calls.process, -1)[columns[3]], -1)
+    launcher, parts = operation_column(timeline, "process"), []
+    for process in distinct(owner):
+        here = (owner == process) & (columns[1] > columns[0])
+        mine = tuple(column[here] for column in columns)
+        # pieces of no call can be of any process
+        is_mine = launcher == process if process >= 0 else np.ones(len(launcher), dtype=bool)
+        hidden = unseen_by(profile, timeline.operations.device[is_mine])
+        captured = union_of(spans for owner, spans in captures.items() if process in (owner, -1))
+        for spans, cause in ((hidden, UNSEEN), (without(captured, hidden), CAPTURE)):
+            inside = shared(bounds, spans)
+            if not len(inside[0]):
+                continue
+            order = np.argsort(mine[0], kind="stable")
+            start, end, piece = cut((mine[0][order], mine[1][order]), np.concatenate(inside))
+            _, _, causes, call, operation = (column[order][piece] for column in mine)
+            changes = (covered(inside, start, end) > 0) & (operation < 0)
+            mine = start, end, np.where(changes, PATH_CAUSES.index(cause), causes), call, operation
+        parts.append(mine)
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
 def _pieces(timeline: Timeline, found: Graph, columns: tuple[Ints, ...]) -> Pieces:

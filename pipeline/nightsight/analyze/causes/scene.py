@@ -16,7 +16,7 @@ from nightsight.events.communication import called_by_rank
 from nightsight.events.ranges import nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
 from nightsight.events.unseen import graph_captures, pauses
-from nightsight.intervals import Flags, Ints, covered
+from nightsight.intervals import Flags, Ints, covered, union_of
 
 # so much of the time of all processes is that of one alone
 _NEARLY_ALL: Final = 0.8
@@ -98,13 +98,14 @@ class Scene:
     def _kept(self) -> Floats:
         """The least lag of each edge, in ns: no remedy takes away a graph capture, or a pause of the recording."""
         calls, kept = self.graph.calls, np.full(len(self.model.lag), NEVER)
-        for known in (graph_captures(self.timeline.profile), pauses(self.timeline.profile)):
-            for process, spans in known.items():
-                mine = self.in_calls[calls.process[self.in_calls] == process]
-                for kind, since, until in ((BEGIN, self.gap_start, calls.start), (CALL, calls.start, calls.end)):
-                    edges, time = self.model.edges[kind][mine], covered(spans, since[mine], until[mine])
-                    chosen = (edges >= 0) & (time > 0)
-                    kept[edges[chosen]] = np.maximum(kept[edges[chosen]], time[chosen])
+        captures, paused = graph_captures(self.timeline.profile), pauses(self.timeline.profile)
+        for process in captures.keys() | paused.keys():
+            spans = union_of(known[process] for known in (captures, paused) if process in known)
+            mine = self.in_calls[calls.process[self.in_calls] == process]
+            for kind, since, until in ((BEGIN, self.gap_start, calls.start), (CALL, calls.start, calls.end)):
+                edges, time = self.model.edges[kind][mine], covered(spans, since[mine], until[mine])
+                chosen = (edges >= 0) & (time > 0)
+                kept[edges[chosen]] = np.maximum(kept[edges[chosen]], time[chosen])
         return kept
 
     def host_code(self) -> HostCode:

@@ -12,7 +12,8 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.events.ranges import DEEPER, DEEPEST, is_deeper, nested_ranges, range_labels
 from nightsight.events.timeline import Timeline, begun, of_capture, positions
-from nightsight.intervals import Flags, Ints, grouped_busy, innermost, outer
+from nightsight.events.unseen import unseen_by
+from nightsight.intervals import Flags, Ints, covered, grouped_busy, innermost, outer
 from nightsight.model import Finding
 from nightsight.results import NVTX_RANGES, RANGE_COVERAGE
 from nightsight.tables import ANNOTATION, ancestors, duration, summarize
@@ -196,7 +197,7 @@ def range_work(timeline: Timeline) -> pd.DataFrame:
 def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints) -> dict[str, Ints]:
     """Return per range, including inner ranges: launches, and GPU busy and idle time from first to last operation.
 
-    Devices are added up: their times do not merge.
+    Devices are added up: their times do not merge. What is not known is neither busy nor idle.
     """
     operations = timeline.operations
     device, devices = pd.factorize(operations.device[chosen])
@@ -205,20 +206,28 @@ def _gpu_spans(timeline: Timeline, ranges: pd.DataFrame, chosen: Ints, row: Ints
     chosen, row, device = chosen[order], row[order], device[order]
     start, end = operations.start[chosen], operations.end[chosen]
     totals = np.zeros((2, len(devices) * len(ranges)), dtype=np.int64)
+    unknown = [unseen_by(timeline.profile, np.array([gpu])) for gpu in devices.tolist()]
+    first, has_unknown = np.full(totals.shape[1], np.iinfo(np.int64).max), any(len(spans[0]) for spans in unknown)
     level, parent = (ranges[name].to_numpy() for name in ("level", "parent"))
     # one pass per level, from the inside out: each operation counts for its range, then moves up to the parent
     for depth in range(int(level.max(initial=0)), -1, -1):
         here = level[row] == depth
         group = device[here] * len(ranges) + row[here]
         totals += grouped_busy(group, start[here], end[here], totals.shape[1])
+        if has_unknown:
+            np.minimum.at(first, group, start[here])
         row = np.where(here & (parent[row] >= 0), parent[row], row)
-    busy, extent = totals.reshape(2, len(devices), len(ranges)).sum(axis=1)
+    busy, extent = totals.reshape(2, len(devices), len(ranges))
+    idle = extent - busy
+    for begin, length, own, hidden in zip(first.reshape(extent.shape), extent, idle, unknown, strict=True):
+        mine = np.flatnonzero(length)
+        own[mine] -= covered(hidden, begin[mine], begin[mine] + length[mine]) if len(hidden[0]) else 0
     of_call = call_owners(timeline)[0]
     # a graph launch has many operations and one call
     launching = np.zeros(len(of_call), dtype=bool)
     launching[operations.call[chosen]] = True
     launches = _with_enclosing(ranges, of_call[launching])
-    return {"launches": launches, "gpu_busy_ns": busy, "gpu_idle_ns": extent - busy}
+    return {"launches": launches, "gpu_busy_ns": busy.sum(axis=0), "gpu_idle_ns": idle.sum(axis=0)}
 
 
 def _kinds(timeline: Timeline) -> dict[str, Flags]:
