@@ -1,6 +1,6 @@
 """`python pipeline ...` is the command `nightsight` in a checkout, with nothing installed."""
 
-from nightsight.cli import main
+from nightsight.__main__ import main
 
 if __name__ == "__main__":
-    main(prog_name="nightsight")
+    main()

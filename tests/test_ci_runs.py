@@ -254,7 +254,8 @@ def test_the_noise_of_the_machine_is_at_hand(job: Callable[..., Job], recorded: 
 
 @pytest.mark.parametrize(
     ("status", "strict", "ends"),
-    [("0", "true", 0), ("1", "false", 1), ("2", "false", 2), ("3", "false", 3), ("4", "false", 0), ("4", "true", 4)],
+    [("0", "true", 0), ("1", "false", 1), ("2", "false", 2), ("3", "false", 3), ("4", "false", 0), ("4", "true", 4)]
+    + [(status, "false", int(status)) for status in ("70", "130", "143")],
 )
 def test_how_the_job_ends(job: Callable[..., Job], status: str, strict: str, ends: int) -> None:
     (decide,) = (step for step in load(ROOT / "action.yml")["runs"]["steps"] if step["name"] == "Decide")
@@ -265,6 +266,7 @@ def test_how_the_job_ends(job: Callable[..., Job], status: str, strict: str, end
     assert done.run([decide]) == ends
     said = f"::warning title=nightsight did not decide::{line.replace('%', '%25')}"
     assert (said in done.said) == (status == "4")
+    assert ("Nothing is known of the commit" in done.said.replace("nothing", "Nothing")) == (int(status) > 4)
 
 
 NIGHT = {

@@ -24,6 +24,8 @@ from nightsight import fleet, surveying
 from nightsight.errors import ToolError
 from nightsight.fleet import Cluster, cluster
 from nightsight.progress import silent
+from nightsight.render.fleet import render_survey
+from nightsight.survey import Survey
 
 CaptureFile = Callable[[str], Path]
 HERE = 2
@@ -251,10 +253,31 @@ def test_an_interrupt_keeps_what_was_read(
 
     with monkeypatch.context() as pressed:
         pressed.setattr(fleet, "done", stopped)
-        said = run("fleet", "a", "--scheduler", scheduler, expect=1).output
+        said = run("fleet", "a", "--scheduler", scheduler, expect=130).output
     assert "Error: interrupted after 1 of 3 captures" in said
     assert len(kept(tmp_path / "fleet.summaries")) == 1
     assert "2 of 3 captures" in run("fleet", "a", "--scheduler", scheduler).stderr
+
+
+def test_a_capture_that_breaks_the_page_is_listed_on_it(
+    run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied(capture_file("mlp"), tmp_path / "a", 3)
+
+    def broken(survey: Survey) -> str:
+        if "night1.sqlite" in set(survey.captures["file"]):
+            raise ZeroDivisionError("no such number")
+        return render_survey(survey)
+
+    monkeypatch.setattr(surveying, "render_survey", broken)
+    reason = "night1.sqlite: no page can be made of it: ZeroDivisionError: no such number"
+    assert f"Not read: {reason}" in run("fleet", "a", "--scheduler", scheduler).stderr
+    page = (tmp_path / "fleet.html").read_text()
+    assert "ZeroDivisionError: no such number" in page
+    assert "<title>2 captures" in page
+    # what no capture alone is to blame for is a bug
+    monkeypatch.setattr(surveying, "render_survey", lambda survey: 1 / (len(survey.captures) < 3))
+    assert "ZeroDivisionError: division by zero" in run("fleet", "a", "--scheduler", scheduler, expect=70).stderr
 
 
 def test_workers_of_another_version_are_refused(

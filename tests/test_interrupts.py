@@ -17,7 +17,7 @@ import pytest
 from nightsight.cli import main
 from nightsight.read.sqlite import Database
 from tests.recorded import DATA
-from tests.test_cli import FAILED, FakeNsys, only_run
+from tests.test_cli import FakeNsys, only_run
 
 pytestmark = pytest.mark.slow
 
@@ -40,14 +40,15 @@ def interrupted_at(tmp_path: Path) -> Callable[..., str]:
 
     def start(stage: str, number: signal.Signals, *arguments: object) -> str:
         command = [sys.executable, "-m", "nightsight", *map(str, arguments)]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(tmp_path / "aside")}
+        package = str(Path(__file__).parents[1] / "pipeline")
+        environment = {**os.environ, "PYTHONPATH": package, "TMPDIR": str(tmp_path / "aside")}
         (tmp_path / "aside").mkdir()
         with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr
             assert any(line.startswith(stage) for line in process.stderr)
             process.send_signal(number)
             said = process.stderr.read()
-        assert process.returncode == FAILED
+        assert process.returncode == 128 + number
         return said
 
     return start
@@ -92,7 +93,7 @@ def test_an_interrupt_before_anything_was_captured_says_so(script: Any, tmp_path
     nsys = tmp_path / "nsys"
     nsys.write_text("#!/bin/sh\nkill -INT $PPID; sleep 9\n")
     nsys.chmod(0o755)
-    result = run("profile", "--collector", "nsys", "--nsys", nsys, script(), expect=FAILED)
+    result = run("profile", "--collector", "nsys", "--nsys", nsys, script(), expect=130)
     assert result.stderr.endswith("Error: interrupted before anything was captured\n")
 
 

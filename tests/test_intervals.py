@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nightsight.intervals import (
@@ -18,6 +18,7 @@ from nightsight.intervals import (
     length,
     open_time,
     outer,
+    reaching,
     shared,
     shares,
     touches,
@@ -64,6 +65,27 @@ def test_innermost_is_the_latest_started_open_span(spans: list[tuple[int, int]],
     found = innermost(start, end, outer(end), np.array(times, dtype=np.int64))
     expected = [max((i for i, (low, high) in enumerate(spans) if low <= t < high), default=-1) for t in times]
     assert found.tolist() == expected
+
+
+# ends in rising and falling runs: a falling one is a recursion, after which a search has to climb very far
+RUNS = st.lists(st.tuples(st.integers(0, 100), st.integers(-2, 2), st.integers(1, 60)), min_size=1, max_size=6)
+
+
+@given(RUNS, st.integers(0, 2**32))
+@example([(200, -1, 100), (1, 0, 60), (150, -1, 60)], 0)
+def test_reaching_is_the_latest_span_up_to_a_place_that_ends_late_enough(
+    runs: list[tuple[int, int, int]], seed: int
+) -> None:
+    def expected(position: Any, least: Any) -> list[int]:
+        fits = (end >= least[:, None]) & (np.arange(len(end)) <= position[:, None])
+        return [int(np.flatnonzero(row).max(initial=-1)) for row in fits]
+
+    end = np.concatenate([first + step * np.arange(count) for first, step, count in runs])
+    around, before = outer(end), np.arange(-1, len(end) - 1)
+    assert around.tolist() == expected(before, end)
+    random = np.random.default_rng(seed)
+    position, least = random.integers(-1, len(end), 80), random.integers(end.min() - 1, end.max() + 2, 80)
+    assert reaching(position.copy(), end, least, around).tolist() == expected(position, least)
 
 
 @given(SPANS, SPANS)

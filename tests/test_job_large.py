@@ -137,7 +137,7 @@ def test_a_reader_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(workflow, "_MOST_HELD_BYTES", 1)
     monkeypatch.setattr(workflow, "_begin_to_read", dies)
     done = CliRunner().invoke(main, ["report", *(str(traced(tmp_path, rank)) for rank in range(2))])
-    assert done.exit_code == 1
+    assert done.exit_code == 3
     assert "a process that read captures has died" in done.output
     assert "Traceback" not in done.output
 

@@ -183,7 +183,7 @@ def test_ctrl_c_during_the_replay_leaves_the_timeline(
     fake_nsys()
     interrupt(fake_ncu("slow").with_name("ncu.seen.json"))
     result, report = profiled(tmp_path, "--collector", "nsys")
-    assert result.exit_code == 1
+    assert result.exit_code == 130
     assert "the replay was interrupted" in result.stderr
     assert len(report.result("cuda_gpu_kern_sum").rows)
 

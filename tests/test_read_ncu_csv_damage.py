@@ -214,6 +214,22 @@ def _made_or_refused(path: Path) -> bool:
     return True
 
 
+@pytest.mark.parametrize("unit", ["Gbyte", "Ebyte", "%/Gbyte"])
+def test_facts_of_a_gpu_that_are_out_of_range_are_missing(written: Callable[..., Profile], unit: str) -> None:
+    metrics = {
+        "device__attribute_display_name": ("", "H100"),
+        "device__attribute_total_memory": (unit, "85021163520"),
+        "device__attribute_clock_rate": ("", "1980000.5"),
+        "device__attribute_memory_clock_rate": ("Ghz", "1e300"),
+        "device__attribute_global_memory_bus_width": ("", "5120"),
+    }
+    (device,) = written(ncu.raw_page(metrics)).table("devices").to_dict("records")
+    assert device["name"] == "H100"
+    assert pd.isna(device["memory_bytes"])
+    assert pd.isna(device["memory_bandwidth_bytes_per_s"])
+    assert device["clock_hz"] == 1_980_000_500
+
+
 def test_an_infinite_speedup_is_none(written: Callable[..., Profile]) -> None:
     rules = written(DETAILS.replace(f'"{RULE[-1]}"', '"1e400"')).table("kernel_rules")
     assert rules["speedup_pct"].isna().all()

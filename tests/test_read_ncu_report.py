@@ -2,8 +2,9 @@
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,11 +15,14 @@ from nightsight.errors import CaptureError
 from nightsight.model import Profile
 from nightsight.read import read, recognize
 from nightsight.read.ncu import dump as ncu_dump
+from nightsight.read.ncu import report as ncu_reader
 from nightsight.read.ncu.blocks import Launch, read_blocks
+from nightsight.read.ncu.dump import SAMPLES
 from nightsight.read.ncu.lines import instructions
 from nightsight.read.ncu.model import METRIC_COLUMNS, base_unit, in_base_units, plain_message, range_path
 from nightsight.read.ncu.report import read_ncu_report
 from nightsight.tables import TABLES
+from nightsight.workflow import build_report
 from tests import ncu
 from tests.properties import examples
 from tests.recorded import Recorded
@@ -290,6 +294,117 @@ def test_what_the_library_drops_in_silence_is_noticed(tmp_path: Path) -> None:
         read(path)
 
 
+# what the module says of the launch in RESULT
+DUMPED: dict[str, Any] = {
+    "name": "k(int)",
+    "function": "k",
+    "mangled": "_Z1ki",
+    "names": 1,
+    "ranges": [("library", "step")],
+    "metrics": [
+        ("device__attribute_compute_capability_major", "", 9, ""),
+        ("device__attribute_compute_capability_minor", "", 0, ""),
+        ("device__attribute_total_memory", "", 80_000_000_000, "byte"),
+        ("device__attribute_multiprocessor_count", "", 132, ""),
+        ("device__attribute_display_name", "", "H100", ""),
+        ("launch__device_id", "", 0, ""),
+        ("gpu__time_duration.sum", "", 4.5, "usecond"),
+        ("inst_executed", "FFMA", 5.0, "inst"),
+    ],
+    "rules": [
+        {"section": "SOL", "rule": "Bottleneck", "name": "n", "title": "t", "message": "m", "type": 1}
+        | {"speedup_type": 1, "speedup_pct": 12.5}
+    ],
+    "counters": {"inst_executed": [(16, 5), (32, 6)], SAMPLES: [(16, 3), (32, 0)]},
+    "code": [(16, "FFMA", "/a/k.cu", 3, " x"), (32, "EXIT", "/a/k.cu", 4, "}")],
+}
+ODD: dict[type, list[Any]] = {
+    str: [None, "\udcff"],
+    int: [0, -1, (1 << 64) - 1],
+    float: [math.nan, math.inf, 1e300, (1 << 64) - 1, None],
+}
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    if not isinstance(value, dict | list | tuple):
+        yield path, value
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(inner, (*path, key))
+
+
+def put(value: Any, path: tuple[Any, ...], leaf: Any) -> Any:
+    if not path:
+        return leaf
+    changed = dict(value) if isinstance(value, dict) else dict(enumerate(value))
+    changed[path[0]] = put(value[path[0]], path[1:], leaf)
+    return changed if isinstance(value, dict) else list(changed.values())
+
+
+CASES = [
+    (place, other)
+    for place, leaf in leaves(DUMPED)
+    # a metric has a value of any kind
+    for other in ([*ODD[float], "x"] if "metrics" in place and isinstance(leaf, int) else ODD[type(leaf)])
+]
+
+
+def said(launch: dict[str, Any], folder: Path) -> Profile:
+    """Read a report of which the module says this."""
+    path = folder / "odd.ncu-rep"
+    path.write_bytes(ncu.report(ncu.block(SESSION), RESULT))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ncu_reader, "dump", lambda _: [launch])
+        return read_ncu_report(path)
+
+
+@examples(25)
+@given(st.sampled_from(CASES))
+def test_whatever_the_module_says_is_read_or_refused(folder: Path, case: tuple[tuple[Any, ...], Any]) -> None:
+    try:
+        devices = said(put(DUMPED, *case), folder).table("devices")
+    except CaptureError as error:
+        assert error.message.startswith("odd.ncu-rep is damaged: ")
+        assert case[0][0] in ("name", "function", "names", "counters", "code", "metrics")
+    else:
+        assert len(devices) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "other"),
+    [(("name",), None), (("names",), 0), (("code", 0, 0), 1 << 63), (("counters", SAMPLES, 0, 1), 1 << 63)],
+)
+def test_what_cannot_be_is_damage(tmp_path: Path, place: tuple[Any, ...], other: Any) -> None:
+    (device,) = said(DUMPED, tmp_path).table("devices").to_dict("records")
+    assert (device["name"], device["compute_capability"], device["multiprocessors"]) == ("H100", "9.0", 132)
+    with pytest.raises(CaptureError, match=r"odd\.ncu-rep is damaged"):
+        said(put(DUMPED, place, other), tmp_path)
+
+
+@pytest.mark.slow
+def test_a_launch_that_the_module_cannot_read_is_damage(capture_file: Callable[[str], Path]) -> None:
+    with pytest.raises(CaptureError, match=r"damaged_253\.ncu-rep is damaged: NVIDIA's ncu_report module"):
+        read(capture_file("damaged_253.ncu-rep"))
+
+
+RANGE = ncu.content("range.ncu-rep")
+
+
+@pytest.mark.slow
+@examples(8)
+@given(st.lists(st.tuples(st.integers(0, len(RANGE) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a_report_with_other_bytes_is_read_or_refused(folder: Path, changes: list[tuple[int, int]]) -> None:
+    content = bytearray(RANGE)
+    for place, byte in changes:
+        content[place] = byte
+    path = folder / "bytes.ncu-rep"
+    path.write_bytes(content)
+    try:
+        assert build_report(read(path), "bytes").results
+    except CaptureError as error:
+        assert "bytes.ncu-rep" in error.message
+
+
 # -- framing ----------------------------------------------------------------------------------------------------------
 
 
@@ -329,6 +444,7 @@ def test_ranges_and_graphs_are_launches_too(tmp_path: Path) -> None:
         ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(6, 3))), "where a text should"),
         ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(10, 3))), "where a message should"),
         ((ncu.block(SESSION), ncu.block(ncu.field(2, "x"))), "where a number should"),
+        ((ncu.block(SESSION), ncu.block(ncu.field(2, 1), ncu.field(22, 1 << 63))), "out of range"),
         ((ncu.block(SESSION), ncu.block(b"", KERNEL)), "differs from its header"),
     ],
 )

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from nightsight.model import Environment, Finding, Report, Result
+from nightsight.read import read
 from nightsight.render.lines import aligned, clipped, cut, wrapped
 from nightsight.render.terminal import Screen, brief_line, first_screen, screen_html, screen_lines
+from nightsight.workflow import build_report
 from tests.properties import examples
-from tests.recorded import Recorded
+from tests.recorded import DATA, Recorded
 
 # pandas holds no half of a surrogate pair, so no table of a report does
 NAMES = st.text(st.characters(codec="utf-8"), max_size=200)
@@ -150,6 +152,16 @@ def test_without_a_gpu_there_are_operators(recorded: Recorded) -> None:
     without = texts(first_screen(replace(report, results=left, findings=())))
     assert without[2].startswith("No work on a GPU.")
     assert any(line.endswith("  Operator") for line in without)
+
+
+def test_kernels_without_numbers_are_their_names() -> None:
+    path = DATA / "cases" / "33_one_section.csv"
+    screen = first_screen(build_report(read(path), "one section"))
+    assert screen.top
+    assert (screen.top.headings, screen.top.cells) == ((), ((),))
+    lines = texts(screen)
+    assert lines[lines.index("  Kernel") + 1] == "  copy_kernel"
+    assert "copy_kernel" in screen_html(screen)
 
 
 def test_a_report_of_nothing_is_still_said() -> None:

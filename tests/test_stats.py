@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.errors import MissingTable, UsageError
+from nightsight.errors import CaptureError, MissingTable, UsageError
 from nightsight.model import Profile
 from nightsight.read.nsys.tables import read_nsys
-from nightsight.stats import REPORTS, Selection, stats_table, stats_texts, write_stats
+from nightsight.stats import REPORTS, Selection, events, stats_table, stats_texts, write_stats
 from nightsight.tables import TABLES, conform, empty
 from nightsight.workflow import print_stats
 from tests.timeline import PROCESS, draw
@@ -178,6 +178,17 @@ def test_the_parent_of_overlapping_ranges_is_the_shortest_around() -> None:
     crossing = changed(profile, "ranges", end_ns=[11_000, 60_000, 9_000])
     stacks = stats_table(crossing, "nvtx_pushpop_trace").set_index("Name")["RangeStack"]
     assert stacks.to_dict() == {":long": ":1", ":short": ":2", ":in": ":1:3"}
+
+
+@pytest.mark.parametrize("report", ["nvtx_pushpop_trace", "nvtx_gpu_proj_trace", "nvtx_kern_sum"])
+def test_tables_that_would_be_endless_are_refused(report: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = draw("\n".join([*["nvtx  [a                 ]"] * 30, "cpu   ....L......", "s7    .....xxx..."]))
+    assert len(stats_table(profile, report))
+    # 30 ranges have 900 pairs, and 30 with the launch in them
+    monkeypatch.setattr(events, "_MOST_PAIRS", 899)
+    with pytest.raises(CaptureError, match="ranges are nested too deeply for this table"):
+        stats_table(profile, report)
+    assert len(stats_table(profile, "nvtx_sum")) == 1
 
 
 def test_of_two_equal_ranges_the_first_is_the_parent() -> None:

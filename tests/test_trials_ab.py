@@ -19,7 +19,7 @@ from nightsight.collect.workloads import Request
 from nightsight.collect.worktrees import Asked
 from nightsight.compare import Settings, measures
 from nightsight.comparison import Measures
-from nightsight.errors import CaptureError, NotMeasured
+from nightsight.errors import CaptureError, Interrupted, NotMeasured
 from nightsight.noise import noise_of
 from nightsight.trials import BASELINE, CANDIDATE, Compared, Trial, compared, looks
 from nightsight.workflow import Plan
@@ -265,9 +265,10 @@ if runs.exists() and runs.stat().st_size == 3:
 """
     committed(repository, {"train.py": program(fake, 1.0, before=code)}, "base")
     interrupt(tmp_path / "third")
-    message, hint = refused(measure, "HEAD", "HEAD")
-    assert message == "interrupted after 1 run"
-    assert hint == f"1 run is complete and kept: {tmp_path / 'reports'}"
+    with pytest.raises(Interrupted) as caught:
+        measure("HEAD", "HEAD")
+    assert caught.value.message == "interrupted after 1 run"
+    assert caught.value.hint == f"1 run is complete and kept: {tmp_path / 'reports'}"
 
 
 # -- when to look -----------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ if path.exists():
 path.touch()
 """
     interrupt(tmp_path / "second")
-    result = run("profile", "--collector", "nsys", "--repeat", "9", script(code), expect=FAILED)
+    result = run("profile", "--collector", "nsys", "--repeat", "9", script(code), expect=130)
     assert len(runs_in(tmp_path)) == 2
     assert "; 1 of 9 runs are complete" in error_lines(result)[0]
 

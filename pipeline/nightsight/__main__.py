@@ -1,5 +1,18 @@
-"""`python -m nightsight` is the command `nightsight`."""
+"""The command `nightsight`, also as `python -m nightsight`."""
 
-from nightsight.cli import main
+import signal
+import sys
 
-main(prog_name="nightsight")
+
+def main() -> None:
+    """Run the command line; Ctrl-C while it is loaded ends as it does later."""
+    try:
+        from nightsight.cli import main as command  # noqa: PLC0415 (this is what takes time)
+    except KeyboardInterrupt:
+        sys.stderr.write("Error: interrupted\n")
+        sys.exit(128 + signal.SIGINT)
+    command(prog_name="nightsight")
+
+
+if __name__ == "__main__":
+    main()

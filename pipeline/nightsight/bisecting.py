@@ -22,7 +22,7 @@ from nightsight.collect.process import Child, last_lines, run_logged
 from nightsight.collect.worktrees import GIT, Checkout, Side, checkout, git, worktrees
 from nightsight.compare import METRICS, Settings, compare
 from nightsight.comparison import COUNTS, Comparison, unit_of
-from nightsight.errors import NotMeasured, UsageError
+from nightsight.errors import Interrupted, NotMeasured, UsageError
 from nightsight.texts import log_line
 from nightsight.trials import BASELINE, CANDIDATE, Runs, Trial, ended_in_words, gate_value
 from nightsight.units import format_value
@@ -198,7 +198,10 @@ def step() -> int:
         return status
     except NotMeasured as error:
         _say(f"cannot be measured: {error.message}")
-        return _BROKEN if error.message.startswith("interrupted") else SKIP
+        return SKIP
+    except Interrupted as error:
+        _say(error.message)
+        return _BROKEN
     except BaseException:  # noqa: BLE001 (git must hear of any failure)
         # Python ends with status 1 then, which git takes for bad
         sys.excepthook(*sys.exc_info())

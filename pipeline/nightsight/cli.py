@@ -1,4 +1,4 @@
-"""The command line: Click commands and options, and the one place where errors become exit statuses.
+"""The command line: Click commands and options, and the one place where the end of a command becomes an exit status.
 
 Heavy imports wait until a command runs, so that `--help` does not load pandas.
 """
@@ -6,9 +6,12 @@ Heavy imports wait until a command runs, so that `--help` does not load pandas.
 import atexit
 import errno
 import gc
+import os
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -21,7 +24,7 @@ from nightsight import __version__
 from nightsight.commands.captures import prune, sanitize
 from nightsight.commands.ci import ci
 from nightsight.commands.compare import compare
-from nightsight.commands.console import Told, put, say, show_report, shown_progress
+from nightsight.commands.console import PROGRESS, Told, put, say, show_report, shown_progress
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
 from nightsight.commands.shared import (
@@ -30,11 +33,12 @@ from nightsight.commands.shared import (
     keep_memory,
     nsys_option,
     quiet_option,
-    stopped_by_signals,
     window_option,
 )
 from nightsight.commands.trials import REST, WithRest, ab, bisect
-from nightsight.errors import MissingTable, PipelineError, ToolError
+from nightsight.crash import crash_line, place_of
+from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
+from nightsight.interrupts import interrupts_noted
 from nightsight.options import (
     RECORDED,
     Number,
@@ -56,39 +60,67 @@ if TYPE_CHECKING:
     from nightsight.workflow import Made, Reading
 
 FORMATS: Final = ("html", "json", "csv", "parquet", "markdown", "perfetto", "speedscope")
+_CLOSED: Final = 141
+"""The exit status if nobody reads the output: as a shell says of SIGPIPE, which Windows lacks."""
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class _Group(click.Group):
-    """Prints our errors as two lines and sets the exit status; any other exception is a bug and shows its traceback."""
+    """Turns each way in which a command can end into its exit status (docs/command-line.md), and says why in words."""
 
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (Click's signature)
+    def invoke(self, ctx: click.Context) -> None:
         # garbage collection takes a fifth of the CPU time of a small report, and short-lived programs do not need it;
         # frozen objects are also skipped by the collection at exit
         gc.disable()
         atexit.register(gc.freeze)
-        try:
-            return super().invoke(ctx)
-        except PipelineError as error:
-            say(f"Error: {error.message}", err=True)
-            if error.hint:
-                say(*f"Hint: {error.hint}".split("\n"), err=True)
-            ctx.exit(error.exit_code)
-        except click.ClickException as error:
-            # Click's own words for wrong usage, which repeat what was typed
-            error.show(words := StringIO())
-            say(*words.getvalue().rstrip("\n").split("\n"), err=True)
-            ctx.exit(error.exit_code)
-        except KeyboardInterrupt:
-            say("Error: interrupted", err=True)
-            ctx.exit(1)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            say("Error: cannot write to standard output: no space left on device", err=True)
-            ctx.exit(PipelineError.exit_code)
-        finally:
-            gc.enable()
+        status = 0
+        with interrupts_noted() as signals:
+            try:
+                super().invoke(ctx)
+                sys.stdout.flush()
+            except click.exceptions.Exit as ending:
+                status = ending.exit_code
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (whatever it is, it has an exit status)
+                status, said = _explained(error, ctx, signals)
+                # nobody may be there to read it
+                with suppress(OSError):
+                    say(*said, err=True)
+            finally:
+                gc.enable()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                # Python would try it again at exit, complain, and exit with 120
+                with suppress(OSError):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        # also where a report was still written: whoever asks must not take it for one of the whole run
+        ctx.exit(128 + signals[0] if signals else status)
+
+
+def _explained(error: BaseException, ctx: click.Context, signals: Sequence[int]) -> tuple[int, list[str]]:
+    """Return the exit status of a command that an exception has ended, and what to say, in lines."""
+    shown = "".join(traceback.format_exception(error)).splitlines() if ctx.params["debug"] else []
+    told = ctx.meta.get(PROGRESS)
+    doing = told.doing if told and told.doing else f"nightsight {ctx.invoked_subcommand}"
+    if isinstance(error, click.ClickException):
+        # Click's own words for wrong usage, which repeat what was typed
+        error.show(words := StringIO())
+        return error.exit_code, [*shown, *words.getvalue().rstrip("\n").split("\n")]
+    if isinstance(error, MemoryError):
+        error = NoMemory(place_of(error, doing))
+    if isinstance(error, PipelineError):
+        hint = f"Hint: {error.hint}".split("\n") if error.hint else []
+        return error.exit_code, [*shown, f"Error: {error.message}", *hint]
+    if signals or isinstance(error, KeyboardInterrupt):
+        return Interrupted.exit_code, [*shown, "Error: interrupted"]
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        # whoever reads the output has seen enough
+        return _CLOSED, shown
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return PipelineError.exit_code, [*shown, "Error: cannot write to standard output: no space left on device"]
+    assert isinstance(error, Exception)
+    return CRASHED, [*shown, f"Error: {crash_line(error, doing)}"]
 
 
 def _ncu_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -242,8 +274,9 @@ _workloads_option = click.option(
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--debug", is_flag=True, help="Show the traceback of any error.")
 @click.version_option(__version__, prog_name="nightsight")
-def main() -> None:
+def main(*, debug: bool) -> None:
     """Run GPU workloads under nsys or torch.profiler, and turn captures into one report.
 
     Example: nightsight profile mlp
@@ -417,7 +450,6 @@ def profile(ctx: click.Context, /, target: str | None, **values: Any) -> None:  
         say(python.remark, err=True)
     if (unseen := withheld(options.keep_env)) and not options.quiet:
         say(f"Not passed to the program: {', '.join(unseen)}. To pass one: --keep-env NAME", err=True)
-    stopped_by_signals()
     with shown_progress(is_quiet=options.quiet) as progress:
         show = _shown(options, progress)
         plan = Plan(program, collector, options.reports, parameters, options.window, options.attach, show=show)

@@ -1,4 +1,9 @@
-"""The kinds of failure that users can meet, each with the exit code of the command."""
+"""The kinds of failure that users can meet, each with the exit status of the command (docs/command-line.md)."""
+
+from typing import Final
+
+CRASHED: Final = 70
+"""The exit status of a bug: EX_SOFTWARE of sysexits.h. Python's own is 1, which a gate takes for a regression."""
 
 
 class PipelineError(Exception):
@@ -28,6 +33,12 @@ class WorkloadError(PipelineError):
     exit_code = 1
 
 
+class Interrupted(PipelineError):
+    """A signal has ended the command: the message says what is kept. The command line knows which signal it was."""
+
+    exit_code = 130
+
+
 class CaptureError(PipelineError):
     """A file cannot be read as a capture, or a place cannot be written to."""
 
@@ -38,3 +49,14 @@ class NotMeasured(PipelineError):
 
 class MissingTable(PipelineError):
     """The events of a requested result were not captured."""
+
+
+class NoMemory(PipelineError):
+    """There is too little memory: neither the capture nor nightsight is broken."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"not enough memory {where}",
+            "A report takes 5 times the size of a trace (unpacked), and 8 times that of an .sqlite. Use a machine with "
+            "more memory, raise the limit of this one (ulimit -v, the container's), or capture fewer steps.",
+        )

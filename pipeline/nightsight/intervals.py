@@ -4,7 +4,7 @@ With ten million spans, allocating memory takes most of the time, so the functio
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,6 +23,14 @@ def in_order(start: Ints, *others: Ints) -> Ints:
     order = np.argsort(start, kind="stable")
     ordered = start[order]
     return np.lexsort((*reversed(others), start)) if (ordered[1:] == ordered[:-1]).any() else order
+
+
+def divided(begin: int, length: int, count: int) -> Ints:
+    """Return the edges of `count` equal parts of a span, rounded down; just its beginning if there are none."""
+    # the product of length and place may exceed int64, what is left of each part times the place does not
+    each, rest = divmod(length, max(count, 1))
+    place = np.arange(count + 1, dtype=np.int64)
+    return begin + each * place + rest * place // max(count, 1)
 
 
 def union_of(spans: Iterable[Spans]) -> Spans:
@@ -48,18 +56,10 @@ def outer(end: Ints, start: Ints | None = None) -> Ints:
     """Return for each span the position of the latest earlier span that ends no earlier, or -1.
 
     Spans must be sorted by (start, longest first). If they are nested, the result is the parent. With `start`, that one
-    must be open when this one starts: an empty span at the end of another is outside. In each round a span jumps over
-    its current candidate and over all that this one has already jumped over, so the number of rounds grows with the
-    logarithm of the number of spans.
+    must be open when this one starts: an empty span at the end of another is outside.
     """
-    position = np.arange(-1, len(end) - 1, dtype=np.int64)
-    while True:
-        short = (position >= 0) & (end[position] < end)
-        if start is not None:
-            short |= (position >= 0) & (end[position] <= start)
-        if not short.any():
-            return position
-        position[short] = position[position[short]]
+    least = end if start is None else np.maximum(end, start + 1)
+    return reaching(np.arange(-1, len(end) - 1, dtype=np.int64), end, least)
 
 
 def innermost(start: Ints, end: Ints, parent: Ints, time: Ints) -> Ints:
@@ -67,14 +67,54 @@ def innermost(start: Ints, end: Ints, parent: Ints, time: Ints) -> Ints:
 
     Spans must be sorted by (start, longest first); `parent` is the result of `outer`.
     """
-    if not len(start):
-        return np.full(len(time), -1, dtype=np.int64)
-    found = np.searchsorted(start, time, side="right") - 1
-    while True:
-        closed = (found >= 0) & (end[found] <= time)
-        if not closed.any():
-            return found
-        found[closed] = parent[found[closed]]
+    return reaching(np.searchsorted(start, time, side="right") - 1, end, time + 1, parent)
+
+
+def reaching(position: Ints, end: Ints, least: Ints, parent: Ints | None = None) -> Ints:
+    """Move each position back to the latest span that ends no earlier than `least`, or to -1; return the positions.
+
+    parent: the result of `outer`; None if the positions are to become that result. They change in place.
+    A span that ends too early is left for its parent, because all spans between them end earlier still. Most searches
+    end after a few rounds. The rest, such as a loop after a deep recursion, use a tree: time hardly grows with depth.
+    """
+    parent = position if parent is None else parent
+    rows = np.flatnonzero(position >= 0)
+    for _ in range(_ROUNDS):
+        rows = rows[end[position[rows]] < least[rows]]
+        if not len(rows):
+            return position
+        position[rows] = parent[position[rows]]
+        rows = rows[position[rows] >= 0]
+    position[rows] = _searched(position[rows], end, least[rows])
+    return position
+
+
+_ROUNDS: Final = 24
+
+
+def _searched(position: Ints, end: Ints, least: Ints) -> Ints:
+    """Return the latest positions, at most the given ones, with an end of at least `least`, or -1."""
+    # the latest ends of blocks of 1, 2, 4, ... spans
+    latest = [end]
+    while len(latest[-1]) > 1:
+        halves = latest[-1][: len(latest[-1]) // 2 * 2]
+        latest.append(np.maximum(halves[::2], halves[1::2]))
+    found, height = np.full((2, len(position)), -1, dtype=np.int64)
+    # up: look at the last block before `bound`, in blocks of twice the size each time
+    bound, rows = position + 1, np.arange(len(position))
+    for level, ends in enumerate(latest):
+        last = bound[rows] - 1
+        has = ends[last] >= least[rows]
+        found[rows[has]], height[rows[has]] = last[has], level
+        bound[rows] >>= 1
+        rows = rows[~has & (bound[rows] > 0)]
+    # down: into the later half if it ends late enough
+    for level in range(len(latest) - 1, 0, -1):
+        rows = np.flatnonzero(height == level)
+        later = 2 * found[rows] + 1
+        found[rows] = later - (latest[level - 1][later] < least[rows])
+        height[rows] -= 1
+    return found
 
 
 def contained(start: Ints, end: Ints, inner_start: Ints, inner_end: Ints) -> tuple[Ints, Ints]:

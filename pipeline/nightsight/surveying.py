@@ -1,7 +1,7 @@
 """The command `fleet`: captures anywhere are summarized where workers are, and the summaries make one page."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,18 +12,17 @@ import pandas as pd
 
 from nightsight import fleet
 from nightsight.comparing import load
-from nightsight.errors import CaptureError, PipelineError, ToolError, UsageError, WorkloadError
+from nightsight.errors import CaptureError, Interrupted, PipelineError, ToolError, UsageError
 from nightsight.events.window import check_window
 from nightsight.fleet import Cluster, Found, Packed, Store
 from nightsight.parallel import use_one_thread
 from nightsight.progress import silent
 from nightsight.render.fleet import render_survey, verdict_of
-from nightsight.runs import write_file
 from nightsight.survey import FILES, VERSION, Failure, Survey, conform
 from nightsight.texts import without_host
 from nightsight.workflow import Reading, title_of
 
-__all__ = ["Asked", "Reduced", "summarized", "survey", "verdict_of", "write_page"]
+__all__ = ["Asked", "Reduced", "summarized", "survey", "verdict_of"]
 
 _TOLD: Final = 40
 """How often progress is told, and the list of files kept, at most."""
@@ -76,10 +75,10 @@ def summarized(file: Found, known: frozenset[str], reading: Reading) -> Reduced:
         return Reduced(capture, fleet.packed(summary))
 
 
-def survey(asked: Asked, reading: Reading) -> Survey:
-    """Summarize what has no summary yet, and put all summaries together.
+def survey(asked: Asked, reading: Reading) -> tuple[Survey, str]:
+    """Summarize what has no summary yet; return what all summaries say together, and the page on it.
 
-    CaptureError if nothing can be read; WorkloadError on an interrupt, after which the same command goes on.
+    CaptureError if nothing can be read; Interrupted on a signal, after which the same command goes on.
     """
     check_window(reading.window)
     listing = fleet.found(asked.patterns)
@@ -92,14 +91,42 @@ def survey(asked: Asked, reading: Reading) -> Survey:
     except KeyboardInterrupt:
         many = f"{len(kept.captures)} of {len(kept.files)} captures"
         hint = "Their summaries are kept: run the same command again."
-        raise WorkloadError(f"interrupted after {many}", hint) from None
+        raise Interrupted(f"interrupted after {many}", hint) from None
     finally:
         kept.note()
     if not kept.captures:
         raise _nothing(failures, listing.notes)
     rows, notes = _rows(kept, asked)
-    made = fleet.survey_of(rows, [kept.summaries[capture] for capture in rows["capture"]])
-    return replace(made, failures=failures, notes=(*listing.notes, *notes, *made.notes))
+    reading.progress(f"writing {asked.page.name}")
+
+    def made(chosen: pd.DataFrame, unfit: Sequence[Failure] = ()) -> tuple[Survey, str]:
+        found = fleet.survey_of(chosen, [kept.summaries[capture] for capture in chosen["capture"]])
+        found = replace(found, failures=(*failures, *unfit), notes=(*listing.notes, *notes, *found.notes))
+        return found, render_survey(found)
+
+    try:
+        return made(rows)
+    except Exception:
+        # a bug, but the page of a thousand captures must not be lost over one of them
+        unfit = dict(_unfit(rows, made))
+        rest = rows[~rows["capture"].isin(unfit)]
+        if not unfit or not len(rest):
+            raise
+        return made(rest, tuple(unfit.values()))
+
+
+def _unfit(rows: pd.DataFrame, made: Callable[[pd.DataFrame], object]) -> Iterator[tuple[str, Failure]]:
+    """Yield the captures of which no page can be made even alone, and why: a half that has a page has none of them."""
+    try:
+        made(rows)
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
+        half = len(rows) // 2
+        if half:
+            yield from _unfit(rows[:half], made)
+            yield from _unfit(rows[half:], made)
+        else:
+            reason = f"no page can be made of it: {fleet.reason(error)}"
+            yield rows["capture"].iloc[0], Failure(rows["file"].iloc[0], reason)
 
 
 class _Kept:
@@ -217,8 +244,3 @@ def _report(file: Found, page: Path) -> str:
         near.insert(0, (path.parent.parent if path.parent.name == "capture" else path.parent) / "report.html")
     there = (each for each in near if each.is_file() and each.is_relative_to(folder))
     return next((quote(each.relative_to(folder).as_posix(), safe="/") for each in there), "")
-
-
-def write_page(survey: Survey, page: Path) -> None:
-    """Write the page of a survey."""
-    write_file(page, render_survey(survey).encode())

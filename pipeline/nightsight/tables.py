@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from nightsight.intervals import Ints, innermost, outer
+from nightsight.intervals import Flags, Ints, innermost, outer
 
 INT: Final = "int64"
 NULLABLE: Final = "int64[pyarrow]"
@@ -482,6 +482,16 @@ def levels(parent: Ints) -> Ints:
         above[rows] = above[position]
         rows = rows[above[rows] >= 0]
     return level
+
+
+def nearest(parent: Ints, is_passed: Flags) -> Ints:
+    """Return for each row itself or its nearest ancestor that is not passed over, -1 for none, as fast as `levels`."""
+    # one entry more, so that -1 leads to itself
+    is_passed = np.append(is_passed, False)
+    found = np.append(np.where(is_passed[:-1], parent, np.arange(len(parent))), -1)
+    while is_passed[found].any():
+        found = found[found]
+    return found[:-1]
 
 
 def ancestors(parent: Ints) -> Iterator[tuple[Ints, Ints]]:

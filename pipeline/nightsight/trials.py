@@ -8,14 +8,12 @@ import datetime as dt
 import gc
 import secrets
 import shutil
-import signal
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import log
 from pathlib import Path
-from types import FrameType
 from typing import Final, TypeVar
 
 from nightsight.collect import Choice
@@ -33,8 +31,9 @@ from nightsight.collect.worktrees import (
 )
 from nightsight.compare import Settings, compare, measures
 from nightsight.comparison import Comparison, Measures, machine_key, unit_of
-from nightsight.errors import CaptureError, NotMeasured, PipelineError, UsageError, WorkloadError
+from nightsight.errors import CaptureError, Interrupted, NotMeasured, PipelineError, UsageError, WorkloadError
 from nightsight.events.window import AUTO
+from nightsight.interrupts import interrupts_noted
 from nightsight.model import Finding, Report
 from nightsight.noise import SAID, keep_noise, noise_of
 from nightsight.pruning import Keep
@@ -77,10 +76,10 @@ def repeated(plan: Plan, request: Request, times: int, *, keep: Keep = "captures
             request.progress(f"run {order + 1} of {times}", done=order, of=times, is_series=True)
             try:
                 made = profile_program(turn, request if is_last else replace(request, replay=None))
-            except (WorkloadError, CaptureError) as error:
-                if interrupts:
+            except (WorkloadError, CaptureError, Interrupted) as error:
+                if interrupts or isinstance(error, Interrupted):
                     kept = f"; {len(done)} of {times} runs are complete" if done else ""
-                    raise WorkloadError(f"{error.message}{kept}", error.hint) from error
+                    raise Interrupted(f"{error.message}{kept}", error.hint) from error
                 failures.append(error)
                 yield f"run {order + 1} failed: {error.message}"
                 continue
@@ -108,29 +107,6 @@ def spread_of(runs: Sequence[Measures]) -> tuple[Finding, ...]:
         texts.append(f"{SAID[name]}: {share} ({low} to {high})")
     detail = f"Standard deviation over mean, one value per run, and the range: {'; '.join(texts)}."
     return (Finding("run_spread", "info", f"How much {len(runs)} runs differ", detail),)
-
-
-@contextmanager
-def interrupts_noted() -> Iterator[list[int]]:
-    """List the interrupts that come: a run takes one as the end of its program, and the series must end too."""
-    seen: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        signal.default_int_handler(number, frame)
-
-    taken = [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is signal.default_int_handler
-    ]
-    for number in taken:
-        signal.signal(number, note)
-    try:
-        yield seen
-    finally:
-        for number in taken:
-            signal.signal(number, signal.default_int_handler)
 
 
 # -- pairs of two commits ---------------------------------------------------------------------------------------------
@@ -268,7 +244,7 @@ def compared(trial: Trial, base: str, head: str, pairs: int, *, settings: Callab
 
 @contextmanager
 def ended_in_words(runs: Runs) -> Iterator[None]:
-    """Turn what ends a trial into a NotMeasured that says what is left of it; a UsageError stays one."""
+    """Turn what ends a trial into an Interrupted or a NotMeasured that says what is left of it; UsageErrors stay."""
     with interrupts_noted() as interrupts:
         try:
             yield
@@ -276,8 +252,8 @@ def ended_in_words(runs: Runs) -> Iterator[None]:
             made = sum(map(len, runs.folders.values()))
             count = f"{made} run{'s' * (made != 1)}"
             kept = f"{count} {'is' if made == 1 else 'are'} complete and kept: {runs.trial.reports}" if made else ""
-            if interrupts or not isinstance(error, PipelineError):
-                raise NotMeasured(f"interrupted after {count}", kept) from error
+            if interrupts or isinstance(error, KeyboardInterrupt | Interrupted):
+                raise Interrupted(f"interrupted after {count}", kept) from error
             ended = UsageError if isinstance(error, UsageError) else NotMeasured
             raise ended(error.message, "\n".join(filter(None, (error.hint, kept)))) from error
 

@@ -26,7 +26,8 @@ from nightsight.collect.launched import launched
 from nightsight.collect.nsys import export_sqlite, required_nsys
 from nightsight.collect.timing import of_benchmark, time_ranges
 from nightsight.collect.workloads import OnlyTimed, Program, Request, arguments_of
-from nightsight.errors import CaptureError, UsageError, WorkloadError
+from nightsight.crash import about, note
+from nightsight.errors import CaptureError, Interrupted, UsageError, WorkloadError
 from nightsight.events.sharing import with_own_gpus
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import AUTO, START_UP, check_window, chosen_window, offered_windows
@@ -94,8 +95,8 @@ class Plan:
 def profile_program(plan: Plan, request: Request) -> Made:
     """Run a program under a profiler, and write its report.
 
-    Sets the folders of `request`. WorkloadError if the program failed (the report of what was captured is written
-    first), or on an interrupt after the program ended; the message then names the capture.
+    Sets the folders of `request`. WorkloadError if the program failed or was interrupted (the report of what was
+    captured is written first); Interrupted after the program ended: the message names the capture.
     """
     program = plan.program
     check_window(plan.window)
@@ -106,7 +107,7 @@ def profile_program(plan: Plan, request: Request) -> Made:
     run = new_run(reports, program.name, started=dt.datetime.now(dt.UTC))
     request = replace(request, captures=run.captures, logs=run.logs, ncu=ncu)
     results = awaited(plan.attach)
-    with _interrupts_name_the_capture(request):
+    with _errors_name_the_capture(request):
         capture = _collected(collector, plan, request)
         # before any other run of the program writes its results again
         capture, serving = measured_by(capture, results)
@@ -257,26 +258,34 @@ def list_runs(reports: Path) -> None:
 
 
 @contextmanager
-def _interrupts_name_the_capture(request: Request) -> Iterator[None]:
-    """Turn an interrupt into a WorkloadError that names the capture and the command that makes its report."""
+def _errors_name_the_capture(request: Request) -> Iterator[None]:
+    """Note on errors which capture is kept; turn an interrupt into an Interrupted with the command for its report."""
     try:
         yield
+    except Exception as error:
+        if capture := _kept(request):
+            note(error, capture)
+        raise
     except KeyboardInterrupt:
-        # an export before the file that it was made from
-        files = (
-            path
-            for ending in (".sqlite", ".json.gz", ".nsys-rep", ".ncu-rep")
-            for path in request.captures.glob(f"*{ending}")
-        )
-        capture = next((path for path in files if path.stat().st_size), None)
+        capture = _kept(request)
         if capture is None:
-            raise WorkloadError("interrupted before anything was captured") from None
+            raise Interrupted("interrupted before anything was captured") from None
         tool = ("--nsys", str(request.nsys)) if request.nsys and capture.suffix == ".nsys-rep" else ()
         command = shlex.join(("nightsight", "report", *tool, str(capture)))
-        raise WorkloadError(
+        raise Interrupted(
             f"interrupted before the report was written; the capture is kept: {capture}",
             f"Make its report: {command}",
         ) from None
+
+
+def _kept(request: Request) -> Path | None:
+    """Return the capture of a run, an export before the file that it was made from; None if there is none yet."""
+    files = (
+        path
+        for ending in (".sqlite", ".json.gz", ".nsys-rep", ".ncu-rep")
+        for path in request.captures.glob(f"*{ending}")
+    )
+    return next((path for path in files if path.stat().st_size), None)
 
 
 @dataclass(frozen=True)
@@ -489,8 +498,9 @@ def open_file(path: Path, form: Format, reading: Reading) -> Source:
             raise UsageError(
                 "a report.json has the figures that it was made with", "Pass the capture that it was made from."
             )
-        report = Report.from_json(path.read_bytes())
-        refuse_incomplete(report)
+        with about(path, "reading"):
+            report = Report.from_json(path.read_bytes())
+            refuse_incomplete(report)
         return Source(report)
     with profile_of(path, reading, details=form.of_events or _is_small(path)) as profile:
         reading.progress(f"looking for causes in {path.name}")
@@ -604,7 +614,7 @@ def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callabl
         asked = [pool.submit(_read_apart, path, replace(reading, progress=silent)) for path in paths]
         yield (future.result for future in asked)
     except BrokenProcessPool:
-        raise WorkloadError(
+        raise CaptureError(
             "a process that read captures has died, maybe for want of memory",
             "Pass the captures of fewer ranks, or use a machine with more memory.",
         ) from None
@@ -660,10 +670,13 @@ def profile_of(path: Path, reading: Reading, *, details: Details = True) -> Iter
     if recognize(path) != "nsys-rep":
         if not _is_small(path):
             reading.progress(f"reading {path.name}")
-        yield with_unprofiled(read(path, details=details, most_bytes=reading.most_bytes), path)
+        with about(path, "reading"):
+            profile = with_unprofiled(read(path, details=details, most_bytes=reading.most_bytes), path)
+        with about(path):
+            yield profile
         return
     tool = required_nsys(reading.nsys)
-    with scratch() as folder:
+    with about(path), scratch() as folder:
         reading.progress(f"exporting {path.name}")
         database = folder / "export.sqlite"
         export_sqlite(path, database, nsys=tool, log=folder / "export.log")

@@ -52,7 +52,7 @@ def memory_operations(timeline: Timeline) -> Table:
     table = table.merge(sums, on=_KINDS, how="left", validate="1:1")
     table = table.merge(_time_at_peak(timeline), on=_KINDS, how="left", validate="1:1")
     spent = table["total_ns"].where(table["total_ns"] > 0)
-    table = table.assign(rate_bytes_per_s=table["total_bytes"] * 1e9 / spent, peak_pct=100.0 * table["at_peak"] / spent)
+    table = table.assign(rate_bytes_per_s=_rate(table), peak_pct=100.0 * table["at_peak"] / spent)
     columns = [*_KINDS, "count", "time_pct", "total_ns", "avg_ns", "med_ns", "max_ns"]
     return Table(table[[*columns, "total_bytes", "avg_bytes", "max_bytes", "rate_bytes_per_s", "peak_pct"]])
 
@@ -81,15 +81,19 @@ def copy_sizes(timeline: Timeline) -> Table:
     grouped = frame[(operations["operation"] != "memset").to_numpy()].groupby(list(frame)[:3], observed=True)
     table = grouped.agg(count=("bytes", "size"), total_bytes=("bytes", "sum"), total_ns=("length", "sum")).reset_index()
     power = table["power"].to_numpy(dtype=np.int64)
-    spent = table["total_ns"].where(table["total_ns"] > 0)
     table = table.assign(
         from_bytes=np.where(power > 0, 1 << np.maximum(power - 1, 0), 0),
         below_bytes=1 << power,
-        rate_bytes_per_s=table["total_bytes"] * 1e9 / spent,
+        rate_bytes_per_s=_rate(table),
     )
     columns = ["operation", "host_kind", "from_bytes", "below_bytes", "count", "total_bytes", "total_ns"]
     notes = (f"Copies whose size is not known: {unsized:,}. They are in no bin.",) if unsized else ()
     return Table(table[[*columns, "rate_bytes_per_s"]], notes)
+
+
+def _rate(table: pd.DataFrame) -> "pd.Series[float]":
+    """Return bytes per second, missing where the size or the time is not known."""
+    return table["total_bytes"].astype("float64") * 1e9 / table["total_ns"].where(table["total_ns"] > 0)
 
 
 def slow_copies(timeline: Timeline) -> Table:

@@ -10,7 +10,7 @@ from nightsight.analyze.ranges.callers import call_paths
 from nightsight.analyze.split import devices_at_work, idle_causes
 from nightsight.events.names import GRAPH, operation_names
 from nightsight.events.timeline import Timeline, busy_spans, by_device
-from nightsight.intervals import Ints, Spans, covered, gaps
+from nightsight.intervals import Ints, Spans, covered, divided, gaps
 from nightsight.results import GPU_GAPS, GPU_UTILIZATION, IDLE
 from nightsight.tables import categorical
 
@@ -59,7 +59,7 @@ def gpu_utilization(timeline: Timeline) -> Table:
     window, tables = timeline.window, [pd.DataFrame(columns=GPU_UTILIZATION.column_names)]
     # no stretch is shorter than 1 ns
     count = min(STRETCHES, window.length_ns)
-    edges = window.start_ns + window.length_ns * np.arange(count + 1) // max(count, 1)
+    edges = divided(window.start_ns, window.length_ns, count)
     for device in devices_at_work(timeline):
         busy = covered(busy_spans(timeline)[int(device)], edges[:-1], edges[1:])
         since = edges - window.start_ns

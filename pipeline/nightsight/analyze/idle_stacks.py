@@ -9,7 +9,7 @@ gaps are. Recorded calls are spans, so their time is known.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from nightsight.events.window import Window
 from nightsight.intervals import Ints, gaps, innermost, inside, outer, scaled
 from nightsight.results import HOST, IDLE, IDLE_STACKS, OPERATORS
 from nightsight.stacks import framed, joined, of_library, split, without_line
-from nightsight.tables import NULLABLE, empty
+from nightsight.tables import NULLABLE, empty, levels, nearest
 from nightsight.units import format_value
 
 # the sampler misses turns while all processors are busy; a longer pause than this many is none of its
@@ -178,20 +178,24 @@ def _called(calls: pd.DataFrame) -> _Calls:
 
 
 def _paths(function: Ints, parent: Ints, names: list[str]) -> tuple[Ints, list[str]]:
-    """Return the stack of each call as a position in the distinct stacks, and these; parents come before children."""
-    stack, texts = np.full(len(function), -1, dtype=np.int64), list[str]()
-    rows = np.flatnonzero(parent < 0)
-    while len(rows):
+    """Return the stack of each call as a position in the distinct stacks, and these.
+
+    Calls more than _DEEPEST levels deep count for the one around them on the last of these levels.
+    """
+    stack, texts, level = np.full(len(function), -1, dtype=np.int64), list[str](), levels(parent)
+    order = np.argsort(level, kind="stable")
+    edges = np.searchsorted(level[order], np.arange(min(int(level.max(initial=-1)) + 1, _DEEPEST) + 1))
+    for low, high in pairwise(edges.tolist()):
+        rows = order[low:high]
         above = np.where(parent[rows] >= 0, stack[parent[rows]], -1)
         codes, distinct = pd.factorize((above + 1) * len(names) + function[rows])
         stack[rows] = codes + len(texts)
-        callers = [texts[key // len(names) - 1] if key >= len(names) else "" for key in distinct.tolist()]
-        texts += [
-            joined([*split(caller), names[key % len(names)]])
-            for caller, key in zip(callers, distinct.tolist(), strict=True)
-        ]
-        rows = np.flatnonzero((stack < 0) & (np.append(stack, -1)[parent] >= 0))
-    return stack, texts
+        caller, called = (part.tolist() for part in np.divmod(distinct, len(names)))
+        texts += [joined([texts[up - 1] if up else "", names[name]]) for up, name in zip(caller, called, strict=True)]
+    return stack[nearest(parent, level >= _DEEPEST)], texts
+
+
+_DEEPEST: Final = 200
 
 
 def _stand_ins(timeline: Timeline, recorded: set[int]) -> dict[int, int]:

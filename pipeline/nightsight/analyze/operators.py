@@ -54,7 +54,7 @@ def kernel_operators(timeline: Timeline) -> Table:
     )
     keys = ["operator", "forward", "module"]
     functions = timeline.profile.tables.get("python_functions", empty("python_functions"))
-    if len(functions):
+    if len(functions) and len(operators):
         # the operator that the program called: the forward one, in the backward pass
         called = np.where(np.append(forward, -1)[row] >= 0, np.append(forward, -1)[row], row)
         asked = operators.iloc[called.clip(0)]

@@ -28,6 +28,7 @@ class Bars(Told):
 
     def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
         """Show it from now on."""
+        self.doing = message
         self._shown.start()
         clock, is_new = self._clock(time.monotonic(), done, of, is_series=is_series)
         if is_series:

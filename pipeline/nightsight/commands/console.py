@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from nightsight.model import Report
     from nightsight.render.terminal import Line
 
+PROGRESS: Final = "nightsight.progress"
+"""Where the context of a command has the `Told` that was shown last."""
 _PIPED: Final = 100
 _UNKNOWN: Final = 80
 _NARROWEST: Final = 40
@@ -116,13 +118,21 @@ def _is_dumb() -> bool:
 
 
 class Told:
-    """A `Progress` that prints each message as a line on standard error, with the time left where that is known."""
+    """A `Progress` that prints each message as a line on standard error, with the time left where that is known.
 
-    def __init__(self) -> None:
+    doing: what was told last, also if nothing is printed since `is_quiet`.
+    """
+
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        self.doing = ""
+        self._is_quiet = is_quiet
         self._clocks: dict[bool, Clock] = {}
 
     def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
         """Print it."""
+        self.doing = message
+        if self._is_quiet:
+            return
         now_s = time.monotonic()
         clock, _ = self._clock(now_s, done, of, is_series=is_series)
         left_s = clock.left_s(now_s) if done < of else None
@@ -144,18 +154,16 @@ class Told:
         return nullcontext()
 
 
-class _Quiet(Told):
-    def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
-        """Print nothing."""
-
-
 @contextmanager
 def shown_progress(*, is_quiet: bool = False) -> Iterator[Told]:
     """Show progress on stderr: bars with the time on a terminal, plain lines elsewhere, nothing if `is_quiet`."""
-    if is_quiet or _is_dumb() or not sys.stderr.isatty():
-        yield _Quiet() if is_quiet else Told()
-        return
-    from nightsight.commands.bars import shown_bars
+    with ExitStack() as stack:
+        if is_quiet or _is_dumb() or not sys.stderr.isatty():
+            told = Told(is_quiet=is_quiet)
+        else:
+            from nightsight.commands.bars import shown_bars
 
-    with shown_bars() as bars:
-        yield bars
+            told = stack.enter_context(shown_bars())
+        if context := click.get_current_context(silent=True):
+            context.meta[PROGRESS] = told
+        yield told

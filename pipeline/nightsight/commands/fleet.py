@@ -1,12 +1,11 @@
 """The command `fleet`."""
 
-import sys
 from pathlib import Path
 
 import click
 
 from nightsight.commands.console import say, shown_progress
-from nightsight.commands.shared import input_option, nsys_option, quiet_option, stopped_by_signals, window_option
+from nightsight.commands.shared import input_option, nsys_option, quiet_option, window_option
 
 _MOST_TOLD = 5
 
@@ -81,20 +80,18 @@ def fleet(  # noqa: PLR0913 (Click's)
     import gc
 
     from nightsight.fleet import LOCAL, Cluster
-    from nightsight.surveying import Asked, survey, verdict_of, write_page
+    from nightsight.runs import write_file
+    from nightsight.surveying import Asked, survey, verdict_of
     from nightsight.workflow import Reading
 
     if scheduler != LOCAL and (workers or memory):
         raise click.UsageError("--workers and --memory are for workers that are started here, without --scheduler.")
     # this process lives long: the objects of thousands of messages must go
     gc.enable()
-    if sys.platform != "win32":
-        stopped_by_signals()
     asked = Asked(patterns, output, summaries, workload, Cluster(scheduler, workers or 0, memory))
     with shown_progress(is_quiet=quiet) as progress:
-        found = survey(asked, Reading(nsys, max_input, progress, window))
-        progress(f"writing {output.name}")
-        write_page(found, output)
+        found, page = survey(asked, Reading(nsys, max_input, progress, window))
+        write_file(output, page.encode())
     for each in found.failures[:_MOST_TOLD]:
         say(f"Not read: {each.name}: {each.reason}", err=True)
     if len(found.failures) > _MOST_TOLD:

@@ -1,6 +1,5 @@
-"""What several commands share: options about captures, and what to print; signals; memory."""
+"""What several commands share: options about captures, and what to print; memory."""
 
-import signal
 import sys
 from pathlib import Path
 from typing import Final
@@ -35,16 +34,6 @@ quiet_option = click.option(
     "-q", "--quiet", is_flag=True, help="Print only what scripts read, and errors: no progress and no summary."
 )
 nsys_option = click.option("--nsys", type=TOOL, metavar="PATH", help="The nsys to use (default: detected).")
-
-
-def stopped_by_signals() -> None:
-    """Let a cancelled CI job (SIGTERM) and a closed terminal (SIGHUP) do what Ctrl-C does: stop, and keep the capture.
-
-    Not if the signal is ignored, as under nohup.
-    """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
 
 
 def keep_memory() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from nightsight.commands.console import Told, say, shown_progress, width_of
-from nightsight.commands.shared import nsys_option, stopped_by_signals, window_option
+from nightsight.commands.shared import nsys_option, window_option
 from nightsight.errors import ToolError
 from nightsight.options import Number, TrialOptions, names
 
@@ -205,7 +205,6 @@ def _trial(ctx: click.Context, target: str | None, options: TrialOptions, progre
     rest = ctx.meta[REST]
     if target is None and not rest:
         raise click.UsageError("Name a workload or a script, or give a command after `--`.")
-    stopped_by_signals()
     needs = partial(needs_of, options.collector, target, options.workloads, options.nsys)
     python = interpreter(options.python, needs)
     if target and python.remark:

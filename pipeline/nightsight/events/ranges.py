@@ -8,7 +8,7 @@ import pandas as pd
 from nightsight.intervals import Flags, Ints
 from nightsight.model import Profile
 from nightsight.parallel import once
-from nightsight.tables import MODULE, categorical, empty, nest
+from nightsight.tables import MODULE, categorical, empty, nearest, nest
 
 # matches `step 7` and `step_7`, but not `h2d` or the layers `fc1` and `fc2`; also used by the page, in JavaScript
 NUMBER: Final = "(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])"
@@ -56,10 +56,7 @@ def nested(ranges: pd.DataFrame) -> pd.DataFrame:
 
 def _above(parent: Ints, is_module: Flags) -> Ints:
     """Return the parent of each range, for modules the innermost range around it that is none."""
-    above, is_module = parent, np.append(is_module, False)
-    while (skipped := is_module[:-1] & is_module[above]).any():
-        above = np.where(skipped, parent[above], above)
-    return above
+    return np.where(is_module, nearest(parent, is_module), parent)
 
 
 def _flattened(ranges: pd.DataFrame) -> pd.DataFrame:
@@ -67,12 +64,9 @@ def _flattened(ranges: pd.DataFrame) -> pd.DataFrame:
     deeper = is_deeper(ranges)
     if not deeper.any():
         return ranges
-    parent, rows = ranges["parent"].to_numpy(), np.arange(len(ranges))
-    # pointer jumping: each round looks twice as far up
-    above = np.where(deeper, parent, rows)
-    while deeper[above].any():
-        above = above[above]
-    return ranges.assign(parent=np.where(deeper, above, parent), level=ranges["level"].clip(upper=DEEPEST))
+    parent = ranges["parent"].to_numpy()
+    above = np.where(deeper, nearest(parent, deeper), parent)
+    return ranges.assign(parent=above, level=ranges["level"].clip(upper=DEEPEST))
 
 
 def is_deeper(ranges: pd.DataFrame) -> Flags:

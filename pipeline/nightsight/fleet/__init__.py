@@ -1,6 +1,6 @@
 """A fleet: the captures that patterns name, the workers that read them, what is kept of each, and all together."""
 
-from nightsight.fleet.cluster import LOCAL, Cluster, alone, done
+from nightsight.fleet.cluster import LOCAL, Cluster, alone, done, reason
 from nightsight.fleet.overall import survey_of
 from nightsight.fleet.places import REPORT, Found, at_hand, digest, found
 from nightsight.fleet.store import Packed, Store, packed, unpacked
@@ -19,6 +19,7 @@ __all__ = [
     "done",
     "found",
     "packed",
+    "reason",
     "summary_of",
     "survey_of",
     "unpacked",

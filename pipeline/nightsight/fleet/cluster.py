@@ -129,6 +129,11 @@ def _reason(error: BaseException) -> str:
         raise ToolError("the workers of the cluster have no nightsight", "Install this version of it there.")
     if isinstance(error, MemoryError):
         return "it does not fit into the memory of a worker"
+    return reason(error)
+
+
+def reason(error: BaseException) -> str:
+    """Return in one line what a bug says."""
     return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
 
 

@@ -6,11 +6,12 @@ rule in a capture count as the largest of them, since gains overlap; so what is 
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from nightsight.results import WHOLE
 from nightsight.survey import FACTS, SPLIT, TABLES, Summary, Survey, empty
 
 _LEAST: Final = 5
@@ -21,6 +22,7 @@ _NARROWEST: Final = 0.01
 _DEVIATIONS: Final = 1.4826
 _TOGETHER: Final = ("workload", "gpu", "mig", "driver", "cuda", "clocks", "gpus", "repeated", "asked")
 """What captures of a group have in common: of the driver only the branch, as patches do not change speed."""
+_COUNTS: Final = ("lone", "repetitions", "gpus")
 _NUMBER: Final = re.compile(r"\d+")
 _ENDING: Final = re.compile(r"(\.(pt|trace|json|gz|sqlite|nsys-rep|ncu-rep|csv))+$")
 RULE: Final = (
@@ -65,8 +67,14 @@ def workload_of(file: str) -> str:
 
 
 def _below(tables: Sequence[pd.DataFrame], name: str) -> pd.DataFrame:
+    """Put tables below one another; numbers that are added up or divided are floats.
+
+    int64 cannot hold what a fleet adds up, and Arrow divides no integer beyond 2^53: 100 times 25 GPU-hours.
+    """
     filled = [table for table in tables if len(table)]
-    return pd.concat(filled, ignore_index=True) if filled else empty(TABLES[name])
+    joined = pd.concat(filled, ignore_index=True) if filled else empty(TABLES[name])
+    added = [column.name for column in TABLES[name] if column.type == WHOLE and column.name not in _COUNTS]
+    return joined.astype(dict.fromkeys(added, "float64"))
 
 
 def _captures(captures: pd.DataFrame, files: pd.DataFrame) -> pd.DataFrame:
@@ -113,7 +121,7 @@ def _differing(captures: pd.DataFrame) -> pd.DataFrame:
 
 def _split(split: pd.DataFrame) -> pd.DataFrame:
     times = split.groupby("category")["time_ns"].sum()
-    rows = [(group, category, int(times[category])) for group, category in SPLIT if category in times.index]
+    rows = [(group, category, times[category]) for group, category in SPLIT if category in times.index]
     return pd.DataFrame(rows, columns=["group", "category", "time_ns"])
 
 
@@ -148,7 +156,7 @@ def _kernels(kernels: pd.DataFrame) -> pd.DataFrame:
                "spread_pct"]  # fmt: skip
     if not len(kernels):
         return pd.DataFrame(columns=columns)
-    means = kernels.assign(mean=_floats(kernels["total_ns"]) / _floats(kernels["instances"]).clip(lower=1))
+    means = kernels.assign(mean=kernels["total_ns"] / kernels["instances"].clip(lower=1))
     summed = means.groupby("name").agg(
         family=("family", "min"),
         total_ns=("total_ns", "sum"),
@@ -158,7 +166,7 @@ def _kernels(kernels: pd.DataFrame) -> pd.DataFrame:
         med_ns=("mean", "median"),
         high_ns=("mean", "max"),
     )
-    total = _floats(summed["total_ns"])
+    total = summed["total_ns"]
     middle = summed["med_ns"].where(summed["med_ns"] > 0)
     shared = summed.assign(
         time_pct=100 * total / (total.sum() or 1.0), spread_pct=100 * (summed["high_ns"] - summed["low_ns"]) / middle
@@ -166,10 +174,6 @@ def _kernels(kernels: pd.DataFrame) -> pd.DataFrame:
     return (
         shared.reset_index().sort_values(["total_ns", "name"], ascending=[False, True])[columns].reset_index(drop=True)
     )
-
-
-def _floats(column: "pd.Series[Any]") -> "pd.Series[float]":
-    return column.astype("float64")
 
 
 def _outliers(captures: pd.DataFrame, split: pd.DataFrame) -> pd.DataFrame:

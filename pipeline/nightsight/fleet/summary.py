@@ -5,10 +5,11 @@ from typing import Any
 import pandas as pd
 
 from nightsight.comparison import STEP, UNPROFILED, Measures
+from nightsight.errors import CaptureError
 from nightsight.events.kernel_labels import family_of
 from nightsight.events.kernel_names import normalised
 from nightsight.model import Report
-from nightsight.results import CUDA_GPU_KERN_SUM, GPU_TIME, TIME_SPLIT
+from nightsight.results import CUDA_GPU_KERN_SUM, GPU_TIME, TIME_SPLIT, WHOLE
 from nightsight.survey import SPLIT, TABLES, Summary, conform
 from nightsight.trends import Key
 
@@ -18,7 +19,10 @@ _SUMS = ("busy_ns", "kernels", "kernel_ns", "copies", "copy_ns", "copied_bytes")
 
 
 def summary_of(report: Report, measured: Measures, capture: str, *, asked: str) -> Summary:
-    """Summarize a report; `capture` is its digest, `asked` the window as on the command line."""
+    """Summarize a report; `capture` is its digest, `asked` the window as on the command line.
+
+    CaptureError if its numbers add up to more than int64 holds, as only those of a damaged file do.
+    """
     gpu_ns = _sum(report.rows(GPU_TIME), "window_ns")
     tables = {
         "captures": pd.DataFrame([_facts(report, measured, asked, gpu_ns)]),
@@ -26,6 +30,11 @@ def summary_of(report: Report, measured: Measures, capture: str, *, asked: str) 
         "causes": _causes(report, gpu_ns),
         "kernels": _kernels(report),
     }
+    for name, table in tables.items():
+        for column in TABLES[name]:
+            # conform makes them whole again
+            if column.type == WHOLE and not (table[column.name].astype("float64") < 2.0**63).all():
+                raise CaptureError(f"its {column.name} is larger than any real one")
     # the first column is that of all tables
     return Summary({name: conform(table.assign(capture=capture), TABLES[name]) for name, table in tables.items()})
 
@@ -63,9 +72,9 @@ def _gate(measured: Measures, name: str) -> float:
 
 def _split(report: Report, measured: Measures) -> pd.DataFrame:
     split = report.rows(TIME_SPLIT)
-    times = split.groupby("category")["time_ns"].sum() if len(split) else pd.Series(dtype="float64")
+    times = _floats(split, "category", ["time_ns"])["time_ns"] if len(split) else pd.Series(dtype="float64")
     rows = [
-        (group, category, int(times[category]), _gate(measured, category) if measured.repetitions else float("nan"))
+        (group, category, times[category], _gate(measured, category) if measured.repetitions else float("nan"))
         for group, category in SPLIT
         if times.get(category, 0) > 0
     ]
@@ -86,10 +95,17 @@ def _kernels(report: Report) -> pd.DataFrame:
     if not len(kernels):
         return pd.DataFrame(columns=["name", "family", "instances", "total_ns"])
     named = kernels.assign(name=kernels["name"].astype("str").map(normalised))
-    summed = named.groupby("name")[["instances", "total_ns"]].sum().reset_index()
+    summed = _floats(named, "name", ["instances", "total_ns"]).reset_index()
     ordered = summed.sort_values(["total_ns", "name"], ascending=[False, True])
     return ordered.assign(family=ordered["name"].map(family_of))
 
 
+def _floats(table: pd.DataFrame, by: str, columns: list[str]) -> pd.DataFrame:
+    """Return sums by group as floats: whole ones are exact up to 2^53, and the sum of larger ones may exceed int64."""
+    return table.astype(dict.fromkeys(columns, "float64")).groupby(by)[columns].sum()
+
+
 def _sum(table: pd.DataFrame, column: str) -> int:
-    return int(pd.to_numeric(table[column], errors="coerce").fillna(0).sum()) if column in table else 0
+    values = pd.to_numeric(table[column], errors="coerce").dropna().tolist() if column in table else []
+    # Python's integers are of any size
+    return sum(int(value) for value in values)

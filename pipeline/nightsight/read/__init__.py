@@ -7,6 +7,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Final, Literal
 
+import numpy as np
+
 from nightsight.errors import CaptureError
 from nightsight.model import Profile
 from nightsight.read.chrome import MOST_BYTES
@@ -18,7 +20,7 @@ from nightsight.read.ncu.csv import read_ncu_csv, text_of
 from nightsight.read.ncu.report import read_ncu_report
 from nightsight.read.nsys.tables import read_nsys
 from nightsight.read.sqlite import MAGIC as SQLITE
-from nightsight.tables import AS_RECORDED, Details
+from nightsight.tables import AS_RECORDED, Details, duration
 
 Kind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-csv", "kineto", "report"]
 _HEADS: Final[tuple[tuple[bytes, Kind], ...]] = (
@@ -39,6 +41,9 @@ _READABLE: Final = (
 )
 # archives of one capture; gzip is read as it is
 _PACKED: Final = {b"\xfd7zXZ\0": "xz -d", b"BZh": "bzip2 -d", b"\x28\xb5\x2f\xfd": "zstd -d"}
+
+# half of int64, since some analyses add up two such sums
+_MOST: Final = 2.0**62
 
 _READERS: Final[Mapping[Kind, Callable[[Path], Profile]]] = {
     "ncu-rep": read_ncu_report,
@@ -99,9 +104,28 @@ def read(path: Path, *, details: Details = True, most_bytes: int = MOST_BYTES) -
         profile = read_nsys(path, details=details)
         # the tables of `nsys stats` have every row that NVIDIA's have
         as_recorded = isinstance(details, frozenset) and AS_RECORDED in details
-        return profile if as_recorded else without_impossible(profile)
-    if kind == "kineto":
-        return without_impossible(read_kineto(path, most_bytes=most_bytes))
-    if kind in _READERS:
-        return _READERS[kind](path)
-    raise CaptureError(f"{path.name} is a {kind} file, which has no tables to read", _READABLE)
+        profile = profile if as_recorded else without_impossible(profile)
+    elif kind == "kineto":
+        profile = without_impossible(read_kineto(path, most_bytes=most_bytes))
+    elif kind in _READERS:
+        profile = _READERS[kind](path)
+    else:
+        raise CaptureError(f"{path.name} is a {kind} file, which has no tables to read", _READABLE)
+    _refuse_endless(path, profile)
+    return profile
+
+
+def _refuse_endless(path: Path, profile: Profile) -> None:
+    """Raise CaptureError if times or sizes add up to more than int64 holds: sums of analyses would be wrong."""
+    for name, table in profile.tables.items():
+        sums = {}
+        if {"start_ns", "end_ns"} <= set(table):
+            sums["times"] = duration(table).to_numpy().sum(dtype=np.float64)
+        if "bytes" in table:
+            sums["sizes"] = np.abs(table["bytes"].to_numpy(dtype=np.float64, na_value=0)).sum()
+        for what, total in sums.items():
+            if total >= _MOST:
+                raise CaptureError(
+                    f"{path.name} is damaged: the {what} of its {name} add up to more than there can be",
+                    "Capture again. If that does not help, please report it as a bug.",
+                )

@@ -141,7 +141,8 @@ def _content(path: Path, most_bytes: int) -> bytearray:
         raise CaptureError(f"{path.name} is a damaged or truncated gzip file", EXPORT) from error
     except OSError as error:
         raise CaptureError(f"{path.name} cannot be read: {error.strerror}", "Check path and permissions.") from error
-    if not content.strip():
+    # strip would copy it
+    if not content or content.isspace():
         raise CaptureError(f"{path.name} is empty", EXPORT)
     return content
 

@@ -15,10 +15,15 @@ import pyarrow as pa
 from nightsight.errors import CaptureError
 
 MAGIC: Final = b"SQLite format 3\x00"
-_HINT: Final = "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
+AGAIN: Final = "Export it again: nsys export --type sqlite --force-overwrite=true REPORT.nsys-rep"
 
 # rows per Arrow batch; the driver's default of 1,024 is slower
 _BATCH_ROWS: Final = 1 << 16
+_SCHEMA: Final = "sqlite_master"
+# what the file holds, but for SQLite's own
+_OWN: Final = "t.schema = 'main' AND NOT t.name GLOB 'sqlite_*'"
+# SQLite joins at most 500 queries
+_JOINED: Final = 400
 _LOCKED: Final = "Wait until that program is done (nsys may still be exporting), or read a copy."
 
 
@@ -54,21 +59,20 @@ class _Numbers:
 
 
 class Database:
-    """A read-only SQLite file: its tables, their columns and rows; views count as tables.
+    """A read-only SQLite file: its tables, their columns and rows.
 
     Any failure to read it is a CaptureError that names the file and the table. `asked`: the tables that were read;
-    `views`: which of them are views.
+    `computed`: the names of views and virtual tables. These are never read: what computes their rows comes with the
+    file, can go on for ever, and can tell where the file is. A table has the rows that the file holds; columns that it
+    computes (GENERATED ALWAYS AS) are none of its columns here.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         _refuse_cut_off(path)
         self._uri = read_only(path.absolute())
-        self.views: Final = self._view_names()
-        self.columns: Final = self._columns("m.type = 'table'", "sqlite_master")
-        for view in self.views:
-            quoted = view.replace("'", "''")
-            self.columns.update(self._columns(f"m.name = '{quoted}'", view))
+        self.columns: Final = self._columns()
+        self.computed: Final = self._computed()
         self.asked: Final = set[str]()
 
     def fetch(self, table: str, columns: Mapping[str, str]) -> pa.Table:
@@ -94,18 +98,29 @@ class Database:
         found = self._query(_select(table, columns), table, fill)
         if found is None:
             wrong = "has values that are not integers in integer columns"
-            raise CaptureError(f"{self.path.name}: table {table} {wrong}", _HINT)
+            raise CaptureError(f"{self.path.name}: table {table} {wrong}", AGAIN)
         return pd.DataFrame({name: numbers.series() for name, numbers in found.items()}, copy=False)
 
     def last_row(self, table: str) -> int:
         """Return the rowid of the last row: the row count unless the file is damaged, since nsys deletes no rows."""
-        # the rows of a view have no rowid
-        last = "COUNT(*)" if table in self.views else "MAX(rowid)"
-        return self._query(_select(table, {"last": last}), table, _all)["last"][0].as_py() or 0
+        return self._query(_select(table, {"last": "MAX(rowid)"}), table, _all)["last"][0].as_py() or 0
+
+    def without_rows(self) -> list[str]:
+        """Return the tables that have no rows."""
+        tables = sorted(self.columns)
+        queries = [
+            f"SELECT {place} AS place WHERE NOT EXISTS ({_select(table, {'any': '0'})})"
+            for place, table in enumerate(tables)
+        ]
+        joined = (" UNION ALL ".join(queries[begin : begin + _JOINED]) for begin in range(0, len(queries), _JOINED))
+        found = (self._query(statement, _SCHEMA, _all)["place"].to_pylist() for statement in joined)
+        return [tables[place] for places in found for place in places]
 
     def encoded(self, table: str, column: str) -> pa.ChunkedArray:
         """Return a text column as the bytes that it holds, with NULL as none."""
-        return self.fetch(table, {"text": f"CAST(COALESCE(\"{column}\", '') AS BLOB)"})["text"]
+        found = self.fetch(table, {"text": f"CAST(COALESCE(\"{column}\", '') AS BLOB)"})["text"]
+        # of no rows the driver takes the type to be int64
+        return found if len(found) else pa.chunked_array([], pa.binary())
 
     def texts(self, table: str, column: str) -> list[str]:
         """Return a text column, with NULL as "" and invalid UTF-8 as U+FFFD."""
@@ -117,17 +132,18 @@ class Database:
         distinct = [decoded(value or b"") for value in encoded.dictionary.to_pylist()]
         return [distinct[position] for position in encoded.indices.to_pylist()]
 
-    def _view_names(self) -> list[str]:
-        statement = "SELECT CAST(name AS BLOB) AS name FROM sqlite_master WHERE type = 'view'"
-        return [decoded(name) for name in self._query(statement, "sqlite_master", _all)["name"].to_pylist()]
+    def _computed(self) -> frozenset[str]:
+        source = f"pragma_table_list AS t WHERE {_OWN} AND t.type <> 'table'"
+        statement = f"SELECT CAST(t.name AS BLOB) AS name FROM {source}"  # noqa: S608
+        return frozenset(decoded(name) for name in self._query(statement, _SCHEMA, _all)["name"].to_pylist())
 
-    def _columns(self, condition: str, table: str) -> dict[str, frozenset[str]]:
-        """Return the columns of all these tables or views, by one query: one for each of fifty tables takes 20 ms."""
+    def _columns(self) -> dict[str, frozenset[str]]:
+        """Return the columns of all tables, by one query: one for each of fifty tables takes 20 ms."""
         statement = (
-            "SELECT CAST(m.name AS BLOB) AS source, CAST(c.name AS BLOB) AS name "  # noqa: S608
-            f"FROM sqlite_master AS m JOIN pragma_table_info(m.name) AS c WHERE {condition}"
+            "SELECT CAST(t.name AS BLOB) AS source, CAST(c.name AS BLOB) AS name "  # noqa: S608
+            f"FROM pragma_table_list AS t JOIN pragma_table_info(t.name) AS c WHERE {_OWN} AND t.type = 'table'"
         )
-        rows = self._query(statement, table, _all)
+        rows = self._query(statement, _SCHEMA, _all)
         columns: dict[str, set[str]] = {}
         for source, name in zip(rows["source"].to_pylist(), rows["name"].to_pylist(), strict=True):
             columns.setdefault(decoded(source), set()).add(decoded(name))
@@ -149,9 +165,11 @@ class Database:
                     return take(reader)
         except (adbc_driver_manager.Error, OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
             reason = str(error).splitlines()[0]
+            if "out of memory" in reason or "Cannot allocate memory" in reason:
+                raise MemoryError(reason) from error
             if "database is locked" in reason:
                 raise CaptureError(f"{self.path.name} is locked by another program", _LOCKED) from error
-            raise CaptureError(f"{self.path.name}: cannot read table {table}: {reason}", _HINT) from error
+            raise CaptureError(f"{self.path.name}: cannot read table {table}: {reason}", AGAIN) from error
 
 
 def read_only(path: PurePath) -> str:
@@ -186,4 +204,4 @@ def _refuse_cut_off(path: Path) -> None:
     expected = int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page)
     size = path.stat().st_size
     if len(header) < 100 or size < expected:
-        raise CaptureError(f"{path.name} is truncated: it has {size:,} of {expected:,} bytes", _HINT)
+        raise CaptureError(f"{path.name} is truncated: it has {size:,} of {expected:,} bytes", AGAIN)

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from nightsight.intervals import Flags, Ints, outer
+from nightsight.intervals import Flags, Ints, outer, reaching
 
 # larger sums of times could overflow int64
 _LARGEST: Final = 1 << 61
@@ -47,13 +47,10 @@ def _cross_earlier(start: Ints, end: Ints) -> Flags:
     # a sentinel at the end: a span that is always open, so that every search finds one
     begun = np.append(start[by_end], -np.iinfo(np.int64).max)
     ended = np.append(end[by_end], np.iinfo(np.int64).max)
-    # candidates that began too late are skipped, together with all that follow them and began later still
-    following = len(end) - outer(-begun[::-1])[::-1]
     found = np.searchsorted(ended, start, side="right")
-    late = np.flatnonzero(begun[found] >= start)
-    while len(late):
-        found[late] = following[found[late]]
-        late = late[begun[found[late]] >= start[late]]
+    # candidates that began too late are skipped: from the last to end, these are the ones that reach less far back
+    back = -begun[::-1]
+    found = len(end) - reaching(len(end) - found, back, 1 - start, outer(back))
     flags: Flags = ended[found] < end
     return flags
 

@@ -197,11 +197,13 @@ def _top(report: Report) -> Top | None:
     times = [floats(shown[name]) for name in known if name in _ALIKE]
     together = scale_for("ns", np.concatenate(times)) if times else None
     columns = [_column(shown, name, together if name in _ALIKE else None) for name in known]
+    # one section of ncu may have none of these columns
+    cells = list(zip(*(texts for _, texts in columns), strict=True)) if columns else [()] * len(shown)
     rest = len(frame) - len(shown)
     return Top(
         entry.header,
         tuple(title for title, _ in columns),
-        tuple(zip(*(texts for _, texts in columns), strict=True)),
+        tuple(cells),
         tuple(names),
         labels_of(report.results).short if entry.kernels else cut,
         counted(rest, f"more {_NOUNS[entry.name]}") if rest else "",

@@ -246,10 +246,8 @@ class _Copy:
         definitions = ", ".join(f"{_quoted(name)} {kind}" for name, kind in kinds.items())
         self.connection.execute(f"CREATE TABLE main.{_quoted(table)} ({definitions})")
         places = ", ".join(map(_quoted, chosen))
-        # the rows of a view have no numbers
-        row = "NULL" if table in self.source.views else "rowid"
         self.connection.execute(
-            f"INSERT INTO main.{_quoted(table)} (rowid, {places}) SELECT {row}, {', '.join(chosen.values())} "  # noqa: S608
+            f"INSERT INTO main.{_quoted(table)} (rowid, {places}) SELECT rowid, {', '.join(chosen.values())} "  # noqa: S608
             f"FROM source.{_quoted(table)}"
         )
 
@@ -338,7 +336,7 @@ class _Copy:
             "SELECT s.id, clean_string(CAST(COALESCE(s.value, '') AS BLOB), u.place) "
             f"FROM (SELECT id, MIN(CASE use {rank} END) AS place FROM used GROUP BY id) AS u "
             'JOIN source."StringIds" AS s '
-            f"ON u.id = s.id ORDER BY {'s.id' if 'StringIds' in self.source.views else 's.rowid'}"
+            "ON u.id = s.id ORDER BY s.rowid"
         )
         total, kept = (
             self.connection.execute(f'SELECT COUNT(*) FROM {schema}."StringIds"').fetchone()[0]  # noqa: S608

@@ -6,15 +6,18 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
+from nightsight.errors import CaptureError
 from nightsight.intervals import Ints, contained
 from nightsight.model import Profile
 from nightsight.parallel import once
-from nightsight.tables import ancestors, categorical, duration
+from nightsight.tables import categorical, duration, levels
 
 Frame = pd.DataFrame
 NameColumn = Literal["name", "short_name", "mangled_name"]
 
 _BOUNDS: Final = ("start_ns", "end_ns")
+# of events in ranges: these take 3 GB and half a minute
+_MOST_PAIRS: Final = 60_000_000
 
 
 @dataclass(frozen=True)
@@ -115,22 +118,28 @@ def nested(ranges: Frame) -> Frame:
     ranges = ranges.assign(end_ns=end, range=full_names(ranges), number=number).sort_values("start_ns", kind="stable")
     ranges = ranges.reset_index(drop=True)
     parent = _parents(ranges)
-    level = np.zeros(len(ranges), dtype=np.int64)
-    for rows, _ in ancestors(parent):
-        level[rows] += 1
-    return ranges.assign(parent=parent, level=level)
+    return ranges.assign(parent=parent, level=levels(parent))
 
 
 def inside(ranges: Frame, events: Frame) -> tuple[Ints, Ints]:
     """Return every pair (row of `ranges`, row of `events`) where the event lies inside the range on its thread.
 
-    `events` must be sorted by start.
+    `events` must be sorted by start. CaptureError if there are too many pairs: each event counts in all ranges around
+    it, so that they grow with the depth of ranges times the number of events.
     """
     events_of = events.groupby("thread").indices
+    pairs = 0
     spans, found = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for thread, of_thread in ranges.groupby("thread").indices.items():
         rows, mine = (np.asarray(part, dtype=np.int64) for part in (of_thread, events_of.get(thread, ())))
         bounds = [frame[bound].to_numpy()[at] for frame, at in ((ranges, rows), (events, mine)) for bound in _BOUNDS]
+        begun = np.searchsorted(bounds[2], bounds[0]), np.searchsorted(bounds[2], bounds[1], side="right")
+        pairs += int((begun[1] - begun[0]).sum())
+        if pairs > _MOST_PAIRS:
+            raise CaptureError(
+                "ranges are nested too deeply for this table, which counts what is inside in every range around it",
+                "For ranges of any depth: nightsight report",
+            )
         span, event = contained(*bounds)
         spans.append(rows[span])
         found.append(mine[event])

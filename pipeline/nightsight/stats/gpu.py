@@ -7,7 +7,16 @@ import pandas as pd
 
 from nightsight.events.names import operation_names
 from nightsight.stats.events import Events, Frame
-from nightsight.stats.summary import api_names, changed, dimensions, group_by, joined, statistics, time_table
+from nightsight.stats.summary import (
+    api_names,
+    changed,
+    dimensions,
+    group_by,
+    joined,
+    statistics,
+    throughput,
+    time_table,
+)
 from nightsight.tables import NULLABLE, duration
 
 _SIZES: Final = {
@@ -69,16 +78,12 @@ def cuda_api_gpu_sum(events: Events) -> Frame:
 
 
 def cuda_gpu_trace(events: Events) -> Frame:
-    """Every kernel, copy and memset, in order of start time.
-
-    The throughput is NVIDIA's: bytes times the integer quotient of one second and the duration.
-    """
+    """Every kernel, copy and memset, in order of start time."""
     kernels, memory = events.table("kernels"), events.table("memory_ops")
     is_set = memory["operation"] == "memset"
-    per_second = 10**9 // duration(memory).where(duration(memory) > 0).astype(NULLABLE)
     of_memory: dict[str, pd.Series[Any]] = {
         "Bytes_bytes": memory["bytes"].astype(NULLABLE),
-        "Throughput_bytes_per_s": memory["bytes"].astype(NULLABLE) * per_second,
+        "Throughput_bytes_per_s": throughput(memory["bytes"], duration(memory)),
         "SrcMemKd": memory["source_kind"].astype("str").mask(is_set, memory["target_kind"].astype("str")),
         "DstMemKd": memory["target_kind"].astype("str").mask(is_set, ""),
     }

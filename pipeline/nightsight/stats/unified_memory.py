@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.stats.events import Events, Frame
+from nightsight.stats.summary import throughput
 from nightsight.tables import NULLABLE, duration
 
 _TO_HOST: Final = "Unified Device-to-Host"
@@ -29,8 +30,8 @@ def um_sum(events: Events) -> Frame:
     table = pd.DataFrame({name: column.astype(NULLABLE).reindex(addresses) for name, column in sums.items()})
     moved = pd.concat([to_host, to_device])
     total = moved.assign(duration=duration(moved)).groupby("address")[["bytes", "duration"]].sum()
-    throughput = total["bytes"] * (10**9 // total["duration"].where(total["duration"] > 0).astype(NULLABLE))
-    table = table.assign(throughput=throughput.astype(NULLABLE).reindex(addresses), address=_hexadecimal(addresses))
+    rates = throughput(total["bytes"], total["duration"])
+    table = table.assign(throughput=rates.reindex(addresses), address=_hexadecimal(addresses))
     table = table.sort_values("throughput", ascending=False, na_position="last", kind="stable", ignore_index=True)
     names = {"address": "Virtual Address", "throughput": "Migration Throughput_bytes_per_s"}
     order = ["address", *reversed(list(sums)[2:]), *list(sums)[:2], "throughput"]

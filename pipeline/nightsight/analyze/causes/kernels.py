@@ -33,7 +33,7 @@ from nightsight.intervals import Flags, Ints, depth
 from nightsight.parallel import once
 from nightsight.peaks import OF_TENSOR_PEAK, TensorRate, tensor_rate
 from nightsight.results import NCU_LIMITS
-from nightsight.tables import ANNOTATION, PUSH_POP, START_END, empty, integers
+from nightsight.tables import ANNOTATION, PUSH_POP, START_END, empty, integers, nearest
 from nightsight.units import format_value
 
 # no product gets faster than this: its first loads and last stores (products of 256 to 1024: 4.4, 6.8 and 12.6 µs)
@@ -216,12 +216,9 @@ def _paths(timeline: Timeline, calls: int) -> Ints:
     ranges = nested_ranges(timeline.profile)
     if not calls or not len(ranges):
         return np.full(calls, -1, dtype=np.int64)
-    parent = ranges["parent"].to_numpy()
-    row = np.arange(len(ranges))
     # modules and functions of a library are no sections of the program
-    foreign = np.append(~ranges["style"].isin([PUSH_POP, START_END, ANNOTATION]).to_numpy(dtype=bool), False)
-    while foreign[row].any():
-        row = np.where(foreign[row], parent[row], row)
+    foreign = ~ranges["style"].isin([PUSH_POP, START_END, ANNOTATION]).to_numpy(dtype=bool)
+    row = nearest(ranges["parent"].to_numpy(), foreign)
     codes = np.append(ranges["path"].cat.codes.to_numpy(dtype=np.int64), -1)
     path: Ints = codes[np.append(row, -1)][call_owners(timeline)[0]]
     return path

@@ -10,7 +10,7 @@ import numpy as np
 
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.intervals import Ints
+from nightsight.intervals import Ints, divided
 from nightsight.parallel import once
 from nightsight.tables import empty
 
@@ -117,7 +117,7 @@ def _parts(timeline: Timeline, most: int) -> tuple[Ints, Ints]:
 def _slices(timeline: Timeline) -> tuple[Ints, Ints]:
     """Return a fine grid of time and the events of each slice: they are put together as their number allows."""
     window = timeline.window
-    edges = window.start_ns + window.length_ns * np.arange(_SLICES + 1) // _SLICES
+    edges = divided(window.start_ns, window.length_ns, _SLICES)
     return edges, _events(timeline, edges)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from nightsight.analyze.analysis import Analysis, Table
 from nightsight.analyze.split import Calls, causing_calls, clock_notes, devices_at_work, idle_causes, time_split
 from nightsight.events.timeline import Operations, Timeline, busy_spans, of_capture, operation_column, positions
-from nightsight.intervals import Flags, Ints, depth, gaps, in_order, open_time, union
+from nightsight.intervals import Flags, Ints, depth, divided, gaps, in_order, open_time, union
 from nightsight.parallel import once
 from nightsight.results import IDLE, IN_FLIGHT, LAUNCH, LAUNCH_BOUND, LAUNCH_PHASES, SYNC
 
@@ -121,7 +121,7 @@ def in_flight(timeline: Timeline) -> Table:
     """Return up to POINTS equal stretches of the window per device: mean and maximum of operations in flight."""
     work, window = _work(timeline), timeline.window
     points = min(POINTS, window.length_ns)
-    edges = window.start_ns + window.length_ns * np.arange(points + 1) // max(points, 1)
+    edges = divided(window.start_ns, window.length_ns, points)
     frames = [pd.DataFrame(columns=IN_FLIGHT.column_names)]
     for device in devices_at_work(timeline):
         average, most = _in_flight(_on(work, device), edges)

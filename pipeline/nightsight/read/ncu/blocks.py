@@ -227,6 +227,8 @@ def _integer(fields: Fields, number: int) -> int:
     value = fields.get(number, [0])[0]
     if not isinstance(value, int):
         raise _Damaged("a message stands where a number should")
+    if value >= 1 << 63:
+        raise _Damaged("a number is out of range")
     return value
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.read.ncu.dump import EXECUTED, SAMPLES, STALLED
 from nightsight.read.ncu.model import clean
-from nightsight.tables import TABLES
+from nightsight.tables import NULLABLE, TABLES
 
 Frame = pd.DataFrame
 Values = np.ndarray[Any, Any]
@@ -26,13 +26,13 @@ def instructions(launches: Sequence[Mapping[str, Any]]) -> Frame:
 
 def _of_launch(launch: Mapping[str, Any]) -> Frame:
     addresses, sass, files, lines, source = zip(*launch["code"], strict=True)
-    index = pd.Index(addresses, dtype="int64")
+    index = pd.Index(np.array(addresses, dtype=np.int64), dtype="int64")
     counts = {name: _per_address(pairs, index) for name, pairs in launch["counters"].items() if pairs}
     stall, stall_samples = _main_stall(counts, len(index))
     return Frame(
         {
             "file": [re.split(r"[\\/]", clean(file))[-1] for file in files],
-            "line": [line or None for line in lines],
+            "line": pd.array([line or None for line in lines], dtype=NULLABLE),
             "source": [clean(text).strip() for text in source],
             "pc_bytes": (index - index[0]).to_numpy(),
             "sass": [clean(text).strip() for text in sass],
@@ -46,7 +46,8 @@ def _of_launch(launch: Mapping[str, Any]) -> Frame:
 
 def _per_address(pairs: Sequence[Sequence[int]], addresses: "pd.Index[int]") -> Values:
     """Return a count for each address, 0 if none is given."""
-    given = pd.DataFrame(pairs, columns=["address", "count"]).groupby("address")["count"].sum()
+    values = np.array(pairs, dtype=np.int64)
+    given = pd.DataFrame(values, columns=["address", "count"]).groupby("address")["count"].sum()
     return given.reindex(addresses, fill_value=0).to_numpy(dtype=np.int64)
 
 
@@ -57,5 +58,5 @@ def _main_stall(counts: Mapping[str, Values], size: int) -> tuple[Values, Values
         return np.full(size, "", dtype=object), np.zeros(size, dtype=np.int64)
     table = np.column_stack([counts[name] for name in names])
     most = table.max(axis=1)
-    reasons = np.array([name.removeprefix(STALLED) for name in names], dtype=object)
+    reasons = np.array([clean(name.removeprefix(STALLED)) for name in names], dtype=object)
     return np.where(most > 0, reasons[table.argmax(axis=1)], ""), most

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.model import Environment, Profile
 from nightsight.read.vocabulary import list_gpus
-from nightsight.tables import TABLES, conform, empty
+from nightsight.tables import TABLES, conform, empty, whole
 
 Frame = pd.DataFrame
 
@@ -66,9 +66,9 @@ def file_names_only(text: str) -> str:
     return _PATH.sub(r"\1", text)
 
 
-def clean(text: str) -> str:
-    """Replace invalid UTF-8: ncu passes on names as the bytes that programs give."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def clean(text: str | None) -> str:
+    """Replace invalid UTF-8: ncu passes on names as the bytes that programs give. A text that is absent is empty."""
+    return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def range_path(ranges: Iterable[tuple[str, str]]) -> str:
@@ -124,10 +124,10 @@ def _devices(launches: Frame, metrics: Frame) -> Frame:
     if {"memory_clock_rate", "global_memory_bus_width"} <= set(numbers):
         # kHz and bits; DRAM moves data on both edges of its clock
         bandwidth = numbers["memory_clock_rate"] * 1000 * 2 * numbers["global_memory_bus_width"] / 8
-        frame = frame.assign(memory_bandwidth_bytes_per_s=bandwidth.to_numpy())
+        frame = frame.assign(memory_bandwidth_bytes_per_s=whole(bandwidth.to_numpy()))
     for column, (attribute, factor) in columns.items():
         if attribute in numbers:
-            frame = frame.assign(**{column: (numbers[attribute] * factor).to_numpy()})
+            frame = frame.assign(**{column: whole((numbers[attribute] * factor).to_numpy())})
     frame = frame.assign(
         name=texts.reindex(numbers.index).fillna("").to_numpy(),
         compute_capability=capability.reindex(numbers.index).fillna("").to_numpy(),

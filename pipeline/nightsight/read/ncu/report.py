@@ -35,12 +35,6 @@ def read_ncu_report(path: Path) -> Profile:
     blocks = read_blocks(path)
     dumped = dump(path)
     _refuse_unless_same(path, dumped, blocks.launches)
-    tables = {
-        "profiled_launches": _launches(dumped, blocks.launches),
-        "kernel_metrics": _metrics(dumped),
-        "kernel_rules": _rules(dumped),
-        "kernel_lines": instructions(dumped),
-    }
     session = blocks.session
     environment = Environment(
         collector="ncu",
@@ -50,13 +44,26 @@ def read_ncu_report(path: Path) -> Profile:
         cpu=session.cpu,
         os=session.os,
     )
-    return profile(tables, {"diagnostics": "ncu does not store its warnings in the report"}, environment)
+    try:
+        tables = {
+            "profiled_launches": _launches(dumped, blocks.launches),
+            "kernel_metrics": _metrics(dumped),
+            "kernel_rules": _rules(dumped),
+            "kernel_lines": instructions(dumped),
+        }
+        return profile(tables, {"diagnostics": "ncu does not store its warnings in the report"}, environment)
+    except OverflowError as error:
+        raise CaptureError(f"{path.name} is damaged: a number in it is out of range", _HINT) from error
 
 
 def _refuse_unless_same(path: Path, dumped: Dump, launches: Sequence[Launch]) -> None:
-    """Raise CaptureError unless the module read everything in the file: it silently drops what it cannot read."""
+    """Raise CaptureError unless the module read everything in the file: it silently drops what it cannot read.
+
+    Of a launch that it cannot read at all, it gives one without a name and without metrics.
+    """
     agree = len(dumped) == len(launches) and all(
-        launch.metrics is None or (launch.metrics, launch.function) == (read["names"], read["function"])
+        (read["name"] is not None and read["names"] > 0)
+        and (launch.metrics is None or (launch.metrics, launch.function) == (read["names"], read["function"]))
         for read, launch in zip(dumped, launches, strict=True)
     )
     if not agree:
@@ -68,7 +75,11 @@ def _launches(dumped: Dump, launches: Sequence[Launch]) -> Frame:
 
 
 def _launch(read: Mapping[str, Any], launch: Launch, number: int) -> dict[str, object]:
-    numbers = {metric: value for metric, instance, value, _ in read["metrics"] if not instance}
+    numbers = {
+        metric: value
+        for metric, instance, value, _ in read["metrics"]
+        if not instance and isinstance(value, int | float) and math.isfinite(value)
+    }
     major, minor = (numbers.get(f"device__attribute_compute_capability_{part}") for part in ("major", "minor"))
     return {
         "launch": number,
@@ -92,11 +103,10 @@ def _metrics(dumped: Dump) -> Frame:
     return in_base_units(Frame(rows, columns=METRIC_COLUMNS))
 
 
-def _metric(launch: int, name: str, instance: str, value: float | str, unit: str) -> tuple[object, ...]:
+def _metric(launch: int, name: str, instance: str, value: float | str | None, unit: str) -> tuple[object, ...]:
     """Return a row of METRIC_COLUMNS."""
-    if isinstance(value, str):
-        return launch, name, clean(instance), math.nan, unit, clean(value)
-    return launch, name, clean(instance), float(value), unit, ""
+    number, text = (math.nan, value) if isinstance(value, str | None) else (float(value), "")
+    return launch, clean(name), clean(instance), number, clean(unit), clean(text)
 
 
 def _rules(dumped: Dump) -> Frame:
@@ -111,5 +121,5 @@ def _rule(launch: int, rule: Mapping[str, Any]) -> dict[str, object]:
         "kind": _KINDS.get(rule["type"], "info"),
         "message": plain_message(clean(rule["message"])),
         "speedup_kind": _SPEEDUPS.get(rule["speedup_type"], ""),
-        "speedup_pct": rule["speedup_pct"],
+        "speedup_pct": speedup if (speedup := rule["speedup_pct"]) is not None and math.isfinite(speedup) else None,
     }

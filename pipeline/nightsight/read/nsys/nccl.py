@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.read.nsys.export import Export
-from nightsight.tables import NULLABLE, conform
+from nightsight.tables import NULLABLE, conform, whole
 
 NCCL: Final = "NCCL"
 """The domain of these ranges."""
@@ -55,7 +55,9 @@ def nccl_tables(export: Export, source: str, ranges: Frame) -> dict[str, Frame]:
     calls = calls.join(of_group, on=["process", "group"])
     calls = calls.assign(name=name[calls.index], type="", ranks="", is_whole=calls["size"].notna())
     is_part = (calls["name"] == "reduce_scatter").to_numpy()
-    given = calls["bytes"].where(~is_part, calls["bytes"] * calls["size"])
+    # of floats: the product of damaged integers may exceed int64
+    product = calls["bytes"].astype("float64") * calls["size"].astype("float64")
+    given = calls["bytes"].where(~is_part, whole(product.to_numpy()).array)
     # what a rank gets is told only of what pairs do
     got = calls["bytes"].where((calls["name"] == "recv").to_numpy())
     calls = calls.assign(bytes=given.where(calls["name"] != "recv", 0), received_bytes=got)

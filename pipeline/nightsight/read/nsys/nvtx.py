@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nightsight.intervals import Ints, outer
+from nightsight.intervals import Ints, outer, reaching
 from nightsight.model import Finding
 from nightsight.read.nsys.export import LIMIT, OF_PROCESS, Export, process_id
 from nightsight.read.nsys.names import OF_HOOK, Names, cost_of_names, folded, placed, understood
@@ -98,14 +98,8 @@ _SAME: Final = ("start_ns", "end_ns", "thread", "end_thread", "type", "domain_id
 
 def _crossing(start: Ints, end: Ints) -> int:
     """Count the spans, sorted by (start, longest first), that end after the innermost span open at their start."""
-    around = outer(end)
-    before = np.arange(-1, len(end) - 1, dtype=np.int64)
-    rows = np.flatnonzero(before >= 0)
-    # from the previous span, climb outwards to the first one that is still open when each span starts
-    while len(rows):
-        rows = rows[end[before[rows]] <= start[rows]]
-        before[rows] = around[before[rows]]
-        rows = rows[before[rows] >= 0]
+    # the last one before it that is still open when each span starts
+    before = reaching(np.arange(-1, len(end) - 1, dtype=np.int64), end, start + 1, outer(end))
     return int(((before >= 0) & (end[before] < end)).sum())
 
 

@@ -16,7 +16,7 @@ from nightsight.parallel import mapped
 from nightsight.read.nsys import memory as nsys_memory
 from nightsight.read.nsys.export import KERNEL, OF_PROCESS, RUNTIME, Export
 from nightsight.read.nsys.nvtx import NVTX, ranges_and_marks, with_ids
-from nightsight.read.sqlite import Database
+from nightsight.read.sqlite import AGAIN, Database
 from nightsight.read.vocabulary import (
     COPY_OPERATIONS,
     MEMORY_KINDS,
@@ -63,11 +63,18 @@ def read_nsys(path: Path, *, details: Details = True) -> Profile:
     """
     database = Database(path)
     refuse_foreign(database)
+    # `nsys export --lazy=false` writes all tables that it knows: one without rows tells nothing, as one that is absent
+    for table in database.without_rows():
+        del database.columns[table]
     return _profile(Export(database, details=details))
 
 
 def refuse_foreign(database: Database) -> None:
-    """Raise CaptureError unless a database has a table of nsys."""
+    """Raise CaptureError unless a database has a table of nsys, or if it has a view in place of one."""
+    if strange := sorted(database.computed & {*_EXPORT_TABLES, "StringIds"}):
+        raise CaptureError(
+            f"{database.path.name}: {strange[0]} is a view or a virtual table, which nsys does not write", AGAIN
+        )
     if not _EXPORT_TABLES & database.columns.keys():
         raise CaptureError(
             f"{database.path.name} is an SQLite file but not an nsys export: it has none of the tables of nsys",
@@ -92,7 +99,7 @@ def _profile(export: Export) -> Profile:
         elif _was_traced(export, event):
             tables[name] = empty(name)
         else:
-            missing[name] = option if export.traced or event == "never" else _UNKNOWN
+            missing[name] = option if option and (export.traced or event == "never") else _UNKNOWN
     missing = {name: why for name, why in missing.items() if name not in tables}
     # of Python, either of the two is enough
     missing["python_functions"] = missing.get("python_samples", "nsys does not record calls of Python functions")

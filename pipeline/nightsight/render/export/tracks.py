@@ -18,7 +18,7 @@ from nightsight.events.ranges import range_labels
 from nightsight.intervals import Ints, outer
 from nightsight.model import Profile
 from nightsight.render.lanes import apart, crossing_lanes, free_lanes
-from nightsight.tables import START_END, integers
+from nightsight.tables import START_END, integers, levels
 from nightsight.texts import middle_cut, printable
 
 PYTHON: Final = "python_functions"
@@ -67,7 +67,7 @@ class Slices:
     def nesting(self) -> tuple[Ints, Ints]:
         """Per slice: how many slices enclose it, and how many are inside it, counting itself."""
         # `outer` returns the enclosing slice of each slice, -1 for none
-        level = _distance(outer(apart(self.track, self.start, self.end)[1]))
+        level = levels(outer(apart(self.track, self.start, self.end)[1]))
         # inside are all that follow and are deeper; `outer` on the reversed levels finds where they end
         outside = outer(-level[::-1])[::-1]
         return level, len(level) - 1 - outside - np.arange(len(level))
@@ -110,10 +110,13 @@ class Places:
 
     def gpu(self, device: int) -> tuple[int, str]:
         """Return id and name of the process that represents a GPU, or, for -1, the CPU's memory."""
-        devices = self._profile.tables.get("devices")
-        known = {} if devices is None else dict(zip(devices["device"], devices["name"].astype("str"), strict=True))
         name = f"GPU {device}" if device >= 0 else "CPU"
-        return _GPUS + device, f"{name} ({printable(known[device])})" if known.get(device) else name
+        return _GPUS + device, f"{name} ({printable(self._gpus[device])})" if self._gpus.get(device) else name
+
+    @cached_property
+    def _gpus(self) -> dict[int, str]:
+        devices = self._profile.tables.get("devices")
+        return {} if devices is None else dict(zip(devices["device"], devices["name"].astype("str"), strict=True))
 
     @cached_property
     def _processes(self) -> pd.DataFrame:
@@ -256,17 +259,6 @@ def _lay(events: _Events, lanes: _Lanes, track: Callable[[Sequence[int], int], T
     return Slices(
         events.tables, events.table[chosen], events.row[chosen], start[again], end[again], place[again], tracks
     )
-
-
-def _distance(parent: Ints) -> Ints:
-    """Return the depth of each entry, where `parent` is -1 at the top; by pointer jumping, in log(depth) passes."""
-    level, position = (parent >= 0).astype(np.int64), parent
-    while (inside := position >= 0).any():
-        above = position[inside]
-        level[inside] += level[above]
-        position = position.copy()
-        position[inside] = position[above]
-    return level
 
 
 def _numbered(name: str, lane: int) -> str:

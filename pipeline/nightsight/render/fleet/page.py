@@ -264,8 +264,8 @@ def _outliers(survey: Survey) -> TableView | None:
 
 def _captures(survey: Survey) -> TableView:
     captures = survey.captures
-    whole = captures["gpu_ns"].astype("float64")
-    shown = captures.assign(busy_pct=100 * captures["busy_ns"] / whole.where(whole > 0), gpu_ns=whole)
+    whole = captures["gpu_ns"]
+    shown = captures.assign(busy_pct=100 * captures["busy_ns"] / whole.where(whole > 0))
     numbers = {"step_ns": "Step", "busy_pct": "GPU busy", "gpu_ns": "GPU time", "gpus": "GPUs", "gain_pct": "Gain"}
     texts = {"workload": "Workload", "gpu": "GPU", "captured_utc": "Captured (UTC)", "cause": "First cause"}
     more = len(captures) - _MOST_CAPTURES

@@ -1,0 +1,73 @@
+"""What is left of a crash: one line, which says what happened to which file, and a log with the traceback."""
+
+import os
+import platform
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from nightsight import __version__
+from nightsight.texts import middle_cut, printable
+
+_FILE: Final = "file: "
+_STAGE: Final = "stage: "
+_LONGEST: Final = 200
+_FOLDERS: Final = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?[\\/](?:[^\s\\/:\"']+[\\/])+")
+
+
+@contextmanager
+def about(path: Path, stage: str = "") -> Iterator[None]:
+    """Note on whatever is raised meanwhile which file it is about; and at which stage, if progress does not tell."""
+    try:
+        yield
+    except Exception as error:
+        note(error, path, stage)
+        raise
+
+
+def note(error: Exception, path: Path, stage: str = "") -> None:
+    """Note on an error which file it is about, and at which stage it came."""
+    error.add_note(f"{_FILE}{path}")
+    if stage:
+        error.add_note(f"{_STAGE}{stage}")
+
+
+def place_of(error: BaseException, doing: str) -> str:
+    """Say which file an error is about, and at which stage it came, `doing` if it has no note of that."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    # of nested ones, the last was added where the user's own name of the file is known
+    files = [f"on {note.removeprefix(_FILE)} " for note in notes if note.startswith(_FILE)][-1:]
+    stages = [note.removeprefix(_STAGE) for note in notes if note.startswith(_STAGE)]
+    return printable(f"{''.join(files)}(stage: {(*stages, doing)[0]})")
+
+
+def crash_line(error: Exception, doing: str) -> str:
+    """Keep the traceback in a log, and return the line that says what happened, where the log is, and what to do."""
+    said = middle_cut(printable("".join(traceback.format_exception_only(error)[:1])), _LONGEST)
+    lines = [
+        f"nightsight {__version__}, Python {platform.python_version()}, {platform.platform()}\nstage: {doing}\n\n",
+        *traceback.format_exception(error),
+    ]
+    try:
+        number, log = tempfile.mkstemp(prefix="nightsight-crash-", suffix=".log")
+        with open(number, "w", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 (an open descriptor)
+            file.write(_without_folders("".join(lines)))
+    except OSError as reason:
+        log = f"none could be written: {reason.strerror}"
+    return (
+        f"nightsight has crashed {place_of(error, doing)}: {said}. This is a bug: please report it on nightsight's "
+        f"issue tracker, with the log ({log})"
+    )
+
+
+def _without_folders(text: str) -> str:
+    """Shorten paths to what follows the folders of Python's modules, others to file names: a log is given to others."""
+    for folder in sorted(set(sys.path), key=len, reverse=True):
+        if len(folder) > 1:
+            text = text.replace(f"{folder}{os.sep}", "")
+    return _FOLDERS.sub("", text)
