@@ -1,5 +1,6 @@
 """Damaged nsys exports: an error that names file and table, or a report that says what is wrong with its numbers."""
 
+import lzma
 import shutil
 import sqlite3
 import subprocess
@@ -24,6 +25,7 @@ from nightsight.workflow import build_report
 from tests.build import GENERATIONS, build
 from tests.damage import PICTURE, Damage, everything
 from tests.properties import examples
+from tests.recorded import DATA
 from tests.timeline import draw
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -74,6 +76,14 @@ def test_a_view_in_the_place_of_a_table_is_refused_without_a_look_at_its_rows(da
         read(path)
     with pytest.raises(CaptureError, match=f"{table} is a view"):
         sanitize(path, path.with_suffix(".clean.sqlite"), most_bytes=10**9)
+
+
+@pytest.mark.parametrize(("name", "table"), [("view_endless", KERNEL), ("view_path", "StringIds")])
+def test_a_view_of_a_stranger_is_refused(tmp_path: Path, name: str, table: str) -> None:
+    path = tmp_path / f"{name}.sqlite"
+    path.write_bytes(lzma.decompress((DATA / "cases" / f"{name}.sqlite.xz").read_bytes()))
+    with pytest.raises(CaptureError, match=f"{name}.sqlite: {table} is a view"):
+        read(path)
 
 
 def test_a_virtual_table_is_refused_too(damage: Damage) -> None:
