@@ -224,7 +224,8 @@ def screen_lines(screen: Screen, *, width: int) -> list[Line]:
     """Return the lines of the screen, each of at most `width` cells, with an empty line before and after."""
     prose = min(width, _PROSE)
     facts = f": {', '.join(screen.facts)}" if screen.facts else ""
-    lines = [Line(""), Line(cut(f"{cut(screen.title, _TITLE)}{facts}", width), "faint")]
+    head = cut(f"{cut(screen.title, _TITLE)}{facts}", 2 * prose)
+    lines = [Line(""), *(Line(line, "faint") for line in wrapped(head, prose))]
     for tone, text in screen.doubts:
         lines += [Line(line, tone) for line in wrapped(text, prose)]
     lines += _more(screen.other_doubts, "warning")
