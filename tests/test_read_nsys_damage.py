@@ -1,5 +1,6 @@
 """Damaged nsys exports: an error that names file and table, or a report that says what is wrong with its numbers."""
 
+import lzma
 import shutil
 import sqlite3
 import subprocess
@@ -64,6 +65,7 @@ def test_flipped_bits_give_an_error_or_a_report(damage: Damage, data: st.DataObj
         everything(profile)
 
 
+CASES = Path(__file__).parent / "data" / "cases"
 ENDLESS = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c) SELECT i FROM c"
 
 
@@ -74,6 +76,14 @@ def test_a_view_in_the_place_of_a_table_is_refused_without_a_look_at_its_rows(da
         read(path)
     with pytest.raises(CaptureError, match=f"{table} is a view"):
         sanitize(path, path.with_suffix(".clean.sqlite"), most_bytes=10**9)
+
+
+@pytest.mark.parametrize(("case", "table"), [("view_endless", KERNEL), ("view_path", "StringIds")])
+def test_views_that_came_with_an_export_are_refused(case: str, table: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{case}.sqlite"
+    path.write_bytes(lzma.decompress((CASES / f"{case}.sqlite.xz").read_bytes()))
+    with pytest.raises(CaptureError, match=f"^{case}.sqlite: {table} is a view"):
+        read(path)
 
 
 def test_a_virtual_table_is_refused_too(damage: Damage) -> None:
