@@ -34,6 +34,7 @@ from tests.browser.chromium import chromium
 from tests.browser.speed import ALLOWED, ALLOWED_TABLE_MS, page_speed, table_speed
 from tests.browser.table_pages import COUNT, kernels
 from tests.browser.timeline_page import many, timeline_page
+from tests.extremes import operators, ranges
 from tests.reports import result, small_report, with_gpu_time
 from tests.tile import Lanes, tile
 
@@ -58,6 +59,8 @@ ALLOWED_PAGE_MB = 1.5
 # `ddp_exposed` holds 765 kernels of each of its two processes
 RANKS, RANK_COPIES = 64, 131
 ALLOWED_JOB: Allowed = (60.0, 4000.0)
+# for 100,000 events in one place, as in a program that recurses without end
+ALLOWED_EXTREME_S = 15.0
 # of a million kernels each, with their calls: one loop, many threads and streams, and a process for each of many GPUs
 SHAPES = {
     "1M": Lanes(),
@@ -105,7 +108,7 @@ def main() -> None:
         kept += browse(folder / "many.html", "1,000,000 events that do not repeat", allowed_mb=None)
         kept.append(tables(folder / "table.html"))
         kept.append(comparing(folder))
-        kept += [*ordinary(folder), *history(folder), *job(folder)]
+        kept += [*ordinary(folder), *history(folder), *job(folder), *extremes(folder)]
     sys.exit(not all(kept))
 
 
@@ -199,6 +202,21 @@ def job(folder: Path) -> list[bool]:
     what = f"`nightsight report`, a job of {RANKS} ranks of 100,000 kernels"
     is_quick = show(what, [seconds], "s", ALLOWED_JOB[0], peak_mb=peak, allowed_mb=ALLOWED_JOB[1])
     return [is_quick, show("its page: size", [page.stat().st_size / 1e6], "MB", 2.0)]
+
+
+def extremes(folder: Path) -> Iterator[bool]:
+    """Read events that are equal or nested in each other: twice as many take at most about twice as long."""
+    for count in (100_000, 200_000):
+        for capture in (
+            operators(folder / f"{count}-equal-operators.json", count),
+            operators(folder / f"{count}-nested-operators.json", count, are_nested=True),
+            ranges(folder / f"{count}-equal-ranges.sqlite", count, count, are_nested=False),
+            ranges(folder / f"{count}-nested-ranges.sqlite", count),
+        ):
+            for style in ("html", "perfetto"):
+                allowed = (ALLOWED_EXTREME_S * count / 100_000, None)
+                yield report(capture, folder, style, runs=1, allowed=allowed)
+            capture.unlink()
 
 
 def one_process(capture: Path) -> Path:

@@ -88,6 +88,15 @@ def test_reaching_is_the_latest_span_up_to_a_place_that_ends_late_enough(
     assert reaching(position.copy(), end, least, around).tolist() == expected(position, least)
 
 
+def test_a_time_after_a_deep_recursion_finds_what_is_still_open() -> None:
+    # a level a round, this takes minutes
+    depth = 100_000
+    start = np.arange(depth)
+    end = 2 * depth - start
+    time = np.arange(depth, 2 * depth + 10)
+    assert (innermost(start, end, outer(end), time) == np.maximum(2 * depth - time, 0) - 1).all()
+
+
 @given(SPANS, SPANS)
 def test_contained_finds_every_pair(spans: list[tuple[int, int]], events: list[tuple[int, int]]) -> None:
     span, event = contained(*columns(spans), *columns(events))
