@@ -20,7 +20,12 @@ from nightsight.errors import CRASHED, PipelineError
 from tests.build import build
 from tests.damage import PICTURE
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+# under nohup SIGHUP is ignored, and stays so
+SIGNALS = [
+    number
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    if signal.getsignal(number) is not signal.SIG_IGN
+]
 
 
 @pytest.fixture

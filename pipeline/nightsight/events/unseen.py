@@ -341,7 +341,6 @@ def _after(profile: Profile, own: _Operations, last: int) -> Spans:
         return _NO_SPANS
     start = calls["start_ns"].to_numpy()
     gives = _are_named(calls, _LAUNCHES) & (calls["process"] == process).to_numpy() & (start > own.called.max())
-    gives &= ~(calls["status"] > 0).fillna(value=False).to_numpy(dtype=bool)
     launched, keys = launch_keys(profile)
     known = np.append(np.sort(launched), np.iinfo(np.int64).max)
     lost = np.flatnonzero(gives)
