@@ -94,6 +94,7 @@ def test_repeats_are_a_line_each_and_the_last_is_a_screen(run: Any, script: Any,
     assert done.stderr.index("  Kernel\n") > done.stderr.index("run 2 of 2")
 
 
+@pytest.mark.slow
 def test_profile_keeps_what_it_is_asked_to(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
     fake_nsys()
     said = run("profile", "--collector", "nsys", "--keep", "nothing", script()).stdout

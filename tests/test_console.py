@@ -111,6 +111,7 @@ def test_some_terminals_want_no_colours(capture_file: CaptureFile, tmp_path: Pat
     assert ("\x1b" in shown) == ("NO_COLOR" in variables)
 
 
+@pytest.mark.slow
 def test_piped_it_is_plain_and_quiet_is_quiet(run: Any, capture_file: CaptureFile) -> None:
     loud = run("report", capture_file("graph"))
     assert loud.stdout == "report: graph.report.html\n"

@@ -91,6 +91,7 @@ def test_captures_become_a_page_and_are_read_once(
     assert (tmp_path / "out" / "fleet.html").read_bytes() == again
 
 
+@pytest.mark.slow
 def test_a_file_that_only_moved_is_not_read_again(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_file_that_only_moved_is_not_read_again(
     assert [(path.name, path.stat().st_mtime_ns) for path in kept(tmp_path / "fleet.summaries")] == before
 
 
+@pytest.mark.slow
 def test_a_changed_file_another_window_and_a_damaged_summary_are_read_anew(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_changed_file_another_window_and_a_damaged_summary_are_read_anew(
     assert sum(path.stat().st_size > 100 for path in paths) == 1
 
 
+@pytest.mark.slow
 def test_the_same_capture_twice_counts_once(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -131,6 +134,7 @@ def test_the_same_capture_twice_counts_once(
     assert "two.sqlite holds the same as one.sqlite, and counts once" in (tmp_path / "fleet.html").read_text()
 
 
+@pytest.mark.slow
 def test_runs_are_captures_and_the_page_links_to_their_reports(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -151,6 +155,7 @@ def test_runs_are_captures_and_the_page_links_to_their_reports(
     assert "report.html" not in (tmp_path / "deep" / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_files_and_summaries_may_be_in_stores(run: Any, scheduler: str, capture_file: CaptureFile) -> None:
     system = fsspec.filesystem("memory")
     system.store.clear()
@@ -162,6 +167,7 @@ def test_files_and_summaries_may_be_in_stores(run: Any, scheduler: str, capture_
     system.store.clear()
 
 
+@pytest.mark.slow
 def test_of_several_files_that_cannot_be_read_a_few_are_printed_and_all_are_on_the_page(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -241,6 +247,7 @@ def test_other_commands_do_without_dask() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_read(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +266,7 @@ def test_an_interrupt_keeps_what_was_read(
     assert "2 of 3 captures" in run("fleet", "a", "--scheduler", scheduler).stderr
 
 
+@pytest.mark.slow
 def test_a_capture_that_breaks_the_page_is_listed_on_it(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

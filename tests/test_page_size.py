@@ -16,6 +16,7 @@ BUDGET = 1_500_000
 CAPTURES = ("mlp", "train", "graph", "ddp2", "unified_memory")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CAPTURES)
 def test_a_page_keeps_to_its_bytes(name: str, recorded: Recorded) -> None:
     assert len(recorded.page(name).encode()) < 1_000_000

@@ -116,6 +116,7 @@ def test_what_report_cannot_take_is_an_error(run: Run, capture_file: Callable[[s
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

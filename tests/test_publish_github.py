@@ -531,6 +531,7 @@ class Memory(Repository):
         return json.loads(json.dumps(answer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "facts", "steps"),
     [

@@ -193,6 +193,7 @@ def test_threads_keep_their_rows_beside_many_streams() -> None:
     assert [row["label"] for row in rows[-2:]] == ["Thread 7, NVTX", "Thread 7, CUDA API"]
 
 
+@pytest.mark.slow
 def test_names_get_shorter_before_events_have_no_room() -> None:
     profile = with_kernels([(7, 10 * number, 10 * number + 5) for number in range(3000)])
     random = np.random.default_rng(0)
@@ -205,6 +206,7 @@ def test_names_get_shorter_before_events_have_no_room() -> None:
     assert {len(name) for name in decode(timeline_payload(profile, most_bytes=4_000_000)).header["names"]} == {3000}
 
 
+@pytest.mark.slow
 def test_of_too_many_names_the_rarest_are_folded() -> None:
     count = 30_000
     often = [(7, 10 * number, 10 * number + 5) for number in range(count + 10)]

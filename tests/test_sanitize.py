@@ -99,12 +99,14 @@ def test_the_tables_of_nsys_stats_are_the_same(name: str, capture_file: Callable
     assert {report for report in REPORTS if before[report] != after[report]} <= {"um_cpu_page_faults_sum"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_exports_of_all_generations_keep_their_report(generation: str, tmp_path: Path) -> None:
     source = build(PICTURE, tmp_path / "capture.sqlite", generation=generation)
     assert report_of(cleaned(source)) == report_of(source)
 
 
+@pytest.mark.slow
 def test_the_figures_beside_a_capture_go_along(capture_file: Callable[[str], Path], tmp_path: Path) -> None:
     source = tmp_path / "train.sqlite"
     shutil.copy(capture_file("train"), source)
@@ -154,6 +156,7 @@ def plant(path: Path, token: str) -> None:
         connection.commit()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["everything", "python_names"])
 def test_a_secret_in_any_text_of_an_export_is_gone(
     name: str, capture_file: Callable[[str], Path], tmp_path: Path
@@ -169,6 +172,7 @@ def test_a_secret_in_any_text_of_an_export_is_gone(
     assert cleaned(result, "again").read_bytes() == result.read_bytes()
 
 
+@pytest.mark.slow
 @examples(20)
 @given(token=LETTERS, generation=st.sampled_from(GENERATIONS))
 def test_no_secret_of_an_export_of_any_generation_survives(
