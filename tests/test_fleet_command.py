@@ -429,7 +429,7 @@ def test_ctrl_c_ends_all_processes_and_the_same_command_goes_on(
     family = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 1, said
+    assert process.returncode == 130, said
     assert "Error: interrupted after " in said
     assert "Traceback" not in said
     _, alive = psutil.wait_procs(family, timeout=20)

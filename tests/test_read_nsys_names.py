@@ -39,6 +39,7 @@ def test_any_name_survives_in_every_table(damage: Damage, written: bytes, shown:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_two_hundred_thousand_distinct_names(damage: Damage) -> None:
     count = 200_000
     numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
