@@ -35,9 +35,9 @@ def divided(begin: int, length: int, count: int) -> Ints:
 
 def union_of(spans: Iterable[Spans]) -> Spans:
     """Return the union of several sets of spans."""
-    each = list(spans)
-    nothing = np.empty(0, dtype=np.int64)
-    return union(*(np.concatenate([nothing, *(some[place] for some in each)]) for place in (0, 1)))
+    # of one set no copy is made: it can be the operations of a large capture
+    each = [some for some in spans if len(some[0])] or [(np.empty(0, dtype=np.int64),) * 2]
+    return union(*(each[0] if len(each) == 1 else map(np.concatenate, zip(*each, strict=True))))
 
 
 def union(start: Ints, end: Ints) -> tuple[Ints, Ints]:

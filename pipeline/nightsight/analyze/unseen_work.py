@@ -71,6 +71,8 @@ def _times(timeline: Timeline) -> dict[str, float]:
 def capturing_share(timeline: Timeline) -> float:
     """Return the share of the window in which the processes at work captured graphs, of several the mean."""
     captures = graph_captures(timeline.profile)
+    if not captures:
+        return 0.0
     at_work = distinct(operation_column(timeline, "process")).tolist() or list(captures)
     times = [length(shared(_bounds(timeline), captures[each])) if each in captures else 0 for each in at_work]
     return float(np.mean(times or [0])) / max(timeline.window.length_ns, 1)

@@ -15,7 +15,7 @@ import pandas as pd
 from nightsight.compare.facts import made_up_for
 from nightsight.compare.measures import calls_counted
 from nightsight.compare.metric import CAN_BE_NONE, WORDS, Metric, metrics_of
-from nightsight.compare.settings import Limit, Settings
+from nightsight.compare.settings import MOST_GREEN_PCT, Limit, Settings
 from nightsight.comparison import (
     ALLOCATIONS,
     COLLECTIVES,
@@ -41,8 +41,6 @@ _STEPS: Final = (UNPROFILED, STEP)
 _LONGEST: Final = 60
 _OF_STEPS: Final = 0.1
 _FEW: Final = 3
-# what hides more is no gate
-_MOST_PCT: Final = 20.0
 
 
 @dataclass(frozen=True)
@@ -272,7 +270,7 @@ class Judge:
             moved = ", ".join(metric.estimated for metric in open_ if metric.doubt(self.unlike) == why)
             yield ", ".join(filter(None, (moved, why)))
         most = max(map(self._bound_pct, open_))
-        if most <= _MOST_PCT and all(self._limit(metric).most_pct is None for metric in open_):
+        if most <= MOST_GREEN_PCT and all(self._limit(metric).most_pct is None for metric in open_):
             yield f"it would pass with green_pct = {ceil(most)}"
 
 

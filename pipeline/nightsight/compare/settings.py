@@ -58,10 +58,12 @@ class Settings:
     def allowed_pct(self, noise: Noise, runs: int) -> dict[str, float]:
         """Return by how much each metric that a gate decides on may have grown, if it is not known that it has.
 
-        Where unchanged code is known to differ by more than 5 % can be told from, it is what 19 of 20 comparisons of it
-        with so many runs a side can exclude.
+        5 % by default, or what 19 of 20 comparisons of unchanged code with this many runs a side exclude, if that is
+        known and more.
         """
-        usual = {name: min(_EXCLUDED * spread / sqrt(runs), _MOST_PCT) for name, spread in noise.spread_pct.items()}
+        usual = {
+            name: min(_EXCLUDED * spread / sqrt(runs), MOST_GREEN_PCT) for name, spread in noise.spread_pct.items()
+        }
         allowed = {}
         for name in self.judged:
             most = self.limits.get(name, Limit()).most_pct
@@ -80,11 +82,11 @@ class Settings:
                 )
 
 
+MOST_GREEN_PCT: Final = 20.0
+"""However noisy a machine is: a gate that allows more is not a gate."""
 _GREEN_PCT: Final = 5.0
 # an upper bound of the change exceeds its estimate by about 2 standard errors, and the estimate 0 by 1.6
 _EXCLUDED: Final = 3.6
-# of noise, however large: what it hides would be no gate
-_MOST_PCT: Final = 20.0
 _NUMBERS: Final = ("alpha", "least_pct", "same_pct", "green_pct", "least_ns", "least_share_pct", "least_total_ns")
 _KEYS: Final = (*_NUMBERS, "deciding", "limits")
 METRICS: Final = (*GATE, *BUSY, *IDLE)

@@ -130,8 +130,7 @@ def unseen(profile: Profile) -> dict[int, Unseen]:
 
 def unseen_by(profile: Profile, gpus_of: Ints) -> Spans:
     """Return when it is not known of any of these GPUs what it did."""
-    known = unseen(profile)
-    return union_of(known[gpu].spans for gpu in np.unique(gpus_of).tolist() if gpu in known)
+    return union_of(each.spans for gpu, each in unseen(profile).items() if len(each.start) and (gpus_of == gpu).any())
 
 
 @once
@@ -157,14 +156,14 @@ def _counted(profile: Profile) -> dict[int, Spans]:
         missing = np.diff(np.maximum.accumulate(number[mine][order]))
         is_pause = (missing > _MOST_UNRECORDED) & (until - begin > _LATE_NS)
         if is_pause.any():
-            gaps_of = begin[is_pause], until[is_pause]
-            is_pause = _launched_unseen(profile, process, gaps_of) | _are_silent(profile, process, gaps_of)
-            found[process] = gaps_of[0][is_pause], gaps_of[1][is_pause]
+            stretches = begin[is_pause], until[is_pause]
+            is_pause = _launched_unseen(profile, process, stretches) | _are_silent(profile, process, stretches)
+            found[process] = stretches[0][is_pause], stretches[1][is_pause]
     return found
 
 
 def _launched_unseen(profile: Profile, process: int, spans: Spans) -> Flags:
-    """Tell in which stretches operators or ranges lie that launch work everywhere else, so did here, unrecorded."""
+    """Tell in which stretches operators or ranges lie that launch work wherever else they run."""
     calls = profile.table("api_calls")
     calls = calls[_are_named(calls, _LAUNCHES) & (calls["process"] == process).to_numpy()]
     found = np.zeros(len(spans[0]), dtype=bool)

@@ -55,8 +55,7 @@ class Window:
 
     steps: by process, the times in ns at which the CPU began each repetition of the loop, in rising order; the process
     with the most GPU work comes first. If the capture lacks work of the GPU at an end of the loop, it is when the GPU
-    began each. ends: when the loop of each of them ended. family: what the repetitions are
-    called (`step #`).
+    began each. ends: when the loop of each of them ended. family: what the repetitions are called (`step #`).
     """
 
     start_ns: int
@@ -163,13 +162,14 @@ def _seen(profile: Profile) -> Window | None:
     steps of what is left are told by their work on the GPU.
     """
     window, known = steady_window(profile), unseen(profile)
-    if window is None or not known:
+    ends = {gpu: [each.of(reason) for reason in (BEFORE, AFTER)] for gpu, each in known.items()}
+    if window is None or not any(len(start) for spans in ends.values() for start, _ in spans):
         return window
     low, high, work = window.start_ns, window.end_ns, work_of(profile)
     begun, ended = [], []
     number = np.concatenate([gpus(profile.tables[name]) for name in GPU_TABLES if name in profile.tables])
     for gpu in np.unique(number[(work.end > low) & (work.start < high)]).tolist():
-        (before, after) = (known[gpu].of(reason) for reason in (BEFORE, AFTER))
+        before, after = ends[gpu]
         begun.append(max([low, *before[1].tolist()]))
         ended.append(min([high, *after[0].tolist()]))
     # what all GPUs are known in, if that is most of it, else what any is known in
@@ -187,13 +187,13 @@ def _seen(profile: Profile) -> Window | None:
         steps[process] = np.unique(first[(first >= start) & (first < end)])
     has_steps = all(len(starts) >= LEAST for starts in steps.values())
     count = max(map(len, steps.values()), default=0)
-    cut = "GPU work from before the recording, or after it, is not in the capture, and its time is left out"
-    of_them = f": {count:,} of them are left" if has_steps and count != len(window.repetitions) else ""
+    cut = "GPU work from before the recording, or after it, is not in the capture: that time is left out"
+    remain = f", and {count:,} repetitions remain" if has_steps and count != len(window.repetitions) else ""
     return replace(
         window,
         start_ns=start,
         end_ns=end,
-        sentence=f"{window.sentence} {cut}{of_them}.",
+        sentence=f"{window.sentence} {cut}{remain}.",
         steps=steps if has_steps else {},
         ends={process: min(until, end) for process, until in window.ends.items()} if has_steps else {},
         family=window.family if has_steps else "",

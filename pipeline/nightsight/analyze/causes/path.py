@@ -140,7 +140,7 @@ def _with_unseen(timeline: Timeline, found: Graph, columns: tuple[Ints, ...]) ->
         # pieces of no call can be of any process
         is_mine = launcher == process if process >= 0 else np.ones(len(launcher), dtype=bool)
         hidden = unseen_by(profile, timeline.operations.device[is_mine])
-        captured = union_of(spans for owner, spans in captures.items() if process in (owner, -1))
+        captured = union_of(spans for capturing, spans in captures.items() if process in (capturing, -1))
         for spans, cause in ((hidden, UNSEEN), (without(captured, hidden), CAPTURE)):
             inside = shared(bounds, spans)
             if not len(inside[0]):
