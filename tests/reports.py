@@ -9,9 +9,9 @@ from typing import Any, Final
 import pandas as pd
 
 from nightsight.advise import NEEDS, advise
-from nightsight.analyze import ANALYSES
+from nightsight.analyze import analyze
 from nightsight.events.timeline import Timeline
-from nightsight.model import Benchmark, Environment, Finding, Report, Result
+from nightsight.model import Benchmark, Environment, Finding, Profile, Report, Result, find
 
 HOSTILE: Final = (
     "</script><script>alert(1)</script>",
@@ -45,9 +45,16 @@ def result(name: str, table: pd.DataFrame | None, **fields: Any) -> Result:
     return Result(name, fields.pop("title", name), fields.pop("help", f"What {name} means."), table, **fields)
 
 
+def analysed(profile: Profile, name: str) -> Result:
+    """Return one result of a profile, and compute no other."""
+    result = find(analyze(Timeline(profile)), name)
+    assert result is not None
+    return result
+
+
 def advised(timeline: Timeline) -> tuple[Finding, ...]:
     """Return the advice on a timeline; only what advice reads is analysed."""
-    return advise([analysis.run(timeline) for analysis in ANALYSES if analysis.entry in NEEDS])
+    return advise(analyze(timeline, NEEDS))
 
 
 def kernel_table(names: tuple[str, ...] = KERNELS) -> pd.DataFrame:

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze import analyze
 from nightsight.events.timeline import Timeline
 from nightsight.model import Finding
 from tests.properties import examples
 from tests.replays import alone, joined, launch, rule
-from tests.reports import advised
+from tests.reports import advised, analysed
 from tests.timeline import draw
 
 # kernels from beginning to end, launched ahead: nothing else to advise
@@ -200,6 +199,6 @@ def test_a_verdict_is_in_the_table_of_rules_and_is_no_advice() -> None:
     message = "The kernel is utilizing greater than 80.0% of the available compute or memory performance of the device"
     said = [rule("SOLBottleneck", None, kind="info", message=message), rule("CPIStall", 50, kind="info")]
     timeline = joined(draw(BUSY), launch("a", rules=said))
-    (rules,) = (result for result in analyze(timeline.profile)[0] if result.name == "ncu_rules")
+    rules = analysed(timeline.profile, "ncu_rules")
     assert message in rules.rows["message"].tolist()
     assert findings(timeline) == []

@@ -292,7 +292,7 @@ def test_tables_are_about_the_window(capture: Profile) -> None:
 @pytest.mark.parametrize("name", [*CAPTURES, *OF_TORCH])
 def test_row_order_changes_nothing(name: str, capture: Profile, recorded: Recorded) -> None:
     shuffled = {name: frame.sample(frac=1, random_state=1) for name, frame in capture.tables.items()}
-    results, _ = analyze(Profile(shuffled, capture.missing, capture.environment))
+    results = analyze(Timeline(Profile(shuffled, capture.missing, capture.environment)))
     for expected, result in zip(recorded.report(name).results, results, strict=True):
         pd.testing.assert_frame_equal(result.rows, expected.rows)
 
@@ -303,7 +303,7 @@ def test_shifting_all_times_changes_no_result(name: str, capture: Profile, recor
         name: frame.assign(**{column: frame[column] + 10**9 for column in ("start_ns", "end_ns") if column in frame})
         for name, frame in capture.tables.items()
     }
-    results, _ = analyze(Profile(shifted, capture.missing, capture.environment))
+    results = analyze(Timeline(Profile(shifted, capture.missing, capture.environment)))
     for expected, result in zip(recorded.report(name).results, results, strict=True):
         pd.testing.assert_frame_equal(result.rows, expected.rows)
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pandas as pd
 
-from nightsight.analyze import analyze
 from nightsight.analyze.ranges.marks import marks
 from nightsight.events.timeline import Timeline
 from nightsight.model import Profile, Result
 from nightsight.tables import conform, empty
+from tests.reports import analysed
 from tests.timeline import draw
 
 
@@ -27,7 +27,7 @@ def changed(profile: Profile, **columns: Any) -> Profile:
 
 
 def result(profile: Profile) -> Result:
-    return next(result for result in analyze(profile)[0] if result.name == "nvtx_marks")
+    return analysed(profile, "nvtx_marks")
 
 
 def test_marks_of_a_name_are_counted_and_their_median_interval_taken() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.analyze import analyze
+from nightsight.analyze import doubts
 from nightsight.analyze.ranges.owners import call_owners, open_ranges, range_time
 from nightsight.events.ranges import nested, nested_ranges, without_numbers
 from nightsight.events.timeline import Timeline
@@ -16,6 +16,7 @@ from nightsight.model import Profile
 from nightsight.render.table.layouts import layout_of
 from nightsight.tables import MODULE, PUSH_POP, conform, empty, nest
 from tests.recorded import Recorded
+from tests.reports import analysed
 from tests.timeline import beside, draw
 
 SPANS = st.lists(
@@ -117,7 +118,7 @@ def test_ranges_of_two_processes_have_a_row_each_with_their_own_work() -> None:
     timeline = Timeline(beside(first, second))
     table = range_time(timeline).frame[["path", "pid", "instances", "kernels", "kernel_ns"]]
     assert table.to_numpy().tolist() == [["s", 5, 2, 2, 6000], ["s", 6, 2, 1, 3000]]
-    (result,) = (result for result in analyze(timeline.profile)[0] if result.name == "nvtx_ranges")
+    result = analysed(timeline.profile, "nvtx_ranges")
     shown = layout_of(result).prepare(result.rows)
     assert shown[["name", "pid", "level"]].to_numpy().tolist() == [["s", 5, 0], ["s", 6, 0]]
 
@@ -125,7 +126,7 @@ def test_ranges_of_two_processes_have_a_row_each_with_their_own_work() -> None:
 def test_a_range_is_below_that_around_it_in_its_own_process() -> None:
     inside = "nvtx  [a       ]\nnvtx  .[b ]....."
     both = beside(draw(inside), draw(f"{inside}\nnvtx  .....[c]"))
-    (result,) = (result for result in analyze(both)[0] if result.name == "nvtx_ranges")
+    result = analysed(both, "nvtx_ranges")
     shown = layout_of(result).prepare(result.rows)
     assert shown[["name", "pid", "level"]].to_numpy().tolist() == [
         ["a", 5, 0],
@@ -151,15 +152,15 @@ def test_ranges_that_never_ended_are_said_with_the_first_names() -> None:
     ranges = ranges_of([(place, 9, 1, name, "") for place, name in enumerate(["a" * 99, "b", "c", "d", "e"])])
     assert open_ranges(Timeline(Profile({"ranges": ranges}))) == ()
     profile = Profile({"ranges": ranges.assign(is_open=ranges["name"] != "b")})
-    results, (finding,) = analyze(profile)
+    (finding,) = doubts(Timeline(profile))
     assert (finding.rule, finding.severity, finding.title) == (
         *("open_ranges", "warning"),
         "4 NVTX ranges were never ended",
     )
     assert finding.detail.startswith(f"`{'a' * 47}…`, `c`, `d` and 1 more: the capture holds only their start.")
-    notes = {result.name: result.notes for result in results}
     note = "4 ranges were never ended and are counted up to the last event recorded."
-    assert notes["nvtx_ranges"] == notes["range_iterations"] == (note,)
+    for name in ("nvtx_ranges", "range_iterations"):
+        assert analysed(profile, name).notes == (note,)
 
 
 def test_one_range_that_never_ended_is_named() -> None:
@@ -186,7 +187,7 @@ def test_what_is_too_deep_is_in_one_row_and_owns_its_work_once(depth: int) -> No
     kernel = conform("kernels", pd.DataFrame([{**draw("cpu  L\ns7   .a").table("kernels").iloc[0], **call, **place}]))
     tables = {"ranges": ranges, "kernels": kernel, "memory_ops": empty("memory_ops")}
     profile = Profile({**tables, "api_calls": on_threads("api_calls", [call])})
-    (result,) = (result for result in analyze(profile)[0] if result.name == "nvtx_ranges")
+    result = analysed(profile, "nvtx_ranges")
     rows, deeper = result.rows, max(depth - 64, 0)
     assert len(rows) == min(depth, 65)
     assert rows["instances"].sum() == depth

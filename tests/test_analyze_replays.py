@@ -205,13 +205,13 @@ def test_neither_the_order_of_kernels_nor_when_they_ran_changes_anything(
 
 
 def test_every_result_says_why_it_is_not_there() -> None:
-    results = {result.name: result for result in analyze(draw("s7   aa"))[0] if result.name.startswith("ncu_")}
+    results = {result.name: result for result in analyze(Timeline(draw("s7   aa"))) if result.name.startswith("ncu_")}
     assert len(results) == 9
     assert all(result.table is None and result.unavailable for result in results.values())
 
 
 def test_a_report_of_names_alone_gives_every_result() -> None:
-    for result in analyze(replayed(launch("a"), launch("b")))[0]:
+    for result in analyze(Timeline(replayed(launch("a"), launch("b")))):
         if result.name.startswith("ncu_"):
             assert result.table is not None
 
@@ -275,7 +275,7 @@ def test_lines_of_a_real_report(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_results_of_a_real_report_survive_json(measure: Profile) -> None:
-    results, _ = analyze(with_timeline(measure))
+    results = analyze(Timeline(with_timeline(measure)))
     report = Report.from_json(Report("measure", measure.environment, results).to_json())
     for result in results:
         if result.name.startswith("ncu_"):

@@ -8,14 +8,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nightsight.analyze import analyze
+from nightsight.analyze import analyze, doubts
 from nightsight.errors import MissingTable
+from nightsight.events.timeline import Timeline
 from nightsight.model import Profile, Result
 from nightsight.read import read
 from nightsight.results import NOT_SHOWN
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.tables import DETAILS, conform, empty
 from tests.build import GENERATIONS, build
+from tests.reports import analysed
 from tests.timeline import PROCESS, draw
 
 TRAIN = """
@@ -204,8 +206,8 @@ def _as_text(result: Result) -> str:
 def test_every_analysis_gives_what_the_drawn_profile_gives(both: Both) -> None:
     profile, drawn = both
     assert profile.findings == ()
-    results, findings = analyze(profile)
-    expected, expected_findings = analyze(drawn)
+    results, expected = (analyze(Timeline(each)) for each in (profile, drawn))
+    findings, expected_findings = (doubts(Timeline(each)) for each in (profile, drawn))
     for result, other in zip(results, expected, strict=True):
         if result.name == NOT_SHOWN.name:
             continue  # a picture is no file: it has no tables that nobody asks for
@@ -221,7 +223,7 @@ def test_a_report_needs_no_details(name: str, generation: str, tmp_path: Path) -
     profile, lean = read(path), read(path, details=False)
     for table, frame in lean.tables.items():
         pd.testing.assert_frame_equal(frame, profile.tables[table].drop(columns=list(DETAILS.get(table, ()))))
-    results = zip(analyze(lean)[0], analyze(profile)[0], strict=True)
+    results = zip(analyze(Timeline(lean)), analyze(Timeline(profile)), strict=True)
     assert all(_as_text(result) == _as_text(other) for result, other in results)
 
 
@@ -287,10 +289,7 @@ def test_marks_without_any_range_are_read(generation: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("generation", DEVICES_SAY_WHICH_GPU)
 def test_ranks_that_both_call_their_gpu_0_have_a_gpu_each(generation: str, tmp_path: Path) -> None:
     profile = read(build(_two_processes(), tmp_path / "export.sqlite", generation=generation))
-    devices = {
-        result.name: result.rows["device"].tolist() for result in analyze(profile)[0] if result.name == "gpu_time"
-    }
-    assert devices == {"gpu_time": [0, 1]}
+    assert analysed(profile, "gpu_time").rows["device"].tolist() == [0, 1]
     assert set(stats_table(profile, "cuda_kern_exec_sum")["DevId"]) == {0}
 
 
@@ -298,5 +297,5 @@ def test_ordinals_that_are_swapped_are_swapped_back(tmp_path: Path) -> None:
     drawn = draw("cpu  L.L\ns7:0  ..a\ns7:1  ....bbb")
     swapped = _on_gpus(drawn, lambda operations: 1 - operations["device"])
     profile = read(build(swapped, tmp_path / "export.sqlite", generation="2025"))
-    busy = analyze(profile)[0][0].rows.set_index("device")["busy_ns"]
+    busy = analysed(profile, "gpu_time").rows.set_index("device")["busy_ns"]
     assert busy.to_dict() == {0: 3000, 1: 1000}

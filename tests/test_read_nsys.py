@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from nightsight.analyze import analyze
+from nightsight.analyze import doubts
 from nightsight.errors import CaptureError
+from nightsight.events.timeline import Timeline
 from nightsight.read import read, recognize
 from nightsight.read.nsys.export import Export
 from nightsight.read.nsys.tables import read_nsys
@@ -180,14 +181,14 @@ def test_null_process_ids_are_those_of_the_only_process(
     profile = read_nsys(editable(NO_PROCESS + which))
     whole = recorded.profile("train")
     pd.testing.assert_frame_equal(profile.table("kernels"), whole.table("kernels"))
-    assert analyze(profile)[1] == profile.findings == ()
+    assert doubts(Timeline(profile)) == profile.findings == ()
 
 
 def test_null_process_ids_are_kept_where_several_processes_use_cuda(editable: Callable[..., Path]) -> None:
     profile = read_nsys(editable(NO_PROCESS, name="ddp2"))
     assert profile.table("kernels")["process"].isna().all()
     # that their calls have no work is not known
-    assert [finding.rule for finding in analyze(profile)[1]] == ["lost_calls"]
+    assert [finding.rule for finding in doubts(Timeline(profile))] == ["lost_calls"]
 
 
 @pytest.mark.parametrize("change", ["end = end + (1 << 44)", "start = start + (1 << 44), end = end + (1 << 44)"])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from nightsight.analyze import analyze
 from nightsight.errors import CaptureError
 from nightsight.events.ranges import nested_ranges
+from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.read import read
 from nightsight.read.nsys import nvtx as nsys_nvtx
@@ -26,6 +27,7 @@ from nightsight.workflow import build_report
 from tests.build import GENERATIONS, build
 from tests.damage import PICTURE, Damage, everything
 from tests.properties import examples
+from tests.reports import analysed
 from tests.timeline import draw
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -318,7 +320,7 @@ def test_ranges_that_overlap_or_coincide_lose_no_row(damage: Damage, spans: list
     ]
     profile = read(damage(*moves))
     everything(profile)
-    (result,) = (result for result in analyze(profile)[0] if result.name == "nvtx_ranges")
+    result = analysed(profile, "nvtx_ranges")
     assert result.rows["instances"].sum() == 2
     assert stats_table(profile, "nvtx_sum")["Instances"].sum() == 2
 
@@ -394,7 +396,7 @@ def test_any_ranges_nest_without_losing_one(tmp_path: Path, spans: list[tuple[in
             connection.execute("UPDATE NVTX_EVENTS SET start = ?, end = ? WHERE rowid = ?", (*times, row))
         connection.commit()
     profile = read(path)
-    assert analyze(profile)
+    assert tuple(analyze(Timeline(profile)))
     # all have one name, so those with the same times are one range that is there twice; empty ones are kept
     lasting = [(min(span), max(span)) for span in spans if span[0] != span[1]]
     assert len(nested_ranges(profile)) == len(spans) - len(lasting) + len(set(lasting))
@@ -408,7 +410,7 @@ def test_calls_with_the_same_id_are_said_and_add_no_work(damage: Damage) -> None
     profile = read(damage(f"UPDATE {RUNTIME} SET correlationId = 1000 WHERE correlationId IN (1001, 1003)"))
     assert "ambiguous_calls" in everything(profile)
     assert profile.findings[0].title == f"2 calls in {RUNTIME} have the correlation id of another call"
-    gpu_time = analyze(profile)[0][0].rows
+    gpu_time = analysed(profile, "gpu_time").rows
     assert gpu_time[["kernels", "kernel_ns"]].to_numpy().tolist() == [[3, 7000]]
 
 
@@ -430,7 +432,7 @@ _ONE_ID = f"UPDATE {KERNEL} SET correlationId = 1000 WHERE rowid <= 2"
 
 def _launched(profile: Profile) -> dict[str, int]:
     """Count launches by name, as the report does."""
-    (result,) = (result for result in analyze(profile)[0] if result.name == "launch_overhead")
+    result = analysed(profile, "launch_overhead")
     return dict(zip(result.rows["name"].astype("str"), result.rows["launches"], strict=True))
 
 

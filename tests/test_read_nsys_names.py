@@ -2,10 +2,10 @@
 
 import pytest
 
-from nightsight.analyze import analyze
 from nightsight.read import read
 from nightsight.stats import stats_table
 from tests.damage import Damage, everything
+from tests.reports import analysed
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -53,7 +53,7 @@ def test_two_hundred_thousand_distinct_names(damage: Damage) -> None:
     )
     profile = read(path)
     assert len(stats_table(profile, "cuda_gpu_kern_sum")) == count + 3
-    (result,) = (result for result in analyze(profile)[0] if result.name == "cuda_gpu_kern_sum")
+    result = analysed(profile, "cuda_gpu_kern_sum")
     assert result.rows["instances"].sum() == count + 3
 
 
@@ -68,7 +68,7 @@ def test_marks_without_a_text_or_each_with_its_own(damage: Damage) -> None:
     )
     profile = read(path)
     assert (profile.table("marks")["name"] == "").sum() == 2
-    (result,) = (result for result in analyze(profile)[0] if result.name == "nvtx_marks")
+    result = analysed(profile, "nvtx_marks")
     assert len(result.rows) == count + 1
     assert result.rows["name"].iloc[0] == ""
     everything(profile)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nightsight.analyze import analyze
+from nightsight.events.timeline import Timeline
 from nightsight.model import Profile
 from nightsight.read import read
 from nightsight.read.nsys.names import Names, understood
@@ -185,7 +186,7 @@ def test_modules_by_path_leave_no_room_for_their_class(tmp_path: Path, generatio
     profile = read(build(renamed(names, PICTURE), tmp_path / "x.sqlite", generation=generation))
     assert profile.table("ranges")[["name", "style", "domain"]].to_numpy().tolist() == [["layers.3", MODULE, ""]]
     assert profile.table("cpu_ops")[["name", "module"]].to_numpy().tolist() == [["aten::mm", "layers.3"]]
-    analyze(profile)
+    assert tuple(analyze(Timeline(profile)))
 
 
 @pytest.mark.parametrize(

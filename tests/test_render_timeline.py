@@ -372,7 +372,7 @@ def test_operations_in_flight_come_down_at_the_end_of_the_window(recorded: Recor
     profile = recorded.profile("train")
     window = Timeline(profile).window
     end = window.end_ns - first_time(profile)
-    results, _ = analyze(profile)
+    results = analyze(Timeline(profile))
     thin = curves(profile, results, window=(window.start_ns, window.end_ns), most_points=20)
     header = decode(timeline_payload(profile, results=results)).header
     (whole,) = (curve for curve in header["curves"] if curve["label"] == "Operations in flight")
@@ -420,7 +420,7 @@ def test_a_curve_of_nothing_but_gaps_is_none() -> None:
 
 def test_the_reports_own_results_are_drawn(recorded: Recorded) -> None:
     profile = recorded.profile("train")
-    results, _ = analyze(profile)
+    results = analyze(Timeline(profile))
     header = decode(timeline_payload(profile, results=results)).header
     peak = next(result for result in results if result.name == "memory_over_time").rows["bytes"].max()
     assert {curve["label"]: curve["max"] for curve in header["curves"]}["Memory in use"] == peak

@@ -2,17 +2,18 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from math import inf, isfinite
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints, overload
 
 import pandas as pd
 
 from nightsight.errors import CaptureError, MissingTable
 from nightsight.intervals import Spans
+from nightsight.parallel import threads
 from nightsight.results import Entry
 from nightsight.units import split
 
@@ -214,6 +215,57 @@ class Result:
         return pd.DataFrame() if self.table is None else self.table
 
 
+class Results(Sequence[Result]):
+    """Results that are computed when they are first asked for: a line on a terminal needs few of those of a page.
+
+    `makers`: by name, in their order, what computes each.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Result]]) -> None:
+        self._makers = dict(makers)
+        self._names = tuple(makers)
+        self._made: dict[str, Result] = {}
+
+    def named(self, name: str) -> Result | None:
+        """Return a result by name; None if there is none."""
+        if name not in self._made and name in self._makers:
+            self._made[name] = self._makers[name]()
+        return self._made.get(name)
+
+    def make(self, names: Iterable[str]) -> None:
+        """Compute some results in several threads; names that there are not are passed over."""
+        with threads() as pool:
+            list(pool.map(self.named, [name for name in names if name not in self._made]))
+
+    def __iter__(self) -> Iterator[Result]:
+        """Iterate over all results, which are computed in several threads."""
+        self.make(self._names)
+        return iter([self._made[name] for name in self._names])
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, place: int) -> Result: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Result, ...]: ...
+    def __getitem__(self, place: int | slice) -> Result | tuple[Result, ...]:
+        """Return a result by its place."""
+        return tuple(self)[place]
+
+    def __reduce__(self) -> tuple[type[tuple[Result, ...]], tuple[tuple[Result, ...]]]:
+        """Let other processes have all of them: what they are computed from stays here."""
+        return tuple, (tuple(self),)
+
+
+def find(results: Iterable[Result], name: str) -> Result | None:
+    """Return the result of that name, and compute no other; None if there is none."""
+    if isinstance(results, Results):
+        return results.named(name)
+    return next((result for result in results if result.name == name), None)
+
+
 @dataclass(frozen=True)
 class View:
     """One window of a capture that a reader can choose: where it is, and what the report says about it.
@@ -251,7 +303,7 @@ class Report:
 
     title: str
     environment: Environment
-    results: tuple[Result, ...]
+    results: Sequence[Result]
     findings: tuple[Finding, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     benchmark: Benchmark | None = None
@@ -269,14 +321,14 @@ class Report:
 
     def result(self, name: str) -> Result:
         """Return a result by name; KeyError if the report does not have it."""
-        for result in self.results:
-            if result.name == name:
-                return result
-        raise KeyError(name)
+        if (result := find(self.results, name)) is None:
+            raise KeyError(name)
+        return result
 
     def rows(self, entry: Entry) -> pd.DataFrame:
         """Return the table of a result; an empty frame if the report does not have it."""
-        return next((result.rows for result in self.results if result.name == entry.name), pd.DataFrame())
+        result = find(self.results, entry.name)
+        return pd.DataFrame() if result is None else result.rows
 
     def to_json(self) -> str:
         """Return the report as JSON (docs/report-json.md)."""
@@ -344,7 +396,7 @@ def _read_as(kind: Json, value: Json, what: str) -> Json:
         return None if value is None else _read_as(parts[0], value, what)
     if origin is Literal and value not in parts:
         raise ValueError(f"{what} is not one of {', '.join(parts)}")
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         items = enumerate(_a(list, value, what), start=1)
         return tuple(_read_as(parts[0], item, _named(item) or f"item {place} of {what}") for place, item in items)
     if origin is Mapping:

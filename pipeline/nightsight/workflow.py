@@ -17,7 +17,7 @@ import pandas as pd
 
 from nightsight import __version__
 from nightsight.advise import NEEDS, advise, of_whole, unchecked
-from nightsight.analyze import analyze_others, analyze_timeline, ranks_by_gpu, shared_numbers, spent, view_of
+from nightsight.analyze import analyze, analyze_others, doubts, ranks_by_gpu, shared_numbers, spent, view_of
 from nightsight.attaching import awaited, measured_by, with_attached
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibrated
@@ -432,9 +432,10 @@ def build_report(
     """Analyze a profile. A `capture` that we collected adds parameters, step times, stage times and findings."""
     capture = capture or Capture(title, "", ())
     timeline = Timeline(profile)
-    results, trust = analyze_timeline(timeline)
+    results = analyze(timeline)
+    results.make(entry.name for entry in NEEDS)
     windows = _views(timeline)
-    trusted = (*capture.findings, *findings, *trust, *profile.findings, *advise(results))
+    trusted = (*capture.findings, *findings, *doubts(timeline), *profile.findings, *advise(results))
     report = Report(
         title=title,
         environment=_merge(profile.environment, capture.environment),
@@ -450,8 +451,8 @@ def build_report(
         ranks=ranks_by_gpu(timeline),
         shared=tuple(map(tuple, shared_numbers(timeline))),
     )
-    if doubts := benchmark_doubts(numbers(report)):
-        return replace(report, findings=_ranked((*report.findings, _doubtful(doubts))))
+    if reasons := benchmark_doubts(numbers(report)):
+        return replace(report, findings=_ranked((*report.findings, _doubtful(reasons))))
     return report
 
 

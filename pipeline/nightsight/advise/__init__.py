@@ -17,7 +17,7 @@ from nightsight.advise.tables import Tables
 from nightsight.events.communication import PAIRWISE
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.loops import UNNAMED
-from nightsight.model import Finding, Result
+from nightsight.model import Finding, Result, find
 from nightsight.results import (
     ALLOCATION,
     COLLECTIVES,
@@ -441,9 +441,9 @@ _LATE_STEPS: Final = 20
 
 def unchecked(results: Sequence[Result]) -> dict[str, str]:
     """Return, by name, the rules that could not be checked, each with the reason."""
-    lacking = {result.name: result.unavailable for result in results if result.table is None}
-    if WHAT_IF.name in lacking:
-        return dict.fromkeys(_BY_NAME, lacking[WHAT_IF.name])
+    simulated = find(results, WHAT_IF.name)
+    if simulated is not None and simulated.table is None:
+        return dict.fromkeys(_BY_NAME, simulated.unavailable)
     tables = Tables(results)
     replays = tables.rows(REPLAY, "calls", "doubt").to_dict("records")
     if not replays:
@@ -451,7 +451,8 @@ def unchecked(results: Sequence[Result]) -> dict[str, str]:
     if doubt := replays[0]["doubt"]:
         return dict.fromkeys(_BY_NAME, doubt)
     why = "no CUDA calls were recorded"
-    if CUDA_API_SUM.name in {result.name for result in results if result.table is not None}:
+    calls = find(results, CUDA_API_SUM.name)
+    if calls is not None and calls.table is not None:
         why = "no CUDA call was made in this window, whose work was launched before"
     found = {} if replays[0]["calls"] else dict.fromkeys(_BY_NAME.keys() - set(_KERNELS), why)
     if not len(tables.rows(NCU_LIMITS)):

@@ -4,6 +4,7 @@ An analysis is a function, an `Analysis` in its module's ANALYSES, and its entry
 """
 
 from collections.abc import Collection, Iterator
+from functools import partial
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Final
@@ -17,15 +18,14 @@ from nightsight.analyze.split import spent
 from nightsight.analyze.views import other_timelines, view_of
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import Window
-from nightsight.model import Finding, Profile, Result
-from nightsight.parallel import threads
+from nightsight.model import Finding, Results
 from nightsight.results import RESULTS, Entry
 
 __all__ = [
     "ANALYSES",
     "analyze",
     "analyze_others",
-    "analyze_timeline",
+    "doubts",
     "ranks_by_gpu",
     "shared_numbers",
     "spent",
@@ -43,32 +43,28 @@ def _in_modules() -> tuple[Analysis, ...]:
 ANALYSES: Final = _in_modules()
 
 
-def analyze(profile: Profile) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
-    """Run every analysis; return the results in report order, and findings about how far to trust the numbers.
+def analyze(timeline: Timeline, entries: Collection[Entry] | None = None) -> Results:
+    """Return the results of analyses (default: of all) in report order; each is computed when it is asked for.
 
     An analysis that lacks a table yields a result without a table and with the reason.
     """
-    return analyze_timeline(Timeline(profile))
+    wanted = (analysis for analysis in ANALYSES if entries is None or analysis.entry in entries)
+    return Results({analysis.entry.name: partial(analysis.run, timeline) for analysis in wanted})
 
 
-def analyze_timeline(timeline: Timeline) -> tuple[tuple[Result, ...], tuple[Finding, ...]]:
-    """Do the same for a timeline: what it has found is then known when another of its windows is looked at."""
-    with threads() as pool:
-        findings = pool.submit(
-            lambda: (
-                *facts.trust(timeline),
-                *facts.shared_gpus(timeline),
-                *open_ranges(timeline),
-                *mismatches(timeline),
-            )
-        )
-        results = tuple(pool.map(lambda analysis: analysis.run(timeline), ANALYSES))
-        return results, findings.result()
+def doubts(timeline: Timeline) -> tuple[Finding, ...]:
+    """Return findings about how far to trust the numbers."""
+    return (
+        *facts.trust(timeline),
+        *facts.shared_gpus(timeline),
+        *open_ranges(timeline),
+        *mismatches(timeline),
+    )
 
 
-def analyze_others(timeline: Timeline, entries: Collection[Entry]) -> Iterator[tuple[Window, tuple[Result, ...]]]:
+def analyze_others(timeline: Timeline, entries: Collection[Entry]) -> Iterator[tuple[Window, Results]]:
     """Yield the other windows that a reader may want to see, each with some of its results."""
-    wanted = [analysis for analysis in ANALYSES if analysis.entry in entries]
     for other in other_timelines(timeline):
-        with threads() as pool:
-            yield other.window, tuple(pool.map(lambda analysis, on=other: analysis.run(on), wanted))
+        results = analyze(other, entries)
+        results.make(entry.name for entry in entries)
+        yield other.window, results

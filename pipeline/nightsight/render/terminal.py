@@ -205,7 +205,7 @@ def _top(report: Report) -> Top | None:
         tuple(title for title, _ in columns),
         tuple(cells),
         tuple(names),
-        labels_of(report.results).short if entry.kernels else cut,
+        labels_of([report.result(entry.name)]).short if entry.kernels else cut,
         counted(rest, f"more {_NOUNS[entry.name]}") if rest else "",
     )
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nightsight.events.kernel_labels import label_of
 from nightsight.events.window import START_UP
-from nightsight.model import Finding, Report, View
+from nightsight.model import Finding, Report, View, find
 from nightsight.peaks import LIMITED_PCT
 from nightsight.render.page.summary import Numbers
 from nightsight.render.table.view import counted
@@ -302,8 +302,9 @@ def _without_gpu(report: Report, run: Numbers, found: Sequence[Finding]) -> Verd
 
 def _without_anything(report: Report) -> Verdict:
     """Say that there was no work on a GPU, and whether operators were looked for and not found."""
-    table = next((result.table for result in report.results if result.name == CPU_OPS.name), None)
-    if table is None or any(finding.rule == "nothing_recorded" for finding in report.findings):
+    operators = find(report.results, CPU_OPS.name)
+    were_wanted = operators is not None and operators.table is not None
+    if not were_wanted or any(finding.rule == "nothing_recorded" for finding in report.findings):
         return Verdict("No work on a GPU.")
     return Verdict(
         "No work on a GPU, and no PyTorch operator.",

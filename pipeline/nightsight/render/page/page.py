@@ -1,6 +1,6 @@
 """Content and order of a report page: the first screen, causes, what most readers look for, and the rest as details."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -280,7 +280,7 @@ def _facts(environment: Environment) -> tuple[str, ...]:
     return tuple(printable(fact) for fact in facts if fact)
 
 
-def _unavailable(results: tuple[Result, ...]) -> Pairs:
+def _unavailable(results: Sequence[Result]) -> Pairs:
     """Group the results that are missing or empty by reason; return (titles, reason)."""
     lacking: dict[str, list[Result]] = {}
     for result in results:

@@ -1,6 +1,6 @@
 """Tables of kernels that Nsight Compute replayed; each launch has one number, the same in every section."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PureWindowsPath
 from typing import Any, Final
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_names import normalised
-from nightsight.model import Result
+from nightsight.model import Result, find
 from nightsight.peaks import LIMITED_PCT
 from nightsight.render.table.view import floats
 from nightsight.results import CUDA_GPU_KERN_SUM, NCU_KERNELS, NCU_LIMITS, Entry
@@ -57,7 +57,7 @@ HEADINGS: Final = {
 _KINDS: Final = {"info": "verdict", "optimization": "advice"}
 
 
-def numbered(results: tuple[Result, ...]) -> tuple[Result, ...]:
+def numbered(results: Sequence[Result]) -> tuple[Result, ...]:
     """Prefix the name of each launch with a number, from 1, in order of first appearance in the results."""
     launches: dict[object, int] = {}
     return tuple(
@@ -75,7 +75,7 @@ def _numbered(frame: Frame, launches: dict[object, int]) -> Frame:
     return frame.assign(name=numbers + ". " + frame["name"].astype("str").fillna("")).drop(columns="launch")
 
 
-def with_figures(results: tuple[Result, ...]) -> tuple[Result, ...]:
+def with_figures(results: Sequence[Result]) -> Sequence[Result]:
     """Say of replayed kernels what limits them, and in *Kernel time* what the replay with most of its time used."""
     results = _with_limits(results)
     replays = _rows(results, NCU_KERNELS)
@@ -88,7 +88,7 @@ def with_figures(results: tuple[Result, ...]) -> tuple[Result, ...]:
     return tuple(_with(result, figures) if result.name == CUDA_GPU_KERN_SUM.name else result for result in results)
 
 
-def _with_limits(results: tuple[Result, ...]) -> tuple[Result, ...]:
+def _with_limits(results: Sequence[Result]) -> Sequence[Result]:
     limits = _rows(results, NCU_LIMITS)
     if not {"launch", "unit", "used_pct"} <= set(limits.columns):
         return results
@@ -114,8 +114,9 @@ def limiter(unit: str, used_pct: float) -> str:
     return unit if used_pct >= LIMITED_PCT else LATENCIES
 
 
-def _rows(results: tuple[Result, ...], entry: Entry) -> Frame:
-    return next((result.rows for result in results if result.name == entry.name), Frame())
+def _rows(results: Sequence[Result], entry: Entry) -> Frame:
+    result = find(results, entry.name)
+    return Frame() if result is None else result.rows
 
 
 def _with(result: Result, figures: Frame) -> Result:
