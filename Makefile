@@ -33,14 +33,16 @@ NIGHTSIGHT := $(VENV)/bin/nightsight
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 endif
-PYTEST := $(RUN) -m pytest -n 2 --dist worksteal
-# these need a browser, a GPU or torch: to import them takes seconds, to choose none of their tests as well
-NEVER_QUICK := --ignore=tests/browser --ignore=tests/gpu --ignore=tests/test_operator_work_torch.py
+# the tests start Python hundreds of times: without compiled files, each start takes a second more
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(RUN) -m pytest -n 2 --dist worksteal
+# how many examples a property gets, and how many seconds a case of a test, and all of its cases (tests/tiers.py)
+QUICK := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ONE_CASE_S=0.12 NIGHTSIGHT_ALL_CASES_S=0.12
+SHORT := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ALL_CASES_S=4
 PAGE := templates/node_modules
 NPM := npm --prefix templates
 
 .DEFAULT_GOAL := help
-.PHONY: help profile check test nightly test-scripts lint docs lock pictures bench simulate planted doctor clean
+.PHONY: help profile check test nightly costs test-scripts lint docs lock pictures bench simulate planted doctor clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,14 +50,17 @@ help: ## list the targets
 profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARGS for the workload
 	@$(RUN) -c "$$PROFILE"
 
-check: lint ## lint, and the tests that need no browser, GPU or patience; before every commit
-	NIGHTSIGHT_EXAMPLES=10 $(PYTEST) -q -m "not (browser or gpu or slow or nightly)" $(NEVER_QUICK)
+check: lint ## lint, and the tests that take little time; before every commit
+	$(QUICK) $(PYTEST) -q -m "not nightly" --ignore=tests/browser --ignore=tests/gpu
 
-test: $(READY_DEV) ## the tests of `make check` with more examples, the slow ones, and those in a browser
-	NIGHTSIGHT_EXAMPLES=25 $(PYTEST) -m "not nightly"
+test: $(READY_DEV) ## all tests but those of `make nightly`
+	$(SHORT) $(PYTEST) -m "not nightly"
 
 nightly: $(READY_DEV) ## every test with all of its examples, captures and looks
 	$(PYTEST)
+
+costs: $(READY_DEV) ## measure on an idle machine what each test takes: `make check` runs the cheap ones
+	NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_COSTS=write $(PYTEST) -q -m "not gpu"
 
 test-scripts: ## the tests of the page's scripts that need no browser, in Node
 	node --test tests/scripts/*.test.mjs

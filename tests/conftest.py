@@ -23,6 +23,7 @@ from tests.continuous import GitHub
 from tests.damage import Damage, damaged
 from tests.properties import keep_calm
 from tests.recorded import DATA, Recorded
+from tests.tiers import Costs, chosen, is_left_out
 
 keep_calm()
 # what a script starts with & ignores interrupts, and so would all programs that tests interrupt
@@ -32,6 +33,24 @@ FAKE_NSYS = Path(__file__).parent / "fake_tools" / "nsys.py"
 FAKE_NCU = FAKE_NSYS.with_name("ncu.py")
 _REAL_TOOLS = ("nsys", "ncu", "nvidia-smi")
 _NUMBERS = itertools.count()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure what tests take for `make costs`; one process hears of all of them."""
+    if os.environ.get("NIGHTSIGHT_COSTS") == "write" and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(Costs())
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out files of which no test fits into the time."""
+    return is_left_out(collection_path) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out cases that do not fit into the time."""
+    kept = chosen(items)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def written_nsys(folder: Path, behaviour: str = "ok", *, export: str = "gelu/gelu.sqlite.xz") -> Path:

@@ -5,7 +5,7 @@ Also on which of them laws are tested that hold for every capture.
 
 import os
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -62,16 +62,14 @@ A law is tested on these by `make test`, and on all captures by `make nightly`, 
 """
 
 
-def of_laws(*patterns: str, slow: Callable[[str], bool] = lambda _: True) -> "list[ParameterSet]":
-    """Return the recorded files of a law as parameters with their marks; `slow` tells which `make check` leaves out."""
-
-    def marks(name: str) -> Sequence[pytest.MarkDecorator]:
-        tiers = (pytest.mark.slow, slow(name)), (pytest.mark.nightly, name not in LAWS)
-        return [mark for mark, is_meant in tiers if is_meant]
-
+def of_laws(*patterns: str) -> "list[ParameterSet]":
+    """Return the recorded files of a law as parameters; all but one of each kind are for `make nightly`."""
     # each file in `cases` has a test of its own: many are damaged
     found = (path for pattern in patterns for path in DATA.rglob(pattern) if "cases" not in path.parts)
-    return [pytest.param(path, id=path.name, marks=marks(path.name)) for path in sorted(found)]
+    return [
+        pytest.param(path, id=path.name, marks=[pytest.mark.nightly] * (path.name not in LAWS))
+        for path in sorted(found)
+    ]
 
 
 class Recorded:

@@ -51,7 +51,6 @@ def test_no_estimate_saves_more_than_the_kernel_takes() -> None:
     assert found.gain_ns == 2000
 
 
-@pytest.mark.slow
 def test_three_percent_of_the_window_are_enough_to_speak_of() -> None:
     (found,) = findings(joined(draw(BUSY), launch("b", rules=[rule("CPIStall", 15)])))
     assert found.gain_pct == 3.0
@@ -175,7 +174,6 @@ def test_rules_without_words_of_ours_stay_in_their_table() -> None:
     assert findings(joined(draw(BUSY), launch("a", rules=[rule("SOLNewRule", 50)]))) == []
 
 
-@pytest.mark.slow
 @examples(40)
 @given(
     st.lists(st.tuples(st.sampled_from("abx"), st.floats(0, 100)), max_size=6),

@@ -55,7 +55,6 @@ def length_of(work: Sequence[Sequence[int]]) -> float:
     return (times[0][-1][-1][1] - times[0][1][-1][1]) / (STEPS - 2)
 
 
-@pytest.mark.slow
 @examples(10)
 @given(st.lists(st.integers(200_000, 3_000_000), min_size=2, max_size=4))
 def test_what_ranks_get_and_compute_is_what_was_drawn(work: list[int]) -> None:
@@ -89,7 +88,6 @@ def test_a_rank_whose_experts_are_chosen_more_often_is_named() -> None:
     assert "straggler" not in found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("most", [2, 3])
 def test_of_a_large_job_those_that_are_held_stand_for_the_others(most: int) -> None:
     parts = played(steps_of_all([[2_200_000] if rank == 5 else [1_000_000] for rank in range(8)]))

@@ -101,7 +101,6 @@ def test_replays_alone_get_findings_too(recorded: Recorded) -> None:
         assert peak in note.detail
 
 
-@pytest.mark.slow
 def test_a_transposed_copy_fetches_what_nobody_reads(recorded: Recorded) -> None:
     rows = ncu_limits(Timeline(recorded.profile("measure.ncu-rep"))).frame
     first = rows.iloc[0]
@@ -269,7 +268,6 @@ def test_a_product_that_waits_for_memory_gains_no_more_on_tensor_cores() -> None
     assert bounded.new_ns.tolist() == [700_000] * 3
 
 
-@pytest.mark.slow
 @examples(40)
 @given(
     st.lists(

@@ -187,7 +187,6 @@ def test_calls_and_times_of_recorded_operators_are_those_of_torch() -> None:
     assert table(read(DATA / "recursive.json.gz")) == expected
 
 
-@pytest.mark.slow
 def test_calls_and_times_of_operators_are_those_of_the_torch_that_is_here(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:

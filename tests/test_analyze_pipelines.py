@@ -38,7 +38,6 @@ def test_even_stages_have_the_bubble_of_the_formula(schedule: object) -> None:
     assert found["work_ns"].tolist() == pytest.approx([8 * 3_000_000] * 4, rel=0.02)
 
 
-@pytest.mark.slow
 @examples(15)
 @given(
     stages=st.lists(st.tuples(st.integers(200_000, 900_000), st.integers(200_000, 900_000)), min_size=2, max_size=4),

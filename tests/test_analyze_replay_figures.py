@@ -31,7 +31,6 @@ def test_no_metric_is_tried_twice_for_a_figure(figure: str) -> None:
     assert len(set(METRICS[figure])) == len(METRICS[figure])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "figure",
     [
@@ -201,7 +200,6 @@ def test_the_mix_is_a_share_of_all_instructions() -> None:
     assert table.notes == ("Launches whose opcodes were not counted (section InstructionStats): 1.",)
 
 
-@pytest.mark.slow
 @given(st.dictionaries(st.text("ABDFGHILMQSTU2", min_size=1, max_size=6), st.floats(1, 1e9), min_size=1))
 def test_every_instruction_is_of_one_kind(counts: dict[str, float]) -> None:
     mix = ncu_instructions(alone(launch("a", {OPCODES: counts}))).frame
@@ -271,7 +269,6 @@ def test_ten_lines_of_each_launch_are_enough() -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["measure.details.csv", "measure.ncu-rep"])
 def test_every_rule_of_a_real_report_is_in_the_table(name: str, recorded: Recorded) -> None:
     profile = recorded.profile(name)

@@ -80,7 +80,6 @@ def test_parts_of_a_kernel_count_once() -> None:
     assert (match["matched"].item(), match["coverage_pct"].item()) == (4, pytest.approx(100 * 7 / 12))
 
 
-@pytest.mark.slow
 @examples(60)
 @given(LAUNCHES)
 def test_ranges_neither_lose_a_match_nor_time(launches: list[tuple[str, str]]) -> None:

@@ -172,7 +172,6 @@ LAUNCHES = st.lists(
 )
 
 
-@pytest.mark.slow
 @examples(40)
 @given(LAUNCHES, st.text("ab.", max_size=30), st.text("ac.", max_size=30))
 def test_joining_adds_no_row_and_shares_stay_within_the_whole(launches: Any, first: str, second: str) -> None:
@@ -186,7 +185,6 @@ def test_joining_adds_no_row_and_shares_stay_within_the_whole(launches: Any, fir
         assert 0 <= match["coverage_pct"] <= 100 + 1e-9
 
 
-@pytest.mark.slow
 @examples(40)
 @given(LAUNCHES, st.permutations(["a", "b", "c"]), st.integers(0, 10**15))
 def test_neither_the_order_of_kernels_nor_when_they_ran_changes_anything(
@@ -219,7 +217,6 @@ def test_a_report_of_names_alone_gives_every_result() -> None:
 # -- a real report ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_figures_of_a_real_report(measure: Profile) -> None:
     table = ncu_kernels(Timeline(measure)).frame.set_index("launch")
     matmul, copy = table.loc[2], table.loc[4]
@@ -233,7 +230,6 @@ def test_figures_of_a_real_report(measure: Profile) -> None:
     assert table[["replay_ns", "registers", "shared_bytes", "waves", "occupancy_pct"]].notna().all(axis=None)
 
 
-@pytest.mark.slow
 def test_a_real_report_matches_a_timeline_in_the_spelling_of_nsys(measure: Profile) -> None:
     timeline = Timeline(with_timeline(measure))
     table = ncu_kernels(timeline).frame
@@ -243,7 +239,6 @@ def test_a_real_report_matches_a_timeline_in_the_spelling_of_nsys(measure: Profi
     assert ncu_match(timeline).frame.to_numpy().tolist() == [[5, 5, 100, pytest.approx(100)]]
 
 
-@pytest.mark.slow
 def test_the_rules_of_a_real_report_are_bounded_by_the_time_of_its_kernels(measure: Profile) -> None:
     timeline = Timeline(with_timeline(measure))
     table = ncu_rules(timeline).frame
@@ -253,7 +248,6 @@ def test_the_rules_of_a_real_report_are_bounded_by_the_time_of_its_kernels(measu
     assert set(table["speedup_kind"][table["bound_pct"].notna()]) == {"global"}
 
 
-@pytest.mark.slow
 def test_instructions_of_a_real_report_agree_with_the_categories_of_nvidia(measure: Profile) -> None:
     metrics = measure.table("kernel_metrics")
     theirs = metrics[metrics["metric"] == "sass__inst_executed_per_opcode_category"]
@@ -264,7 +258,6 @@ def test_instructions_of_a_real_report_agree_with_the_categories_of_nvidia(measu
     assert ours["instructions"].tolist() == theirs.sum(axis=1).tolist()
 
 
-@pytest.mark.slow
 def test_lines_of_a_real_report(tmp_path: Path) -> None:
     table = ncu_source(Timeline(read(unpack("lines.ncu-rep", tmp_path)))).frame
     first = table[table["launch"] == 2].iloc[0]
@@ -273,7 +266,6 @@ def test_lines_of_a_real_report(tmp_path: Path) -> None:
     assert (table.groupby("launch")["share_pct"].sum() <= 100 + 1e-9).all()
 
 
-@pytest.mark.slow
 def test_results_of_a_real_report_survive_json(measure: Profile) -> None:
     results = analyze(Timeline(with_timeline(measure)))
     report = Report.from_json(Report("measure", measure.environment, results).to_json())
@@ -283,7 +275,6 @@ def test_results_of_a_real_report_survive_json(measure: Profile) -> None:
             assert report.result(result.name).rows.shape == result.rows.shape
 
 
-@pytest.mark.slow
 def test_the_csv_pages_of_a_report_give_the_same_figures(measure: Profile, recorded: Recorded) -> None:
     ours = ncu_kernels(Timeline(measure)).frame
     theirs = ncu_kernels(Timeline(recorded.profile("measure.base.csv"))).frame

@@ -65,7 +65,6 @@ def test_a_fused_multiply_add_is_two_operations_and_fp16_comes_in_pairs(kind: st
     assert rates(alone(launch("a", {**metrics, SM_HZ: 1e9}, lines=lines))) == {kind: flops * 1e9}
 
 
-@pytest.mark.slow
 def test_fp16_instructions_that_load_a_constant_are_no_arithmetic() -> None:
     add, multiply, fused = executed("h")
     metrics = {add: 0.0, multiply: 0.0, fused: 2.0, SM_HZ: 1e9}
@@ -135,7 +134,6 @@ def test_work_of_tensor_cores_is_counted_once(counters: dict[str, float], kinds:
     assert rates(alone(launch("a", metrics))) == {f"tensor {kind}": value for kind, value in kinds.items()}
 
 
-@pytest.mark.slow
 @examples(25)
 @given(st.floats(1, 1e12), st.floats(1e8, 3e9), st.floats(1e3, 1e9))
 def test_a_count_a_rate_per_cycle_and_a_rate_per_second_say_the_same(count: float, clock: float, time: float) -> None:
@@ -248,7 +246,6 @@ def test_a_point_of_a_real_report_is_what_the_figures_of_its_csv_give_by_hand(re
     assert tensor["flop_per_byte"] == pytest.approx(4_194_304 / 3.04e-6 / 2.189474e9, rel=1e-5)
 
 
-@pytest.mark.slow
 def test_a_real_matrix_product_does_what_its_size_says(measure: Profile) -> None:
     table = ncu_roofline(Timeline(measure)).frame
     (product,) = table[table["launch"] == 2].to_dict("records")
@@ -267,7 +264,6 @@ def test_a_real_matrix_product_does_what_its_size_says(measure: Profile) -> None
     assert shares == {0: 3, 1: 16, 3: 2}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["measure.ncu-rep", "lines.ncu-rep", "measure.raw.csv"])
 def test_the_share_of_a_point_is_of_the_roof_that_is_drawn(name: str, recorded: Recorded) -> None:
     timeline = Timeline(recorded.profile(name))
@@ -302,7 +298,6 @@ def test_one_part_of_the_bytes_is_not_all_of_them() -> None:
     assert point["flop_per_byte"] != point["flop_per_byte"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["measure.ncu-rep", "lines.ncu-rep"])
 def test_counters_and_instructions_agree_on_real_kernels(name: str, recorded: Recorded) -> None:
     report = recorded.profile(name)
@@ -324,7 +319,6 @@ def points(timeline: Timeline) -> list[tuple[tuple[int, str], float]]:
     ]
 
 
-@pytest.mark.slow
 def test_the_roofs_of_a_real_report_are_those_of_an_h200(measure: Profile) -> None:
     timeline = Timeline(measure)
     assert ncu_roofs(timeline).notes == ()
@@ -338,7 +332,6 @@ def test_the_roofs_of_a_real_report_are_those_of_an_h200(measure: Profile) -> No
     assert found["tensor FP8"] == 2 * found["tensor BF16"] == 4 * found["tensor TF32"]
 
 
-@pytest.mark.slow
 def test_no_point_of_a_real_report_is_above_a_roof(measure: Profile) -> None:
     timeline = Timeline(measure)
     table, compute, memory = ncu_roofline(timeline).frame, roofs(timeline), roofs(timeline, "bytes_per_s")

@@ -50,7 +50,6 @@ def test_a_notebook_shows_the_first_screen_with_hostile_text_as_text(
     assert "<script>" not in shown
 
 
-@pytest.mark.slow
 def test_results_that_a_program_writes_join_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
@@ -61,7 +60,6 @@ def test_results_that_a_program_writes_join_its_report(tmp_path: Path, monkeypat
     assert 123.0 in report["serving"].select_dtypes("number").to_numpy()
 
 
-@pytest.mark.slow
 def test_a_script_is_profiled_with_the_python_that_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)

@@ -139,7 +139,6 @@ def test_the_cost_that_gives_a_time_is_found_to_a_hundredth() -> None:
 tracks = st.text(st.sampled_from("LLLCSAE...."), min_size=6, max_size=24)
 
 
-@pytest.mark.slow
 @given(st.lists(tracks, min_size=1, max_size=4), st.integers(1, 40), st.floats(0, 40_000), st.floats(100, 200_000))
 @examples(25)
 def test_without_the_profiler_a_step_is_no_longer_and_no_shorter_than_the_work_of_the_gpu(

@@ -115,7 +115,6 @@ def test_one_thread_of_one_block_is_a_small_grid(recorded: Recorded) -> None:
     assert (found.rule, found.place) == ("small_grid", "add (1 block on 132 SMs)")
 
 
-@pytest.mark.slow
 def test_columns_of_details_are_not_needed(capture_file: Callable[[str], Path]) -> None:
     for name in ("fp32", "unfused", "healthy"):
         path = capture_file(name)

@@ -18,7 +18,7 @@ from tests.forked import Forked
 from tests.gpu import ci
 from tests.test_cli import FakeNsys
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")]
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 GITHUB = ROOT / "templates" / "ci" / "github"
 BRANCH = "nightsight-history"
 WORKLOADS = '[tool.nightsight.workloads]\nmlp = "train.py"\nmatmul = "train.py"\n'

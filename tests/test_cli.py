@@ -77,7 +77,6 @@ def test_quiet_leaves_the_path(run: Any, script: Any, fake_nsys: FakeNsys) -> No
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
-@pytest.mark.slow
 def test_a_program_that_fails_has_a_first_screen_too(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
     fake_nsys()
     done = run("profile", "--collector", "nsys", script("raise SystemExit(3)"), expect=FAILED)
@@ -85,7 +84,6 @@ def test_a_program_that_fails_has_a_first_screen_too(run: Any, script: Any, fake
     assert done.stderr.index("% busy.") < done.stderr.index("Error: train ended with exit status 3")
 
 
-@pytest.mark.slow
 def test_repeats_are_a_line_each_and_the_last_is_a_screen(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
     fake_nsys()
     done = run("profile", "--collector", "nsys", "--no-ncu", "--repeat", 2, script())
@@ -94,7 +92,6 @@ def test_repeats_are_a_line_each_and_the_last_is_a_screen(run: Any, script: Any,
     assert done.stderr.index("  Kernel\n") > done.stderr.index("run 2 of 2")
 
 
-@pytest.mark.slow
 def test_profile_keeps_what_it_is_asked_to(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
     fake_nsys()
     said = run("profile", "--collector", "nsys", "--keep", "nothing", script()).stdout
@@ -121,7 +118,6 @@ def test_a_run_that_fails_is_kept(run: Any, script: Any, fake_nsys: FakeNsys, tm
     assert (folder / "capture").is_dir()
 
 
-@pytest.mark.slow
 def test_nothing_private_reaches_what_is_attached(
     run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +138,6 @@ def test_nothing_private_reaches_what_is_attached(
     assert b"planted-in-environment" not in captured
 
 
-@pytest.mark.slow
 def test_a_failing_program_keeps_its_partial_report_and_the_status_says_so(
     run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path
 ) -> None:
@@ -182,7 +177,6 @@ def test_counters_that_may_not_be_read_are_told_with_what_to_do(run: Any, script
     assert "report.html" not in result.output
 
 
-@pytest.mark.slow
 def test_each_recording_is_asked_of_nsys(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
     fake_nsys("no sampling")
     asked = ("--gpu-metrics", "--python-backtrace", "--memory-usage")
@@ -281,7 +275,6 @@ def test_reports_that_cannot_be_written_are_an_error_before_anything_runs(
     assert "is a file" in run("profile", "mlp", expect=USAGE).stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["two words.py", 'it\'s "quoted".py', "<script>alert(1)<script>.py", "new\nline.py", "-dash.py"]
 )
@@ -292,7 +285,6 @@ def test_odd_names_of_scripts(run: Any, script: Any, fake_nsys: FakeNsys, tmp_pa
     assert "<script>alert" not in page.read_text()
 
 
-@pytest.mark.slow
 def test_auto_without_a_gpu_uses_torch_and_the_report_says_what_is_missing(
     run: Any, script: Any, tmp_path: Path
 ) -> None:
@@ -305,7 +297,6 @@ def test_auto_without_a_gpu_uses_torch_and_the_report_says_what_is_missing(
     assert "aten::sum" in set(report.result("cpu_ops").rows["name"])
 
 
-@pytest.mark.slow
 def test_a_script_without_torch_gets_a_report_that_says_so(run: Any, script: Any, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     run("profile", "--collector", "torch", script("print(1)"))
@@ -313,7 +304,6 @@ def test_a_script_without_torch_gets_a_report_that_says_so(run: Any, script: Any
     assert [finding.rule for finding in report.findings] == ["nothing_recorded"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_the_program_and_keeps_the_report(
     script: Any, fake_nsys: FakeNsys, tmp_path: Path, number: signal.Signals
@@ -333,7 +323,6 @@ def test_a_signal_ends_the_program_and_keeps_the_report(
     assert "This is only a part" in (only_run(tmp_path) / "report.html").read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("foreign", ['{"captured_utc": null}', '{"workload": 1}', "[]", "no json"])
 def test_a_foreign_run_json_does_not_spoil_the_index(
     run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path, foreign: str
@@ -416,7 +405,6 @@ def test_workloads_are_listed(run: Any) -> None:
     assert names == [workload.name for workload in registered()]
 
 
-@pytest.mark.slow
 def test_doctor_speaks_to_people_and_programs(run: Any) -> None:
     checks = json.loads(run("doctor", "--json").stdout)
     assert {check["status"] for check in checks} <= {"ok", "missing", "broken"}

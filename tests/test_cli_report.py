@@ -70,7 +70,6 @@ def test_a_host_in_the_name_of_a_rank_that_was_left_out_is_in_no_report(run: Any
     assert HOST not in text
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("style", ["html", "json", "markdown"])
 def test_one_file_formats(run: Any, capture_file: CaptureFile, style: str, tmp_path: Path) -> None:
     run("report", capture_file("train"), "--format", style, "-o", tmp_path / "out")
@@ -79,7 +78,6 @@ def test_one_file_formats(run: Any, capture_file: CaptureFile, style: str, tmp_p
     assert "gemm f32" in piped.stdout
 
 
-@pytest.mark.slow
 def test_csv_and_parquet_are_a_file_per_result(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     run("report", capture_file("train"), "--format", "csv", "-o", tmp_path / "csv")
     run("report", capture_file("train"), "--format", "parquet", "-o", tmp_path / "parquet")
@@ -90,7 +88,6 @@ def test_csv_and_parquet_are_a_file_per_result(run: Any, capture_file: CaptureFi
     run("report", capture_file("train"), "--format", "csv", "-o", "-", expect=USAGE)
 
 
-@pytest.mark.slow
 def test_the_default_name_and_several_files(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     assert run("report", capture_file("graph")).stdout == "report: graph.report.html\n"
     run("report", capture_file("graph"), capture_file("gelu"), "-o", tmp_path / "both")
@@ -113,7 +110,6 @@ def test_markdown_has_one_suffix(run: Any, capture_file: CaptureFile) -> None:
     assert run("report", capture_file("graph"), "--format", "markdown").stdout == "report: graph.report.md\n"
 
 
-@pytest.mark.slow
 def test_a_report_json_is_rendered_again(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     run("report", capture_file("train"), "--format", "json", "-o", tmp_path / "train.json")
     run("report", capture_file("train"), "-o", tmp_path / "a.html")
@@ -151,7 +147,6 @@ def kept(recorded: Recorded, capture_file: CaptureFile, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_a_run_is_its_capture_and_what_its_collector_knew(run: Any, kept: Path, tmp_path: Path) -> None:
     done = run("report", "reports/mlp/latest", "--format", "json", "--window", "whole")
     assert done.stdout == "report: mlp-20261125-120000.report.json\n"
@@ -183,7 +178,6 @@ def test_the_report_of_a_run_has_its_replay(run: Any, kept: Path) -> None:
     assert "ncu's report cannot be read" in run("report", kept, "--format", "markdown", "-o", "-").stdout
 
 
-@pytest.mark.slow
 def test_traces_of_cycles_are_a_report_each_and_other_folders_are_none(run: Any, kept: Path, tmp_path: Path) -> None:
     for name in ("mlp.json.gz", "mlp.2.json.gz"):
         shutil.copy(DATA / "mini_torch.json.gz", kept / "capture" / name)

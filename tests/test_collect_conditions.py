@@ -236,7 +236,6 @@ def test_a_report_says_how_the_gpu_ran_and_names_no_machine(
         assert name not in text + page
 
 
-@pytest.mark.slow
 def test_doctor_says_what_is_logged_or_why_nothing_is(driver: Install, gpu: None) -> None:
     def said() -> tuple[str, str]:
         (check,) = (check for check in examine() if check.name == "conditions")

@@ -16,8 +16,6 @@ from nightsight.collect.process import Child, run_logged
 from nightsight.errors import CaptureError
 from tests.conftest import is_alive
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[1]
 # with a child in a session of its own, and a daemon: forked twice, and with no environment
 STAYS = """

@@ -99,7 +99,6 @@ def test_the_rank_is_kept_beside_a_capture(
     assert json.loads(kept.read_text())["launched_as"] == [told]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "is_recorded"), [("0,7", False), ("3", True)])
 def test_other_ranks_run_without_a_profiler(tmp_path: Path, ranks: str, is_recorded: bool) -> None:
     script = tmp_path / "train.py"
@@ -133,7 +132,6 @@ def test_ranks_need_a_launcher(run: Any, tmp_path: Path, monkeypatch: pytest.Mon
     assert "'x' is not a list of ranks" in run("profile", "--ranks", "x", script, expect=USAGE).stderr
 
 
-@pytest.mark.slow
 def test_the_script_for_clusters_records_each_rank_and_all_are_one_report(tmp_path: Path) -> None:
     """Processes stand for machines: each has a folder, and what a launcher would tell it."""
     document = (Path(__file__).parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")

@@ -43,7 +43,6 @@ def replays(ncu: Path, *names: str) -> list[str]:
     return [name for name in names if re.search(expression, name)]
 
 
-@pytest.mark.slow
 def test_a_replay_leaves_a_report_that_can_be_read(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu()
     said: list[str] = []
@@ -171,7 +170,6 @@ def test_profilers_start_where_the_program_says_so(fake_ncu: FakeNcu, program: P
     assert seen(ncu)["--profile-from-start"] == "off"
 
 
-@pytest.mark.slow
 def test_at_the_end_of_the_budget_what_is_done_is_kept(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu("slow")
     replayed = replay_kernels(program, request_, Replay(budget_s=2, expected=3))
@@ -190,7 +188,6 @@ def test_no_more_launches_are_replayed_than_wanted(fake_ncu: FakeNcu, program: P
     assert "--ncu-all" in finding.remedy
 
 
-@pytest.mark.slow
 def test_several_launches_of_each_kernel_are_within_the_limit(
     fake_ncu: FakeNcu, program: Program, request_: Request
 ) -> None:
@@ -202,7 +199,6 @@ def test_several_launches_of_each_kernel_are_within_the_limit(
     assert "replaying kernels with ncu: 3 of 3 done" in said
 
 
-@pytest.mark.slow
 def test_a_time_limit_is_told_from_the_budget(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     ncu = fake_ncu("slow")
     (finding,) = replay_kernels(program, replace(request_, timeout_s=2), Replay(expected=3)).findings
@@ -222,7 +218,6 @@ def test_what_the_program_prints_is_not_taken_for_ncus(fake_ncu: FakeNcu, progra
     assert said[-1] == "replaying kernels with ncu: 2 of 2 done"
 
 
-@pytest.mark.slow
 def test_explicit_choices_have_a_most(fake_ncu: FakeNcu, program: Program, request_: Request) -> None:
     fake_ncu("endless")
     said: list[str] = []
@@ -245,7 +240,6 @@ def test_a_percent_sign_in_a_folder_is_no_pattern(fake_ncu: FakeNcu, program: Pr
     assert replay_kernels(program, request, Replay()).report == tmp_path / "%p" / "train.ncu-rep"
 
 
-@pytest.mark.slow
 def test_it_is_ended_without_a_program_called_kill(
     fake_ncu: FakeNcu, program: Program, request_: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

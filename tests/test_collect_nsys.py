@@ -196,7 +196,6 @@ def test_a_program_that_fails_before_anything_is_captured(fake_nsys: Callable[..
     assert str(request_.logs / "profile.log") in raised.value.hint
 
 
-@pytest.mark.slow
 def test_at_the_time_limit_what_was_captured_is_kept(fake_nsys: Callable[..., Path], request_: Request) -> None:
     fake_nsys()
     program = Program("tiny", "command", ("/bin/sleep", "60"))
@@ -206,7 +205,6 @@ def test_at_the_time_limit_what_was_captured_is_kept(fake_nsys: Callable[..., Pa
     assert kernels(capture.files[1]) > 0
 
 
-@pytest.mark.slow
 def test_at_the_time_limit_nothing_was_captured(fake_nsys: Callable[..., Path], request_: Request) -> None:
     fake_nsys()
     program = Program("tiny", "command", ("/bin/sleep", "60"))
@@ -215,7 +213,6 @@ def test_at_the_time_limit_nothing_was_captured(fake_nsys: Callable[..., Path], 
     assert "more time" in raised.value.hint
 
 
-@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_captured(
     fake_nsys: Callable[..., Path], request_: Request, interrupt: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -227,7 +224,6 @@ def test_an_interrupt_keeps_what_was_captured(
     assert kernels(capture.files[1]) > 0
 
 
-@pytest.mark.slow
 def test_an_nsys_that_writes_its_report_after_the_end_of_the_program_has_the_time_to(
     fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +234,6 @@ def test_an_nsys_that_writes_its_report_after_the_end_of_the_program_has_the_tim
     assert kernels(capture.files[1]) > 0
 
 
-@pytest.mark.slow
 def test_a_program_that_ignores_signals_is_not_waited_for_when_nsys_has_saved(
     fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +246,6 @@ def test_a_program_that_ignores_signals_is_not_waited_for_when_nsys_has_saved(
     assert capture.stages_s["profile"] < 15
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_namespaces")
 def test_an_nsys_that_hangs_is_killed_with_its_program(
     fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -265,7 +259,6 @@ def test_an_nsys_that_hangs_is_killed_with_its_program(
     assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
-@pytest.mark.slow
 def test_in_a_namespace_too_nothing_is_left_of_one_that_hangs(
     fake_nsys: Callable[..., Path], request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +272,6 @@ def test_in_a_namespace_too_nothing_is_left_of_one_that_hangs(
     assert not any(f"61.{os.getpid()}".encode() in command for command in running)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_namespaces")
 def test_without_namespaces_what_was_captured_is_kept_as_well(
     fake_nsys: Callable[..., Path], request_: Request

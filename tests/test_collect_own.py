@@ -275,7 +275,6 @@ def test_the_command_refuses_the_name_of_the_sample(run: Run) -> None:
     assert "there is a workload 'sample' already" in run("init-workload", "sample", expect=2).stderr
 
 
-@pytest.mark.slow
 @needs_torch
 def test_what_is_written_runs_alone(tmp_path: Path) -> None:
     path = write_workload("train", tmp_path, NAMES)
@@ -287,7 +286,6 @@ def test_what_is_written_runs_alone(tmp_path: Path) -> None:
     assert done.stdout.startswith("3 steps of ")
 
 
-@pytest.mark.slow
 @needs_torch
 def test_what_is_written_makes_a_report_with_its_steps(
     run: Run, project: Project, monkeypatch: pytest.MonkeyPatch

@@ -113,7 +113,6 @@ def rules(capture: Capture) -> list[str]:
 # -- a server ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sign", ["", "PORT", "localhost:PORT", "server is up"])
 def test_a_server_is_recorded_while_a_client_loads_it_and_ended(
     serve: Serve, request_: Request, port: int, sign: str, tmp_path: Path
@@ -131,7 +130,6 @@ def test_a_server_is_recorded_while_a_client_loads_it_and_ended(
     assert not Readiness(str(port)).now()
 
 
-@pytest.mark.slow
 def test_a_client_that_fails_leaves_a_capture_that_says_so(serve: Serve) -> None:
     capture = serve("print('the cause'); os._exit(3)")
     assert capture.failure == "the client load ended with exit status 3"
@@ -139,7 +137,6 @@ def test_a_client_that_fails_leaves_a_capture_that_says_so(serve: Serve) -> None
     assert capture.files[1].stat().st_size
 
 
-@pytest.mark.slow
 def test_a_server_that_dies_under_the_load_leaves_a_capture_that_says_so(
     serve: Serve, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +151,6 @@ time.sleep(60)"""
     assert rules(capture) == ["server_ended"]
 
 
-@pytest.mark.slow
 def test_a_client_may_end_the_server(serve: Serve, port: int) -> None:
     more = f"""
 import contextlib, time
@@ -164,7 +160,6 @@ time.sleep(1)"""
     assert (capture.failure, capture.findings) == ("", ())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
@@ -196,7 +191,6 @@ def test_a_server_that_never_gets_ready_is_one_clear_line(
     assert not Readiness(str(port)).now()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_namespaces")
 def test_a_server_that_does_not_end_is_killed_and_the_capture_kept(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, port: int
@@ -211,7 +205,6 @@ def test_a_server_that_does_not_end_is_killed_and_the_capture_kept(
     assert not Readiness(str(port)).now()
 
 
-@pytest.mark.slow
 def test_an_nsys_that_cannot_begin_is_named(serve: Serve, port: int) -> None:
     with pytest.raises(
         ToolError, match="nsys could not begin to record: nsys start ended with exit status 1"
@@ -221,12 +214,10 @@ def test_an_nsys_that_cannot_begin_is_named(serve: Serve, port: int) -> None:
     assert not Readiness(str(port)).now()
 
 
-@pytest.mark.slow
 def test_an_nsys_that_cannot_stop_saves_at_the_end_and_the_report_says_so(serve: Serve) -> None:
     assert rules(serve(nsys="no stop")) == ["not_stopped"]
 
 
-@pytest.mark.slow
 def test_the_time_limit_holds_for_the_client_too(
     serve: Serve, request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +228,6 @@ def test_the_time_limit_holds_for_the_client_too(
     assert rules(capture) == ["client_failed"]
 
 
-@pytest.mark.slow
 def test_an_interrupt_while_the_client_runs_keeps_what_was_captured(
     serve: Serve, interrupt: Callable[..., None], port: int, tmp_path: Path
 ) -> None:
@@ -331,7 +321,6 @@ def span(
     return profile
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", [Span(0.4, 0.4), Span(0, 0.4), Span(0.4), Span(0.4, 60)])
 def test_after_the_span_the_program_goes_on_to_its_end(
     span: Callable[..., Capture], request_: Request, part: Span, tmp_path: Path
@@ -343,32 +332,27 @@ def test_after_the_span_the_program_goes_on_to_its_end(
     assert (request_.logs / "stop.log").exists() is (part.duration_s == 0.4)
 
 
-@pytest.mark.slow
 def test_a_program_that_ends_before_the_span(span: Callable[..., Capture]) -> None:
     with pytest.raises(CaptureError, match=r"tiny ended after \S+ s, before the delay of 30 s was over") as raised:
         span(Span(30), seconds=0)
     assert raised.value.hint == "Give a shorter --delay."
 
 
-@pytest.mark.slow
 def test_a_program_that_fails_before_the_span(span: Callable[..., Capture]) -> None:
     with pytest.raises(WorkloadError, match="tiny ended with exit status 5; nothing was captured"):
         span(Span(30), seconds=0, status=5)
 
 
-@pytest.mark.slow
 def test_a_program_that_fails_after_the_span_leaves_a_whole_capture(span: Callable[..., Capture]) -> None:
     capture = span(Span(0, 0.3), seconds=2, status=5)
     assert capture.failure == "tiny ended with exit status 5"
     assert rules(capture) == ["failed_later"]
 
 
-@pytest.mark.slow
 def test_a_program_that_fails_within_the_span(span: Callable[..., Capture]) -> None:
     assert rules(span(Span(0.3, 60), seconds=1.5, status=5)) == ["partial_capture"]
 
 
-@pytest.mark.slow
 def test_a_program_that_never_ends_is_stopped_at_the_time_limit_and_its_span_is_whole(
     span: Callable[..., Capture],
 ) -> None:
@@ -376,12 +360,10 @@ def test_a_program_that_never_ends_is_stopped_at_the_time_limit_and_its_span_is_
     assert (capture.failure, capture.findings) == ("", ())
 
 
-@pytest.mark.slow
 def test_a_span_that_the_time_limit_cuts_is_a_part(span: Callable[..., Capture]) -> None:
     assert rules(span(Span(0.3, 60), seconds=60, limit_s=2)) == ["partial_capture"]
 
 
-@pytest.mark.slow
 def test_a_stop_that_fails_is_not_tried_again_until_the_end(span: Callable[..., Capture]) -> None:
     capture = span(Span(0, 0.2), seconds=2, nsys="no stop")
     assert capture.files[1].stat().st_size

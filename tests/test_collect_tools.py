@@ -249,7 +249,6 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.slow
 def test_at_the_time_limit_there_is_time_to_save(run: Callable[..., Outcome], tmp_path: Path) -> None:
     outcome = run(SAVES_AT_SIGINT, timeout_s=1)
     assert (outcome.timed_out, outcome.interrupted, outcome.ok) == (True, False, False)
@@ -266,7 +265,6 @@ time.sleep(300)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("names", "status"), [(["SIGINT"], 143), (["SIGINT", "SIGTERM"], 137)])
 def test_what_ignores_a_signal_gets_the_next(
     run: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, names: list[str], status: int

@@ -19,8 +19,6 @@ from nightsight.collect.workloads import Program, Request
 from nightsight.errors import CaptureError, ToolError, WorkloadError
 from tests.told import noted
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def request_(tmp_path: Path) -> Request:

@@ -61,7 +61,6 @@ def test_the_terminal_gets_a_summary_that_ends_with_the_decision(runs: Callable[
     assert "regression: a step without the profiler +10.0 %" in result.stdout.splitlines()[-1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "options", "status"),
     [
@@ -161,7 +160,6 @@ def test_two_paths_are_a_baseline_and_a_candidate(runs: Callable[..., list[Path]
         assert "Name two runs, BASELINE CANDIDATE" in invoke(*given).stderr
 
 
-@pytest.mark.slow
 def test_captures_are_compared_as_one_workload(capture_file: CaptureFile) -> None:
     result = invoke("--baseline", capture_file("graph"), "--candidate", capture_file("graph_node"), "--gate")
     assert result.exit_code == 4

@@ -39,7 +39,6 @@ def compared(rounds: Runs, program: str, case: str) -> Comparison:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("machine", ["rounds", "elsewhere"])
 def test_what_did_not_change_is_not_flagged(machine: str, program: str, request: pytest.FixtureRequest) -> None:
@@ -50,7 +49,6 @@ def test_what_did_not_change_is_not_flagged(machine: str, program: str, request:
     assert "no regression above 5 %: counts equal" in found.decision.line
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("machine", ["rounds", "elsewhere"])
 def test_unchanged_runs_are_flagged_as_rarely_as_in_made_up_noise(machine: str, request: pytest.FixtureRequest) -> None:
     """Of a gate, 9 of 10 comparisons of five runs a side are green, whether they were made in turns or not."""
@@ -66,7 +64,6 @@ def test_unchanged_runs_are_flagged_as_rarely_as_in_made_up_noise(machine: str, 
     assert gated(every)["red"] == 0
 
 
-@pytest.mark.slow
 def test_on_a_busy_host_counts_and_kernels_decide_and_the_step_is_not_believed(busy: Runs) -> None:
     for case, status in (("kernel 51 % longer", 1), ("copy to the host", 1), ("host busy for 200 µs", 4)):
         decided = gated(drawn(busy, "hosted", 3, 6, case=case, in_turns=False))

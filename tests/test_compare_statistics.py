@@ -205,7 +205,6 @@ def test_values_that_are_not_numbers_are_left_out() -> None:
     assert only.decision.status == 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "least_pct"), [(3, 70), (5, 85)])
 def test_worlds_without_a_change_stay_calm_and_changes_are_found(runs: int, least_pct: float) -> None:
     assert simulate(runs, 15).wrong_pct <= 7  # one of them

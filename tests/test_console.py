@@ -90,7 +90,6 @@ def on_terminal(
     return done, got.decode()
 
 
-@pytest.mark.slow
 def test_the_path_goes_to_scripts_and_the_screen_to_the_terminal(capture_file: CaptureFile, tmp_path: Path) -> None:
     done, shown = on_terminal("report", capture_file("graph"), folder=tmp_path, columns=70)
     assert (done.returncode, done.stdout) == (0, "report: graph.report.html\n")
@@ -101,7 +100,6 @@ def test_the_path_goes_to_scripts_and_the_screen_to_the_terminal(capture_file: C
     assert max(map(len, screen.splitlines())) <= 70
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])
 def test_some_terminals_want_no_colours(capture_file: CaptureFile, tmp_path: Path, variables: dict[str, str]) -> None:
     done, shown = on_terminal("report", capture_file("graph"), folder=tmp_path, variables=variables)
@@ -111,7 +109,6 @@ def test_some_terminals_want_no_colours(capture_file: CaptureFile, tmp_path: Pat
     assert ("\x1b" in shown) == ("NO_COLOR" in variables)
 
 
-@pytest.mark.slow
 def test_piped_it_is_plain_and_quiet_is_quiet(run: Any, capture_file: CaptureFile) -> None:
     loud = run("report", capture_file("graph"))
     assert loud.stdout == "report: graph.report.html\n"
@@ -129,7 +126,6 @@ def test_a_report_on_standard_output_is_alone_there(run: Any, capture_file: Capt
     assert "GPU 55.3 % busy" not in done.stderr
 
 
-@pytest.mark.slow
 def test_several_files_are_a_line_each(run: Any, capture_file: CaptureFile) -> None:
     done = run("report", capture_file("graph"), capture_file("train"), "-o", "both")
     assert done.stdout == "report: both/graph.report.html\nreport: both/train.report.html\n"

@@ -20,8 +20,6 @@ from tests.recorded import DATA
 from tests.test_cli import UNREADABLE, CaptureFile, FakeNsys
 from tests.timeline import draw
 
-pytestmark = pytest.mark.slow
-
 Elsewhere = Callable[..., "subprocess.CompletedProcess[str]"]
 ILLEGAL = set('<>:"/\\|?*') | set(map(chr, range(32)))
 
@@ -55,6 +53,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.nightly
 def test_reports_and_tables_are_the_same_elsewhere(
     elsewhere: Elsewhere, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -96,6 +95,7 @@ def test_collecting_elsewhere_is_refused_in_one_line(elsewhere: Elsewhere) -> No
     assert "nightsight report" in hint
 
 
+@pytest.mark.nightly
 def test_every_file_of_a_format_has_a_name_that_windows_takes(
     run: Any, capture_file: CaptureFile, tmp_path: Path
 ) -> None:

@@ -56,7 +56,6 @@ def kept(folder: Path) -> list[Path]:
     return sorted((folder / "captures").glob("*.parquet"))
 
 
-@pytest.mark.slow
 def test_captures_become_a_page_and_are_read_once(
     run: Any, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +90,6 @@ def test_captures_become_a_page_and_are_read_once(
     assert (tmp_path / "out" / "fleet.html").read_bytes() == again
 
 
-@pytest.mark.slow
 def test_a_file_that_only_moved_is_not_read_again(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +102,6 @@ def test_a_file_that_only_moved_is_not_read_again(
     assert [(path.name, path.stat().st_mtime_ns) for path in kept(tmp_path / "fleet.summaries")] == before
 
 
-@pytest.mark.slow
 def test_a_changed_file_another_window_and_a_damaged_summary_are_read_anew(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -123,7 +120,6 @@ def test_a_changed_file_another_window_and_a_damaged_summary_are_read_anew(
     assert sum(path.stat().st_size > 100 for path in paths) == 1
 
 
-@pytest.mark.slow
 def test_the_same_capture_twice_counts_once(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -134,7 +130,6 @@ def test_the_same_capture_twice_counts_once(
     assert "two.sqlite holds the same as one.sqlite, and counts once" in (tmp_path / "fleet.html").read_text()
 
 
-@pytest.mark.slow
 def test_runs_are_captures_and_the_page_links_to_their_reports(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -155,7 +150,6 @@ def test_runs_are_captures_and_the_page_links_to_their_reports(
     assert "report.html" not in (tmp_path / "deep" / "page.html").read_text()
 
 
-@pytest.mark.slow
 def test_files_and_summaries_may_be_in_stores(run: Any, scheduler: str, capture_file: CaptureFile) -> None:
     system = fsspec.filesystem("memory")
     system.store.clear()
@@ -167,7 +161,6 @@ def test_files_and_summaries_may_be_in_stores(run: Any, scheduler: str, capture_
     system.store.clear()
 
 
-@pytest.mark.slow
 def test_of_several_files_that_cannot_be_read_a_few_are_printed_and_all_are_on_the_page(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -247,7 +240,6 @@ def test_other_commands_do_without_dask() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_read(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +258,6 @@ def test_an_interrupt_keeps_what_was_read(
     assert "2 of 3 captures" in run("fleet", "a", "--scheduler", scheduler).stderr
 
 
-@pytest.mark.slow
 def test_a_capture_that_breaks_the_page_is_listed_on_it(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,7 +332,6 @@ def unknown(_: int) -> int:
     raise ModuleNotFoundError("No module named 'nightsight'", name="nightsight")
 
 
-@pytest.mark.slow
 def test_workers_here_listen_to_this_machine_only_and_with_certificates(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,7 +348,6 @@ def test_workers_here_listen_to_this_machine_only_and_with_certificates(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_an_input_that_needs_more_memory_than_a_worker_has_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
     inputs = {str(number): (number,) for number in range(6)}
     done = {each.key: each for each in fleet.done(greedy, inputs, Cluster(workers=2, memory="700MB"), silent)}
@@ -393,7 +382,6 @@ def test_a_scheduler_that_goes_away_is_one_line(capfd: pytest.CaptureFixture[str
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_killed_worker_loses_nothing(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     copied(capture_file("gelu"), tmp_path / "a", 6)
     before = {each.pid for each in psutil.Process().children(recursive=True)}
@@ -417,7 +405,7 @@ def test_a_killed_worker_loses_nothing(run: Any, capture_file: CaptureFile, tmp_
     assert len(kept(tmp_path / "fleet.summaries")) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_ends_all_processes_and_the_same_command_goes_on(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:

@@ -46,7 +46,6 @@ def test_sums_over_captures_are_the_totals(
     assert (found.kernels["med_ns"] <= found.kernels["high_ns"]).all()
 
 
-@pytest.mark.slow
 @examples(20)
 @given(FLEETS, st.randoms(use_true_random=False))
 def test_the_order_of_captures_changes_nothing(

@@ -22,8 +22,6 @@ from nightsight import collect
 from nightsight.collect.tools import ask_python
 from nightsight.model import Report
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[1]
 Fake = Callable[..., Path]
 Run = Callable[..., Result]

@@ -202,7 +202,6 @@ def _as_text(result: Result) -> str:
     return "\n".join((table, result.unavailable, *result.notes))
 
 
-@pytest.mark.slow
 def test_every_analysis_gives_what_the_drawn_profile_gives(both: Both) -> None:
     profile, drawn = both
     assert profile.findings == ()
@@ -215,7 +214,6 @@ def test_every_analysis_gives_what_the_drawn_profile_gives(both: Both) -> None:
     assert findings == expected_findings
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("generation", GENERATIONS)
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_report_needs_no_details(name: str, generation: str, tmp_path: Path) -> None:
@@ -227,7 +225,6 @@ def test_a_report_needs_no_details(name: str, generation: str, tmp_path: Path) -
     assert all(_as_text(result) == _as_text(other) for result, other in results)
 
 
-@pytest.mark.slow
 def test_every_table_of_nvidia_is_what_the_drawn_profile_gives(both: Both) -> None:
     profile, drawn = both
     for report in REPORTS:

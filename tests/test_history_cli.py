@@ -65,7 +65,6 @@ def test_a_name_is_for_one_workload(run: Any, capture_file: CaptureFile, tmp_pat
     assert not (tmp_path / "h").exists()
 
 
-@pytest.mark.slow
 def test_captures_that_do_not_say_of_what_they_are_can_be_told(
     run: Any, capture_file: CaptureFile, tmp_path: Path
 ) -> None:

@@ -202,7 +202,7 @@ def add_many(place: str, writer: int) -> None:
         append(place, row(measures({"step_ns": 1e6 * (1 + writer)}, night=night, kernels={"x" * 150: 1.0})))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     jobs = [
         multiprocessing.get_context("spawn").Process(target=add_many, args=(str(tmp_path), each)) for each in range(4)

@@ -13,8 +13,6 @@ from nightsight.collect.names import naming
 from nightsight.collect.workloads import Program, Request
 from nightsight.read.nsys.names import OF_HOOK
 
-pytestmark = pytest.mark.slow
-
 # a torch without CUDA has no NVTX: this one notes what it is told, as soon as torch is imported
 NVTX = """
 import importlib.abc, json, os, sys, time

@@ -19,8 +19,6 @@ from nightsight.read.sqlite import Database
 from tests.recorded import DATA
 from tests.test_cli import FakeNsys, only_run
 
-pytestmark = pytest.mark.slow
-
 REPORT = DATA / "nsys" / "mlp" / "mlp.nsys-rep"
 
 

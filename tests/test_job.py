@@ -134,7 +134,6 @@ drawn = st.integers(2, 5).flatmap(
 )
 
 
-@pytest.mark.slow
 @examples(25)
 @given(work=drawn, hours=st.lists(st.integers(-3, 3), min_size=5, max_size=5))
 def test_ranks_wait_as_long_as_was_drawn_whatever_their_clocks_are(work: list[list[int]], hours: list[int]) -> None:
@@ -153,7 +152,6 @@ def test_ranks_wait_as_long_as_was_drawn_whatever_their_clocks_are(work: list[li
     assert found["spread_ns"].dropna().tolist() == [0] * (len(work) - 1)
 
 
-@pytest.mark.slow
 @examples(25)
 @given(work=drawn, begin=st.integers(0, 8), end=st.integers(0, 8))
 def test_a_rank_that_was_recorded_later_or_died_meets_the_others_where_it_was(
@@ -197,7 +195,6 @@ def sized(part: Part, ranks: int | None) -> Profile:
     return replace(part.profile, tables=tables)
 
 
-@pytest.mark.slow
 @examples(10)
 @given(
     times=st.lists(st.tuples(st.integers(200_000, 2_000_000), st.integers(0, 400_000)), min_size=STEPS, max_size=STEPS),
@@ -283,7 +280,6 @@ def test_a_rank_for_which_the_others_wait_for_long_hangs_them() -> None:
     assert "hanging" not in {one.rule for one in report([first, replace(second, profile=short), third]).findings}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slow", "named"),
     [
@@ -301,7 +297,6 @@ def test_ranks_that_are_slow_together_are_named_together(slow: dict[int, int], n
     assert said.gain_pct == pytest.approx(100 * (most - mean) / (most + TRANSFER_NS + GAP_NS), abs=1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lacking", [1, 6])
 def test_a_rank_that_lacks_the_last_steps_changes_no_gain(lacking: int) -> None:
     work = [[1_000_000 * (1 + (rank == 2))] * STEPS for rank in range(4)]
@@ -340,7 +335,6 @@ def test_ranks_that_were_recorded_from_different_calls_on_call_the_same() -> Non
     assert "different_collectives" not in {finding.rule for finding in report(named).findings}
 
 
-@pytest.mark.slow
 def test_a_rank_that_comes_late_once_is_named() -> None:
     work = [[1_000_000] * STEPS for _ in range(4)]
     work[2][3] = 5_000_000_000
@@ -697,7 +691,6 @@ def test_a_job_gets_one_report(run: Any, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
 
 
-@pytest.mark.slow
 def test_its_page_is_named_after_what_the_files_share(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -705,7 +698,6 @@ def test_its_page_is_named_after_what_the_files_share(
     assert run("report", *RANKS).stdout == "report: exposed.report.html\n"
 
 
-@pytest.mark.slow
 def test_its_page_can_go_to_a_folder(run: Any, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.mkdir()
@@ -714,7 +706,6 @@ def test_its_page_can_go_to_a_folder(run: Any, tmp_path: Path) -> None:
         assert [path.name for path in Path(folder).iterdir()] == ["exposed.report.json"]
 
 
-@pytest.mark.slow
 def test_apart_each_rank_gets_its_own(run: Any, tmp_path: Path) -> None:
     run("report", *RANKS, "--apart", "--format", "json", "-o", tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -730,7 +721,6 @@ def test_a_rank_that_cannot_be_read_is_left_out_and_named(run: Any, tmp_path: Pa
     assert left_out["title"] == "exposed_rank2.json.gz was left out"
 
 
-@pytest.mark.slow
 def test_files_of_no_job_get_a_report_each(run: Any, tmp_path: Path) -> None:
     files = [RANKS[0], DATA / "mini_torch.json.gz"]
     run("report", *files, "--format", "json", "-o", tmp_path)
@@ -738,14 +728,12 @@ def test_files_of_no_job_get_a_report_each(run: Any, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exposed_rank0.report.json", "mini_torch.report.json"]
 
 
-@pytest.mark.slow
 def test_a_link_to_a_rank_is_no_other_rank(run: Any, tmp_path: Path) -> None:
     (tmp_path / "latest.json.gz").symlink_to(RANKS[0])
     run("report", *RANKS, tmp_path / "latest.json.gz", "-o", tmp_path / "job.json")
     assert len(Report.from_json((tmp_path / "job.json").read_bytes()).result("ranks").rows) == 2
 
 
-@pytest.mark.slow
 def test_a_file_of_no_job_is_left_out_of_one(run: Any, tmp_path: Path) -> None:
     run("report", *RANKS, DATA / "mini_torch.json.gz", "-o", tmp_path / "job.json")
     findings = json.loads((tmp_path / "job.json").read_text())["findings"]

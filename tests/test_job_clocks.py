@@ -47,7 +47,6 @@ def shift_of(parts: Sequence[Part]) -> int:
 clocks = st.integers(-3_000 * MS, 3_000 * MS)
 
 
-@pytest.mark.slow
 @given(clock=clocks, seed=st.integers(0, 99))
 def test_in_a_communicator_made_in_the_captures_the_first_call_is_the_first_on_all_ranks(clock: int, seed: int) -> None:
     ranks = world([[5 * MS] * STEPS] * 2, clocks=[0, clock])
@@ -56,7 +55,6 @@ def test_in_a_communicator_made_in_the_captures_the_first_call_is_the_first_on_a
     assert abs(found + clock) < 2 * MS
 
 
-@pytest.mark.slow
 @given(clock=clocks, error=st.integers(-MS // 2, MS // 2), seed=st.integers(0, 99))
 def test_if_nothing_fits_ranks_are_where_the_clocks_of_their_machines_say(clock: int, error: int, seed: int) -> None:
     ranks = [in_turns(part, seed) for part in world([[5 * MS] * STEPS] * 2, clocks=[0, clock])]
@@ -67,7 +65,6 @@ def test_if_nothing_fits_ranks_are_where_the_clocks_of_their_machines_say(clock:
     assert abs(shift_of([first, in_turns(other, seed + 1)]) + clock) < 3 * MS
 
 
-@pytest.mark.slow
 @given(clock=clocks, wrong=clocks)
 def test_a_clock_that_is_wrong_does_not_matter_if_collectives_tell(clock: int, wrong: int) -> None:
     work = [[(3 + step * step % 7) * MS for step in range(STEPS)]] * 2

@@ -50,7 +50,6 @@ def assert_same(some: Profile, every: Profile) -> None:
         pd.testing.assert_frame_equal(mine, table, check_dtype=False, obj=name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2, 5, 16])
 def test_what_ranks_do_together_is_that_of_all(most: int) -> None:
     parts = world(UNEVEN)
@@ -61,7 +60,6 @@ def test_what_ranks_do_together_is_that_of_all(most: int) -> None:
     assert some.table("ranks")["rank"].tolist() == list(range(16))
 
 
-@pytest.mark.slow
 @examples(20)
 @given(
     st.lists(st.lists(st.integers(100_000, 2_000_000), min_size=6, max_size=6), min_size=3, max_size=7),
@@ -78,7 +76,6 @@ def test_whatever_ranks_do_and_whatever_their_clocks_say(
     assert_same(of_some(given, most), joined(given))
 
 
-@pytest.mark.slow
 def test_the_one_that_all_wait_for_is_held_and_named() -> None:
     parts = world(UNEVEN)
     some = of_some(parts, 3)
@@ -109,7 +106,7 @@ def test_ranks_that_call_other_collectives_stand_for_themselves() -> None:
     assert [rank for rank, like in some.job.like.items() if like == 4] == [4]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_page_of_a_large_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a user gets it: the traces are read in processes of their own."""
     monkeypatch.setattr(workflow, "_MOST_HELD_BYTES", 1)

@@ -43,7 +43,6 @@ def scaled(profile: Profile, *, times: int = 1, sizes: int = 1) -> Profile:
 
 
 # the picture is 30 us long, and copies 1 kB; what is unknown of its ends is left out only if that is 10 ms or more
-@pytest.mark.slow
 @pytest.mark.parametrize(("least", "times", "sizes"), [(2**20, 2**26, 2**50), (1, 1, 2**50)])
 def test_a_report_of_large_numbers_is_that_of_small_ones(least: int, times: int, sizes: int) -> None:
     small = scaled(draw(PICTURE), times=least)

@@ -13,7 +13,7 @@ import pytest
 from tests.test_cli import FakeNsys
 
 ROOT = Path(__file__).parents[1]
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")]
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 HARM = [
     "; touch harm",
     "&& touch harm #",

@@ -50,7 +50,6 @@ pieces = st.lists(
 )
 
 
-@pytest.mark.slow
 @examples(25)
 @given(drawn=pieces)
 def test_who_waited_for_whom_is_what_was_drawn(drawn: list[tuple[tuple[int, int], int]]) -> None:
@@ -140,7 +139,6 @@ def found_groups(parts: Sequence[Part]) -> set[frozenset[tuple[int, int]]]:
     }
 
 
-@pytest.mark.slow
 @examples(25)
 @given(
     shape=st.sampled_from([(2, 2), (2, 4), (4, 2)]),

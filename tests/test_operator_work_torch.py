@@ -22,8 +22,6 @@ with pytest.MonkeyPatch.context() as patch, suppress(ImportError):
     patch.setenv("TRITON_INTERPRET", "1")
     import_module("triton")
 aten = torch.ops.aten
-pytestmark = pytest.mark.slow
-
 few = st.integers(1, 9)
 bits = st.booleans()
 
@@ -438,6 +436,7 @@ def test_a_trace_gives_the_work_of_what_ran(tmp_path: Path) -> None:
     assert found["aten::_softmax"] == Work(5 * 128, size(data, data), False, "float")
 
 
+@pytest.mark.nightly
 def test_the_program_for_a_gpu_host_runs_what_is_known(tmp_path: Path) -> None:
     trace(tmp_path / "trace.json", "cpu", scale=64)
     columns = ["name", "shapes", "types", "inputs", "strides"]

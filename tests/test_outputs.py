@@ -156,7 +156,6 @@ def test_a_device_of_ones_own_is_written_to_and_stays(run: Any, trace: Path, tmp
     assert (tmp_path / "full").is_char_device()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("output", ["-", "/dev/stdout"])
 @pytest.mark.parametrize("mode", ["pipe", "file"])
 def test_dev_stdout_is_standard_output_and_nothing_else_is_printed_there(
@@ -204,7 +203,6 @@ def test_a_pipe_is_refused_at_once_with_what_to_do(run: Any, tmp_path: Path, com
     assert "to a file first" in hint
 
 
-@pytest.mark.slow
 def test_a_capture_on_standard_input_is_read_from_a_file_and_refused_from_a_pipe(trace: Path, tmp_path: Path) -> None:
     command = [*REPORT, "/dev/stdin", "-o", str(tmp_path / "page.html")]
     piped = subprocess.run(command, input=TRACE.read_bytes(), capture_output=True, check=False)

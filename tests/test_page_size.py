@@ -16,13 +16,12 @@ BUDGET = 1_500_000
 CAPTURES = ("mlp", "train", "graph", "ddp2", "unified_memory")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CAPTURES)
 def test_a_page_keeps_to_its_bytes(name: str, recorded: Recorded) -> None:
     assert len(recorded.page(name).encode()) < 1_000_000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_million_kernels_are_a_small_page(tmp_path: Path, capture_file: Callable[[str], Path]) -> None:
     tile(capture_file("mlp"), tmp_path / "million.sqlite", MILLION)
     profile = read(tmp_path / "million.sqlite", details=False)

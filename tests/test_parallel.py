@@ -58,7 +58,7 @@ def test_a_value_that_could_not_be_computed_is_asked_for_again() -> None:
     assert value(owner) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_threads_change_no_result(capture_file: Callable[[str], Path]) -> None:
     capture = capture_file("everything")
     assert len({build_report(read(capture), "everything").to_json() for _ in range(4)}) == 1

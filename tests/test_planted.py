@@ -23,8 +23,6 @@ from tests.planted.judge import Verdict, joined_ranks, judged, number, table
 from tests.planted.store import times
 from tests.recorded import Recorded
 
-pytestmark = pytest.mark.slow
-
 # known misses: one that is mended must be taken out here
 MISNAMED: dict[str, str] = {}
 """Whose cause is not named first, and why."""
@@ -62,6 +60,7 @@ def planted() -> list[Verdict]:
     return [verdict for verdict in verdicts() if not verdict.case.is_healthy]
 
 
+@pytest.mark.nightly
 def test_each_program_is_captured_and_timed() -> None:
     assert {verdict.case.name for verdict in verdicts() if verdict.said} == CASES.keys()
     found = times(DATA)
@@ -117,6 +116,7 @@ def test_causes_in_programs_of_others_are_named() -> None:
     assert far == [*FAR_OF_OTHERS], table(of_others())
 
 
+@pytest.mark.nightly
 def test_causes_in_ranks_are_named_with_the_rank() -> None:
     found = [verdict for verdict in of_ranks() if not verdict.case.is_healthy]
     assert len(of_ranks()) == len(RANKS)

@@ -31,7 +31,6 @@ def shown(report: Report) -> dict[tuple[str, str, str], dict[Any, Any]]:
     return {(row["metric"], row["measured"], row["source"]): row for row in rows}
 
 
-@pytest.mark.slow
 def test_what_the_program_wrote_is_in_its_report_and_stays_with_the_capture(
     run: Run, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -63,7 +62,6 @@ def test_what_the_program_wrote_is_in_its_report_and_stays_with_the_capture(
     assert "time to first token" in (tmp_path / "tables" / "serving.csv").read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -86,7 +84,6 @@ def test_a_file_that_cannot_be_taken_is_a_finding(
     assert not len(report.rows(SERVING))
 
 
-@pytest.mark.slow
 def test_a_file_that_was_there_before_is_said_to_be_of_another_run(
     run: Run, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -116,7 +113,6 @@ def test_what_report_cannot_take_is_an_error(run: Run, capture_file: Callable[[s
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

@@ -20,8 +20,6 @@ from nightsight.read import read
 from nightsight.tables import Details
 from tests.recorded import DATA
 
-pytestmark = pytest.mark.slow
-
 FakeNcu = Callable[..., Path]
 
 

@@ -30,7 +30,6 @@ sys.exit(int(sys.argv[2]))
 SERVED = ("--server", "python server.py", "--ready", "8000", "--client", "python client.py")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_server_and_its_client_are_one_report(
     run: Any, fake_nsys: Callable[..., Path], tmp_path: Path, status: int
@@ -61,7 +60,6 @@ def test_a_server_and_its_client_are_one_report(
     assert "secret" not in text
 
 
-@pytest.mark.slow
 def test_a_span_of_a_workload_or_script_needs_no_capture_range(
     run: Any, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:

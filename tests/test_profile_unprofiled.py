@@ -27,7 +27,6 @@ def replayed(path: Path) -> dict[Any, Any]:
     return rows
 
 
-@pytest.mark.slow
 def test_time_steps_stands_beside_the_prediction_and_stays_with_the_capture(
     *, run: Any, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -72,7 +71,6 @@ def test_step_times_of_a_workload_that_was_stopped_while_it_was_timed_are_a_repo
     assert json.loads((folder / "run.json").read_text())["failed"] is True
 
 
-@pytest.mark.slow
 def test_a_program_without_ranges_is_said_to_be_untimed(
     *, run: Any, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -76,7 +76,6 @@ def test_what_others_pushed_meanwhile_is_kept(run: Run, program: Path, tmp_path:
     assert sorted(lines(remote)) == ["a", "again", "b", "c"]
 
 
-@pytest.mark.slow
 def test_jobs_that_push_at_once_lose_nothing(run: Run, program: Path, tmp_path: Path) -> None:
     clones = [tmp_path / f"clone{number}" for number in range(5)]
     for clone in clones:

@@ -531,7 +531,6 @@ class Memory(Repository):
         return json.loads(json.dumps(answer))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "facts", "steps"),
     [

@@ -44,7 +44,6 @@ def rules_of(profile: Profile) -> pd.DataFrame:
 # -- the same model as from the report --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "report"),
     [
@@ -69,7 +68,6 @@ def test_a_raw_page_holds_the_metrics_of_its_report(page: str, report: str, reco
     np.testing.assert_allclose(both["value_csv"], both["value"], rtol=5e-5, atol=0.0051)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [

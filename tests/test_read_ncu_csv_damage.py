@@ -180,7 +180,6 @@ def _without(text: str, column: str) -> str:
     return ncu.page(header[:place] + header[place + 1 :], [row[:place] + row[place + 1 :] for row in rows])
 
 
-@pytest.mark.slow
 @examples(40)
 @given(st.sampled_from([DETAILS, RAW]), st.data())
 def test_a_header_with_another_cell_is_refused_or_makes_a_report(folder: Path, page: str, data: st.DataObject) -> None:
@@ -194,7 +193,6 @@ def test_a_header_with_another_cell_is_refused_or_makes_a_report(folder: Path, p
     _made_or_refused(path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["inf", "1e400", "-1e400", "nan", "x", "1e300", ""])
 @pytest.mark.parametrize("page", ["measure.details.csv", "measure.raw.csv"])
 def test_cells_that_are_no_numbers_are_missing_or_words(folder: Path, page: str, cell: str) -> None:
@@ -273,7 +271,6 @@ _NOISE = st.lists(
 )
 
 
-@pytest.mark.slow
 @given(_NOISE, _NOISE, st.sampled_from([DETAILS, RAW]))
 def test_noise_around_the_table_is_refused_or_changes_nothing(
     folder: Path, before: list[str], after: list[str], page: str

@@ -180,7 +180,6 @@ def test_instructions_without_samples_have_counts_alone() -> None:
     assert frame[["file", "line", "source", "stall"]].to_numpy().tolist() == [["k.cu", 3, "x", ""]]
 
 
-@pytest.mark.slow
 def test_the_module_reads_the_same_in_this_process(capture_file: Callable[[str], Path], lines: Profile) -> None:
     read_here = ncu_dump.launches(importlib.import_module("ncu_report"), str(capture_file("lines.ncu-rep")))
     assert [launch["function"] for launch in read_here] == list(lines.table("profiled_launches")["short_name"])
@@ -280,7 +279,6 @@ def test_any_flipped_bit_is_refused_or_leaves_all_launches(folder: Path, place: 
         assert "flip.ncu-rep" in error.message
 
 
-@pytest.mark.slow
 def test_what_the_library_drops_in_silence_is_noticed(tmp_path: Path) -> None:
     content = bytearray(LINES)
     # the value of an instance gets another field number: without a required field the library drops the launch
@@ -381,7 +379,6 @@ def test_what_cannot_be_is_damage(tmp_path: Path, place: tuple[Any, ...], other:
         said(put(DUMPED, place, other), tmp_path)
 
 
-@pytest.mark.slow
 def test_a_launch_that_the_module_cannot_read_is_damage(capture_file: Callable[[str], Path]) -> None:
     with pytest.raises(CaptureError, match=r"damaged_253\.ncu-rep is damaged: NVIDIA's ncu_report module"):
         read(capture_file("damaged_253.ncu-rep"))
@@ -390,7 +387,6 @@ def test_a_launch_that_the_module_cannot_read_is_damage(capture_file: Callable[[
 RANGE = ncu.content("range.ncu-rep")
 
 
-@pytest.mark.slow
 @examples(8)
 @given(st.lists(st.tuples(st.integers(0, len(RANGE) - 1), st.integers(0, 255)), min_size=1, max_size=4))
 def test_a_report_with_other_bytes_is_read_or_refused(folder: Path, changes: list[tuple[int, int]]) -> None:

@@ -213,8 +213,12 @@ def test_events_long_after_the_session_are_left_out_and_said(
         # those of another file
         "UPDATE ANALYSIS_DETAILS SET duration = 1000, stopTime = 2000",
         # and of one that was recorded until a third of the calls had been made: that most came after it is not damage
-        "UPDATE ANALYSIS_DETAILS SET duration = 1, stopTime = (SELECT end - 1000000000 FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-        " ORDER BY end LIMIT 1 OFFSET (SELECT COUNT(*) / 3 FROM CUPTI_ACTIVITY_KIND_RUNTIME))",
+        pytest.param(
+            "UPDATE ANALYSIS_DETAILS SET duration = 1, stopTime = (SELECT end - 1000000000 FROM "
+            "CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY end LIMIT 1 OFFSET (SELECT COUNT(*) / 3 FROM "
+            "CUPTI_ACTIVITY_KIND_RUNTIME))",
+            marks=pytest.mark.essential,
+        ),
     ],
 )
 def test_without_bounds_of_the_session_nothing_is_left_out(editable: Callable[..., Path], change: str) -> None:

@@ -50,7 +50,6 @@ def test_a_cut_off_export_is_refused_by_name(tmp_path: Path, generation: str, sh
         read(path)
 
 
-@pytest.mark.slow
 @examples(30, suppress=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flipped_bits_give_an_error_or_a_report(damage: Damage, data: st.DataObject) -> None:
@@ -171,7 +170,6 @@ def test_any_table_of_an_export_may_have_no_rows(eager: Path, table: str) -> Non
     assert build_report(read(emptied(eager, table)), "eager").results
 
 
-@pytest.mark.slow
 def test_any_table_of_a_real_capture_may_have_no_rows(capture_file: Callable[[str], Path], tmp_path: Path) -> None:
     path = capture_file("everything")
     for table in tables_of(path):
@@ -226,7 +224,6 @@ def test_a_locked_file_is_an_error_that_says_so(damage: Damage, mode: str) -> No
 # -- times ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("table", [KERNEL, MEMCPY, RUNTIME, "NVTX_EVENTS"])
 @pytest.mark.parametrize(
     "change",
@@ -260,7 +257,6 @@ def test_a_mark_with_an_impossible_time_does_not_stretch_open_ranges(damage: Dam
     assert ranges["end_ns"].tolist() == [28_000, 28_000]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("start", [LAST, -5, 2**53, -LAST - 1])
 def test_a_mark_with_an_impossible_time_is_left_out_and_said(damage: Damage, start: int) -> None:
     profile = read(damage(f"UPDATE NVTX_EVENTS SET start = {start} WHERE {FIRST_MARK}"))
@@ -282,7 +278,6 @@ def test_a_mark_of_no_thread_is_left_out_and_said_once(damage: Damage) -> None:
     assert [finding.rule for finding in profile.findings] == ["damaged_events"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("category", "shown"), [(0, ""), (7, "7"), (2**32 - 1, "4294967295"), (-1, "-1")])
 def test_a_category_that_nobody_named_is_its_number(damage: Damage, category: int, shown: str) -> None:
     profile = read(damage(f"UPDATE NVTX_EVENTS SET category = {category} WHERE eventType = 34"))
@@ -290,7 +285,6 @@ def test_a_category_that_nobody_named_is_its_number(damage: Damage, category: in
     everything(profile)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("column", "value"), [("bytes", -1), ("bytes", LAST), ("correlationId", LAST)])
 def test_sizes_and_ids_that_cannot_be_are_left_out_and_said(damage: Damage, column: str, value: int) -> None:
     profile = read(damage(f"UPDATE {MEMCPY} SET {column} = {value} WHERE rowid = 1"))
@@ -301,7 +295,6 @@ def test_sizes_and_ids_that_cannot_be_are_left_out_and_said(damage: Damage, colu
 # -- nesting --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "spans",
     [
@@ -379,7 +372,6 @@ def test_crossing_is_found_as_by_brute_force(spans: list[tuple[int, int]]) -> No
     assert (nsys_nvtx._crossing(start, end) > 0) == found
 
 
-@pytest.mark.slow
 @examples(20, suppress=[HealthCheck.function_scoped_fixture])
 @given(spans=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=12))
 @example(spans=[(0, 0), (0, 1)])
@@ -405,7 +397,6 @@ def test_any_ranges_nest_without_losing_one(tmp_path: Path, spans: list[tuple[in
 # -- ids ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_calls_with_the_same_id_are_said_and_add_no_work(damage: Damage) -> None:
     profile = read(damage(f"UPDATE {RUNTIME} SET correlationId = 1000 WHERE correlationId IN (1001, 1003)"))
     assert "ambiguous_calls" in everything(profile)
@@ -420,7 +411,6 @@ def test_a_driver_call_may_have_the_id_of_its_runtime_call(damage: Damage) -> No
     assert read(damage(drawn_twice, drivers)).findings == ()
 
 
-@pytest.mark.slow
 def test_kernels_that_are_there_twice_are_said(damage: Damage) -> None:
     profile = read(damage(f"INSERT INTO {KERNEL} SELECT * FROM {KERNEL}"))
     assert "repeated_events" in everything(profile)
@@ -436,7 +426,6 @@ def _launched(profile: Profile) -> dict[str, int]:
     return dict(zip(result.rows["name"].astype("str"), result.rows["launches"], strict=True))
 
 
-@pytest.mark.slow
 def test_kernels_with_one_id_are_no_graph_where_the_export_tells_graphs(damage: Damage) -> None:
     profile = read(damage(_ONE_ID, f"ALTER TABLE {KERNEL} ADD COLUMN graphNodeId INTEGER"))
     assert _launched(profile) == {"a": 1, "b": 1, "c": 1}
@@ -445,7 +434,6 @@ def test_kernels_with_one_id_are_no_graph_where_the_export_tells_graphs(damage: 
     assert "ambiguous_kernels" in everything(profile)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("details", [True, False])
 def test_kernels_with_one_id_are_a_graph_in_exports_that_do_not_tell(damage: Damage, *, details: bool) -> None:
     profile = read(damage(_ONE_ID), details=details)

@@ -14,7 +14,6 @@ LAST = 2**63 - 1
 FIRST_MARK = "rowid = (SELECT MIN(rowid) FROM NVTX_EVENTS WHERE eventType = 34)"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("written", "shown"),
     [
@@ -38,7 +37,6 @@ def test_any_name_survives_in_every_table(damage: Damage, written: bytes, shown:
     assert stats_table(profile, "cuda_gpu_kern_sum")["Name"].tolist() == [shown]
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_two_hundred_thousand_distinct_names(damage: Damage) -> None:
     count = 200_000
@@ -57,7 +55,6 @@ def test_two_hundred_thousand_distinct_names(damage: Damage) -> None:
     assert result.rows["instances"].sum() == count + 3
 
 
-@pytest.mark.slow
 def test_marks_without_a_text_or_each_with_its_own(damage: Damage) -> None:
     count = 10_000
     numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"

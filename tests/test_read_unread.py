@@ -45,7 +45,6 @@ def test_events_of_nvtx_of_a_type_that_is_not_read_are_named(damage: Damage) -> 
     assert named(path) == {"NVTX events of other types": 2}
 
 
-@pytest.mark.slow
 def test_nothing_that_a_reader_asks_for_is_named_as_not_shown(capture_file: CaptureFile) -> None:
     assert named(capture_file("gelu")) == {}
     assert named(capture_file("unified_memory")) == {}

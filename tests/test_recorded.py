@@ -47,7 +47,6 @@ def contents(path: Path) -> Iterator[tuple[str, ...]]:
         yield from ((name, str(column)) for column in table if table[column].notna().any())
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_what_any_capture_holds_one_holds_on_which_laws_are_tested(tmp_path: Path) -> None:
     """A capture that is named here belongs into LAWS."""

@@ -173,7 +173,7 @@ def test_the_order_of_the_page_is_trust_then_numbers_then_method(pages: dict[str
     assert page.index('id="launch_overhead"') < page.index("NVTX was off") < places[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_thousand_rows_make_no_large_page() -> None:
     kernels = kernel_table(tuple(f"{'long::' * 600}kernel_{place}" for place in range(1000)))
     page = render_html(small_report(results=(result("cuda_gpu_kern_sum", kernels),)))

@@ -40,7 +40,6 @@ def test_bytes_of_one_place_lie_side_by_side() -> None:
     assert columns({"a": np.array([0x0102, 0x0304]), "b": np.array([-1, 5])}).body.data == bytes([2, 4, 1, 3, 255, 5])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, 5 << 20])
 def test_compressed_pieces_are_one_gzip_member(size: int) -> None:
     data = np.random.default_rng(0).integers(0, 9, size, dtype=np.uint8).tobytes()

@@ -110,7 +110,6 @@ def test_a_stretch_has_exactly_what_has_any_time_in_it() -> None:
     assert set(is_found) == {True, False}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("most_bytes", [2_000_000, 560_000, 200_000, 60_000, 15_000])
 def test_the_budget_is_kept_and_used(most_bytes: int) -> None:
     payload = timeline_payload(busy_profile(100_000, streams=9), most_bytes=most_bytes)
@@ -133,7 +132,6 @@ def test_a_small_budget_is_kept_or_refused(most_bytes: int) -> None:
     assert payload is None or most_bytes / 3 < len(payload) <= most_bytes
 
 
-@pytest.mark.slow
 def test_the_exact_stretch_is_whole_steps_with_what_they_launched() -> None:
     profile = busy_profile(60_000, steps=600)
     decoded = decode(timeline_payload(profile, most_bytes=300_000))
@@ -193,7 +191,6 @@ def test_threads_keep_their_rows_beside_many_streams() -> None:
     assert [row["label"] for row in rows[-2:]] == ["Thread 7, NVTX", "Thread 7, CUDA API"]
 
 
-@pytest.mark.slow
 def test_names_get_shorter_before_events_have_no_room() -> None:
     profile = with_kernels([(7, 10 * number, 10 * number + 5) for number in range(3000)])
     random = np.random.default_rng(0)
@@ -206,7 +203,6 @@ def test_names_get_shorter_before_events_have_no_room() -> None:
     assert {len(name) for name in decode(timeline_payload(profile, most_bytes=4_000_000)).header["names"]} == {3000}
 
 
-@pytest.mark.slow
 def test_of_too_many_names_the_rarest_are_folded() -> None:
     count = 30_000
     often = [(7, 10 * number, 10 * number + 5) for number in range(count + 10)]
@@ -255,7 +251,6 @@ def test_many_labels_of_long_times_come_back() -> None:
     assert {event[:3] for row in decoded.layers[0] for event in row} == set(expected)
 
 
-@pytest.mark.slow
 def test_layers_that_a_number_in_a_word_tells_apart_are_no_repetitions_to_be_exact_about() -> None:
     profile = busy_profile(60_000, steps=600)
     ranges = profile.table("ranges")

@@ -67,7 +67,6 @@ def likes(work: list[list[int]]) -> list[int]:
     return [rank["like"] for rank in decoded(world(work)).header["ranks"]["each"]]
 
 
-@pytest.mark.slow
 @examples(15)
 @given(work=works)
 def test_each_collective_has_a_kernel_of_each_rank_and_who_came_last(work: list[list[int]]) -> None:
@@ -87,7 +86,6 @@ def test_each_collective_has_a_kernel_of_each_rank_and_who_came_last(work: list[
         assert min(event.end - event.start for _, event in members) == TRANSFER_NS
 
 
-@pytest.mark.slow
 @examples(10)
 @given(work=works)
 def test_steps_of_ranks_begin_when_their_work_does(work: list[list[int]]) -> None:
@@ -109,7 +107,6 @@ def test_rows_are_those_of_their_rank() -> None:
     assert len({name for names in labels for name in names}) == 6
 
 
-@pytest.mark.slow
 def test_ranks_that_are_alike_stand_behind_the_first_one() -> None:
     work = [list(row) for row in EVEN]
     work[5] = [1_400_000] * STEPS
@@ -119,7 +116,6 @@ def test_ranks_that_are_alike_stand_behind_the_first_one() -> None:
     assert likes(work) == [0, 0, 0, 0, 0, 5, 0, 7]
 
 
-@pytest.mark.slow
 def test_the_one_that_others_wait_for_is_named_if_it_matters() -> None:
     work = [list(row) for row in EVEN]
     assert decoded(world(work)).header["ranks"]["awaited"] == -1
@@ -127,13 +123,11 @@ def test_the_one_that_others_wait_for_is_named_if_it_matters() -> None:
     assert decoded(world(work)).header["ranks"]["awaited"] == 5
 
 
-@pytest.mark.slow
 def test_few_ranks_are_all_shown() -> None:
     assert likes(EVEN[:3]) == [0, 1, 2]
     assert likes(EVEN[:4]) == [0, 0, 0, 0]
 
 
-@pytest.mark.slow
 def test_of_many_ranks_that_all_differ_few_are_shown() -> None:
     work = [[500_000 + 100_000 * rank] * STEPS for rank in range(16)]
     found = likes(work)

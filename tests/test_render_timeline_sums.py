@@ -173,7 +173,6 @@ def in_sums(read: DecodedSums | None) -> dict[str, Statistics]:
     return {kind: sums for (_, kind), sums in read.statistics(0, read.header["bins"]).items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("most_bytes", [400_000, 60_000, 15_000])
 def test_a_thinned_timeline_has_the_sums_of_its_tables(most_bytes: int) -> None:
     profile = busy_profile(60_000, streams=9)
@@ -227,7 +226,6 @@ def test_processes_beyond_count_have_no_sums() -> None:
     assert fitting(None, 1e9) is None
 
 
-@pytest.mark.slow
 def test_a_hundred_thousand_names_are_in_the_sums_though_not_each() -> None:
     count = 100_000
     start = np.arange(count) * 10_000 + np.random.default_rng(0).integers(0, 5_000, count)

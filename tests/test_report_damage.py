@@ -76,7 +76,6 @@ def made_or_refused(text: str, *forms: str) -> bool:
     return True
 
 
-@pytest.mark.slow
 @examples(50)
 @given(data=st.data())
 def test_any_node_of_a_report_can_be_another_value(documents: list[dict[str, Any]], data: st.DataObject) -> None:
@@ -85,7 +84,6 @@ def test_any_node_of_a_report_can_be_another_value(documents: list[dict[str, Any
     made_or_refused(with_value(document, path, data.draw(VALUES)), "html", "json", "csv")
 
 
-@pytest.mark.slow
 def test_every_column_that_a_page_takes_is_asked_for_when_the_report_is_read(documents: list[dict[str, Any]]) -> None:
     beside = ("gpu_time", "ncu_roofs")
     refused = 0

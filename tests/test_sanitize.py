@@ -36,11 +36,9 @@ from tests.damage import PICTURE
 from tests.properties import examples
 from tests.recorded import DATA, of_laws
 
-# one of each kind of file
-QUICK = ("python_names.sqlite.xz", "ops_2.13.0.json.gz", "measure.details_plain.csv.xz")
 # but the summary, which has no launches: no reader takes it
 PAGES = ("ncu/*.details*.csv.xz", "ncu/*.raw*.csv.xz", "ncu/*.base.csv.xz")
-RECORDED = of_laws("*.sqlite.xz", "*.json.gz", *PAGES, slow=lambda name: name not in QUICK)
+RECORDED = of_laws("*.sqlite.xz", "*.json.gz", *PAGES)
 READING = Reading(None, MOST_BYTES, silent)
 # not a word of anything
 TOKEN = "qzvxkwq7"
@@ -89,7 +87,6 @@ def test_the_report_is_the_same_and_what_is_clean_stays_as_it_is(packed: Path, t
     assert again.read_bytes() == result.read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["train", "unified_memory", "ddp2"])
 def test_the_tables_of_nsys_stats_are_the_same(name: str, capture_file: Callable[[str], Path], tmp_path: Path) -> None:
     source = tmp_path / "capture.sqlite"
@@ -99,14 +96,12 @@ def test_the_tables_of_nsys_stats_are_the_same(name: str, capture_file: Callable
     assert {report for report in REPORTS if before[report] != after[report]} <= {"um_cpu_page_faults_sum"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_exports_of_all_generations_keep_their_report(generation: str, tmp_path: Path) -> None:
     source = build(PICTURE, tmp_path / "capture.sqlite", generation=generation)
     assert report_of(cleaned(source)) == report_of(source)
 
 
-@pytest.mark.slow
 def test_the_figures_beside_a_capture_go_along(capture_file: Callable[[str], Path], tmp_path: Path) -> None:
     source = tmp_path / "train.sqlite"
     shutil.copy(capture_file("train"), source)
@@ -156,7 +151,6 @@ def plant(path: Path, token: str) -> None:
         connection.commit()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["everything", "python_names"])
 def test_a_secret_in_any_text_of_an_export_is_gone(
     name: str, capture_file: Callable[[str], Path], tmp_path: Path
@@ -172,7 +166,6 @@ def test_a_secret_in_any_text_of_an_export_is_gone(
     assert cleaned(result, "again").read_bytes() == result.read_bytes()
 
 
-@pytest.mark.slow
 @examples(20)
 @given(token=LETTERS, generation=st.sampled_from(GENERATIONS))
 def test_no_secret_of_an_export_of_any_generation_survives(
@@ -679,7 +672,6 @@ def in_a_page(folder: Path, private: str, shown: list[str]) -> Path:
     return path
 
 
-@pytest.mark.slow
 @examples(25)
 @given(
     shown=st.lists(st.sampled_from(SHOWN), min_size=1, max_size=3),

@@ -193,7 +193,6 @@ def test_the_reader_tells_what_identifies_a_gpu(capture_file: Callable[[str], Pa
     assert found == [[UUID], [""]]
 
 
-@pytest.mark.slow
 def test_nvidias_tables_count_a_shared_gpu_once(
     capture_file: Callable[[str], Path], tmp_path: Path, run: Any, recorded: Recorded
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,6 @@ def gate(found: Compared, name: str) -> "pd.Series[Any]":
     return changes[(changes["kind"] == "gate") & (changes["name"] == name)].iloc[0]
 
 
-@pytest.mark.slow
 def test_a_slower_commit_is_found_by_runs_in_turns(
     repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +117,7 @@ with open({str(seen)!r}, "a") as file:
     assert not (repository / "bench" / "train.py").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_commit_compared_with_itself_is_the_noise_of_the_machine(
     repository: Path, measure: Measure, tmp_path: Path
 ) -> None:
@@ -144,7 +143,6 @@ def test_a_commit_compared_with_itself_is_the_noise_of_the_machine(
     assert known.spread_pct["step_ns"] == pytest.approx(row["spread_pct"]["step_ns"], rel=0.9)
 
 
-@pytest.mark.slow
 def test_the_checkout_as_it_is(repository: Path, measure: Measure, tmp_path: Path) -> None:
     fake = tmp_path / "fake/nsys"
     committed(repository, {"train.py": program(fake, 1.0)}, "base")
@@ -165,7 +163,6 @@ def refused(measure: Measure, *arguments: Any, **asked: Any) -> tuple[str, str]:
     return caught.value.message, caught.value.hint
 
 
-@pytest.mark.slow
 def test_a_base_that_does_not_build(repository: Path, measure: Measure) -> None:
     committed(repository, {"train.py": ""}, "base")
     committed(repository, {"Makefile": "all:\n\ttrue\n"}, "head")
@@ -174,7 +171,6 @@ def test_a_base_that_does_not_build(repository: Path, measure: Measure) -> None:
     assert hint == "Its last lines:\ncompiling"
 
 
-@pytest.mark.slow
 def test_a_workload_that_one_side_lacks(repository: Path, measure: Measure) -> None:
     committed(repository, {"README": ""}, "base")
     committed(repository, {"train.py": ""}, "head")
@@ -184,7 +180,6 @@ def test_a_workload_that_one_side_lacks(repository: Path, measure: Measure) -> N
     assert refused(measure, target="nothing")[0] == "baseline (HEAD~1) cannot run: unknown workload 'nothing'"
 
 
-@pytest.mark.slow
 def test_a_script_that_is_not_committed(repository: Path, measure: Measure) -> None:
     committed(repository, {"README": ""}, "base")
     (repository / "train.py").write_text("")
@@ -192,14 +187,12 @@ def test_a_script_that_is_not_committed(repository: Path, measure: Measure) -> N
     assert message == "train.py is not in baseline (HEAD)"
 
 
-@pytest.mark.slow
 def test_a_ref_that_does_not_exist(repository: Path, measure: Measure) -> None:
     committed(repository, {"train.py": ""}, "base")
     assert refused(measure, "nowhere")[0] == "there is no commit 'nowhere' in this repository"
     assert refused(measure, "--help")[0] == "there is no commit '--help' in this repository"
 
 
-@pytest.mark.slow
 def test_a_folder_that_is_in_no_repository(
     repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +203,6 @@ def test_a_folder_that_is_in_no_repository(
         compared(trial, "HEAD", "HEAD", 1, settings=lambda _: Settings())
 
 
-@pytest.mark.slow
 def test_a_program_that_fails_on_one_side(repository: Path, measure: Measure, tmp_path: Path) -> None:
     committed(repository, {"train.py": program(tmp_path / "fake/nsys", 1.0)}, "base")
     committed(repository, {"train.py": "raise SystemExit('out of memory')"}, "head")
@@ -220,7 +212,6 @@ def test_a_program_that_fails_on_one_side(repository: Path, measure: Measure, tm
     assert "out of memory" in (Path(hint.removeprefix("Its output: ")) / "profile.log").read_text()
 
 
-@pytest.mark.slow
 def test_a_program_that_did_not_begin_leaves_no_folder(
     repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +226,6 @@ def test_a_program_that_did_not_begin_leaves_no_folder(
     assert list((tmp_path / "reports").iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_run_of_which_nothing_was_measured(
     repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +241,6 @@ def test_a_run_of_which_nothing_was_measured(
     assert message == "nothing was measured of baseline (HEAD): its report has no step and no GPU work"
 
 
-@pytest.mark.slow
 def test_an_interrupt_leaves_nothing_behind_but_the_runs(
     repository: Path, measure: Measure, tmp_path: Path, interrupt: Interrupt
 ) -> None:

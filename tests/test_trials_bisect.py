@@ -58,7 +58,7 @@ def find(trial: Trial) -> Find:
     return look
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_first_bad_commit_is_found_and_others_are_skipped(repository: Path, find: Find, tmp_path: Path) -> None:
     fake = tmp_path / "fake" / "nsys"
     texts = [program(fake, 1.0), program(fake, 1.1), "raise SystemExit(1)", program(fake, 1.1, before="import json")]
@@ -74,7 +74,6 @@ def test_the_first_bad_commit_is_found_and_others_are_skipped(repository: Path, 
 
 
 # what it finds, `test_what_cannot_be_halved_is_told` finds too
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_ends_that_do_not_differ_are_not_reproduced(repository: Path, find: Find, tmp_path: Path) -> None:
     fake = tmp_path / "fake" / "nsys"
@@ -86,7 +85,6 @@ def test_ends_that_do_not_differ_are_not_reproduced(repository: Path, find: Find
     assert "step_ns" in caught.value.message
 
 
-@pytest.mark.slow
 def test_commits_that_cannot_be_measured_can_hide_the_first_bad_one(repository: Path, trial: Trial) -> None:
     good, _, bad = (committed(repository, {"train.py": f"raise SystemExit({place})"}, "commit") for place in range(3))
     of = checkout()

@@ -17,7 +17,6 @@ def fake(fake_nsys: FakeNsys, without_pages: None) -> Path:
     return fake_nsys(export=SMALL)
 
 
-@pytest.mark.slow
 def test_ab_writes_the_comparison_and_a_gate_has_its_status(run: Any, fake: Path, tmp_path: Path) -> None:
     committed(tmp_path, {"train.py": program(fake, 1.0), ".gitignore": "fake/\nreports/\nout/\n"}, "base")
     committed(tmp_path, {"train.py": program(fake, 1.2)}, "slower")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +28,6 @@ def runs_in(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda run: run["order"])
 
 
-@pytest.mark.slow
 def test_each_run_has_a_folder_and_the_last_page_says_how_they_differ(
     run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path
 ) -> None:
@@ -50,7 +48,6 @@ def test_each_run_has_a_folder_and_the_last_page_says_how_they_differ(
     assert (tmp_path / "reports/train/latest").resolve() == pages[-1].parent.resolve()
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_does_not_lose_the_others(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
     fake_nsys(export=SMALL)
     code = f"import pathlib, sys; p = pathlib.Path({str(tmp_path / 'seen')!r}); p.open('a').write('x')\n"
@@ -65,7 +62,6 @@ def test_a_run_that_fails_does_not_lose_the_others(run: Any, script: Any, fake_n
     assert "How much 3 runs differ" in result.stdout
 
 
-@pytest.mark.slow
 def test_an_interrupt_ends_the_series_too(
     *, run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path, interrupt: Interrupt
 ) -> None:

@@ -14,8 +14,6 @@ import pytest
 
 from nightsight.model import Report
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[1]
 LARGE = ("tests/data", "reports", "docs/img")
 NOT_OURS = shutil.ignore_patterns("__pycache__", "node_modules", "shared", "*.egg-info", ".[!cg]*", ".git", ".gpu")

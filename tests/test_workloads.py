@@ -68,7 +68,7 @@ INSIDE_A_STEP = {
     "generate": ["prefill", "decode", "token", "token"],
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")]
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 
 def python(*arguments: str | Path, folder: Path, first_on_path: Path = ROOT) -> "subprocess.CompletedProcess[str]":

@@ -39,7 +39,6 @@ def torch() -> ModuleType:
     return import_module("torch")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_decoding_with_kept_keys_and_values_is_as_computing_all_again(
     generate: ModuleType, torch: ModuleType, seed: int
@@ -64,7 +63,6 @@ def test_decoding_with_kept_keys_and_values_is_as_computing_all_again(
     assert generate.generated(model, prompts, SIZES.tokens).tolist() == kept.tolist()
 
 
-@pytest.mark.slow
 def test_what_another_decodes_is_compared_token_by_token(generate: ModuleType, torch: ModuleType) -> None:
     torch.manual_seed(0)
     model = generate.Gpt(SIZES)
@@ -105,7 +103,6 @@ def test_figures_are_those_of_serving_benchmarks(generate: ModuleType) -> None:
     assert said["p90_e2el_ms"] == pytest.approx(6800)
 
 
-@pytest.mark.slow
 @given(
     st.lists(st.lists(st.floats(0.001, 10), min_size=1, max_size=5), min_size=1, max_size=4).filter(
         lambda batches: len({len(batch) for batch in batches}) == 1
@@ -132,7 +129,6 @@ def test_laws_of_the_figures(gaps: list[list[float]], batch: int) -> None:
         assert said[f"median_{metric}_ms"] <= said[f"p90_{metric}_ms"] <= said[f"p99_{metric}_ms"]
 
 
-@pytest.mark.slow
 def test_what_it_says_of_wrong_options_and_what_a_benchmark_adds(tmp_path: Path) -> None:
     small = ("--iterations", "2", "--warmup", "1", "--trials", "3", "--device", "cpu", "--batch", "2")
     commands: dict[str, tuple[str, ...]] = {
@@ -164,7 +160,6 @@ def test_what_it_says_of_wrong_options_and_what_a_benchmark_adds(tmp_path: Path)
     assert 0 < document["serving"]["mean_ttft_ms"] < document["serving"]["mean_e2el_ms"]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
 def test_a_model_of_transformers_generates_with_its_cache_what_it_does_without(
     generate: ModuleType, torch: ModuleType

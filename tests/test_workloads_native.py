@@ -437,7 +437,6 @@ def started(
     return done
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", [*IN_PART, "all"])
 def test_each_part_does_what_its_ranges_say(program: Path, part: str) -> None:
     done = started(program, 1000, 2, 1, 0, part)
@@ -447,7 +446,6 @@ def test_each_part_does_what_its_ranges_say(program: Path, part: str) -> None:
     assert done.stdout == "2 steps on NVIDIA H200\n"
 
 
-@pytest.mark.slow
 def test_a_benchmark_is_the_name_of_the_gpu_and_a_time_for_each_trial(program: Path) -> None:
     done = started(program, 1000, 2, 0, 3, "all")
     name, *step_ns = done.stdout.splitlines()
@@ -457,7 +455,6 @@ def test_a_benchmark_is_the_name_of_the_gpu_and_a_time_for_each_trial(program: P
     assert done.stderr.count("launch 1 x 1") == 6
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("elements", "trouble", "status", "words"),
     [
@@ -478,7 +475,6 @@ def test_what_goes_wrong_is_one_line(program: Path, elements: int, trouble: str,
     assert words in "".join(errors)
 
 
-@pytest.mark.slow
 def test_the_program_alone_names_what_starts_it(program: Path) -> None:
     assert "it is started by unified_memory.py" in started(program, expect=2).stderr
 
@@ -488,7 +484,6 @@ def test_the_program_alone_names_what_starts_it(program: Path) -> None:
 NVCC = shutil.which("nvcc")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason="needs nvcc")
 def test_nvcc_builds_it(machine: Path) -> None:
     assert NVCC is not None

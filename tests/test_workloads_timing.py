@@ -12,7 +12,6 @@ import pytest
 from workloads.contract import WorkloadParser
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from tests.workload_runs import Ended, run_together
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(find_spec("torch") is None or find_spec("triton") is None, reason="needs torch and triton"),
-]
+pytestmark = pytest.mark.skipif(
+    find_spec("torch") is None or find_spec("triton") is None, reason="needs torch and triton"
+)
 CPU = ("--device", "cpu", "--iterations", "1", "--warmup", "0")
 ODD_SIZES = (1, 2, 127, 1000, 1024, 1025)
 """Numbers of elements or columns, of which few are a multiple of a block."""

@@ -24,6 +24,7 @@ PUPPETEER: Final = ROOT / "templates" / "node_modules" / "puppeteer-core"
 NEEDED: Final = {"Firefox": FIREFOX, "Node": NODE, "Puppeteer (make lint installs it)": PUPPETEER.exists()}
 
 
+@pytest.mark.nightly
 def test_the_page_in_firefox(tmp_path: Path, recorded: Recorded) -> None:
     missing = ", ".join(what for what, there in NEEDED.items() if not there)
     if missing:

@@ -17,7 +17,7 @@ from tests.browser.timeline_page import in_view, pixels, show, timeline_page, ti
 from tests.browser.timeline_samples import left_of_plot, text
 from tests.timeline import draw
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 # 20 µs of set-up, then steps in which the GPU computes and copies while the CPU launches, waits, and does other things
 PICTURE = f"""

@@ -10,7 +10,7 @@ from tests.browser.table_pages import wait_until
 from tests.browser.timeline_page import Row, events, in_view, packed, show, timeline_page, timeline_visit
 from tests.browser.timeline_samples import CURVE, GROUPS, MS, NAMES, click, place, small, text
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 COUNTERS = [CURVE, *({**CURVE, "label": label, "value": [0, 0], "max": 0} for label in ("Pixel warps", "Vertex warps"))]
 
