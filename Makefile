@@ -34,10 +34,10 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 endif
 # the tests start Python hundreds of times: without compiled files, each start takes a second more
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(RUN) -m pytest -n 2 --dist worksteal
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(RUN) -m pytest --dist worksteal
 # how many examples a property gets, and how many seconds a case of a test, and all of its cases (tests/tiers.py)
-QUICK := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ONE_CASE_S=0.12 NIGHTSIGHT_ALL_CASES_S=0.12
-SHORT := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ALL_CASES_S=4
+QUICK := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ONE_CASE_S=0.1 NIGHTSIGHT_ALL_CASES_S=0.1
+SHORT := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ALL_CASES_S=1.5
 PAGE := templates/node_modules
 NPM := npm --prefix templates
 
@@ -51,16 +51,16 @@ profile: $(READY) ## profile WORKLOAD (default mlp); OPTIONS for nightsight, ARG
 	@$(RUN) -c "$$PROFILE"
 
 check: lint ## lint, and the tests that take little time; before every commit
-	$(QUICK) $(PYTEST) -q -m "not nightly" --ignore=tests/browser --ignore=tests/gpu
+	$(QUICK) $(PYTEST) -n 2 -q -m "not nightly" --ignore=tests/browser --ignore=tests/gpu
 
 test: $(READY_DEV) ## all tests but those of `make nightly`
-	$(SHORT) $(PYTEST) -m "not nightly"
+	$(SHORT) $(PYTEST) -n 3 -m "not nightly"
 
 nightly: $(READY_DEV) ## every test with all of its examples, captures and looks
-	$(PYTEST)
+	$(PYTEST) -n 3
 
 costs: $(READY_DEV) ## measure on an idle machine what each test takes: `make check` runs the cheap ones
-	NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_COSTS=write $(PYTEST) -q -m "not gpu"
+	NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_COSTS=write $(PYTEST) -n 2 -q -m "not (gpu or nightly)"
 
 test-scripts: ## the tests of the page's scripts that need no browser, in Node
 	node --test tests/scripts/*.test.mjs

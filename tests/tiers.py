@@ -6,6 +6,7 @@ matter. `make costs` writes it, on an idle machine. A test that is not listed is
 
 import os
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
@@ -21,6 +22,8 @@ _ROOT: Final = _COSTS.parents[1]
 _ALL_S: Final = float(os.environ.get("NIGHTSIGHT_ALL_CASES_S", "inf"))
 _ONE_S: Final = float(os.environ.get("NIGHTSIGHT_ONE_CASE_S", "inf"))
 _WORTH_LISTING_S: Final = 0.15
+# `make costs` gives properties so many
+_MEASURED_EXAMPLES: Final = 10
 _TEST: Final = re.compile(r"^def (test_\w+)", re.MULTILINE)
 
 
@@ -46,6 +49,12 @@ def is_left_out(path: Path) -> bool:
     names = _TEST.findall(text)
     file = path.relative_to(_ROOT).as_posix()
     return "mark.essential" not in text and all(costs().get(f"{file}::{name}", 0.0) > _ONE_S for name in names)
+
+
+def fitting_examples(test: str) -> int:
+    """Return how many examples of a property fit into the time."""
+    cost = costs().get(test, 0.0)
+    return int(_MEASURED_EXAMPLES * _ALL_S / cost) if cost and float("inf") != _ALL_S else sys.maxsize
 
 
 def chosen(items: Iterable[pytest.Item]) -> set[pytest.Item]:
