@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from nightsight.cli import main
 from nightsight.collect import tools
+from nightsight.parallel import use_one_thread
 from tests.browser.chromium import Browser, chromium
 from tests.continuous import GitHub
 from tests.damage import Damage, damaged
@@ -26,6 +27,9 @@ from tests.recorded import DATA, Recorded
 from tests.tiers import Costs, chosen, is_left_out
 
 keep_calm()
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # as many workers as cores: more threads would only wait for one another
+    use_one_thread()
 # what a script starts with & ignores interrupts, and so would all programs that tests interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -49,6 +49,7 @@ def test_what_did_not_change_is_not_flagged(machine: str, program: str, request:
     assert "no regression above 5 %: counts equal" in found.decision.line
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("machine", ["rounds", "elsewhere"])
 def test_unchanged_runs_are_flagged_as_rarely_as_in_made_up_noise(machine: str, request: pytest.FixtureRequest) -> None:
     """Of a gate, 9 of 10 comparisons of five runs a side are green, whether they were made in turns or not."""

@@ -240,6 +240,7 @@ def test_other_commands_do_without_dask() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
+@pytest.mark.nightly
 def test_an_interrupt_keeps_what_was_read(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,6 +349,7 @@ def test_workers_here_listen_to_this_machine_only_and_with_certificates(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_an_input_that_needs_more_memory_than_a_worker_has_fails_alone(capfd: pytest.CaptureFixture[str]) -> None:
     inputs = {str(number): (number,) for number in range(6)}
     done = {each.key: each for each in fleet.done(greedy, inputs, Cluster(workers=2, memory="700MB"), silent)}

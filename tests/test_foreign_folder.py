@@ -210,6 +210,7 @@ def test_a_wheel_takes_one_name(installed: Path, tmp_path: Path) -> None:
         called(installed, tmp_path, "python", "-c", f"import {name}", expect=1)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("collector", "target"),
     [

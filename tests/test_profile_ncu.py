@@ -116,6 +116,7 @@ def test_what_is_collected(fake_ncu: FakeNcu, tmp_path: Path, options: tuple[str
     assert {name: given[name] for name in ("--set", "--section", "--metrics") if name in given} == asked
 
 
+@pytest.mark.nightly
 def test_what_was_replayed_is_said_as_it_was_chosen(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path) -> None:
     fake_nsys()
     fake_ncu()
@@ -269,6 +270,7 @@ def test_where_only_peers_ran_nothing_is_replayed(
     assert finding.title.startswith("Nothing was replayed: the capture has only NCCL, NVSHMEM")
 
 
+@pytest.mark.nightly
 def test_how_it_was_measured_is_on_the_page(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path) -> None:
     fake_nsys()
     fake_ncu()

@@ -170,6 +170,7 @@ def test_any_table_of_an_export_may_have_no_rows(eager: Path, table: str) -> Non
     assert build_report(read(emptied(eager, table)), "eager").results
 
 
+@pytest.mark.nightly
 def test_any_table_of_a_real_capture_may_have_no_rows(capture_file: Callable[[str], Path], tmp_path: Path) -> None:
     path = capture_file("everything")
     for table in tables_of(path):

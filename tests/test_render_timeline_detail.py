@@ -191,6 +191,7 @@ def test_threads_keep_their_rows_beside_many_streams() -> None:
     assert [row["label"] for row in rows[-2:]] == ["Thread 7, NVTX", "Thread 7, CUDA API"]
 
 
+@pytest.mark.nightly
 def test_names_get_shorter_before_events_have_no_room() -> None:
     profile = with_kernels([(7, 10 * number, 10 * number + 5) for number in range(3000)])
     random = np.random.default_rng(0)

@@ -226,6 +226,7 @@ def test_processes_beyond_count_have_no_sums() -> None:
     assert fitting(None, 1e9) is None
 
 
+@pytest.mark.nightly
 def test_a_hundred_thousand_names_are_in_the_sums_though_not_each() -> None:
     count = 100_000
     start = np.arange(count) * 10_000 + np.random.default_rng(0).integers(0, 5_000, count)

@@ -241,6 +241,7 @@ def test_a_run_of_which_nothing_was_measured(
     assert message == "nothing was measured of baseline (HEAD): its report has no step and no GPU work"
 
 
+@pytest.mark.nightly
 def test_an_interrupt_leaves_nothing_behind_but_the_runs(
     repository: Path, measure: Measure, tmp_path: Path, interrupt: Interrupt
 ) -> None:

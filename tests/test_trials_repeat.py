@@ -28,6 +28,7 @@ def runs_in(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda run: run["order"])
 
 
+@pytest.mark.nightly
 def test_each_run_has_a_folder_and_the_last_page_says_how_they_differ(
     run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path
 ) -> None:
