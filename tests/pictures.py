@@ -15,11 +15,12 @@ from typing import Any, Final
 from PIL import Image
 
 from nightsight.analyze import spent
+from nightsight.captures import beside
 from nightsight.model import Report
 from nightsight.progress import silent
 from nightsight.read import read
 from nightsight.render import FORMATS, Source
-from nightsight.unprofiled import beside, with_unprofiled
+from nightsight.unprofiled import with_unprofiled
 from nightsight.workflow import Reading, open_file
 from tests.browser.chromium import chromium
 

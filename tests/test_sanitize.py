@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nightsight.captures import beside
 from nightsight.errors import CaptureError, MissingTable, UsageError
 from nightsight.progress import silent
 from nightsight.read import MOST_BYTES, read
@@ -28,7 +29,7 @@ from nightsight.sanitize.private import Private
 from nightsight.stats import REPORTS, stats_table, write_stats
 from nightsight.tables import TABLES, conform
 from nightsight.texts import without_private
-from nightsight.unprofiled import as_text, beside
+from nightsight.unprofiled import as_text
 from nightsight.workflow import Reading, open_file
 from tests import kineto, ncu
 from tests.build import GENERATIONS, build

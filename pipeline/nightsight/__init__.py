@@ -7,10 +7,12 @@ imported when it is used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from nightsight.version import VERSION
+
 if TYPE_CHECKING:
     from nightsight.api import Report, profile, report
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["Report", "__version__", "profile", "report"]
 
 

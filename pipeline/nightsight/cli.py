@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from nightsight import __version__
 from nightsight.commands.captures import prune, sanitize
 from nightsight.commands.ci import ci
 from nightsight.commands.compare import compare
-from nightsight.commands.console import PROGRESS, Told, put, say, show_report, shown_progress
+from nightsight.commands.console import PROGRESS, put, say, show_report, shown_progress
 from nightsight.commands.fleet import fleet
 from nightsight.commands.history import history
 from nightsight.commands.shared import (
@@ -54,6 +53,8 @@ from nightsight.options import (
     ready_sign,
     standard_output,
 )
+from nightsight.progress import Told
+from nightsight.version import VERSION
 
 if TYPE_CHECKING:
     from nightsight.runs import Turn
@@ -275,7 +276,7 @@ _workloads_option = click.option(
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--debug", is_flag=True, help="Show the traceback of any error.")
-@click.version_option(__version__, prog_name="nightsight")
+@click.version_option(VERSION, prog_name="nightsight")
 def main(*, debug: bool) -> None:
     """Run GPU workloads under nsys or torch.profiler, and turn captures into one report.
 

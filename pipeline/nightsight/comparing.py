@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nightsight.captures import is_never_capture
 from nightsight.compare import STEP, Settings, compare, measures
 from nightsight.comparison import Comparison, Measures, Noise, machine_key
 from nightsight.errors import CaptureError, PipelineError, UsageError
@@ -29,8 +30,6 @@ STYLES: Final[Mapping[str, Callable[[Comparison, Sources], str]]] = {
     "openmetrics": lambda comparison, _: openmetrics(comparison),
 }
 _SUFFIXES: Final = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".xml": "junit"}
-_OTHERS: Final = (".html", ".jsonl", ".md", ".txt", ".xml", ".log", ".toml", ".lock")
-"""Endings of files that lie beside runs, and that no profiler writes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ def _may_be_run(path: Path) -> bool:
     """Whether a path could be meant as a run: those of a folder of runs, and a run that is incomplete, are refused."""
     if path.is_dir():
         return (path / "capture").is_dir() or any(path.glob("report.json")) or any(path.glob("*/report.json"))
-    return not path.name.startswith(".") and path.suffix.lower() not in _OTHERS
+    return not path.name.startswith(".") and not is_never_capture(path.name)
 
 
 def load_sides(sides: Sequence[Sequence[Path]], reading: Reading, *, workload: str = "") -> list[list[Loaded]]:

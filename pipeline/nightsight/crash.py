@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from nightsight import __version__
 from nightsight.texts import middle_cut, printable
+from nightsight.version import VERSION
 
 _FILE: Final = "file: "
 _STAGE: Final = "stage: "
@@ -50,7 +50,7 @@ def crash_line(error: Exception, doing: str) -> str:
     """Keep the traceback in a log, and return the line that says what happened, where the log is, and what to do."""
     said = middle_cut(printable("".join(traceback.format_exception_only(error)[:1])), _LONGEST)
     lines = [
-        f"nightsight {__version__}, Python {platform.python_version()}, {platform.platform()}\nstage: {doing}\n\n",
+        f"nightsight {VERSION}, Python {platform.python_version()}, {platform.platform()}\nstage: {doing}\n\n",
         *traceback.format_exception(error),
     ]
     try:

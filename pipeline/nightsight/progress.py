@@ -1,5 +1,8 @@
 """Who waits is told what is being done, and how long it may still take: for stages that know nothing of terminals."""
 
+import time
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,3 +53,31 @@ def written(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Told(ABC):
+    """A `Progress` that people see. doing: what was told last, whether or not it was shown."""
+
+    def __init__(self) -> None:
+        self.doing = ""
+        self._clocks: dict[bool, Clock] = {}
+
+    @abstractmethod
+    def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
+        """Show it."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Keep out of the way of what is printed meanwhile."""
+        return nullcontext()
+
+    def _clock(self, done: float, of: float, *, is_series: bool) -> tuple[Clock, bool]:
+        """Return the clock of what is being done, and whether that is new: another part of the same is not."""
+        now_s = time.monotonic()
+        clock = self._clocks.get(is_series)
+        is_new = clock is None or not of or clock.of != of
+        if clock is None or is_new:
+            clock = self._clocks[is_series] = Clock(now_s, of, done, done, now_s)
+        clock.done, clock.told_s = done, now_s
+        if is_series:
+            self._clocks.pop(False, None)
+        return clock, is_new

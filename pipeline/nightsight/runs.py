@@ -18,10 +18,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from nightsight.captures import preferred
 from nightsight.errors import CaptureError, UsageError
 
-# an export before the file that it was made from; a replay alone if there is no timeline
-_CAPTURES: Final = (".sqlite", ".json.gz", ".nsys-rep", ".ncu-rep")
 RUN_NAME: Final = re.compile(r"(\d{8}-\d{6})(?:-(\d+))?")
 """The name of the folder of a run: when it started, in UTC, and which of that second it is."""
 
@@ -178,8 +177,7 @@ def captures_of(folder: Path) -> list[Path]:
     They are several if torch.profiler wrote a trace for each cycle.
     """
     files = [path for path in sorted((folder / "capture").glob("*")) if path.is_file() and path.stat().st_size]
-    by_kind = ([path for path in files if path.name.endswith(ending)] for ending in _CAPTURES)
-    return next(filter(None, by_kind), [])
+    return preferred(files)
 
 
 def runs(root: Path) -> list[tuple[Path, Mapping[str, Any]]]:

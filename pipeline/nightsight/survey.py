@@ -10,11 +10,11 @@ from typing import Final
 
 import pandas as pd
 
-from nightsight import __version__
 from nightsight.results import BUSY, IDLE, NUMBER, TEXT, WHOLE, Column, group_of
+from nightsight.version import VERSION
 
 FORMAT: Final = 2
-VERSION: Final = f"nightsight {__version__}, summary {FORMAT}"
+SUMMARY: Final = f"nightsight {VERSION}, summary {FORMAT}"
 """What wrote a summary. One that something else wrote is made anew, as its numbers may be defined otherwise."""
 
 _CAPTURE: Final = Column("capture", TEXT, "digest of what the file holds and of the window that was asked for")

@@ -18,7 +18,7 @@ from nightsight.fleet import Cluster, Found, Packed, Store
 from nightsight.parallel import use_one_thread
 from nightsight.progress import silent
 from nightsight.render.fleet import render_survey, verdict_of
-from nightsight.survey import FILES, VERSION, Failure, Survey, conform
+from nightsight.survey import FILES, SUMMARY, Failure, Survey, conform
 from nightsight.texts import without_host
 from nightsight.workflow import Reading, title_of
 
@@ -54,7 +54,7 @@ class Reduced:
 
     capture: str
     summary: Packed
-    version: str = VERSION
+    version: str = SUMMARY
 
 
 def summarized(file: Found, known: frozenset[str], reading: Reading) -> Reduced:
@@ -162,9 +162,9 @@ class _Kept:
 
     def add(self, place: str, reduced: Reduced) -> None:
         """Keep what a worker returned. ToolError if that is another version of nightsight."""
-        if reduced.version != VERSION:
+        if reduced.version != SUMMARY:
             raise ToolError(
-                f"the workers have {reduced.version}, and this is {VERSION}", "Install one version on both."
+                f"the workers have {reduced.version}, and this is {SUMMARY}", "Install one version on both."
             )
         if reduced.summary:
             summary = fleet.unpacked(reduced.summary)

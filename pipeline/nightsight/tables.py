@@ -307,11 +307,11 @@ NOT_REPLAYED: Final = "no kernel was replayed with ncu"
 NO_RANKS: Final = "the capture does not tell which rank of a job a process is"
 """Why a capture lacks the table `ranks`."""
 
-_OPTIONAL_TEXTS: Final = frozenset({"mangled_name"})
-# texts that are empty if not recorded
-_EMPTY_TEXTS: Final = frozenset({"shapes", "types", "inputs", "strides", "module", "type", "group", "ranks", "uuid"})
-# what is false unless a capture tells
-_UNLESS_TOLD: Final = frozenset({"is_whole"})
+_UNLESS_RECORDED: Final[Mapping[str, Any]] = {
+    "mangled_name": None,
+    **dict.fromkeys(("shapes", "types", "inputs", "strides", "module", "type", "group", "ranks", "uuid"), ""),
+    "is_whole": False,
+}
 
 # tables of work on GPUs
 _OF_GPU: Final = ("kernels", "memory_ops", "graph_launches", "profiled_launches")
@@ -344,15 +344,29 @@ def conform(table: str, frame: pd.DataFrame, *, details: Details = True) -> pd.D
     Columns of DETAILS that `details` does not ask for are dropped.
     """
     left_out = DETAILS.get(table, frozenset()) - wanted(table, details)
-    types = {name: kind for name, kind in TABLES[table].items() if name not in left_out}
-    optional = [name for name, kind in types.items() if kind == NULLABLE or name in _OPTIONAL_TEXTS]
-    absent = {name: None for name in optional if name not in frame}
-    silent: dict[str, Any] = {name: "" for name in _EMPTY_TEXTS & types.keys() if name not in frame}
-    silent |= {name: False for name in _UNLESS_TOLD & types.keys() if name not in frame}
-    found = frame.assign(**absent, **silent)[list(types)]
-    # a column that has its type already is not converted: most have, in what is put together of canonical tables
-    other = {name: kind for (name, kind), now in zip(types.items(), found.dtypes, strict=True) if now != kind}
-    return found.astype(other).reset_index(drop=True)
+    if not (isinstance(frame.index, pd.RangeIndex) and (frame.index.start, frame.index.step) == (0, 1)):
+        frame = frame.reset_index(drop=True)
+    columns: dict[str, Any] = {}
+    kinds: Mapping[str, Any] = TABLES[table]
+    for name, kind in kinds.items():
+        if name in left_out:
+            continue
+        if name not in frame and (kind == NULLABLE or name in _UNLESS_RECORDED):
+            columns[name] = _absent(name, kind, len(frame))
+        else:
+            column = frame[name]
+            # many columns have their type: those of what is put together of canonical tables
+            columns[name] = column if column.dtype == kind else column.astype(kind)
+    # a column at a time, as pandas takes milliseconds for what it does to whole tables
+    return pd.DataFrame(columns, index=frame.index, copy=False)
+
+
+def _absent(name: str, kind: str, rows: int) -> Any:  # noqa: ANN401 (any array)
+    if kind == NULLABLE:
+        return pd.array(pa.nulls(rows, pa.int64()), dtype=NULLABLE)
+    if kind == TEXT:
+        return pd.Categorical(pd.Series([_UNLESS_RECORDED[name]] * rows, dtype="str"))
+    return np.full(rows, _UNLESS_RECORDED[name])
 
 
 def categorical(values: np.ndarray[Any, Any], codes: np.ndarray[Any, Any]) -> "pd.Categorical[Any]":

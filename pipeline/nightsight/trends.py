@@ -14,6 +14,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from nightsight import robust
 from nightsight.comparison import unit_of
 from nightsight.model import ARGUMENTS, Conditions, Environment
 from nightsight.units import heading, split
@@ -248,7 +249,8 @@ def digest(text: str, length: int) -> str:
 def off_level(values: Sequence[float] | Floats, *, least: int = 4) -> tuple[int, float]:
     """Return how many of the last values are off the level before, all to the same side, and by how much in percent.
 
-    Off: by more than max(3 %, 3 MAD) of the values before. This is the simple rule: three nights in a row are a change.
+    Off: by more than 3 % and by more than 3 robust standard deviations of the values before. This is the simple rule:
+    three nights in a row are a change.
     (0, 0.0) if fewer than `least` values come before.
     """
     known = np.asarray(values, dtype=np.float64)
@@ -257,7 +259,7 @@ def off_level(values: Sequence[float] | Floats, *, least: int = 4) -> tuple[int,
     for count in range(1, len(known) - least + 1):
         base, last = known[:-count], known[-count:]
         level = float(np.median(base))
-        limit = max(np.log1p(LEAST_PCT / 100), 3 * 1.4826 * float(np.median(np.abs(base - level))))
+        limit = max(np.log1p(LEAST_PCT / 100), 3 * float(robust.standard_deviation(base)))
         distance = last - level
         if not (np.all(distance > limit) or np.all(distance < -limit)):
             break

@@ -12,22 +12,14 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nightsight.captures import beside
 from nightsight.errors import CaptureError
 from nightsight.model import Profile
 from nightsight.tables import TABLES, UNPROFILED, conform
 
 _FORMAT: Final = 1
-_ENDINGS: Final = (".gz", ".json", ".sqlite", ".nsys-rep")
 _MOST_BYTES: Final = 1 << 24
 _DAMAGED: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-
-
-def beside(capture: Path) -> Path:
-    """Return the path of the file beside a capture."""
-    name = capture.name
-    for ending in _ENDINGS:
-        name = name.removesuffix(ending)
-    return capture.with_name(f"{name}.unprofiled.json")
 
 
 def as_text(tables: Mapping[str, pd.DataFrame]) -> str:

@@ -15,10 +15,10 @@ from typing import Final, get_type_hints
 
 import pandas as pd
 
-from nightsight import __version__
 from nightsight.advise import NEEDS, advise, of_whole, unchecked
 from nightsight.analyze import analyze, analyze_others, doubts, ranks_by_gpu, shared_numbers, spent, view_of
 from nightsight.attaching import awaited, measured_by, with_attached
+from nightsight.captures import NCU_REPORT, NSYS_REPORT, beside, export_bytes, preferred, stem
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibrated
 from nightsight.collect.conditions import findings_of, logged
@@ -56,7 +56,8 @@ from nightsight.scratch import scratch
 from nightsight.stats import Selection, stats_texts
 from nightsight.tables import TABLES, Details
 from nightsight.texts import without_host
-from nightsight.unprofiled import as_text, beside, with_unprofiled
+from nightsight.unprofiled import as_text, with_unprofiled
+from nightsight.version import VERSION
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,7 +271,7 @@ def _errors_name_the_capture(request: Request) -> Iterator[None]:
         capture = _kept(request)
         if capture is None:
             raise Interrupted("interrupted before anything was captured") from None
-        tool = ("--nsys", str(request.nsys)) if request.nsys and capture.suffix == ".nsys-rep" else ()
+        tool = ("--nsys", str(request.nsys)) if request.nsys and capture.suffix == NSYS_REPORT else ()
         command = shlex.join(("nightsight", "report", *tool, str(capture)))
         raise Interrupted(
             f"interrupted before the report was written; the capture is kept: {capture}",
@@ -280,12 +281,7 @@ def _errors_name_the_capture(request: Request) -> Iterator[None]:
 
 def _kept(request: Request) -> Path | None:
     """Return the capture of a run, an export before the file that it was made from; None if there is none yet."""
-    files = (
-        path
-        for ending in (".sqlite", ".json.gz", ".nsys-rep", ".ncu-rep")
-        for path in request.captures.glob(f"*{ending}")
-    )
-    return next((path for path in files if path.stat().st_size), None)
+    return next(iter(preferred([path for path in request.captures.glob("*") if path.stat().st_size])), None)
 
 
 @dataclass(frozen=True)
@@ -397,13 +393,7 @@ def title_of(path: Path) -> str:
     if path.is_dir():
         run = path.resolve()
         return f"{run.parent.name}-{run.name}"
-    name = without_host(path.name)
-    for ending in _ENDINGS:
-        name = name.removesuffix(ending)
-    return name or path.name
-
-
-_ENDINGS: Final = (".gz", ".nsys-rep", ".ncu-rep", ".sqlite", ".json", ".report", ".csv", ".pt.trace")
+    return stem(without_host(path.name)) or path.name
 
 
 def print_stats(
@@ -444,7 +434,7 @@ def build_report(
         parameters=dict(capture.parameters),
         benchmark=capture.benchmark,
         stages_s={stage: round(seconds, 3) for stage, seconds in capture.stages_s.items()},
-        generator=f"nightsight {__version__}",
+        generator=f"nightsight {VERSION}",
         unchecked=unchecked(results),
         windows=windows,
         conditions=capture.conditions,
@@ -519,7 +509,7 @@ def _open_run(folder: Path, form: Format, reading: Reading) -> Source:
     if not files:
         return open_file(told, form, reading)
     details = form.of_events or _is_small(files[0])
-    replays = [] if files[0].suffix == ".ncu-rep" else sorted((folder / "capture").glob("*.ncu-rep"))
+    replays = [] if files[0].suffix == NCU_REPORT else sorted((folder / "capture").glob(f"*{NCU_REPORT}"))
     with profile_of(files[0], reading, details=details) as timeline:
         profile, findings = with_replayed(timeline, replays[0]) if replays else (timeline, ())
         reading.progress(f"looking for causes in {files[0].name}")
@@ -553,7 +543,7 @@ def open_job(paths: Sequence[Path], form: Format, reading: Reading) -> Source | 
     check_window(reading.window)
     # a folder of runs also has a link to its latest one
     paths = list({path.resolve(): path for path in paths}.values())
-    is_large = sum(map(_unpacked_bytes, paths)) > _MOST_HELD_BYTES
+    is_large = sum(map(export_bytes, paths)) > _MOST_HELD_BYTES
     details = form.of_events or all(map(_is_small, paths))
     every, kept, findings, unreadable = list[Part | Apart](), list[Path](), list[Finding](), 0
     with _apart(paths, reading) if is_large else nullcontext(_parts(paths, reading, details=details)) as found:
@@ -607,7 +597,7 @@ def _apart(paths: Sequence[Path], reading: Reading) -> Iterator[Iterator[Callabl
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # noqa: PLC0415 (few reports need it)
     from multiprocessing import get_context  # noqa: PLC0415 (the same)
 
-    at_once = 2 * _MOST_HELD_BYTES // max(*map(_unpacked_bytes, paths), 1)
+    at_once = 2 * _MOST_HELD_BYTES // max(*map(export_bytes, paths), 1)
     count = max(min(os.cpu_count() or 1, len(paths), _MOST_READERS, at_once), 1)
     # forks of a process with threads can hang
     pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=_begin_to_read)
@@ -640,7 +630,7 @@ def _joined(every: Sequence[Part | Apart], paths: Sequence[Path], reading: Readi
     if len(parts) == len(every):
         return joined(parts)
     others = [one for one in every if isinstance(one, Apart)]
-    most = int(_MOST_HELD_BYTES / max(sum(map(_unpacked_bytes, paths)) / len(paths), 1))
+    most = int(_MOST_HELD_BYTES / max(sum(map(export_bytes, paths)) / len(paths), 1))
 
     def held(number: int) -> Profile:
         reading.progress(f"reading {paths[number].name}")
@@ -648,12 +638,6 @@ def _joined(every: Sequence[Part | Apart], paths: Sequence[Path], reading: Readi
             return with_own_gpus(profile)
 
     return joined_of_some(others, held, max(most, _FEWEST_HELD))
-
-
-def _unpacked_bytes(path: Path) -> int:
-    """Return how large a capture is as an .sqlite export, nearly: of a trace and of a .nsys-rep that is a guess."""
-    times = next((times for ending, times in _UNPACKED if path.name.endswith(ending)), 1.0)
-    return int(path.stat().st_size * times) if path.is_file() else 0
 
 
 def _source(report: Report, profile: Profile) -> Source:
@@ -735,5 +719,4 @@ _SMALL_BYTES: Final = 60_000_000
 _MOST_HELD_BYTES: Final = 200_000_000
 _FEWEST_HELD: Final = 2
 _MOST_READERS: Final = 4
-_UNPACKED: Final = ((".json.gz", 6.0), (".json", 0.5), (".nsys-rep", 4.0))
 _OF_RANKS: Final = ("nsys-rep", "nsys-sqlite", "kineto")

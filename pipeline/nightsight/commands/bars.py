@@ -11,8 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column
 from rich.text import Text
 
-from nightsight.commands.console import Told
-from nightsight.progress import Clock, written
+from nightsight.progress import Clock, Told, written
 from nightsight.texts import printable
 
 _WIDTH: Final = 20
@@ -30,7 +29,7 @@ class Bars(Told):
         """Show it from now on."""
         self.doing = message
         self._shown.start()
-        clock, is_new = self._clock(time.monotonic(), done, of, is_series=is_series)
+        clock, is_new = self._clock(done, of, is_series=is_series)
         if is_series:
             self._end(is_series=False)
         if is_new:

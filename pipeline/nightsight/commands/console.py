@@ -9,12 +9,12 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from nightsight.progress import Clock, written
+from nightsight.progress import Told, written
 from nightsight.texts import log_line
 
 if TYPE_CHECKING:
@@ -117,41 +117,21 @@ def _is_dumb() -> bool:
     return os.environ.get("TERM", "") in ("dumb", "unknown")
 
 
-class Told:
-    """A `Progress` that prints each message as a line on standard error, with the time left where that is known.
+class _Lines(Told):
+    """Prints each message as a line on standard error, with the time left where that is known."""
 
-    doing: what was told last, also if nothing is printed since `is_quiet`.
-    """
-
-    def __init__(self, *, is_quiet: bool = False) -> None:
-        self.doing = ""
+    def __init__(self, *, is_quiet: bool) -> None:
+        super().__init__()
         self._is_quiet = is_quiet
-        self._clocks: dict[bool, Clock] = {}
 
     def __call__(self, message: str, /, *, done: float = 0, of: float = 0, is_series: bool = False) -> None:
-        """Print it."""
+        """Print it, unless it is to be quiet."""
         self.doing = message
         if self._is_quiet:
             return
-        now_s = time.monotonic()
-        clock, _ = self._clock(now_s, done, of, is_series=is_series)
-        left_s = clock.left_s(now_s) if done < of else None
+        clock, _ = self._clock(done, of, is_series=is_series)
+        left_s = clock.left_s(time.monotonic()) if done < of else None
         say(f"{message}{'' if left_s is None else f', about {written(left_s)} left'} ...", err=True)
-
-    def _clock(self, now_s: float, done: float, of: float, *, is_series: bool) -> tuple[Clock, bool]:
-        """Return the clock of what is being done, and whether that is new: another part of the same is not."""
-        clock = self._clocks.get(is_series)
-        is_new = clock is None or not of or clock.of != of
-        if clock is None or is_new:
-            clock = self._clocks[is_series] = Clock(now_s, of, done, done, now_s)
-        clock.done, clock.told_s = done, now_s
-        if is_series:
-            self._clocks.pop(False, None)
-        return clock, is_new
-
-    def paused(self) -> AbstractContextManager[None]:
-        """Keep out of the way of what is printed meanwhile."""
-        return nullcontext()
 
 
 @contextmanager
@@ -159,7 +139,7 @@ def shown_progress(*, is_quiet: bool = False) -> Iterator[Told]:
     """Show progress on stderr: bars with the time on a terminal, plain lines elsewhere, nothing if `is_quiet`."""
     with ExitStack() as stack:
         if is_quiet or _is_dumb() or not sys.stderr.isatty():
-            told = Told(is_quiet=is_quiet)
+            told: Told = _Lines(is_quiet=is_quiet)
         else:
             from nightsight.commands.bars import shown_bars
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from nightsight.commands.console import Told, say, shown_progress, width_of
+from nightsight.commands.console import say, shown_progress, width_of
 from nightsight.commands.shared import nsys_option, window_option
 from nightsight.errors import ToolError
 from nightsight.options import Number, TrialOptions, names
+from nightsight.progress import Told
 
 if TYPE_CHECKING:
     from nightsight.progress import Progress

@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from nightsight import robust
+from nightsight.captures import stem
 from nightsight.results import WHOLE
 from nightsight.survey import FACTS, SPLIT, TABLES, Summary, Survey, empty
 
@@ -18,17 +20,14 @@ _LEAST: Final = 5
 """Captures that a group needs before one of them can be unlike the others."""
 _FAR: Final = 3.5
 _NARROWEST: Final = 0.01
-# of a normal distribution, standard deviation over median absolute deviation
-_DEVIATIONS: Final = 1.4826
 _TOGETHER: Final = ("workload", "gpu", "mig", "driver", "cuda", "clocks", "gpus", "repeated", "asked")
 """What captures of a group have in common: of the driver only the branch, as patches do not change speed."""
 _COUNTS: Final = ("lone", "repetitions", "gpus")
 _NUMBER: Final = re.compile(r"\d+")
-_ENDING: Final = re.compile(r"(\.(pt|trace|json|gz|sqlite|nsys-rep|ncu-rep|csv))+$")
 RULE: Final = (
     f"Captures of one workload on one kind of machine are a group. A capture is unlike the others of its group if its "
-    f"step is more than {_FAR} robust standard deviations from their median: {_DEVIATIONS} times the median absolute "
-    f"deviation of the logarithms, and at least {_NARROWEST:.0%}. A group of fewer than {_LEAST} is not judged."
+    f"step is more than {_FAR} robust standard deviations from their median. These come from the median absolute "
+    f"deviation of the logarithms, and are at least {_NARROWEST:.0%}. A group of fewer than {_LEAST} is not judged."
 )
 _OUTLIERS: Final = ("capture", "file", "report", "group", "of", "step_ns", "usual_ns", "change_pct", "z", "category",
                     "category_ns", "disturbed")  # fmt: skip
@@ -63,7 +62,7 @@ def _notes(captures: pd.DataFrame) -> tuple[str, ...]:
 
 def workload_of(file: str) -> str:
     """Return what a capture is of that does not say so: its file name, with # for each number."""
-    return _NUMBER.sub("#", _ENDING.sub("", file.rpartition("/")[2]))
+    return _NUMBER.sub("#", stem(file.rpartition("/")[2]))
 
 
 def _below(tables: Sequence[pd.DataFrame], name: str) -> pd.DataFrame:
@@ -181,8 +180,8 @@ def _outliers(captures: pd.DataFrame, split: pd.DataFrame) -> pd.DataFrame:
     judged = captures[captures["step_ns"] > 0]
     logs = pd.Series(np.log(judged["step_ns"]), index=judged.index)
     middle = logs.groupby(judged["group"]).transform("median")
-    deviation = (logs - middle).abs().groupby(judged["group"]).transform("median")
-    z = (logs - middle) / (_DEVIATIONS * deviation).clip(lower=_NARROWEST)
+    deviation = logs.groupby(judged["group"]).transform(lambda group: float(robust.standard_deviation(group)))
+    z = (logs - middle) / deviation.clip(lower=_NARROWEST)
     size = judged.groupby("group")["capture"].transform("size")
     usual = np.exp(middle)
     scored = judged.assign(z=z, of=size, usual_ns=usual, change_pct=100 * (judged["step_ns"] / usual - 1))

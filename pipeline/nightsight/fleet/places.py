@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from nightsight.captures import NSYS_EXPORT, NSYS_REPORT, beside, is_named_as_capture, is_never_capture
 from nightsight.errors import CaptureError, PipelineError, ToolError
 from nightsight.installing import EXTRAS, for_nightsight
 from nightsight.scratch import scratch
@@ -21,13 +22,9 @@ from nightsight.survey import Failure
 from nightsight.texts import without_host
 
 REPORT: Final = "report.json"
-_CAPTURES: Final = (".sqlite", ".nsys-rep", ".ncu-rep", ".json.gz", ".pt.trace.json")
-_OTHERS: Final = (".html", ".jsonl", ".md", ".txt", ".xml", ".log", ".toml", ".lock", ".parquet")
-"""Endings of files that lie beside captures, and that no profiler writes."""
 _MAGIC: Final = re.compile(r"[*?\[]")
 _TIMES: Final = ("mtime", "LastModified", "last_modified", "updated", "ETag", "etag", "created")
 _PIECE: Final = 1 << 20
-_ENDINGS: Final = (".gz", ".json", ".sqlite", ".nsys-rep", ".ncu-rep")
 
 
 @dataclass(frozen=True)
@@ -113,9 +110,9 @@ def found(patterns: Sequence[str]) -> Listing:
             failures.append(Failure(shown(pattern), "nothing matches"))
         for each in listed:
             files.setdefault(each.place, each)
-    exported = {_stem(file) for file in files.values() if file.path.endswith(".sqlite")}
-    twice = [place for place, file in files.items() if file.path.endswith(".nsys-rep") and _stem(file) in exported]
-    others = [place for place, file in files.items() if file.path.lower().endswith(_OTHERS) and len(files) > 1]
+    exported = {_stem(file) for file in files.values() if file.path.endswith(NSYS_EXPORT)}
+    twice = [place for place, file in files.items() if file.path.endswith(NSYS_REPORT) and _stem(file) in exported]
+    others = [place for place, file in files.items() if is_never_capture(file.path) and len(files) > 1]
     notes = (
         *([f"{_counted(len(twice), 'file')} .nsys-rep left out, as the export is there, too"] if twice else []),
         *([f"{_counted(len(others), 'file')} left out that no profiler writes"] if others else []),
@@ -129,7 +126,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _stem(file: Found) -> str:
-    return file.address.removesuffix(".sqlite").removesuffix(".nsys-rep")
+    return file.address.removesuffix(NSYS_EXPORT).removesuffix(NSYS_REPORT)
 
 
 def _listed(pattern: str) -> list[Found]:
@@ -158,7 +155,7 @@ def _captures_in(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[st
     runs = {path.parent for path in paths.values() if path.name == REPORT}
 
     def is_capture(path: PurePosixPath) -> bool:
-        return path.name == REPORT or (path.name.endswith(_CAPTURES) and runs.isdisjoint(path.parents))
+        return path.name == REPORT or (is_named_as_capture(path.name) and runs.isdisjoint(path.parents))
 
     return {name: infos[name] for name, path in paths.items() if is_capture(path)}
 
@@ -205,10 +202,7 @@ def at_hand(file: Found) -> Iterator[tuple[Path, str]]:
 
 
 def _beside(path: Path) -> Iterator[Path]:
-    name = path.name
-    for ending in _ENDINGS:
-        name = name.removesuffix(ending)
-    yield path.with_name(f"{name}.unprofiled.json")
+    yield beside(path)
     if path.name == REPORT:
         yield path.with_name("run.json")
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from nightsight.errors import CaptureError
 from nightsight.fleet.places import said, shown, system_of
 from nightsight.results import Column
-from nightsight.survey import FILES, TABLES, VERSION, Summary, conform, empty
+from nightsight.survey import FILES, SUMMARY, TABLES, Summary, conform, empty
 
 _KEY: Final = b"nightsight.summary"
 _FILES: Final = "files.parquet"
@@ -139,7 +139,7 @@ def _parquet(frame: pd.DataFrame) -> bytes:
     import pyarrow.parquet  # noqa: PLC0415 (takes 25 ms)
 
     # without the version of pandas, so that the same summary gives the same bytes
-    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata({_KEY: VERSION.encode()})
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata({_KEY: SUMMARY.encode()})
     file = io.BytesIO()
     pyarrow.parquet.write_table(table, file)
     return file.getvalue()
@@ -151,6 +151,6 @@ def _frame(content: bytes, columns: tuple[Column, ...]) -> pd.DataFrame:
 
     # half the time of read_table, which looks for a folder of files first
     table = pyarrow.parquet.ParquetFile(io.BytesIO(content)).read()
-    if (table.schema.metadata or {}).get(_KEY) != VERSION.encode():
+    if (table.schema.metadata or {}).get(_KEY) != SUMMARY.encode():
         raise ValueError("another version")
     return conform(table.to_pandas(types_mapper={pa.int64(): pd.ArrowDtype(pa.int64())}.get), columns)

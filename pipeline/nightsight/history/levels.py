@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from nightsight import robust
 from nightsight.trends import LEAST_PCT, Floats, off_level
 
 try:
@@ -25,13 +26,13 @@ LEAST_NIGHTS: Final = 4
 NIGHTS: Final = 90
 """Only the newest are tested: what was before is how it is."""
 SIMPLE: Final = (
-    "the simple rule, three nights in a row off by more than max(3 %, 3 MAD); a better one needs the package ruptures"
+    "the simple rule, three nights in a row off by more than 3 % and 3 robust standard deviations; a better one needs "
+    "the package ruptures"
 )
 RULE: Final = "PELT with absolute errors (ruptures): at least three nights, at least 3 %"
 _SHIFT: Final = float(np.log1p(LEAST_PCT / 100))
 # of the noise of a logarithm: below it, the parts of a series differ by what nobody asks for
 _QUIETEST: Final = _SHIFT / 6
-_TO_SIGMA: Final = 1.4826
 
 
 def rule() -> str:
@@ -81,9 +82,7 @@ def _parted(logs: Floats) -> list[list[int]]:
     """Return where each row of a matrix without gaps is parted."""
     if ruptures is None:
         return [_simple(line) for line in logs]
-    differences = np.diff(logs, axis=1)
-    spread = np.median(np.abs(differences - np.median(differences, axis=1, keepdims=True)), axis=1)
-    noise = np.maximum(_TO_SIGMA * spread / np.sqrt(2), _QUIETEST)
+    noise = np.maximum(robust.standard_deviation(np.diff(logs, axis=1), axis=1) / np.sqrt(2), _QUIETEST)
     costs = _costs(logs / noise[:, None])
     penalty = 3 * np.log(logs.shape[1])
     return [

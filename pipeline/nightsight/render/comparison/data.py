@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nightsight import __version__
 from nightsight.comparison import Comparison, Measures
+from nightsight.version import VERSION
 
 COMPARISON_FORMAT: Final = 1
 
@@ -17,7 +17,7 @@ def comparison_json(comparison: Comparison) -> str:
     """Return the comparison as JSON; the same input gives the same bytes."""
     document = {
         "format": COMPARISON_FORMAT,
-        "generator": f"nightsight {__version__}",
+        "generator": f"nightsight {VERSION}",
         "workload": comparison.workload,
         "verdict": comparison.verdict,
         "sentence": comparison.sentence,
