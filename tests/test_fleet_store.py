@@ -51,7 +51,7 @@ def test_a_summary_that_is_half_written_or_damaged_is_not_there(damage: str, tmp
 
 def test_a_summary_of_another_version_is_not_there(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setattr(store, "VERSION", "nightsight 0.0.1, summary 1")
+        earlier.setattr(store, "SUMMARY", "nightsight 0.0.1, summary 1")
         Store(place).write("a", packed(summary("a")))
         Store(place).write_files(noted(("p", "s", "a.sqlite", 1, "a")))
     assert Store(place).read(["a"]) == {}

@@ -101,6 +101,12 @@ class Entry:
         """The names of all columns, in order."""
         return [column.name for column in self.columns]
 
+    def empty(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        types = {TEXT: "str", WHOLE: "int64", NUMBER: "float64"}
+        needed = (column for column in self.columns if not column.is_optional)
+        return pd.DataFrame({column.name: pd.Series(dtype=types[column.type]) for column in needed})
+
     def check(self, table: pd.DataFrame) -> None:
         """Raise ValueError if the columns of `table`, or their order, differ from this entry."""
         expected = [column.name for column in self.columns if not column.is_optional or column.name in table]

@@ -21,10 +21,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Analysis:
-    """One entry of the register and the function that computes its table."""
+    """One entry of the register and the function that computes its table.
+
+    rows_from: the canonical table without whose rows the result has none either; "" if there is no such table.
+    """
 
     entry: Entry
     compute: Callable[[Timeline], Table]
+    rows_from: str = ""
 
     def run(self, timeline: Timeline) -> Result:
         """Return the result; if a needed table is missing, or all of which one would do, one with the reason instead.
@@ -37,6 +41,8 @@ class Analysis:
         reasons = {profile.why_missing(name) for name in lacking}
         if reasons:
             return Result(entry.name, entry.title, entry.help, None, unavailable="; ".join(sorted(reasons)))
+        if self.rows_from and not len(profile.tables.get(self.rows_from, ())):
+            return Result(entry.name, entry.title, entry.help, entry.empty())
         table = self.compute(timeline)
         entry.check(table.frame)
         return Result(entry.name, table.title or entry.title, entry.help, table.frame, notes=table.notes)

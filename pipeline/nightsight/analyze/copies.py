@@ -256,8 +256,8 @@ def _unknown(count: int, total: int) -> tuple[str, ...]:
 
 
 ANALYSES: Final = (
-    Analysis(MEMORY_OPERATIONS, memory_operations),
-    Analysis(COPY_SIZES, copy_sizes),
-    Analysis(SLOW_COPIES, slow_copies),
+    Analysis(MEMORY_OPERATIONS, memory_operations, "memory_ops"),
+    Analysis(COPY_SIZES, copy_sizes, "memory_ops"),
+    Analysis(SLOW_COPIES, slow_copies, "memory_ops"),
     Analysis(GPU_PEAKS, gpu_peaks),
 )

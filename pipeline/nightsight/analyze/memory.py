@@ -151,7 +151,7 @@ def range_counters(timeline: Timeline) -> Table:
 ANALYSES: Final = (
     Analysis(MEMORY_USAGE, memory_usage),
     Analysis(MEMORY_OVER_TIME, memory_over_time),
-    Analysis(UNIFIED_MEMORY, unified_memory),
+    Analysis(UNIFIED_MEMORY, unified_memory, "memory_ops"),
     Analysis(GPU_METRICS, gpu_metrics),
     Analysis(RANGE_COUNTERS, range_counters),
 )

@@ -38,4 +38,4 @@ def serving(timeline: Timeline) -> Table:
     return Table(table, notes)
 
 
-ANALYSES: Final = (Analysis(SERVING, serving),)
+ANALYSES: Final = (Analysis(SERVING, serving, "serving_figures"),)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from nightsight.events.kernel_labels import label_of
@@ -141,8 +142,13 @@ def _devices(split: Frame) -> int:
 
 def _shares(split: Frame) -> Frame:
     """Return the share of each category in percent, one row per device."""
-    times = split.pivot_table("time_ns", "device", "category", "sum", fill_value=0).astype("float64")
-    return 100.0 * times.div(times.sum(axis=1).where(lambda whole: whole > 0), axis=0)
+    # pandas' own pivot takes milliseconds, and a page asks nine times
+    row, devices = pd.factorize(split["device"], sort=True)
+    column, categories = pd.factorize(split["category"].astype("str"), sort=True)
+    times = np.zeros((len(devices), len(categories)))
+    np.add.at(times, (row, column), split["time_ns"].to_numpy(dtype=np.float64, na_value=0.0))
+    whole = times.sum(axis=1, keepdims=True)
+    return pd.DataFrame(100.0 * times / np.where(whole > 0, whole, np.nan), devices, categories)
 
 
 def _state(busy: Sequence[float], run: Numbers, *, at_least: bool) -> str:

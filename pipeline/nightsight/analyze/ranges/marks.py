@@ -26,4 +26,4 @@ def marks(timeline: Timeline) -> Table:
     return Table(found[["instances", "first_ns", "last_ns", "median_interval_ns", *_KEYS]])
 
 
-ANALYSES: Final = (Analysis(NVTX_MARKS, marks),)
+ANALYSES: Final = (Analysis(NVTX_MARKS, marks, "marks"),)
