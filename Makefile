@@ -37,7 +37,7 @@ endif
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(RUN) -m pytest --dist worksteal
 # how many examples a property gets, and how many seconds a case of a test, and all of its cases (tests/tiers.py)
 QUICK := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ONE_CASE_S=0.1 NIGHTSIGHT_ALL_CASES_S=0.1
-SHORT := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ALL_CASES_S=1.5
+SHORT := NIGHTSIGHT_EXAMPLES=10 NIGHTSIGHT_ALL_CASES_S=1
 PAGE := templates/node_modules
 NPM := npm --prefix templates
 

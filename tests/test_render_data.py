@@ -35,6 +35,7 @@ for report in (Report.from_json(sys.stdin.read()), small_report(), hostile_repor
 """
 
 
+@pytest.mark.nightly
 def test_every_format_of_every_report_is_the_same_bytes_in_every_process(recorded: Recorded) -> None:
     report = recorded.report("train").to_json().encode()
     written = [rendered(report, seed=seed) for seed in ("1", "2")]

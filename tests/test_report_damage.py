@@ -84,6 +84,7 @@ def test_any_node_of_a_report_can_be_another_value(documents: list[dict[str, Any
     made_or_refused(with_value(document, path, data.draw(VALUES)), "html", "json", "csv")
 
 
+@pytest.mark.nightly
 def test_every_column_that_a_page_takes_is_asked_for_when_the_report_is_read(documents: list[dict[str, Any]]) -> None:
     beside = ("gpu_time", "ncu_roofs")
     refused = 0

@@ -152,6 +152,7 @@ def test_nothing_is_recorded_in_a_range_that_is_left_out(run: Callable[..., Run]
     assert done.names("user_annotation") == {**steps, "data:draw": 3, "forward": 3}
 
 
+@pytest.mark.nightly
 def test_everything_that_can_be_recorded(run: Callable[..., Run]) -> None:
     code = f"""{MODEL}
 import threading

@@ -441,7 +441,7 @@ def build_report(
         ranks=ranks_by_gpu(timeline),
         shared=tuple(map(tuple, shared_numbers(timeline))),
     )
-    if reasons := benchmark_doubts(numbers(report)):
+    if capture.benchmark and (reasons := benchmark_doubts(numbers(report))):
         return replace(report, findings=_ranked((*report.findings, _doubtful(reasons))))
     return report
 

@@ -73,6 +73,7 @@ def rows(report: Report, name: str) -> pd.DataFrame:
     return next(result.rows for result in report.results if result.name == name)
 
 
+@pytest.mark.nightly
 def test_a_row_leads_to_its_longest_event(visit: Visit, report: Report) -> None:
     tables = "cuda_gpu_kern_sum memory_operations cuda_api_sum cuda_api_sync setup_calls range_iterations"
     with visit() as page:

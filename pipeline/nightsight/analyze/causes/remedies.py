@@ -536,6 +536,8 @@ def _spent(scene: Scene) -> _Spent | None:
     found, work = scene.model, scene.graph.work
     replayed = found.edges[LAUNCH][:-1] >= 0
     ranks = pd.unique(work.device[(work.group >= 0) & replayed])
+    if len(ranks) < 2:
+        return None
     mine = np.flatnonzero(~work.communicates & replayed & np.isin(work.device, ranks) & (_stretch(scene) < 0))
     (step, steps), (device, devices) = (pd.factorize(of[mine]) for of in (_steps(scene), work.device))
     if len(devices) < 2:
@@ -588,7 +590,10 @@ def uneven_stages(scene: Scene) -> Iterator[Remedy]:
 
 def uneven_experts(scene: Scene) -> Iterator[Remedy]:
     """A rank whose experts compute longer than the others between two all-to-alls: the same for all, each time."""
-    work, stretch = scene.graph.work, _stretch(scene)
+    work = scene.graph.work
+    if not work.communicates.any():
+        return
+    stretch = _stretch(scene)
     mine = np.flatnonzero((stretch >= 0) & ~work.communicates & (scene.model.edges[LAUNCH][:-1] >= 0))
     (step, keys), (device, devices) = (pd.factorize(of[mine]) for of in (stretch, work.device))
     if len(devices) < 2:
