@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from nightsight import errors, runs, workflow
+from nightsight import analyze, errors, runs, workflow
+from nightsight.analyze.analysis import Analysis
 from nightsight.cli import main
 from nightsight.errors import CRASHED, PipelineError
+from nightsight.results import RESULTS
 from tests.build import build
 from tests.damage import PICTURE
 
@@ -54,6 +56,20 @@ def commands(capture: Path) -> list[tuple[object, ...]]:
 
 
 # -- a bug ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [("report",), ("report", "--format", "perfetto"), ("compare", "--candidate")])
+def test_a_bug_in_a_result_names_the_file_though_it_is_computed_when_it_is_asked_for(
+    command: tuple[str, ...], capture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = (entry for entry in RESULTS if entry.name in ("cuda_gpu_kern_sum", "step_split"))
+    broken = tuple(Analysis(entry, crashing) for entry in named)  # type: ignore[arg-type]
+    kept = (analysis for analysis in analyze.ANALYSES if analysis.entry not in [each.entry for each in broken])
+    monkeypatch.setattr(analyze, "ANALYSES", (*kept, *broken))
+    files = (capture,) if command[0] == "report" else (capture, "--baseline", capture)
+    result = ended(*command, *files)
+    assert result.exit_code == CRASHED
+    assert f"has crashed on {capture} (stage: " in result.stderr
 
 
 def test_a_bug_is_one_line_with_file_stage_and_log_and_no_gate_takes_it_for_a_regression(

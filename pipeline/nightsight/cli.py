@@ -35,7 +35,7 @@ from nightsight.commands.shared import (
     window_option,
 )
 from nightsight.commands.trials import REST, WithRest, ab, bisect
-from nightsight.crash import crash_line, place_of
+from nightsight.crash import about, crash_line, place_of
 from nightsight.errors import CRASHED, Interrupted, MissingTable, NoMemory, PipelineError, ToolError
 from nightsight.interrupts import interrupts_noted
 from nightsight.options import (
@@ -568,7 +568,8 @@ def report(files: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401
         for made in render_files(files, output, reading):
             with progress.paused():
                 if not options.quiet:
-                    show_report(made.report, is_brief=made.is_one_of_several)
+                    with about(made.file or made.path, "writing the first screen"):
+                        show_report(made.report, is_brief=made.is_one_of_several)
                 say(f"report: {made.path}")
 
 

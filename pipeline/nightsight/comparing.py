@@ -11,6 +11,7 @@ import pandas as pd
 from nightsight.captures import is_never_capture
 from nightsight.compare import STEP, Settings, compare, measures
 from nightsight.comparison import Comparison, Measures, Noise, machine_key
+from nightsight.crash import about
 from nightsight.errors import CaptureError, PipelineError, UsageError
 from nightsight.noise import noise_of
 from nightsight.render import FORMATS, Source
@@ -121,7 +122,8 @@ def _loaded(path: Path, reading: Reading, workload: str) -> Loaded:
     order = place if isinstance(place := run.get("order"), int) else -1
     # latest is a link to the folder of a run
     name = folder.resolve().name if file.name == "report.json" else without_host(file.name)
-    found = measures(source.report, source=name, order=order, **texts)
+    with about(file):
+        found = measures(source.report, source=name, order=order, **texts)
     # what we collected says how long that took
     is_ours = bool(source.report.stages_s or run)
     return Loaded(replace(found, workload=found.workload if is_ours else workload), source, path, file)

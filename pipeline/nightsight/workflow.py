@@ -64,7 +64,7 @@ from nightsight.version import VERSION
 class Made:
     """A report, and the path of its file.
 
-    file: the capture that it was made from; None for a report.json. is_one_of_several: other reports are made with it.
+    file: what it was made from; None if that is several files. is_one_of_several: other reports are made with it.
     """
 
     path: Path
@@ -345,7 +345,9 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
             reading.progress(f"file {done + 1} of {len(paths)}", done=done, of=len(paths), is_series=True)
         source = job or open_file(paths[done], form, reading)
         reading.progress(f"writing {target.name}")
-        contents = form.render(replace(source, most_bytes=output.most_bytes))
+        # results are computed when they are asked for
+        with nullcontext() if job else about(paths[done]):
+            contents = form.render(replace(source, most_bytes=output.most_bytes))
         if output.assets:
             contents[""] = _with_assets(contents[""], output.assets, target, inputs)
         if str(target) == "-":
@@ -353,7 +355,7 @@ def render_files(paths: Sequence[Path], output: Output, reading: Reading) -> Ite
             continue
         for name, content in contents.items():
             write_file(target / name if name else target, content, inputs=inputs)
-        yield Made(target, source.report, is_one_of_several=len(targets) > 1)
+        yield Made(target, source.report, None if job else paths[done], is_one_of_several=len(targets) > 1)
 
 
 def _refuse_assets(style: str, output: Output) -> None:

@@ -29,6 +29,9 @@ from nightsight.errors import CaptureError, PipelineError, ToolError, WorkloadEr
 from nightsight.model import Finding
 
 _BEGIN_S: Final = 60.0
+_APPEARS_S: Final = 5.0
+_AGAIN_S: Final = 0.2
+_NO_SESSION: Final = "no active sessions"
 # a client that has lost its server needs time to notice that, and to write its results
 _GRACE_S = 5.0
 _KILLED: Final = 128 + 9
@@ -57,6 +60,12 @@ class Session:
         """Begin to record; nothing happens if the program has ended. ToolError if nsys cannot begin."""
         log = self.request.logs / "start.log"
         outcome = self._ask(("start",), running, log, _BEGIN_S)
+        # a busy machine takes its time until nsys has the session
+        late_s = time.monotonic() + _APPEARS_S
+        while outcome and not outcome.ok and _NO_SESSION in last_lines(log) and time.monotonic() < late_s:
+            if running.ends(_AGAIN_S):
+                break
+            outcome = self._ask(("start",), running, log, _BEGIN_S)
         if outcome and not outcome.ok and not running.ends(1.0):
             said = last_lines(log) or "nothing"
             raise ToolError(f"nsys could not begin to record: nsys start {outcome.ending}", f"nsys said:\n{said}")
