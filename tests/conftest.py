@@ -28,7 +28,7 @@ from tests.tiers import Costs, chosen, is_left_out
 
 keep_calm()
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # as many workers as cores: more threads would only wait for one another
+    # the workers keep all cores busy: more threads would only wait for one another
     use_one_thread()
 # what a script starts with & ignores interrupts, and so would all programs that tests interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -10,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from nightsight.model import Environment, Finding, Report, Result
+from nightsight.model import Environment, Finding, Report, Result, Results, names_of
 from nightsight.read import read
 from nightsight.render.lines import aligned, clipped, cut, wrapped
 from nightsight.render.terminal import Screen, brief_line, first_screen, screen_html, screen_lines
 from nightsight.workflow import build_report
 from tests.properties import examples
 from tests.recorded import DATA, Recorded
+from tests.timeline import draw
 
 # pandas holds no half of a surrogate pair, so no table of a report does
 NAMES = st.text(st.characters(codec="utf-8"), max_size=200)
@@ -234,3 +236,16 @@ def test_a_number_stays_with_its_unit() -> None:
     said = "about −20 %. Then 3.5 ms (of 12,345 µs) more"
     assert list(wrapped("took (625.0 µs), <1 %", 12, indent="")) == ["took", "(625.0 µs),", "<1 %"]
     assert list(wrapped(said, 11, indent="")) == ["about", "−20 %. Then", "3.5 ms (of", "12,345 µs)", "more"]
+
+
+def test_the_first_screen_computes_few_results() -> None:
+    report = build_report(draw("nvtx  [step ][step ]\ncpu   LL.....LL\ns7    .aa.....aa"), "drawn")
+    made: list[str] = []
+    results = Results({name: partial(_noted, report, name, made) for name in names_of(report.results)})
+    first_screen(replace(report, results=results))
+    assert 0 < len(made) < len(results) / 3
+
+
+def _noted(report: Report, name: str, made: list[str]) -> Result:
+    made.append(name)
+    return report.result(name)

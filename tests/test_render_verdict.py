@@ -14,7 +14,7 @@ from nightsight.render.page.findings import advice, apart
 from nightsight.render.page.page import page
 from nightsight.render.page.summary import Numbers, numbers
 from nightsight.render.terminal import first_screen
-from nightsight.render.verdict import Verdict, cause_of, gain_of, largest_wait, verdict, verdict_on
+from nightsight.render.verdict import Verdict, busy_by_device, cause_of, gain_of, largest_wait, verdict, verdict_on
 from nightsight.results import (
     COMMUNICATION,
     COMPUTE,
@@ -277,3 +277,10 @@ def test_a_hostile_cause_stays_one_short_line(text: str) -> None:
     assert len(sentence) <= 400
     assert "\n" not in sentence
     assert "\x00" not in sentence
+
+
+def test_rows_of_an_unknown_gpu_or_category_are_in_no_share() -> None:
+    known = pd.DataFrame({"device": [0, 0, 1], "category": ["compute", "launch", "launch"], "time_ns": [1, 3, 4]})
+    unknown = pd.DataFrame({"device": [None, 1], "category": ["compute", None], "time_ns": [9, 9]})
+    for split in (known, pd.concat([known, unknown])):
+        assert busy_by_device(split) == [25.0, 0.0]

@@ -15,7 +15,7 @@ from nightsight.collect.replay import Replay
 from nightsight.collect.workloads import Request, registered, resolve
 from nightsight.errors import MissingTable
 from nightsight.events.window import AUTO
-from nightsight.model import Finding
+from nightsight.model import Finding, names_of
 from nightsight.progress import silent
 from nightsight.read import MOST_BYTES
 from nightsight.render import FORMATS, Source
@@ -44,7 +44,7 @@ class Report:
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the results, in report order."""
-        return (result.name for result in self.source.report.results)
+        return iter(names_of(self.source.report.results))
 
     @property
     def findings(self) -> tuple[Finding, ...]:

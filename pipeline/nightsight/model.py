@@ -218,12 +218,12 @@ class Result:
 class Results(Sequence[Result]):
     """Results that are computed when they are first asked for: a line on a terminal needs few of those of a page.
 
-    `makers`: by name, in their order, what computes each.
+    makers: by name, in their order, what computes each.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], Result]]) -> None:
         self._makers = dict(makers)
-        self._names = tuple(makers)
+        self.names = tuple(makers)
         self._made: dict[str, Result] = {}
 
     def named(self, name: str) -> Result | None:
@@ -239,12 +239,12 @@ class Results(Sequence[Result]):
 
     def __iter__(self) -> Iterator[Result]:
         """Iterate over all results, which are computed in several threads."""
-        self.make(self._names)
-        return iter([self._made[name] for name in self._names])
+        self.make(self.names)
+        return iter([self._made[name] for name in self.names])
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self._names)
+        return len(self.names)
 
     @overload
     def __getitem__(self, place: int) -> Result: ...
@@ -257,6 +257,11 @@ class Results(Sequence[Result]):
     def __reduce__(self) -> tuple[type[tuple[Result, ...]], tuple[tuple[Result, ...]]]:
         """Let other processes have all of them: what they are computed from stays here."""
         return tuple, (tuple(self),)
+
+
+def names_of(results: Iterable[Result]) -> tuple[str, ...]:
+    """Return the names of results, in order, and compute none."""
+    return results.names if isinstance(results, Results) else tuple(result.name for result in results)
 
 
 def find(results: Iterable[Result], name: str) -> Result | None:

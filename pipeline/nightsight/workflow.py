@@ -18,7 +18,7 @@ import pandas as pd
 from nightsight.advise import NEEDS, advise, of_whole, unchecked
 from nightsight.analyze import analyze, analyze_others, doubts, ranks_by_gpu, shared_numbers, spent, view_of
 from nightsight.attaching import awaited, measured_by, with_attached
-from nightsight.captures import NCU_REPORT, NSYS_REPORT, beside, export_bytes, preferred, stem
+from nightsight.captures import NCU_REPORT, NSYS_REPORT, beside, export_bytes, stem
 from nightsight.collect import COLLECTORS, Choice, choose_collector
 from nightsight.collect.calibrate import calibrated
 from nightsight.collect.conditions import findings_of, logged
@@ -281,7 +281,7 @@ def _errors_name_the_capture(request: Request) -> Iterator[None]:
 
 def _kept(request: Request) -> Path | None:
     """Return the capture of a run, an export before the file that it was made from; None if there is none yet."""
-    return next(iter(preferred([path for path in request.captures.glob("*") if path.stat().st_size])), None)
+    return next(iter(captures_of(request.captures.parent)), None)
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,7 @@ def _devices(split: Frame) -> int:
 def _shares(split: Frame) -> Frame:
     """Return the share of each category in percent, one row per device."""
     # pandas' own pivot takes milliseconds, and a page asks nine times
+    split = split[split["device"].notna() & split["category"].notna()]
     row, devices = pd.factorize(split["device"], sort=True)
     column, categories = pd.factorize(split["category"].astype("str"), sort=True)
     times = np.zeros((len(devices), len(categories)))
