@@ -19,7 +19,7 @@ from nightsight.render.comparison import comparison_json, comparison_markdown, r
 from nightsight.render.gates import junit, openmetrics
 from nightsight.runs import captures_of, refuse_no_run
 from nightsight.texts import without_host
-from nightsight.workflow import Reading, open_file
+from nightsight.workflow import Reading, open_file, released
 
 Sources = tuple[Sequence[Source], Sequence[Source]]
 
@@ -126,7 +126,7 @@ def _loaded(path: Path, reading: Reading, workload: str) -> Loaded:
         found = measures(source.report, source=name, order=order, **texts)
     # what we collected says how long that took
     is_ours = bool(source.report.stages_s or run)
-    return Loaded(replace(found, workload=found.workload if is_ours else workload), source, path, file)
+    return Loaded(replace(found, workload=found.workload if is_ours else workload), released(source), path, file)
 
 
 def _report_of(folder: Path) -> Path:

@@ -228,9 +228,18 @@ class Results(Sequence[Result]):
 
     def named(self, name: str) -> Result | None:
         """Return a result by name; None if there is none."""
-        if name not in self._made and name in self._makers:
-            self._made[name] = self._makers[name]()
+        maker = self._makers.get(name)
+        if maker is not None and name not in self._made:
+            self._made[name] = maker()
+            # the last maker takes along what all of them shared
+            self._makers.pop(name, None)
         return self._made.get(name)
+
+    def continued(self, other: "Results") -> "Results":
+        """Return these results; those that are not made yet will be made by the makers of others with these names."""
+        results = Results(other._makers)
+        results._made = dict(self._made)
+        return results
 
     def make(self, names: Iterable[str]) -> None:
         """Compute some results in several threads; names that there are not are passed over."""

@@ -32,7 +32,7 @@ from nightsight.events.sharing import with_own_gpus
 from nightsight.events.timeline import Timeline
 from nightsight.events.window import AUTO, START_UP, check_window, chosen_window, offered_windows
 from nightsight.job import Apart, Part, apart, are_of_one_job, joined, joined_of_some, name_of_job
-from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report, View
+from nightsight.model import SEVERITIES, Capture, Environment, Finding, Profile, Report, Results, View
 from nightsight.parallel import use_one_thread
 from nightsight.progress import Progress, silent
 from nightsight.pruning import Keep, discard
@@ -640,6 +640,15 @@ def _joined(every: Sequence[Part | Apart], paths: Sequence[Path], reading: Readi
             return with_own_gpus(profile)
 
     return joined_of_some(others, held, max(most, _FEWEST_HELD))
+
+
+def released(source: Source) -> Source:
+    """Let go of what was computed on the way to the results so far, which takes as much memory as the events."""
+    results = source.report.results
+    if source.profile is None or not isinstance(results, Results):
+        return source
+    fresh = results.continued(analyze(Timeline(source.profile)))
+    return replace(source, report=replace(source.report, results=fresh))
 
 
 def _source(report: Report, profile: Profile) -> Source:
