@@ -297,6 +297,26 @@ def test_an_interrupt_while_a_program_is_started_is_one_of_the_run(
     assert (outcome.interrupted, outcome.timed_out, outcome.status) == (True, False, 137)
 
 
+SLOW_TO_ANSWER = """
+import os, runpy, time
+write = os.write
+os.write = lambda *said: time.sleep(1) or write(*said)
+runpy.run_path({guard!r}, run_name="__main__")
+"""
+
+
+def test_an_interrupt_before_the_start_is_known_gives_time_to_save(
+    run: Callable[..., Outcome], interrupt: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow = tmp_path / "slow.py"
+    slow.write_text(SLOW_TO_ANSWER.format(guard=process.guard.__file__))
+    monkeypatch.setattr(process.guard, "__file__", str(slow))
+    interrupt(tmp_path / "ready")
+    outcome = run(SAVES_AT_SIGINT)
+    assert outcome.interrupted
+    assert (tmp_path / "saved").exists()
+
+
 def test_a_second_interrupt_kills_at_once(
     run: Callable[..., Outcome], interrupt: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -144,6 +144,11 @@ def test_each_workload_has_a_marker_of_its_own(workloads: list[str]) -> None:
     assert all(re.fullmatch(r"<!-- nightsight:[\w.-]+ -->", each) for each in markers)
 
 
+def test_a_link_mentions_nobody(trained: Comparison) -> None:
+    assert comparison_markdown(trained, link="a/@b/c.html").endswith("\n[Report](a/%40b/c.html)\n")
+    assert "[Report]" not in comparison_markdown(trained, link="https://me:word@example.com/r.html")
+
+
 @given(names=NAMES, count=st.integers(0, 4), link=st.text(max_size=50))
 @examples(40)
 def test_any_names_stay_within_bounds_and_in_their_cells(names: list[str], count: int, link: str) -> None:

@@ -93,10 +93,13 @@ class Child:
 
 
 class Running:
-    """A command under way, which the guard `process` has started; `pid` is its own process id."""
+    """A command under way, which the guard `process` has started; `pid` is its own process id.
+
+    is_interrupted: Ctrl-C came while it was started; the first wait for its end raises that.
+    """
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self.pid, self._guard = 0, process
+        self.pid, self.is_interrupted, self._guard = 0, False, process
 
     @property
     def status(self) -> int | None:
@@ -106,6 +109,9 @@ class Running:
 
     def ends(self, within_s: float) -> bool:
         """Wait for the end; return whether it came in time."""
+        if self.is_interrupted:
+            self.is_interrupted = False
+            raise KeyboardInterrupt
         try:
             self._guard.wait(max(within_s, 0.0))
         except subprocess.TimeoutExpired:
@@ -186,6 +192,11 @@ def _started(child: Child, output: Output) -> Iterator[Running]:
         theirs.close()
         running = Running(process)
         try:
+            try:
+                ours.recv(32, socket.MSG_PEEK)
+            except KeyboardInterrupt:
+                # the command may run already, and then gets its time to save; the guard answers soon
+                running.is_interrupted = True
             answer = int(ours.recv(32) or -errno.EIO)
             if answer < 0:
                 raise not_started(child.command[0], OSError(-answer, os.strerror(-answer)))

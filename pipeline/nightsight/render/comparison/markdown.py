@@ -105,9 +105,13 @@ def _dot(text: str) -> str:
 
 
 def _address(link: str) -> str:
-    """Return a link that can stand in parentheses, "" for anything that is no web or relative address."""
-    is_safe = re.fullmatch(r"(?:https?://)?[\w./~%?=&#+:@,-]{1,1000}", link) and not re.match(r"(?!https?:)\w+:", link)
-    return link if is_safe else ""
+    """Return a link that can stand in parentheses, and mentions nobody; "" if it is not a web or relative address.
+
+    An address with a user's name is left out: others cannot follow it.
+    """
+    is_foreign = re.match(r"(?!https?:)\w+:|https?://[^/]*@", link)
+    is_safe = re.fullmatch(r"(?:https?://)?[\w./~%?=&#+:@,-]{1,1000}", link) and not is_foreign
+    return link.replace("@", "%40") if is_safe else ""
 
 
 def _doubts(comparison: Comparison) -> str:
