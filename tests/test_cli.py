@@ -84,6 +84,7 @@ def test_a_program_that_fails_has_a_first_screen_too(run: Any, script: Any, fake
     assert done.stderr.index("% busy.") < done.stderr.index("Error: train ended with exit status 3")
 
 
+@pytest.mark.nightly
 def test_repeats_are_a_line_each_and_the_last_is_a_screen(run: Any, script: Any, fake_nsys: FakeNsys) -> None:
     fake_nsys()
     done = run("profile", "--collector", "nsys", "--no-ncu", "--repeat", 2, script())
@@ -92,6 +93,7 @@ def test_repeats_are_a_line_each_and_the_last_is_a_screen(run: Any, script: Any,
     assert done.stderr.index("  Kernel\n") > done.stderr.index("run 2 of 2")
 
 
+@pytest.mark.nightly
 def test_profile_keeps_what_it_is_asked_to(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
     fake_nsys()
     said = run("profile", "--collector", "nsys", "--keep", "nothing", script()).stdout

@@ -128,6 +128,7 @@ def environment(tmp_path: Path) -> Callable[[str, str], Path]:
     return make
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", ["train.py", "mlp"])
 def test_nightsight_in_an_environment_without_torch_profiles_with_the_active_one_that_has_it(
     environment: Callable[[str, str], Path], tmp_path: Path, target: str

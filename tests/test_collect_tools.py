@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightsight.collect import process
+from nightsight.collect import guard, process
 from nightsight.collect.process import Child, Outcome, last_lines, run_logged
 from nightsight.collect.tools import (
     allowed_environment,
@@ -309,8 +309,8 @@ def test_an_interrupt_before_the_start_is_known_gives_time_to_save(
     run: Callable[..., Outcome], interrupt: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     slow = tmp_path / "slow.py"
-    slow.write_text(SLOW_TO_ANSWER.format(guard=process.guard.__file__))
-    monkeypatch.setattr(process.guard, "__file__", str(slow))
+    slow.write_text(SLOW_TO_ANSWER.format(guard=guard.__file__))
+    monkeypatch.setattr(guard, "__file__", str(slow))
     interrupt(tmp_path / "ready")
     outcome = run(SAVES_AT_SIGINT)
     assert outcome.interrupted

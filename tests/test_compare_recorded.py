@@ -84,6 +84,7 @@ def test_each_change_is_found_by_three_pairs_and_named(rounds: Runs, case: Case)
     assert found.decision.status in case.gate
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("share", [3, 5, 10, 50])
 def test_a_longer_kernel_is_found_by_its_share(rounds: Runs, share: int) -> None:
     found = compared(rounds, "mlp", f"kernel {share} % longer")

@@ -102,6 +102,7 @@ def test_a_file_that_only_moved_is_not_read_again(
     assert [(path.name, path.stat().st_mtime_ns) for path in kept(tmp_path / "fleet.summaries")] == before
 
 
+@pytest.mark.nightly
 def test_a_changed_file_another_window_and_a_damaged_summary_are_read_anew(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_the_same_capture_twice_counts_once(
     assert "two.sqlite holds the same as one.sqlite, and counts once" in (tmp_path / "fleet.html").read_text()
 
 
+@pytest.mark.nightly
 def test_runs_are_captures_and_the_page_links_to_their_reports(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -161,6 +163,7 @@ def test_files_and_summaries_may_be_in_stores(run: Any, scheduler: str, capture_
     system.store.clear()
 
 
+@pytest.mark.nightly
 def test_of_several_files_that_cannot_be_read_a_few_are_printed_and_all_are_on_the_page(
     run: Any, scheduler: str, capture_file: CaptureFile, tmp_path: Path
 ) -> None:
@@ -384,6 +387,7 @@ def test_a_scheduler_that_goes_away_is_one_line(capfd: pytest.CaptureFixture[str
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_loses_nothing(run: Any, capture_file: CaptureFile, tmp_path: Path) -> None:
     copied(capture_file("gelu"), tmp_path / "a", 6)
     before = {each.pid for each in psutil.Process().children(recursive=True)}

@@ -114,6 +114,7 @@ def test_every_collector_is_tried_here() -> None:
     assert {name.partition(" ")[0] for name in COLLECTORS} == set(collect.COLLECTORS)
 
 
+@pytest.mark.nightly
 # with torch itself a program takes seconds, and workloads are run once more to be timed
 @pytest.mark.parametrize(
     ("collector", "target"),

@@ -101,6 +101,7 @@ def test_what_pytorch_names_itself_is_not_named_twice(tmp_path: Path) -> None:
     assert names == {"torch.autograd.backward"}
 
 
+@pytest.mark.nightly
 def test_inner_modules_are_left_out_if_they_cost_too_much(tmp_path: Path) -> None:
     told = run(tmp_path, PROGRAM, slow=0.002)
     (mark,) = [name for depth, name in told if depth == -1]
@@ -111,6 +112,7 @@ def test_inner_modules_are_left_out_if_they_cost_too_much(tmp_path: Path) -> Non
     assert [name for _, name in told].count("Optimizer.step#SGD.step") == STEPS
 
 
+@pytest.mark.nightly
 def test_all_modules_are_named_if_they_cost_little(tmp_path: Path) -> None:
     slow = PROGRAM.replace("optimizer.step()", "optimizer.step(); import time; time.sleep(0.1)")
     told = run(tmp_path, slow)

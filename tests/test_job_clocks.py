@@ -47,6 +47,7 @@ def shift_of(parts: Sequence[Part]) -> int:
 clocks = st.integers(-3_000 * MS, 3_000 * MS)
 
 
+@pytest.mark.nightly
 @given(clock=clocks, seed=st.integers(0, 99))
 def test_in_a_communicator_made_in_the_captures_the_first_call_is_the_first_on_all_ranks(clock: int, seed: int) -> None:
     ranks = world([[5 * MS] * STEPS] * 2, clocks=[0, clock])
@@ -55,6 +56,7 @@ def test_in_a_communicator_made_in_the_captures_the_first_call_is_the_first_on_a
     assert abs(found + clock) < 2 * MS
 
 
+@pytest.mark.nightly
 @given(clock=clocks, error=st.integers(-MS // 2, MS // 2), seed=st.integers(0, 99))
 def test_if_nothing_fits_ranks_are_where_the_clocks_of_their_machines_say(clock: int, error: int, seed: int) -> None:
     ranks = [in_turns(part, seed) for part in world([[5 * MS] * STEPS] * 2, clocks=[0, clock])]

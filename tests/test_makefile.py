@@ -94,6 +94,7 @@ def test_nothing_in_options_or_workload_is_run(make: Any, tmp_path: Path, name: 
     assert not (tmp_path / "harm").exists()
 
 
+@pytest.mark.nightly
 def test_a_workload_of_ones_own_is_known_by_its_name(make: Any, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.nightsight.workloads]\nmine = "show.py"')
     done = make(WORKLOAD="mine", ARGS="--epochs 1")
@@ -102,6 +103,7 @@ def test_a_workload_of_ones_own_is_known_by_its_name(make: Any, tmp_path: Path) 
     assert (tmp_path / "reports" / "mine" / "latest").exists()
 
 
+@pytest.mark.nightly
 def test_several_words_of_options_are_several_options(make: Any, tmp_path: Path) -> None:
     nsys = tmp_path / "fake" / "nsys"
     done = make(OPTIONS=f"--collector nsys --no-ncu --nsys '{nsys}' --reports 'my reports'")

@@ -18,14 +18,15 @@ class Owner:
     """Something that values are of."""
 
 
-def test_values_come_in_the_order_of_their_items_and_errors_are_raised() -> None:
+@pytest.mark.parametrize("rows", [0, 10**9])
+def test_values_come_in_the_order_of_their_items_and_errors_are_raised(rows: int) -> None:
     def slow(number: int) -> int:
         time.sleep(0.02 if number == 0 else 0)
         return -number
 
-    assert mapped(slow, range(5)) == [0, -1, -2, -3, -4]
+    assert list(mapped(slow, range(5), rows=rows)) == [0, -1, -2, -3, -4]
     with pytest.raises(ZeroDivisionError):
-        mapped(lambda number: 1 // number, [1, 0])
+        list(mapped(lambda number: 1 // number, [1, 0], rows=rows))
 
 
 def test_threads_wait_for_the_one_that_computes_a_value() -> None:
@@ -61,6 +62,7 @@ def test_a_value_that_could_not_be_computed_is_asked_for_again() -> None:
 
 def test_threads_change_no_result(capture_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     capture, reports = capture_file("everything"), set()
+    monkeypatch.setattr(parallel, "_LEAST_ROWS", 0)
     for count in (1, 2, 2):
         monkeypatch.setattr(parallel, "_allowed", [count])
         reports.add(build_report(read(capture), "everything").to_json())

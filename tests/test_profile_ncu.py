@@ -176,6 +176,7 @@ def test_an_ncu_that_is_not_there_is_refused_before_anything_runs(fake_nsys: Fak
     assert "--ncu names it" in result.stderr
 
 
+@pytest.mark.nightly
 def test_ctrl_c_during_the_replay_leaves_the_timeline(
     fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path, interrupt: Any
 ) -> None:
@@ -207,6 +208,7 @@ def test_nothing_with_peers_is_replayed_as_a_whole(
     assert "wait for their peers" in finding.title
 
 
+@pytest.mark.nightly
 def test_a_graph_without_peers_is_replayed_as_a_whole(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path) -> None:
     fake_nsys(export="graph/graph.sqlite.xz")
     ncu = fake_ncu()
@@ -242,6 +244,7 @@ def test_ranges_of_the_timeline_are_named_when_ncu_finds_none(
     assert "Ranges of the program: backward, " in finding.detail
 
 
+@pytest.mark.nightly
 def test_a_metric_that_is_not_in_the_report_is_named(fake_nsys: FakeNcu, fake_ncu: FakeNcu, tmp_path: Path) -> None:
     fake_nsys()
     fake_ncu()

@@ -27,6 +27,7 @@ def replayed(path: Path) -> dict[Any, Any]:
     return rows
 
 
+@pytest.mark.nightly
 def test_time_steps_stands_beside_the_prediction_and_stays_with_the_capture(
     *, run: Any, script: Callable[..., Path], fake_nsys: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def likes(work: list[list[int]]) -> list[int]:
     return [rank["like"] for rank in decoded(world(work)).header["ranks"]["each"]]
 
 
+@pytest.mark.nightly
 @examples(15)
 @given(work=works)
 def test_each_collective_has_a_kernel_of_each_rank_and_who_came_last(work: list[list[int]]) -> None:
@@ -86,6 +87,7 @@ def test_each_collective_has_a_kernel_of_each_rank_and_who_came_last(work: list[
         assert min(event.end - event.start for _, event in members) == TRANSFER_NS
 
 
+@pytest.mark.nightly
 @examples(10)
 @given(work=works)
 def test_steps_of_ranks_begin_when_their_work_does(work: list[list[int]]) -> None:

@@ -76,6 +76,7 @@ def made_or_refused(text: str, *forms: str) -> bool:
     return True
 
 
+@pytest.mark.nightly
 @examples(50)
 @given(data=st.data())
 def test_any_node_of_a_report_can_be_another_value(documents: list[dict[str, Any]], data: st.DataObject) -> None:

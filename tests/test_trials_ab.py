@@ -73,6 +73,7 @@ def gate(found: Compared, name: str) -> "pd.Series[Any]":
     return changes[(changes["kind"] == "gate") & (changes["name"] == name)].iloc[0]
 
 
+@pytest.mark.nightly
 def test_a_slower_commit_is_found_by_runs_in_turns(
     repository: Path, measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_commit_compared_with_itself_is_the_noise_of_the_machine(
     assert known.spread_pct["step_ns"] == pytest.approx(row["spread_pct"]["step_ns"], rel=0.9)
 
 
+@pytest.mark.nightly
 def test_the_checkout_as_it_is(repository: Path, measure: Measure, tmp_path: Path) -> None:
     fake = tmp_path / "fake/nsys"
     committed(repository, {"train.py": program(fake, 1.0)}, "base")

@@ -50,6 +50,7 @@ def test_each_run_has_a_folder_and_the_last_page_says_how_they_differ(
     assert (tmp_path / "reports/train/latest").resolve() == pages[-1].parent.resolve()
 
 
+@pytest.mark.nightly
 def test_a_run_that_fails_does_not_lose_the_others(run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path) -> None:
     fake_nsys(export=SMALL)
     code = f"import pathlib, sys; p = pathlib.Path({str(tmp_path / 'seen')!r}); p.open('a').write('x')\n"
@@ -64,6 +65,7 @@ def test_a_run_that_fails_does_not_lose_the_others(run: Any, script: Any, fake_n
     assert "How much 3 runs differ" in result.stdout
 
 
+@pytest.mark.nightly
 def test_an_interrupt_ends_the_series_too(
     *, run: Any, script: Any, fake_nsys: FakeNsys, tmp_path: Path, interrupt: Interrupt
 ) -> None:

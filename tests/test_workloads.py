@@ -255,6 +255,7 @@ def test_the_registry_has_the_ranges_in_the_source_of_a_native_program(name: str
     assert set(re.findall(r'\bRange \w+\("([^"]+)"\)', source)) == ranges_of_run | set(REGISTRY[name]["ranges"])
 
 
+@pytest.mark.nightly
 def test_the_traces_are_the_only_files(traced: Path) -> None:
     assert {path.name for path in traced.iterdir()} == {f"{name}.json" for name in SMALL}
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from nightsight.errors import CaptureError, MissingTable
 from nightsight.intervals import Spans
-from nightsight.parallel import threads
+from nightsight.parallel import mapped
 from nightsight.results import Entry
 from nightsight.units import split
 
@@ -181,6 +181,11 @@ class Profile:
             raise MissingTable(f"no {name.replace('_', ' ')} in this capture: {self.why_missing(name)}")
         return self.tables[name]
 
+    @property
+    def rows(self) -> int:
+        """How many rows all tables have together."""
+        return sum(map(len, self.tables.values()))
+
     def joined(self, other: "Profile") -> "Profile":
         """Add the tables and facts of another profile of the same program; ours win where both have one."""
         tables = {**other.tables, **self.tables}
@@ -218,11 +223,11 @@ class Result:
 class Results(Sequence[Result]):
     """Results that are computed when they are first asked for: a line on a terminal needs few of those of a page.
 
-    makers: by name, in their order, what computes each.
+    makers: by name, in their order, what computes each. rows: of how many rows of events.
     """
 
-    def __init__(self, makers: Mapping[str, Callable[[], Result]]) -> None:
-        self._makers = dict(makers)
+    def __init__(self, makers: Mapping[str, Callable[[], Result]], rows: int) -> None:
+        self._makers, self._rows = dict(makers), rows
         self.names = tuple(makers)
         self._made: dict[str, Result] = {}
 
@@ -237,17 +242,16 @@ class Results(Sequence[Result]):
 
     def continued(self, other: "Results") -> "Results":
         """Return these results; those that are not made yet will be made by the makers of others with these names."""
-        results = Results(other._makers)
+        results = Results(other._makers, other._rows)
         results._made = dict(self._made)
         return results
 
     def make(self, names: Iterable[str]) -> None:
-        """Compute some results in several threads; names that there are not are passed over."""
-        with threads() as pool:
-            list(pool.map(self.named, [name for name in names if name not in self._made]))
+        """Compute some results; names that there are not are passed over."""
+        list(mapped(self.named, [name for name in names if name not in self._made], rows=self._rows))
 
     def __iter__(self) -> Iterator[Result]:
-        """Iterate over all results, which are computed in several threads."""
+        """Iterate over all results."""
         self.make(self.names)
         return iter([self._made[name] for name in self.names])
 

@@ -1,7 +1,7 @@
 """Thread pools for work on arrays: numpy releases the GIL while it computes, most Python code does not."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from threading import RLock
@@ -10,26 +10,30 @@ from weakref import WeakKeyDictionary
 
 # each task has its own arrays, so more threads take more memory
 _MOST_THREADS: Final = 2
+# work on fewer rows is mostly Python code, for which threads only wait for one another
+_LEAST_ROWS: Final = 500_000
 _allowed = [_MOST_THREADS]
 
 _Item = TypeVar("_Item")
 _Value = TypeVar("_Value")
 
 
-def threads() -> ThreadPoolExecutor:
-    """Return a thread pool for such tasks, to be used in a `with` statement."""
-    return ThreadPoolExecutor(min(os.cpu_count() or 1, _allowed[0]))
-
-
 def use_one_thread() -> None:
-    """Let `threads` have one thread from now on: for a process that is one of many, each with a core of its own."""
+    """Let `mapped` use one thread from now on: for a process that is one of many, each with a core of its own."""
     _allowed[0] = 1
 
 
-def mapped(function: Callable[[_Item], _Value], items: Iterable[_Item]) -> list[_Value]:
-    """Apply the function to each item in several threads; return the values in the order of the items."""
-    with threads() as pool:
-        return list(pool.map(function, items))
+def mapped(function: Callable[[_Item], _Value], items: Iterable[_Item], *, rows: int) -> Iterator[_Value]:
+    """Apply the function to each item; yield the values in the order of the items.
+
+    That happens in several threads if they work on many rows of events, about `rows` together.
+    """
+    count = min(os.cpu_count() or 1, _allowed[0])
+    if count < 2 or rows < _LEAST_ROWS:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(count) as pool:
+        yield from pool.map(function, items)
 
 
 def once(compute: Callable[[_Item], _Value]) -> Callable[[_Item], _Value]:

@@ -49,6 +49,7 @@ def jump(page: Any, table: str, row: int) -> float:
     return top
 
 
+@pytest.mark.nightly
 def test_back_undoes_what_the_row_of_a_table_did(browser: Any, train_page: Path) -> None:
     with visited(browser, train_page.as_uri()) as page:
         everything = in_view(page)
@@ -81,6 +82,7 @@ def test_moving_in_the_timeline_takes_no_step_in_the_history(browser: Any, train
         assert page.evaluate("history.length") == before
 
 
+@pytest.mark.nightly
 def test_an_address_keeps_view_event_and_span(browser: Any, train_page: Path) -> None:
     def seen(page: Any) -> tuple[Any, ...]:
         return in_view(page), value(page, "Start"), text(page, "event"), text(page, "span")

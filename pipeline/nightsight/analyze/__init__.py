@@ -49,7 +49,8 @@ def analyze(timeline: Timeline, entries: Collection[Entry] | None = None) -> Res
     An analysis that lacks a table yields a result without a table and with the reason.
     """
     wanted = (analysis for analysis in ANALYSES if entries is None or analysis.entry in entries)
-    return Results({analysis.entry.name: partial(analysis.run, timeline) for analysis in wanted})
+    makers = {analysis.entry.name: partial(analysis.run, timeline) for analysis in wanted}
+    return Results(makers, timeline.profile.rows)
 
 
 def doubts(timeline: Timeline) -> tuple[Finding, ...]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from nightsight.errors import MissingTable, UsageError
 from nightsight.model import Profile
-from nightsight.parallel import threads
+from nightsight.parallel import mapped
 from nightsight.stats.calls import cuda_api_sum, cuda_api_trace, osrt_sum
 from nightsight.stats.events import Events, Frame, Joins, Options
 from nightsight.stats.gpu import (
@@ -193,14 +193,13 @@ def stats_texts(
         except MissingTable as error:
             return error
 
-    with threads() as pool:
-        for report, made in zip(selection.reports, pool.map(written, selection.reports), strict=True):
-            if not isinstance(made, MissingTable):
-                yield made
-            elif skip is None:
-                raise made
-            else:
-                skip(report, made.message)
+    for report, made in zip(selection.reports, mapped(written, selection.reports, rows=profile.rows), strict=True):
+        if not isinstance(made, MissingTable):
+            yield made
+        elif skip is None:
+            raise made
+        else:
+            skip(report, made.message)
 
 
 def _table(joins: Joins, report: str) -> Frame:

@@ -38,6 +38,8 @@ _EVENT: Final = {"event": "eventId", "record": "eventSyncId"}
 _NO_EVENT: Final = (1 << 32) - 1
 _GRAPH_NODE: Final = "graphNodeId"
 
+# about as long is a row of an export, with its share of indices and texts
+_ROW_BYTES: Final = 50
 _KERNEL_DETAILS: Final = {
     "grid_x": "gridX",
     "grid_y": "gridY",
@@ -88,7 +90,8 @@ def _profile(export: Export) -> Profile:
     missing |= dict.fromkeys(OF_REPLAY, NOT_REPLAYED)
     present = [name for name, reader in _READERS.items() if set(reader[0]) & export.database.columns.keys()]
     # SQLite can serve several threads at a time, and meanwhile another one converts to pandas
-    parts = dict(zip(present, mapped(lambda name: _read(export, name), present), strict=True))
+    rows = export.database.path.stat().st_size // _ROW_BYTES
+    parts = dict(zip(present, mapped(lambda name: _read(export, name), present, rows=rows), strict=True))
     for name, (_, event, option, _) in _READERS.items():
         if name in parts:
             found, part = parts[name]

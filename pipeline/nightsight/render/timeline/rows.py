@@ -135,7 +135,7 @@ def lay_events(profile: Profile, *, most_rows: int = MOST_ROWS, collective: Ints
 
     collective: of each GPU operation, see `Events`.
     """
-    laid = mapped(lambda sort: _lay(profile, sort), _SORTS)
+    laid = list(mapped(lambda sort: _lay(profile, sort), _SORTS, rows=profile.rows))
     places = _Naming(profile, laid)
     chosen = sorted(_busiest(laid, most_rows), key=places.order)
     events, source = _joined(profile, laid, chosen, places)
